@@ -20,9 +20,9 @@ from benchmarks.native_nights import Timed
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange, ranges
-from flinkstate.writing.rehash import GroupedEntries
-from stateferry.changes.arrivals import Arrivals
-from stateferry.changes.exchange import Directory, Exchange, send
+from flinkstate.writing.max_parallelism_change import GroupedEntries
+from stateferry.changes.exchange_receiver import ExchangeReceiver
+from stateferry.changes.max_parallelism_exchange import Directory, Exchange, send
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.steps import rescale
@@ -55,7 +55,7 @@ def receive_all(exchange: Exchange) -> dict[str, int]:
 
 
 def _receive(exchange: Exchange, receiver: int, key_groups: KeyGroupRange) -> None:
-    with Arrivals(exchange, receiver) as arrivals:
+    with ExchangeReceiver(exchange, receiver) as arrivals:
         got = sum(len(data) for key_group in key_groups for _, data, _ in arrivals.entries(key_group))
     expect(got, exchange.senders * len(key_groups) * ENTRY, "bytes of entries")
 

@@ -17,7 +17,7 @@ from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, Scalar, TupleType
 from flinkstate.serializers.walker import Bytes, Positions
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from flinkstate.writing.operator_rewrite import Layout
 from tests.support import naive_java_hash
 from tests.support.rewriting import rewrite

@@ -16,8 +16,9 @@ from benchmarks.executing import execute, on_all_cores
 from benchmarks.measuring import Duration, Scale, Subject, expect, in_memory
 from benchmarks.pipeline import run_command
 from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile, Subtask, build_metadata
+from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile, Subtask
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint

@@ -15,8 +15,8 @@ from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.snapshots import SerializerSnapshot, composite_snapshot, map_snapshot, simple_snapshot
 from flinkstate.serializers.types import RowType, Scalar
+from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.operator_rewrite import Layout
-from flinkstate.writing.rehash import Destination, GroupedEntries
 from stateferry.demo import DemoState
 from tests.support.rewriting import rewrite
 

@@ -23,7 +23,8 @@ from benchmarks.executing import execute
 from benchmarks.measuring import Comparison, Scale, Subject, WrongResultError, expect
 from flinkstate.hashing.key_groups import ranges
 from flinkstate.keyed.header import build_header
-from flinkstate.metadata.metadata import KeyedHandle, Metadata, Operator, RelativeFile, Subtask, build_metadata
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.metadata import KeyedHandle, Metadata, Operator, RelativeFile, Subtask
 from flinkstate.reading.reader import Savepoint, operator_id
 from stateferry.demo import OPERATOR, DemoState, write_demo_savepoint
 from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, planned, resolve

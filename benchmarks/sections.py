@@ -13,10 +13,10 @@ from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
 from flinkstate.ttl import expired
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.counts import ConversionCounts
-from stateferry.changes.map_migration import MigrateMaps
 from stateferry.changes.rules import Rules
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
 from tests.support.rewriting import rewrite
@@ -51,7 +51,7 @@ def migrate(
     states = {state.name: state for state in source.keyed_states(operator)}
     rules = Rules(states[MAIN_STATE], NEW_MAIN_STATE, IS_MIGRATED_STATE, ttl, NOW)
     staged = rewrite(
-        source, str(target), Layout(compression=compression), transforms={operator.id: MigrateMaps([rules], states)}
+        source, str(target), Layout(compression=compression), transforms={operator.id: BlobsToRows([rules], states)}
     )
     return staged.counts[MAIN_STATE]
 

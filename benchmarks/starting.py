@@ -16,7 +16,7 @@ GOAL = 2.0
 _WALK = """
 import numpy as np
 from flinkstate.serializers.types import MapType, Scalar
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from flinkstate.serializers.walker import walk_entries
 type_ = MapType(Scalar.STRING, Scalar.LONG)
 data = np.frombuffer(encode(type_, [("a", 1), ("b", None)]), np.uint8).copy()

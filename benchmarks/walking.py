@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.measuring import Rate, Scale, Subject, Timing, expect, timed
 from flinkstate.serializers.types import FlinkType, MapType, RowType, Scalar, TupleType
 from flinkstate.serializers.walker import Bytes, Positions, walk_entries
+from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import RowValue
-from flinkstate.values.values import encode
 from tests.support import naive
 
 ENTRIES_PER_BLOB = 100

@@ -25,7 +25,7 @@ class RejectedError(StateferryError):
     """The request is understood, and the answer is no, for the reason in the message."""
 
 
-class PassingError(StateferryError):
+class TransientError(StateferryError):
     """Something that the work needs was lost or can't be reached now.
 
     This may pass: a retry continues the work where it stopped.

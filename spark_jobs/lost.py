@@ -14,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 
 # When a JVM is killed, its connections may close before the end of its process can be seen.
 _LONGEST_END = 2.0
@@ -62,7 +62,7 @@ def losses_told() -> Iterator[None]:
         raise
     except Exception as error:
         if (loss := _loss(error)) is not None:
-            raise PassingError(loss) from error
+            raise TransientError(loss) from error
         raise
 
 

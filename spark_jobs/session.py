@@ -20,7 +20,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from flinkstate.errors import PassingError
+from flinkstate.errors import TransientError
 from flinkstate.files.stores import PLACE_VARIABLES
 from flinkstate.files.temporary_folder import make_temporary_folder
 from stateferry.spark_jobs import lost
@@ -124,7 +124,7 @@ def _start_jvm(conf: SparkConf) -> None:
             launched = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
             SparkContext._ensure_initialized(gateway=launched, conf=conf)
     except PySparkRuntimeError as error:
-        raise PassingError(
+        raise TransientError(
             f"Spark's JVM ended while it started. Its own messages, if any, are above ({error.getCondition()})"
         ) from error
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.stores import reaching
 from stateferry.basics.private_files import private_files, wanted_umask
 from stateferry.spark_jobs.lost import losses_told
@@ -155,7 +155,7 @@ class _Task(Generic[Work, Fact]):
         try:
             with private_files(self.umask):
                 fact = self._done(work)
-        except PassingError as error:
+        except TransientError as error:
             # Another machine may reach what this one can't, as long as Spark tries the task again.
             if _attempt() < self.attempts:
                 raise
@@ -175,7 +175,7 @@ class _Task(Generic[Work, Fact]):
             try:
                 with reaching():
                     return self.do(work)
-            except PassingError:
+            except TransientError:
                 time.sleep(seconds)
         with reaching():
             return self.do(work)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.columns import columns
+from flinkstate.columns import column_decoder
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed import row_sum_kernels
@@ -47,8 +47,8 @@ from flinkstate.serializers.types import (
     Scalar,
     SetType,
 )
+from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import BigDecimal, LocalTime, PojoValue
-from flinkstate.values.values import encode
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.basics.compiled import kernels
 from stateferry.basics.durations import MAX_MILLISECONDS
@@ -133,9 +133,9 @@ def _warm_others() -> None:
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     _call_the_rest()
     for type_, value in _VALUES:
-        columns.decode(type_, *_as_column(type_, value))
+        column_decoder.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))
-    columns.decode_list_state(Scalar.STRING, *_as_column(Scalar.STRING, "a"))
+    column_decoder.decode_list_state(Scalar.STRING, *_as_column(Scalar.STRING, "a"))
     for type_, value in _KEYS:
         hash_codes(type_, *_as_column(type_, value))
 

@@ -12,8 +12,8 @@ import pytest
 from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import MapType, Scalar, TtlType
+from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import TtlValue
-from flinkstate.values.values import encode
 from stateferry.look.blob_sizes import Backend, BlobSizes, _buckets, _least_of
 from stateferry.look.survey import survey
 from tests.cli.test_cli import GOLDEN, Terminal, terminal

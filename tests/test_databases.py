@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import ProgrammingError
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from stateferry.basics import databases
 from stateferry.basics.formats import FORMAT
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, main
@@ -34,10 +34,10 @@ def nobody_listens() -> str:
 
 
 def test_a_postgres_that_is_away_may_come_back(nobody_listens: str, tmp_path: Path) -> None:
-    with pytest.raises(PassingError, match=r"^the catalog postgresql.* can't be reached: .*refused") as caught:
+    with pytest.raises(TransientError, match=r"^the catalog postgresql.* can't be reached: .*refused") as caught:
         Control(nobody_listens)
     assert "secret" not in str(caught.value)
-    with pytest.raises(PassingError, match="can't be reached"):
+    with pytest.raises(TransientError, match="can't be reached"):
         TableHome(nobody_listens, str(tmp_path)).catalog()
 
 
@@ -56,11 +56,11 @@ def test_a_locked_catalog_may_be_free_again(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(control_tables, "_WAIT_SECONDS", 0.1)
     with sqlite3.connect(tmp_path / "catalog.db", isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(PassingError, match=rf"^the catalog {uri} can't be reached: database is locked$"):
+        with pytest.raises(TransientError, match=rf"^the catalog {uri} can't be reached: database is locked$"):
             Control(uri)
         with catalog.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA busy_timeout = 100")
-            with pytest.raises(PassingError, match="database is locked"):
+            with pytest.raises(TransientError, match="database is locked"):
                 connection.exec_driver_sql("CREATE TABLE other (id INTEGER)")
     with Control(uri) as control:
         assert control.acquire("job", "run").token == 1
@@ -85,7 +85,7 @@ def test_what_is_no_database_stays_none(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StateferryError, match=rf"^{tmp_path}/file/home.* can't be made") as caught:
         Control(f"sqlite:///{tmp_path}/file/home/catalog.db")
-    assert not isinstance(caught.value, PassingError)
+    assert not isinstance(caught.value, TransientError)
 
 
 def test_a_catalog_of_somebody_else_is_not_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_a_role_that_may_not_read_the_catalog_is_told_so_in_one_line() -> None:
     denied = ProgrammingError("SELECT 1", None, Exception("permission denied for table stateferry_lease"))
     with pytest.raises(StateferryError) as caught, databases.asking(uri):
         raise denied
-    assert not isinstance(caught.value, PassingError)
+    assert not isinstance(caught.value, TransientError)
     assert str(caught.value).endswith("can't be used: permission denied for table stateferry_lease")
     assert "secret" not in str(caught.value)
     other = ProgrammingError("SELECT 1", None, Exception('relation "iceberg_tables" does not exist'))
@@ -191,7 +191,7 @@ def test_a_run_whose_lease_was_given_without_an_answer_gets_it_back(
 
     def acquired(control: Control, *arguments: str) -> Lease:
         Leases.acquire(control, *arguments)
-        raise PassingError("the catalog can't be reached")
+        raise TransientError("the catalog can't be reached")
 
     with monkeypatch.context() as patch:
         patch.setattr(Control, "acquire", acquired)

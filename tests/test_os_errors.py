@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from pyarrow import fs
 
-from flinkstate.errors import DamagedError, MissingHereError, PassingError, StateferryError
-from flinkstate.files.os_errors import may_pass, told
+from flinkstate.errors import DamagedError, MissingHereError, StateferryError, TransientError
+from flinkstate.files.os_errors import is_transient, own_error
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import reaching
 from flinkstate.writing.write_behind import WriteBehind
@@ -65,16 +65,16 @@ FULL, UNREADABLE = "/dev/full", "/proc/self/mem"
     ],
 )
 def test_what_may_pass(error: Exception, passes: bool) -> None:
-    assert may_pass(error) == passes
-    assert isinstance(told(error, "s3://b/a"), PassingError) == passes
-    assert str(told(error, "s3://b/a")).startswith("s3://b/a can't be reached: ")
+    assert is_transient(error) == passes
+    assert isinstance(own_error(error, "s3://b/a"), TransientError) == passes
+    assert str(own_error(error, "s3://b/a")).startswith("s3://b/a can't be reached: ")
 
 
 def test_an_error_names_its_file_and_its_reason_once() -> None:
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
-    assert str(told(error)) == "/data/x can't be reached: No space left on device"
-    assert str(told(error, "/data/x", "written")) == "/data/x can't be written: No space left on device"
-    assert str(told(error, "/data", "written")) == "/data can't be written: /data/x: No space left on device"
+    assert str(own_error(error)) == "/data/x can't be reached: No space left on device"
+    assert str(own_error(error, "/data/x", "written")) == "/data/x can't be written: No space left on device"
+    assert str(own_error(error, "/data", "written")) == "/data can't be written: /data/x: No space left on device"
 
 
 def test_a_disk_that_is_full_is_named_and_may_pass() -> None:
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
         with pytest.raises(OSError, match="Input/output error") as caught, Location.of(UNREADABLE).open() as file:
             getattr(file, name)(argument)
         assert caught.value.filename == UNREADABLE
-    with pytest.raises(PassingError, match=f"^{UNREADABLE} can't be read: Input/output error$"):
+    with pytest.raises(TransientError, match=f"^{UNREADABLE} can't be read: Input/output error$"):
         Location.of(UNREADABLE).read()
 
 
@@ -123,7 +123,7 @@ def test_every_errand_to_a_folder_names_it(tmp_path: Path) -> None:
         ):
             with pytest.raises(StateferryError, match=f"^{place.shown}") as caught:
                 errand()
-            assert not isinstance(caught.value, (PassingError, DamagedError))
+            assert not isinstance(caught.value, (TransientError, DamagedError))
 
 
 def test_a_store_s_error_names_the_file_that_its_driver_does_not(tmp_path: Path) -> None:
@@ -151,11 +151,11 @@ def test_a_store_s_error_names_the_file_that_its_driver_does_not(tmp_path: Path)
 
     (tmp_path / "state").write_bytes(b"x")
     place = Location(Store(str(tmp_path), fs.LocalFileSystem()), "state", "s3://b/state")
-    with pytest.raises(PassingError, match=r"^s3://b/state can't be read: curlCode: 28"):
+    with pytest.raises(TransientError, match=r"^s3://b/state can't be read: curlCode: 28"):
         place.read()
-    with pytest.raises(PassingError, match=r"^s3://b/state: curlCode: 28"), reaching():
+    with pytest.raises(TransientError, match=r"^s3://b/state: curlCode: 28"), reaching():
         place.open().read(4)
-    with pytest.raises(PassingError, match=r"^s3://b/state can't be written: curlCode: 28"):
+    with pytest.raises(TransientError, match=r"^s3://b/state can't be written: curlCode: 28"):
         place.write_atomically(b"y")
 
 
@@ -173,14 +173,14 @@ def test_a_short_answer_of_a_store_is_no_damage() -> None:
             pass
 
     store = SimpleNamespace(open_input_file=lambda _: Short())
-    with pytest.raises(PassingError, match=r"^s3://b/state can't be read: expected 10 bytes, got 4"):
+    with pytest.raises(TransientError, match=r"^s3://b/state can't be read: expected 10 bytes, got 4"):
         Location(store, "b/state", "s3://b/state").read()
 
 
 @pytest.mark.parametrize(
     ("error", "code", "ends"),
     [
-        (PassingError("a store is away"), MAY_PASS, "Give the same command again: it continues where it stopped"),
+        (TransientError("a store is away"), MAY_PASS, "Give the same command again: it continues where it stopped"),
         (MissingHereError("no Java"), MISSING_HERE, "no Java"),
         (OSError(errno.ENOSPC, "No space left on device", "/data/x"), MAY_PASS, "it continues where it stopped"),
         (PermissionError(errno.EACCES, "Permission denied", "/data/x"), DAMAGED_OR_REFUSED, "/data/x can't be reached"),
@@ -202,4 +202,4 @@ def test_each_has_its_exit_code(
 @pytest.mark.parametrize("answer", ["HeadObject operation: No response body.", "GetObject operation:"])
 def test_expired_credentials_are_named_where_the_store_does_not_say_so(answer: str) -> None:
     error = OSError(f"AWS Error UNKNOWN (HTTP status 400) during {answer}\n")
-    assert str(told(error, "s3://b/a")).endswith(f"{answer} Its credentials may have expired")
+    assert str(own_error(error, "s3://b/a")).endswith(f"{answer} Its credentials may have expired")

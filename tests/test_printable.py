@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flinkstate.errors import DamagedError, PlanError
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import build_metadata
 from flinkstate.reading.reader import operator_id
 from flinkstate.values.value_json import string_json
 from stateferry.basics.exit_codes import exit_code_of

@@ -20,6 +20,7 @@ from flinkstate.keyed.header import (
     KeyedHeader,
     StateMeta,
 )
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.metadata import (
     InlineBytes,
     Metadata,
@@ -28,7 +29,6 @@ from flinkstate.metadata.metadata import (
     PartitionedState,
     RelativeFile,
     Subtask,
-    build_metadata,
 )
 from flinkstate.metadata.operator_state import DistributionMode
 from flinkstate.reading.entries import read_entries

@@ -6,27 +6,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flinkstate.array_types import Flags, Positions
 from flinkstate.errors import RefusedError
 
-Bytes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Column = tuple[pa.Array, Positions]
 
 MOST_OFFSET = 2**31 - 1
 
 
-def fixed_array(type_: pa.DataType, values: npt.NDArray[np.generic], present: Mask | None) -> pa.Array:
+def fixed_array(type_: pa.DataType, values: npt.NDArray[np.generic], present: Flags | None) -> pa.Array:
     """Returns an array of values with a fixed width; null where not `present`."""
     return pa.Array.from_buffers(type_, len(values), [validity(present), pa.py_buffer(values)])
 
 
-def struct_array(type_: pa.DataType, children: list[pa.Array], length: int, present: Mask | None = None) -> pa.Array:
+def struct_array(type_: pa.DataType, children: list[pa.Array], length: int, present: Flags | None = None) -> pa.Array:
     """Returns an array of structs; null where not `present`."""
     return pa.Array.from_buffers(type_, length, [validity(present)], children=children)
 
 
-def validity(present: Mask | None) -> pa.Buffer | None:
+def validity(present: Flags | None) -> pa.Buffer | None:
     """Returns Arrow's bit mask of the values that are present, or None if all are."""
     if present is None or bool(present.all()):
         return None

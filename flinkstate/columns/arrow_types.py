@@ -37,17 +37,13 @@ import pyarrow as pa
 
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import (
-    ArrayType,
-    AvroArrayType,
     AvroFixedType,
-    AvroMapType,
-    AvroRecordType,
     AvroUnionType,
+    CollectionType,
     EitherType,
     EnumType,
     FlinkType,
-    ListType,
-    MapType,
+    MappingType,
     NullableType,
     OpaqueType,
     OptionType,
@@ -55,11 +51,8 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
-    SetType,
-    TimerType,
-    TraversableType,
-    TtlType,
-    TupleType,
+    SequenceType,
+    numbered,
     opaque_parts,
     simple_name,
 )
@@ -123,40 +116,27 @@ def arrow_type(type_: FlinkType) -> pa.DataType:
             return _SCALARS[type_]
         case PrimitiveArrayType(Scalar.BYTE):
             return pa.binary()
-        case PrimitiveArrayType(element) | ListType(element) | SetType(element) | ArrayType(element):
+        case CollectionType(element):
             return pa.list_(arrow_type(element))
-        case TraversableType(element) | AvroArrayType(element):
-            return pa.list_(arrow_type(element))
-        case MapType(key, value):
-            return pa.map_(arrow_type(key), arrow_type(value))
-        case TupleType(fields):
-            return pa.struct(_numbered(fields))
+        case MappingType():
+            return pa.map_(arrow_type(type_.key), arrow_type(type_.value))
+        case SequenceType(parts=parts):
+            return pa.struct(_fields(parts))
         case RowType(fields, has_kind):
             kind = [pa.field(KIND, pa.string())] if has_kind else []
-            return pa.struct(_numbered(fields) + kind)
+            return pa.struct(_fields(numbered(fields)) + kind)
         case PojoType():
             return pa.struct(pojo_fields(type_))
-        case NullableType(value):
-            return arrow_type(value)
-        case OptionType(value):
+        case NullableType(value) | OptionType(value):
             return arrow_type(value)
         case EitherType(left, right):
-            return pa.struct(list(zip(type_.sides, map(arrow_type, (left, right)), strict=True)))
+            return pa.struct(_fields(tuple(zip(type_.sides, (left, right), strict=True))))
         case EnumType():
             return pa.string()
         case AvroFixedType():
             return pa.binary()
-        case AvroMapType(value):
-            return pa.map_(pa.string(), arrow_type(value))
         case AvroUnionType():
             return _union_type(type_)
-        case AvroRecordType(_, described):
-            return pa.struct([(field.name, arrow_type(field.type)) for field in described])
-        case TtlType(value):
-            return pa.struct([("timestamp", pa.int64()), ("value", arrow_type(value))])
-        case TimerType(key, namespace):
-            parts = [("timestamp", pa.int64()), ("key", arrow_type(key)), ("namespace", arrow_type(namespace))]
-            return pa.struct(parts)
         case OpaqueType(class_name, reason):
             raise RefusedError(f"{class_name} is {reason}: its values have no columns; read the state with raw=true")
 
@@ -179,8 +159,8 @@ def union_fields(type_: AvroUnionType) -> list[str]:
     return simple if len(set(simple)) == len(names) else names
 
 
-def _numbered(fields: tuple[FlinkType, ...]) -> list[pa.Field]:
-    return [pa.field(f"f{number}", arrow_type(field)) for number, field in enumerate(fields)]
+def _fields(parts: tuple[tuple[str, FlinkType], ...]) -> list[pa.Field]:
+    return [pa.field(name, arrow_type(part)) for name, part in parts]
 
 
 def pojo_fields(type_: PojoType) -> list[pa.Field]:

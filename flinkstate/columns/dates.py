@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.columns import kernels
-from flinkstate.columns.arrays import MOST_OFFSET, Bytes, Column, Mask, Positions, allocate, fixed_array, validity
+from flinkstate.columns.arrays import (
+    MOST_OFFSET,
+    Column,
+    allocate,
+    fixed_array,
+    validity,
+)
 from flinkstate.columns.arrow_types import INSTANT, LOCAL_DATE_TIME
 from flinkstate.columns.reads import damaged_where, read_numbers, refuse_outside
 from flinkstate.serializers.types import Scalar
@@ -65,7 +72,7 @@ def _instants(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) 
     return fixed_array(INSTANT, whole * 1_000_000 + nanos // 1000, present)
 
 
-def _days(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Mask]:
+def _days(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Flags]:
     """Returns the days since 1970 of an i32 year, i8 month, i8 day; 0 for a null."""
     year = read_numbers(type_, data, starts, limits, np.int32).astype(np.int64)
     month = read_numbers(type_, data, starts + 4, limits, np.int8).astype(np.int64)
@@ -84,7 +91,7 @@ def _days(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> t
     return cycle * 146_097 + day_of_cycle - 719_468, present
 
 
-def _clock(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Positions, Mask]:
+def _clock(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Positions, Flags]:
     """Returns second of the day and nanosecond of i8 hour, i8 minute, i8 second, i32 nanosecond; 0 for a null."""
     parts = [read_numbers(type_, data, starts + at, limits, np.int8).astype(np.int64) for at in range(3)]
     nano = read_numbers(type_, data, starts + 3, limits, np.int32).astype(np.int64)
@@ -96,7 +103,7 @@ def _clock(type_: Scalar, data: Bytes, starts: Positions, limits: Positions) -> 
     return hour * 3600 + minute * 60 + second, nano, present
 
 
-def _times(seconds: Positions, nanos: Positions, present: Mask) -> pa.Array:
+def _times(seconds: Positions, nanos: Positions, present: Flags) -> pa.Array:
     offsets, out = np.empty(len(seconds) + 1, np.int32), allocate(_LONGEST_TIME * len(seconds))
     written = kernels.format_times(seconds, nanos, offsets, np.frombuffer(out, np.uint8))
     buffers = [validity(present), pa.py_buffer(offsets), out.slice(0, written)]

@@ -15,10 +15,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
-Positions = NDArray[np.int64]
+from flinkstate.array_types import ByteFlags, Bytes, Positions
+
 Offsets = NDArray[np.int32]
-Flags = NDArray[np.uint8]
 Outcome = tuple[int, int, int]
 
 OK = 0
@@ -51,7 +50,7 @@ def gather(data: Bytes, starts: Positions, limits: Positions, out: NDArray[np.ge
 
 
 @numba.njit(cache=True, nogil=True)
-def read_flags(data: Bytes, starts: Positions, limits: Positions, flags: Flags) -> Outcome:
+def read_flags(data: Bytes, starts: Positions, limits: Positions, flags: ByteFlags) -> Outcome:
     """Reads a byte of 0 or 1 at each start."""
     for row in range(len(starts)):
         start = starts[row]
@@ -269,7 +268,7 @@ def read_strings(
     first: int,
     offsets: Offsets,
     out: Bytes,
-    present: Flags,
+    present: ByteFlags,
     stops: Positions,
 ) -> Outcome:
     """Reads strings from row `first` on as UTF-8; a lone surrogate becomes U+FFFD.

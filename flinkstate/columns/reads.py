@@ -7,8 +7,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.columns import kernels
-from flinkstate.columns.arrays import Bytes, Mask, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import FlinkType, type_name
 
@@ -25,7 +25,7 @@ def read_numbers(
     return result
 
 
-def read_flags(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Mask:
+def read_flags(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Flags:
     """Reads a byte of 0 or 1 at each start."""
     flags = np.empty(len(starts), np.uint8)
     raise_if_damaged(kernels.read_flags(data, starts, limits, flags), type_, data, limits, 1)
@@ -63,14 +63,14 @@ def raise_if_damaged(
     raise DamagedError(f"a length as {name} has it, in as few bytes as it needs", first_bytes.hex(), offset=position)
 
 
-def damaged_where(wrong: Mask, positions: Positions, expected: str, found: npt.NDArray[np.generic]) -> None:
+def damaged_where(wrong: Flags, positions: Positions, expected: str, found: npt.NDArray[np.generic]) -> None:
     """Raises the damage of the first row that is wrong, if any."""
     if wrong.any():
         row = int(wrong.argmax())
         raise DamagedError(expected, f"{found[row]}", offset=int(positions[row]))
 
 
-def refuse_outside(type_: FlinkType, outside: Mask, starts: Positions, arrow: str) -> None:
+def refuse_outside(type_: FlinkType, outside: Flags, starts: Positions, arrow: str) -> None:
     """Refuses the first value that is outside the range of its Arrow type, if any."""
     if outside.any():
         position = int(starts[int(outside.argmax())])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from flinkstate.files.remote_file import RemoteInput
+from flinkstate.files.read_ahead import RemoteInput
 
 
 class OpenSegment:

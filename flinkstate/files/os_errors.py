@@ -9,11 +9,11 @@ from __future__ import annotations
 import errno
 import re
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 
 LONGEST_REASON = 300
 
-_PASSING_NUMBERS = frozenset(
+_TRANSIENT_NUMBERS = frozenset(
     number
     for name in (
         # Errors of disks, and of folders that are mounted from elsewhere.
@@ -28,13 +28,13 @@ _PASSING_NUMBERS = frozenset(
 )
 
 # The words of the drivers of S3, Google's store and Azure's for what may pass, and for what never does.
-_PASSES = re.compile(
+_TRANSIENT = re.compile(
     r"time.?d?.?out|timeout|curlcode|network|connect|unreachable|resolv|temporar|deadline.?exceeded|unavailable"
     r"|slow.?down|throttl|too many requests|resource.?exhausted|internal.?(error|failure)|server (is )?busy|try again"
     r"|\bhttp(?: status| response code)?:? (?:408|429|5\d\d)\b",
     re.IGNORECASE,
 )
-_STAYS = re.compile(
+_PERMANENT = re.compile(
     r"access.?denied|permission.?denied|forbidden|unauthori[sz]ed|unauthenticated|invalid.?(access.?key|client|token)"
     r"|signature|unrecognized.?client|no.?such.?(bucket|key)|not.?found|does not exist",
     re.IGNORECASE,
@@ -47,12 +47,12 @@ _WORDLESS = re.compile(r"\(http status 400\) during (?:Head|\w+ operation:\s*$)"
 _UPLOAD_LOST = re.compile(r"no.?such.?upload|\(http status 40[04]\) during CompleteMultipartUpload", re.IGNORECASE)
 
 
-def may_pass(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether a retry may succeed."""
     if not isinstance(error, OSError):
         return False
     if error.errno is not None:
-        return error.errno in _PASSING_NUMBERS
+        return error.errno in _TRANSIENT_NUMBERS
     if isinstance(error, (ConnectionError, TimeoutError)):
         return True
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
@@ -60,10 +60,10 @@ def may_pass(error: Exception) -> bool:
     text = str(error)
     if any(known.search(text) for known in (_UPLOAD_LOST, _EXPIRED, _WORDLESS)):
         return True
-    return _PASSES.search(text) is not None and _STAYS.search(text) is None
+    return _TRANSIENT.search(text) is not None and _PERMANENT.search(text) is None
 
 
-def told(error: Exception, place: str = "", what: str = "reached") -> StateferryError:
+def own_error(error: Exception, place: str = "", what: str = "reached") -> StateferryError:
     """Returns the error in one line: this file can't be `what`, and why.
 
     The file is `place`, or else the one that the error names.
@@ -75,7 +75,7 @@ def told(error: Exception, place: str = "", what: str = "reached") -> Stateferry
         reason = f"{named}: {reason}"
     if _WORDLESS.search(reason):
         reason += " Its credentials may have expired"
-    kind = PassingError if may_pass(error) else StateferryError
+    kind = TransientError if is_transient(error) else StateferryError
     return kind(f"{where} can't be {what}: {reason}" if where else reason)
 
 

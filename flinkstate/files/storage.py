@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from pyarrow import fs
 
 from flinkstate.errors import DamagedError, UsageError
-from flinkstate.files.passing_file import PassingFile, PassingOutput
-from flinkstate.files.remote_file import RemoteInput, RemoteOutput
+from flinkstate.files.read_ahead import RemoteInput
+from flinkstate.files.sequential_file import SequentialFile, SequentialOutput
 from flinkstate.files.stores import most_bytes, reaching, store_of
+from flinkstate.files.upload import RemoteOutput
 from flinkstate.files.uris import path_of_file_uri
 
 _OBJECT_STORES = (fs.S3FileSystem, fs.GcsFileSystem, fs.AzureFileSystem)
@@ -180,7 +181,7 @@ class Location:
         with reaching(self.shown, "read"):
             try:
                 if self.is_local:
-                    return PassingFile(self.path)
+                    return SequentialFile(self.path)
                 return RemoteInput(self.filesystem.open_input_file(self.path), self.shown)
             except FileNotFoundError:
                 return None
@@ -212,7 +213,7 @@ class Location:
         """
         with reaching(self.shown, "written"):
             if self.is_local:
-                return PassingOutput(self.path)
+                return SequentialOutput(self.path)
             return RemoteOutput(self.filesystem.open_output_stream(self.path), self.shown, most_bytes(self.filesystem))
 
     def write_atomically(self, data: bytes, before: Callable[[str], None] = lambda _: None) -> None:

@@ -78,4 +78,4 @@ def reaching(shown: str = "", what: str = "reached") -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise os_errors.told(error, without_user(shown), what) from error
+        raise os_errors.own_error(error, without_user(shown), what) from error

@@ -30,11 +30,11 @@ _TRIES = 10
 
 def temporary_folder() -> str:
     """Returns this process's folder, which may not exist yet."""
-    return _chosen(os.getpid())
+    return _folder_of(os.getpid())
 
 
 @cache
-def _chosen(_: int) -> str:
+def _folder_of(_: int) -> str:
     name = f"stateferry-{''.join(secrets.choice(_LETTERS) for _ in range(10))}"
     wanted = os.path.join(tempfile.gettempdir(), name)
     fits = os.path.isabs(wanted) and len(wanted) <= _LONGEST and _PLAIN.fullmatch(wanted)

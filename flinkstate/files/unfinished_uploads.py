@@ -70,4 +70,4 @@ def _asking(shown: str) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise os_errors.told(OSError(str(error)), shown, "asked for unfinished uploads") from error
+        raise os_errors.own_error(OSError(str(error)), shown, "asked for unfinished uploads") from error

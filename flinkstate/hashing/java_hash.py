@@ -18,14 +18,16 @@ key's present key group doesn't fit the hash.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flinkstate.array_types import Bytes, Codes, Positions
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.hashing.kernels import Bytes, Codes, Positions
-from flinkstate.hashing.scalars import HASHED_SCALARS, Hashes, SerializedValues, hash_scalars
+from flinkstate.hashing.scalar_hashes import HASHED_SCALARS, Hashes, SerializedValues, hash_scalars
 from flinkstate.serializers.types import (
     FLINK_EITHER,
     ArrayType,
@@ -51,7 +53,6 @@ from flinkstate.serializers.types import (
     TraversableType,
     TtlType,
     TupleType,
-    children,
     type_name,
 )
 
@@ -61,32 +62,86 @@ _ROW_KIND_BITS = 2
 _ROWS_PER_BLOCK = 1 << 14
 
 
+HashRows = Callable[[SerializedValues], Hashes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hasher:
+    """Hashes the next value of every row and moves the rows' cursors behind it; `deep` does it for a field of a row."""
+
+    plain: HashRows
+    deep: HashRows
+
+
+class _UnstableHashError(Exception):
+    """The hash doesn't follow from the bytes; the message says why."""
+
+
 def unstable_reason(type_: FlinkType) -> str | None:
     """Returns why the hash of such a key can't be computed from its bytes, or None if it can."""
+    try:
+        _hasher(type_)
+    except _UnstableHashError as unstable:
+        return f"{unstable}"
+    return None
+
+
+@lru_cache(maxsize=512)
+def _hasher(type_: FlinkType) -> _Hasher:
     match type_:
+        case Scalar():
+            if type_ not in HASHED_SCALARS:
+                raise _UnstableHashError(f"the hash of a {type_.label} doesn't follow from its bytes")
+            return _shallow(partial(hash_scalars, type_))
+        case TupleType(fields, class_name):
+            if class_name != f"{_TUPLE_CLASS}{len(fields)}":
+                raise _UnstableHashError(f"the hash of {class_name} may be that class's own code")
+            return _shallow(partial(_hash_tuple, tuple(_hasher(field).plain for field in fields)))
+        case RowType(fields, has_kind):
+            return _shallow(partial(_hash_row, tuple(_hasher(field).deep for field in fields), has_kind))
+        case ListType(element):
+            item = _hasher(element)
+            return _Hasher(partial(_hash_list, item.plain), partial(_hash_list, item.deep))
+        case SetType(element):
+            return _shallow(partial(_hash_set, _hasher(element).plain))
+        case MapType(key, value):
+            keys, values = _hasher(key), _hasher(value)
+            plain = partial(_hash_map, keys.plain, values.plain, 0)
+            return _Hasher(plain, partial(_hash_map, keys.deep, values.deep, 1))
+        case NullableType(value, padding):
+            item = _hasher(value)
+            return _Hasher(partial(_hash_nullable, item.plain, padding), partial(_hash_nullable, item.deep, padding))
+        case EitherType(left, right, class_name):
+            if class_name != FLINK_EITHER:
+                raise _UnstableHashError(f"the hash of {class_name} is Scala's own")
+            return _shallow(partial(_hash_either, _hasher(left).plain, _hasher(right).plain))
         case AvroRecordType() | AvroFixedType() | AvroArrayType() | AvroMapType() | AvroUnionType():
-            return f"the hash of {type_name(type_)} is Avro's own or that of a class made by it"
+            reason = f"the hash of {type_name(type_)} is Avro's own or that of a class made by it"
         case OptionType() | TraversableType() | EnumType(_, _, (_, *_)):
-            return f"the hash of {type_name(type_)} is Scala's own"
-        case EitherType(class_name=class_name) if class_name != FLINK_EITHER:
-            return f"the hash of {class_name} is Scala's own"
+            reason = f"the hash of {type_name(type_)} is Scala's own"
         case EnumType():
-            return f"an enum ({type_.class_name}) hashes by identity, differently in every JVM"
+            reason = f"an enum ({type_.class_name}) hashes by identity, differently in every JVM"
         case ArrayType() | PrimitiveArrayType():
-            return f"an array ({type_name(type_)}) hashes by identity, differently in every JVM"
+            reason = f"an array ({type_name(type_)}) hashes by identity, differently in every JVM"
         case PojoType():
-            return f"the hash of {type_.class_name} is that class's own code"
+            reason = f"the hash of {type_.class_name} is that class's own code"
         case OpaqueType():
-            return (
+            reason = (
                 f"the hash of {type_.class_name} is that class's own code, and its bytes can't be read: {type_.reason}"
             )
-        case TupleType(fields, class_name) if class_name != f"{_TUPLE_CLASS}{len(fields)}":
-            return f"the hash of {class_name} may be that class's own code"
-        case Scalar() if type_ not in HASHED_SCALARS:
-            return f"the hash of a {type_.label} doesn't follow from its bytes"
         case TtlType() | TimerType():
-            return f"a {type_name(type_)} can't be a key"
-    return next((reason for child in children(type_) if (reason := unstable_reason(child))), None)
+            reason = f"a {type_name(type_)} can't be a key"
+    raise _UnstableHashError(reason)
+
+
+def _shallow(plain: HashRows) -> _Hasher:
+    """What Flink's `RowUtils` doesn't look into: a field of a row counts 31 more than the value by itself."""
+
+    def deep(rows: SerializedValues) -> Hashes:
+        hashes = plain(rows)
+        return Hashes(np.where(hashes.present, hashes.codes + np.int32(31), np.int32(0)), hashes.present)
+
+    return _Hasher(plain, deep)
 
 
 def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions) -> Codes:
@@ -102,13 +157,14 @@ def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions
         )
     if len(starts) != len(ends):
         raise ValueError(f"{len(starts)} starts and {len(ends)} ends")
+    hash_rows = _hasher(type_).plain
     codes = np.empty(len(starts), dtype=np.int32)
     shared = _read_only(data)
     for first in range(0, len(starts), _ROWS_PER_BLOCK):
         block = slice(first, first + _ROWS_PER_BLOCK)
         rows = SerializedValues(shared, starts[block].astype(np.int64), ends[block].astype(np.int64))
         _check_inside(rows)
-        hashes = _hash(type_, rows)
+        hashes = hash_rows(rows)
         _check_finished(type_, rows, hashes)
         codes[block] = hashes.codes
     return codes
@@ -140,106 +196,69 @@ def _check_finished(type_: FlinkType, rows: SerializedValues, hashes: Hashes) ->
         raise DamagedError(f"a key of type {type_name(type_)}", "a null, which can't be a key", offset=cursor)
 
 
-def _hash(type_: FlinkType, rows: SerializedValues) -> Hashes:
-    """Hashes the next value of every row and moves the rows' cursors behind it."""
-    match type_:
-        case Scalar():
-            return hash_scalars(type_, rows)
-        case TupleType(fields):
-            return _hash_tuple(fields, rows)
-        case RowType():
-            return _hash_row(type_, rows)
-        case ListType(element):
-            return _hash_list(element, rows, deep=False)
-        case SetType(element):
-            return _hash_set(element, rows)
-        case MapType(key, value):
-            return _hash_map(key, value, rows, deep=False)
-        case NullableType():
-            return _hash_nullable(type_, rows, deep=False)
-        case EitherType():
-            return _hash_either(type_, rows)
-        case _:
-            raise RefusedError(f"no hash is known for {type_name(type_)}")
-
-
-def _deep_hash(type_: FlinkType, rows: SerializedValues) -> Hashes:
-    """Hashes a field of a row. Flink's `RowUtils` looks into lists and maps, and adds 31 to all else but null."""
-    match type_:
-        case ListType(element):
-            return _hash_list(element, rows, deep=True)
-        case MapType(key, value):
-            return _hash_map(key, value, rows, deep=True)
-        case NullableType():
-            return _hash_nullable(type_, rows, deep=True)
-    hashes = _hash(type_, rows)
-    return Hashes(np.where(hashes.present, hashes.codes + np.int32(31), np.int32(0)), hashes.present)
-
-
-def _hash_tuple(fields: tuple[FlinkType, ...], rows: SerializedValues) -> Hashes:
+def _hash_tuple(fields: tuple[HashRows, ...], rows: SerializedValues) -> Hashes:
     codes = np.zeros(len(rows), dtype=np.int32)
     for field in fields:
-        codes = codes * np.int32(31) + _hash(field, rows).codes
+        codes = codes * np.int32(31) + field(rows).codes
     return _present(codes)
 
 
-def _hash_row(type_: RowType, rows: SerializedValues) -> Hashes:
-    kind_bits = _ROW_KIND_BITS if type_.has_kind else 0
-    mask = np.empty((len(rows), (kind_bits + len(type_.fields) + 7) // 8), dtype=np.uint8)
+def _hash_row(fields: tuple[HashRows, ...], has_kind: bool, rows: SerializedValues) -> Hashes:
+    kind_bits = _ROW_KIND_BITS if has_kind else 0
+    mask = np.empty((len(rows), (kind_bits + len(fields) + 7) // 8), dtype=np.uint8)
     for position in range(mask.shape[1]):
         mask[:, position] = rows.integers(1, "the mask of a row").astype(np.uint8)
     bits = np.unpackbits(mask, axis=1).astype(np.bool_)
-    unused = bits[:, kind_bits + len(type_.fields) :]
+    unused = bits[:, kind_bits + len(fields) :]
     rows.check_values(~np.any(unused, axis=1), "the mask of a row without further bits", mask.shape[1])
     codes = np.full(len(rows), 1, dtype=np.int32)
-    for position, field in enumerate(type_.fields, start=kind_bits):
-        codes = codes * np.int32(31) + _hash_chosen(field, rows, ~bits[:, position], deep=True).codes
-    if type_.has_kind:
+    for position, field in enumerate(fields, start=kind_bits):
+        codes = codes * np.int32(31) + _hash_where(field, rows, ~bits[:, position]).codes
+    if has_kind:
         # The lower bit of the kind comes first.
         codes += np.int32(31) * (bits[:, 0] + np.int32(2) * bits[:, 1])
     return _present(codes)
 
 
-def _hash_list(element: FlinkType, rows: SerializedValues, *, deep: bool) -> Hashes:
+def _hash_list(element: HashRows, rows: SerializedValues) -> Hashes:
     codes = np.full(len(rows), 1, dtype=np.int32)
     for active, part in _rounds(rows, "the size of a list"):
-        hashes = _deep_hash(element, part) if deep else _hash(element, part)
-        codes[active] = codes[active] * np.int32(31) + hashes.codes
+        codes[active] = codes[active] * np.int32(31) + element(part).codes
     return _present(codes)
 
 
-def _hash_set(element: FlinkType, rows: SerializedValues) -> Hashes:
+def _hash_set(element: HashRows, rows: SerializedValues) -> Hashes:
     codes = np.zeros(len(rows), dtype=np.int32)
     for active, part in _rounds(rows, "the size of a set"):
         null = part.booleans("the null flag of an element")
-        codes[active] += _hash_chosen(element, part, ~null).codes
+        codes[active] += _hash_where(element, part, ~null).codes
     return _present(codes)
 
 
-def _hash_map(key: FlinkType, value: FlinkType, rows: SerializedValues, *, deep: bool) -> Hashes:
-    codes = np.full(len(rows), 1 if deep else 0, dtype=np.int32)
+def _hash_map(key: HashRows, value: HashRows, start: int, rows: SerializedValues) -> Hashes:
+    codes = np.full(len(rows), start, dtype=np.int32)
     for active, part in _rounds(rows, "the size of a map"):
-        keys = _deep_hash(key, part) if deep else _hash(key, part)
+        keys = key(part)
         null = part.booleans("the null flag of a value")
-        codes[active] += keys.codes ^ _hash_chosen(value, part, ~null, deep=deep).codes
+        codes[active] += keys.codes ^ _hash_where(value, part, ~null).codes
     return _present(codes)
 
 
-def _hash_nullable(type_: NullableType, rows: SerializedValues, *, deep: bool) -> Hashes:
+def _hash_nullable(value: HashRows, padding: int, rows: SerializedValues) -> Hashes:
     null = rows.booleans("the null flag of a value")
     padded = np.flatnonzero(null)
     part = rows.subset(padded)
-    part.skip(type_.padding, "the padding of a null")
+    part.skip(padding, "the padding of a null")
     rows.resume(padded, part)
-    return _hash_chosen(type_.value, rows, ~null, deep=deep)
+    return _hash_where(value, rows, ~null)
 
 
-def _hash_either(type_: EitherType, rows: SerializedValues) -> Hashes:
+def _hash_either(left: HashRows, right: HashRows, rows: SerializedValues) -> Hashes:
     is_left = rows.booleans("the side of an Either")
-    left = _hash_chosen(type_.left, rows, is_left)
-    right = _hash_chosen(type_.right, rows, ~is_left)
-    rows.check_values(left.present | right.present, "a value that isn't null in an Either", 1)
-    return _present(left.codes + right.codes)
+    lefts = _hash_where(left, rows, is_left)
+    rights = _hash_where(right, rows, ~is_left)
+    rows.check_values(lefts.present | rights.present, "a value that isn't null in an Either", 1)
+    return _present(lefts.codes + rights.codes)
 
 
 def _rounds(rows: SerializedValues, what: str) -> Iterator[tuple[NDArray[np.intp], SerializedValues]]:
@@ -258,15 +277,14 @@ def _rounds(rows: SerializedValues, what: str) -> Iterator[tuple[NDArray[np.intp
         active = active[sizes[active] > element]
 
 
-def _hash_chosen(type_: FlinkType, rows: SerializedValues, chosen: NDArray[np.bool_], *, deep: bool = False) -> Hashes:
-    """Hashes the next value of the chosen rows; the other rows have a null and no value."""
-    hash_rows = _deep_hash if deep else _hash
-    if chosen.all():
-        return hash_rows(type_, rows)
+def _hash_where(hash_rows: HashRows, rows: SerializedValues, has_value: NDArray[np.bool_]) -> Hashes:
+    """Hashes the next value of the rows that have one; the others have a null and no bytes."""
+    if has_value.all():
+        return hash_rows(rows)
     hashes = Hashes(np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.bool_))
-    active = np.flatnonzero(chosen)
+    active = np.flatnonzero(has_value)
     part = rows.subset(active)
-    found = hash_rows(type_, part)
+    found = hash_rows(part)
     rows.resume(active, part)
     hashes.codes[active], hashes.present[active] = found.codes, found.present
     return hashes

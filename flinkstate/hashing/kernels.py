@@ -14,12 +14,8 @@ from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
-Positions = NDArray[np.int64]
-Codes = NDArray[np.int32]
-Flags = NDArray[np.uint8]
+from flinkstate.array_types import ByteFlags, Bytes, Codes, Positions
 
 _MOST_UNITS = 2**31 - 2
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -175,7 +171,7 @@ def _hash_string(data, cursor, end, null_lengths):
 
 @_kernel
 def hash_strings(
-    data: Bytes, cursors: Positions, ends: Positions, null_lengths: int, codes: Codes, present: Flags
+    data: Bytes, cursors: Positions, ends: Positions, null_lengths: int, codes: Codes, present: ByteFlags
 ) -> int:
     """Hashes strings: a length and UTF-16 units, 7 bits a byte. With `null_lengths` = 1 it is one more, 0 for null."""
     for row in range(len(cursors)):
@@ -226,7 +222,7 @@ def all_strings_belong(
 
 
 @_kernel
-def hash_big_integers(data: Bytes, cursors: Positions, ends: Positions, codes: Codes, present: Flags) -> int:
+def hash_big_integers(data: Bytes, cursors: Positions, ends: Positions, codes: Codes, present: ByteFlags) -> int:
     """Computes `BigInteger.hashCode`: over the 32-bit words of the magnitude, highest first, times the sign."""
     for row in range(len(cursors)):
         cursor, end = cursors[row], ends[row]

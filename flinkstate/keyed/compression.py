@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import cramjam
 import numpy as np
-import numpy.typing as npt
 
+from flinkstate.array_types import Bytes
 from flinkstate.errors import DamagedError
 from flinkstate.keyed import frame_kernels
 
-Buffer = npt.NDArray[np.uint8]
+Buffer = Bytes
 
 STREAM_START = b"\xff\x06\x00\x00sNaPpY"
 _BLOCK, _HEAD = frame_kernels.BLOCK, frame_kernels.HEAD

@@ -21,7 +21,7 @@ from typing import Any
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import STREAM_START
 from flinkstate.metadata.key_group_extents import KeyGroupExtent
-from flinkstate.metadata.metadata import HOW_TO_TAKE_A_CANONICAL_ONE
+from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_A_CANONICAL_ONE
 
 _HEAD = 4 + len(STREAM_START)
 _END_OF_GROUP = b"\xff\xff"

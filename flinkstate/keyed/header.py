@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import ByteReader, ByteWriter
-from flinkstate.serializers.landmarks import SNAPSHOT_VERSION, read_key
+from flinkstate.serializers.possible_starts import SNAPSHOT_VERSION, read_key
 from flinkstate.serializers.snapshot_merge import merge_snapshots
 from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
 from flinkstate.serializers.unknown_ends import Rest

@@ -30,11 +30,12 @@ from flinkstate.metadata.metadata import KeyedHandle
 from flinkstate.metadata.streams import open_stream, stream_name
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.serializers.binary import ByteReader
+from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.snapshot_classes import TIMER_SNAPSHOT
 from flinkstate.serializers.snapshot_merge import merge_snapshots
 from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser, composite_snapshot
 from flinkstate.serializers.types import ListType, Scalar, TimerType, TupleType, opaque_parts, type_name
-from flinkstate.serializers.walker import Positions, least_size, walk_elements
+from flinkstate.serializers.walker import Positions, walk_elements
 
 _MAGIC = 0xF1CD859F - 2**32
 _VERSION = 2

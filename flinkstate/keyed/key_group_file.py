@@ -24,12 +24,13 @@ from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer, Compression, Content, PlainContent, SnappyContent, begins_stored
 from flinkstate.keyed.full_checkpoint import expect_canonical
 from flinkstate.keyed.header import KeyedHeader, parse_header
+from flinkstate.keyed.key_group_check import Membership
 from flinkstate.keyed.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW, KeyedFile, Section
-from flinkstate.keyed.membership import Membership
 from flinkstate.metadata.bytes_read import HEADER, BytesRead
 from flinkstate.metadata.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
-from flinkstate.metadata.metadata import FULL_CHECKPOINT, KeyedHandle
+from flinkstate.metadata.metadata import KeyedHandle
 from flinkstate.metadata.streams import expect, open_stream
+from flinkstate.metadata.type_numbers import FULL_CHECKPOINT
 from flinkstate.serializers.walker import Positions, failed, new_failure
 
 # In so many key groups `compression` looks at the first chunk.

@@ -21,7 +21,7 @@ from flinkstate.errors import DamagedError
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
-from flinkstate.keyed.membership import Membership
+from flinkstate.keyed.key_group_check import Membership
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.key_group_extents import KeyGroupExtent, SubtaskFile
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle
@@ -30,7 +30,7 @@ from flinkstate.serializers.walker import Positions
 WINDOW = 8 << 20
 MOST_ENTRIES = 1 << 16
 # Limits for a key group that is kept to be iterated twice: its bytes with the positions of its entries.
-MOST_KEPT = 128 << 20
+MOST_HELD = 128 << 20
 ENTRY_POSITIONS = 24
 LARGEST_HEADER = 64 << 20
 

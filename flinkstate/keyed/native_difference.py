@@ -1,9 +1,9 @@
 """Finds the keys by which two snapshots of a RocksDB database may differ, from the SST files that only one of them has.
 
 RocksDB never changes a file. What a reader finds of a key follows from the key's entries in all files; so if no file
-with an entry of it came or went, it is as it was. A file is the same if it says the same of itself (`Table.identity`),
-whatever its name is. A change inside of a block that leaves the index as it is isn't seen here: the validation reads
-every block.
+with an entry of it came or went, it is as it was. A file is the same if it says the same of itself
+(`SstFile.identity`), whatever its name is. A change inside of a block that leaves the index as it is isn't seen here:
+the validation reads every block.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flinkstate.files.storage import Location
-from flinkstate.keyed.membership import key_offset
-from flinkstate.keyed.native_file import NativeFile, stored_by_itself
+from flinkstate.keyed.key_group_check import key_offset
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.stored_files import stored_by_itself
 from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.table import Table
-from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.types import opaque_parts
 from flinkstate.serializers.walker import skip_runs
 
@@ -35,13 +36,13 @@ class EarlierPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ChangedFiles:
     """The files of each state (by its id) that only one of two snapshots has."""
 
     new: NativeFile
     old: NativeFile
-    added: Mapping[int, Sequence[Table]]
-    removed: Mapping[int, Sequence[Table]]
+    added: Mapping[int, Sequence[SstFile]]
+    removed: Mapping[int, Sequence[SstFile]]
 
     def changed(self, groups: Iterable[frozenset[int]]) -> dict[int, Prefixes] | None:
         """Returns the keys of entries that came or went, by state: those of a group of states for each of the group.
@@ -83,11 +84,11 @@ class Difference:
             for start, end in zip((starts + 4).tolist(), ends.tolist(), strict=True)
         )
 
-    def _files(self, state: int) -> list[tuple[NativeFile, Table]]:
+    def _files(self, state: int) -> list[tuple[NativeFile, SstFile]]:
         return [(self.new, table) for table in self.added[state]] + [(self.old, table) for table in self.removed[state]]
 
 
-def difference(new: NativeFile, old: NativeFile, identities: Mapping[str, str]) -> Difference | None:
+def difference(new: NativeFile, old: NativeFile, identities: Mapping[str, str]) -> ChangedFiles | None:
     """Returns by which files two snapshots differ, in the key groups that both are opened for.
 
     None if it takes everything to find that out: if the states aren't the same, if a file isn't the one that was read
@@ -97,8 +98,8 @@ def difference(new: NativeFile, old: NativeFile, identities: Mapping[str, str]) 
     if has_heap_timers or new.header != old.header or new.handle.range != old.handle.range:
         return None
     streams = {file.name: file.stream for file in old.handle.files}
-    added: dict[int, list[Table]] = {}
-    removed: dict[int, list[Table]] = {}
+    added: dict[int, list[SstFile]] = {}
+    removed: dict[int, list[SstFile]] = {}
     size = changed = 0
     for state in range(new.stored_states):
         now, before = ({_what(table): table for table in file.tables(state)} for file in (new, old))
@@ -113,10 +114,10 @@ def difference(new: NativeFile, old: NativeFile, identities: Mapping[str, str]) 
             return None
         size += sum(table.live.size for table in now.values())
         changed += sum(table.live.size for table in differing)
-    return Difference(new, old, added, removed) if changed <= _MOST_CHANGED * size else None
+    return ChangedFiles(new, old, added, removed) if changed <= _MOST_CHANGED * size else None
 
 
-def _what(table: Table) -> tuple[str, LiveFile, str]:
+def _what(table: SstFile) -> tuple[str, LiveFile, str]:
     """Returns what tells a file from others.
 
     The MANIFEST has its number, and may take some of its keys alone. A file that doesn't say which database wrote it,

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
@@ -22,19 +21,21 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import BackendKind, parse_header, refuse_twins
 from flinkstate.keyed.heap_timers import HeapTimers, laid_out
+from flinkstate.keyed.key_group_check import Membership
 from flinkstate.keyed.keyed_file import LARGEST_HEADER, MOST_ENTRIES, WINDOW, KeyedFile, Section
-from flinkstate.keyed.membership import Membership
 from flinkstate.keyed.row_sum import RowSum
+from flinkstate.keyed.stored_files import stored_by_itself, stored_files
 from flinkstate.metadata.bytes_read import HEADER, SST, BytesRead
 from flinkstate.metadata.key_group_extents import KeyGroupExtent, SubtaskFile, key_group_extents
-from flinkstate.metadata.metadata import AbsoluteFile, NativeHandle, RelativeFile, StreamHandle
-from flinkstate.metadata.streams import open_stream, stream_name
+from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.metadata.streams import open_stream
 from flinkstate.rocksdb.database import Database
-from flinkstate.rocksdb.files import StoredFile
 from flinkstate.rocksdb.kernels import SLACK
+from flinkstate.rocksdb.merge import Found
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.scan import PORTION, Found, Scan, entries_of
-from flinkstate.rocksdb.table import Table
+from flinkstate.rocksdb.scan import Scan, entries_of
+from flinkstate.rocksdb.sorted_run import PORTION
+from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.walker import Positions
 
 # Of no state, but every database has it.
@@ -205,12 +206,12 @@ class NativeFile(KeyedFile):
                     if (named := stored_by_itself(streams[table.live.name])) is not None:
                         read.add(named, SST, table.identity)
 
-    def tables(self, state: int) -> Iterator[Table]:
+    def tables(self, state: int) -> Iterator[SstFile]:
         """Yields the SST files of a state that may have rows of the wanted key groups, each open until the next one."""
         low, after = min(self._wanted, default=0), max(self._wanted, default=-1) + 1
         return self.database.files(self.header.states[state].name, self.prefix, low, after)
 
-    def entries_of(self, table: Table) -> Iterator[tuple[Buffer, Positions, Positions]]:
+    def entries_of(self, table: SstFile) -> Iterator[tuple[Buffer, Positions, Positions]]:
         """Yields the keys of all entries of a file in the wanted key groups: see `rocksdb.scan.entries_of`."""
         return entries_of(table, self.prefix, min(self._wanted, default=0), max(self._wanted, default=-1) + 1)
 
@@ -250,7 +251,7 @@ class NativeFile(KeyedFile):
                 )
                 writer.take(found.rows, found.position)
                 if self.only is not None:
-                    section = _chosen(section, self.only[state])
+                    section = _rows_with(section, self.only[state])
                 with section.locating():
                     self.membership.check(state, extent.key_group, writer.buffer, section.starts, section.key_ends)
                 if len(section):
@@ -374,7 +375,7 @@ class _Window:
         self.position = position
 
 
-def _chosen(section: Section, prefixes: Prefixes) -> Section:
+def _rows_with(section: Section, prefixes: Prefixes) -> Section:
     """Returns the rows with one of the prefixes. Others lie beside them in their blocks."""
     rows = prefixes.rows_of(section.data, section.starts, section.key_ends)
     if rows.all():
@@ -382,26 +383,3 @@ def _chosen(section: Section, prefixes: Prefixes) -> Section:
     return replace(
         section, starts=section.starts[rows], key_ends=section.key_ends[rows], ends=section.ends[rows]
     )  # fmt: skip
-
-
-def stored_by_itself(stream: StreamHandle) -> str | None:
-    """Returns the name of a file that holds one file of a database and nothing else, else None."""
-    return stream.name if isinstance(stream, (RelativeFile, AbsoluteFile)) else None
-
-
-def stored_files(folder: Location, handle: NativeHandle) -> dict[str, StoredFile]:
-    """Returns the files of a database by their own names."""
-    files: dict[str, StoredFile] = {}
-    for file in handle.files:
-        if file.name in files:
-            raise DamagedError(
-                "each file of a database once", f"{file.name} again", file=folder.child("_metadata").shown
-            )
-        files[file.name] = StoredFile(
-            stream_name(folder, file.stream), file.stream.size, partial(_opened, folder, file.stream)
-        )
-    return files
-
-
-def _opened(folder: Location, stream: StreamHandle) -> Any:
-    return open_stream(folder, stream)[0]

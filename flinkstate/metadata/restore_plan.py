@@ -1,7 +1,7 @@
 """Plans what a restore at another parallelism reads: which byte range of which file goes to which new subtask.
 
 Flink keeps the max parallelism then. So whole key groups move, and the offsets in the files are all that is needed.
-Another max parallelism is a matter of `flinkstate.writing.rehash`.
+Another max parallelism is a matter of `flinkstate.writing.max_parallelism_change`.
 """
 
 from __future__ import annotations

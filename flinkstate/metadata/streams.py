@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from flinkstate.errors import DamagedError
 from flinkstate.files.open_segment import OpenSegment
-from flinkstate.files.remote_file import RemoteInput
+from flinkstate.files.read_ahead import RemoteInput
 from flinkstate.files.storage import Location
 from flinkstate.metadata.metadata import (
     AbsoluteFile,

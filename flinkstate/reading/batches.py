@@ -19,9 +19,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from flinkstate.columns import columns
+from flinkstate.columns import column_decoder
 from flinkstate.columns.arrow_types import arrow_type
-from flinkstate.columns.scalars import blocks_array
+from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
@@ -30,7 +30,7 @@ from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.chunks import Chunk, plan_chunks
 from flinkstate.reading.reader import Savepoint
-from flinkstate.reading.rows import Rows, gather
+from flinkstate.reading.rows import RowPortion, gather
 from flinkstate.reading.state_rows import read_rows
 from flinkstate.serializers import walker
 from flinkstate.serializers.types import (
@@ -141,7 +141,7 @@ def read_chunk(
         yield batch
 
 
-def _rows(folder: Location, chunk: Chunk, state: KeyedState) -> Iterator[Rows]:
+def _rows(folder: Location, chunk: Chunk, state: KeyedState) -> Iterator[RowPortion]:
     window = np.empty(WINDOW, np.uint8)
     for part in chunk.parts:
         with open_keyed(folder, part.handle, chunk.max_parallelism, part.subtask, wanted=part.key_groups) as file:
@@ -164,13 +164,13 @@ def _ids(file: KeyedFile, state: KeyedState) -> set[int]:
     return ids
 
 
-def record_batch(state: KeyedState, rows: Rows, *, raw: bool = False) -> pa.RecordBatch:
+def record_batch(state: KeyedState, rows: RowPortion, *, raw: bool = False) -> pa.RecordBatch:
     """Returns the entries as one batch, which copies their bytes. A `DamagedError` has a position in `rows.data`."""
     batch_columns = _raw_columns(state, rows) if raw else _columns(state, rows)
     return pa.RecordBatch.from_arrays(batch_columns, schema=schema(state, raw=raw))
 
 
-def _columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
+def _columns(state: KeyedState, rows: RowPortion) -> list[pa.Array]:
     # This comes first: it finds keys that are too short for the timestamp that a timer begins with.
     values = [_timer_timestamps(rows)] if state.kind is StateKind.TIMERS else []
     arrays = _key_columns(state, rows)
@@ -180,20 +180,20 @@ def _columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
     return [pa.array(rows.key_groups), *arrays, *values]
 
 
-def _key_columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
+def _key_columns(state: KeyedState, rows: RowPortion) -> list[pa.Array]:
     data, position, limits = rows.data, _key_starts(state, rows), rows.key_ends
     if state.has_suffixes:
         split = walker.split_keys(state.key, state.namespace, True, data, position, limits)
-        key, _ = columns.decode(state.key, data, position, split.key_ends)
-        namespace, _ = columns.decode(state.namespace, data, split.namespace_starts, split.namespace_ends)
+        key, _ = column_decoder.decode(state.key, data, position, split.key_ends)
+        namespace, _ = column_decoder.decode(state.namespace, data, split.namespace_starts, split.namespace_ends)
         position = split.rests
         arrays = [key, namespace]
         if state.user_key is not None:
-            user_key, position = columns.decode(state.user_key, data, position, limits)
+            user_key, position = column_decoder.decode(state.user_key, data, position, limits)
             arrays.append(user_key)
     else:
         parts = (state.key, state.namespace) if state.user_key is None else (state.key, state.namespace, state.user_key)
-        together, position = columns.decode(TupleType(parts, "a key"), data, position, limits)
+        together, position = column_decoder.decode(TupleType(parts, "a key"), data, position, limits)
         arrays = together.flatten()
     _check_ends("the key", position, limits)
     if not _has_namespace(state):
@@ -201,20 +201,20 @@ def _key_columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
     return arrays
 
 
-def _key_starts(state: KeyedState, rows: Rows) -> Positions:
+def _key_starts(state: KeyedState, rows: RowPortion) -> Positions:
     return rows.key_starts + 8 if state.kind is StateKind.TIMERS else rows.key_starts
 
 
-def _timer_timestamps(rows: Rows) -> pa.Array:
+def _timer_timestamps(rows: RowPortion) -> pa.Array:
     # Flink flips the sign bit of a timer's timestamp, so that timers are sorted like their bytes.
-    flipped, _ = columns.decode(Scalar.LONG, rows.data, rows.key_starts, rows.key_ends)
+    flipped, _ = column_decoder.decode(Scalar.LONG, rows.data, rows.key_starts, rows.key_ends)
     return pa.array(flipped.to_numpy() ^ np.int64(-(2**63)))
 
 
-def _value_columns(state: KeyedState, stored: FlinkType, rows: Rows) -> list[pa.Array]:
+def _value_columns(state: KeyedState, stored: FlinkType, rows: RowPortion) -> list[pa.Array]:
     in_map = state.kind is StateKind.MAP
     type_ = NullableType(stored, 0) if in_map else stored
-    values, stops = columns.decode(type_, rows.data, rows.value_starts, rows.ends)
+    values, stops = column_decoder.decode(type_, rows.data, rows.value_starts, rows.ends)
     wrong = stops != rows.ends
     if in_map and wrong.any():
         # Flink 1.20 writes the bytes of a null value behind its null flag. Flink doesn't read them.
@@ -228,10 +228,10 @@ def _value_and_timestamp(values: pa.StructArray) -> list[pa.Array]:
     return [inner, timestamps]
 
 
-def _list_columns(state: KeyedState, stored: FlinkType, rows: Rows) -> list[pa.Array]:
+def _list_columns(state: KeyedState, stored: FlinkType, rows: RowPortion) -> list[pa.Array]:
     # A ListState without bytes is an empty list.
     filled = rows.value_starts < rows.ends
-    lists = columns.decode_list_state(stored, rows.data, rows.value_starts[filled], rows.ends[filled])
+    lists = column_decoder.decode_list_state(stored, rows.data, rows.value_starts[filled], rows.ends[filled])
     counts = np.zeros(len(rows) + 1, np.int64)
     counts[1:][filled] = np.diff(lists.offsets.to_numpy())
     offsets = pa.array(np.cumsum(counts).astype(np.int32))
@@ -239,7 +239,7 @@ def _list_columns(state: KeyedState, stored: FlinkType, rows: Rows) -> list[pa.A
     return [pa.ListArray.from_arrays(offsets, part) for part in elements]
 
 
-def _raw_columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
+def _raw_columns(state: KeyedState, rows: RowPortion) -> list[pa.Array]:
     timestamps = _raw_timestamps(state, rows)
     position, limits = _key_starts(state, rows), rows.key_ends
     split = walker.split_keys(state.key, state.namespace, state.has_suffixes, rows.data, position, limits)
@@ -255,16 +255,16 @@ def _raw_columns(state: KeyedState, rows: Rows) -> list[pa.Array]:
     return [pa.array(rows.key_groups), *arrays, *timestamps]
 
 
-def _raw_timestamps(state: KeyedState, rows: Rows) -> list[pa.Array]:
+def _raw_timestamps(state: KeyedState, rows: RowPortion) -> list[pa.Array]:
     if state.kind is StateKind.TIMERS:
         return [_timer_timestamps(rows)]
     if not _has_timestamp(state, raw=True):
         return []
     type_ = NullableType(Scalar.LONG, 0) if state.kind is StateKind.MAP else Scalar.LONG
-    return [columns.decode(type_, rows.data, rows.value_starts, rows.ends)[0]]
+    return [column_decoder.decode(type_, rows.data, rows.value_starts, rows.ends)[0]]
 
 
-def _binary(rows: Rows, starts: Positions, ends: Positions) -> pa.Array:
+def _binary(rows: RowPortion, starts: Positions, ends: Positions) -> pa.Array:
     data = rows.data.view()
     data.flags.writeable = False
     # The results of a walk aren't contiguous in memory; numba would compile the kernel again for such arrays.

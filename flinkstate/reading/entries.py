@@ -15,9 +15,9 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, TimerType
-from flinkstate.values.codec import Decode, present, read_flag
+from flinkstate.values.codec_parts import Decode, present, read_flag
+from flinkstate.values.codecs import codec, decoder
 from flinkstate.values.java_values import TtlValue
-from flinkstate.values.values import codec, decoder
 
 _LENGTH_BYTES = 4
 _DELIMITER = 0x2C

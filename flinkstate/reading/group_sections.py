@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from flinkstate.keyed.compression import Buffer
-from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_KEPT, WINDOW, KeyedFile, Section
+from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_HELD, WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState
 
 
@@ -28,13 +28,13 @@ class GroupSections:
     ) -> None:
         """`see` gets each section when it is read."""
         self.file, self.key_group, self.states, self._window, self._see = file, key_group, states, window, see
-        self._kept: list[Section] | None = None
+        self._in_memory: list[Section] | None = None
         self._has_room = False
 
     def keep(self) -> None:
         """Has the key group's bytes stay in memory, unless it is compressed or too large."""
         size = self.file.size_of(self.key_group)
-        if not self._has_room and self._kept is None and not self.file.header.compressed and size <= MOST_KEPT:
+        if not self._has_room and self._in_memory is None and not self.file.header.compressed and size <= MOST_HELD:
             if size > len(self._window):
                 self._window = np.empty(size, np.uint8)
             elif self.file.has_places:
@@ -42,7 +42,7 @@ class GroupSections:
             self._has_room = True
 
     def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
-        for section in self._read() if self._kept is None else self._kept:
+        for section in self._read() if self._in_memory is None else self._in_memory:
             yield self.states[section.state], section
 
     def _read(self) -> Iterator[Section]:
@@ -55,7 +55,7 @@ class GroupSections:
             together = together and self._may_stay(entries) and section.lies_with(sections[0] if sections else section)
             sections = [*sections, section.with_own_positions() if self._has_room else section] if together else []
             yield section
-        self._kept = sections if together else None
+        self._in_memory = sections if together else None
 
     def _portions(self) -> Iterator[Section]:
         """Yields the sections in parts: what is made of a section takes several times its memory."""
@@ -63,4 +63,4 @@ class GroupSections:
             yield from section.parts(WINDOW)
 
     def _may_stay(self, entries: int) -> bool:
-        return len(self._window) + entries * ENTRY_POSITIONS <= MOST_KEPT if self._has_room else entries <= MOST_ENTRIES
+        return len(self._window) + entries * ENTRY_POSITIONS <= MOST_HELD if self._has_room else entries <= MOST_ENTRIES

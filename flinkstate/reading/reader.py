@@ -22,15 +22,9 @@ from flinkstate.keyed.keyed_files import open_keyed, subtask_file_of
 from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.key_group_extents import PlacedState
-from flinkstate.metadata.metadata import (
-    KeyedHandle,
-    Metadata,
-    NativeHandle,
-    Operator,
-    parse_metadata,
-    without_empty_handles,
-)
+from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator, without_empty_handles
 from flinkstate.metadata.moved_files import check_stores, with_moved_files
+from flinkstate.metadata.parse_metadata import parse_metadata
 
 _FILES_AT_ONCE = 16
 

@@ -41,7 +41,7 @@ class _Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowPortion:
     """Entries of one state, valid until the next ones are asked for. Entry i belongs to `key_groups[i]`.
 
     Its key (behind `prefix` bytes of key group) begins at `key_starts[i]` and ends at `key_ends[i]`; its value is
@@ -57,7 +57,7 @@ class Rows:
     origins: tuple[_Origin, ...]
 
     @classmethod
-    def of(cls, section: Section) -> Rows:
+    def of(cls, section: Section) -> RowPortion:
         """Returns the entries of a section, without a copy."""
         origin = _Origin(0, section.file, section.extent, section.base, 0)
         key_groups = np.full(len(section), section.key_group, np.int32)
@@ -72,11 +72,11 @@ class Rows:
         base: int,
         key_groups: KeyGroups,
         positions: tuple[Positions, Positions, Positions],
-    ) -> Rows:
+    ) -> RowPortion:
         """Returns entries of several key groups whose bytes follow each other in the file, from `base` on."""
         return cls(data, file.prefix, key_groups, *positions, (_Origin(0, file, None, base, 0),))
 
-    def part(self, first: int, last: int) -> Rows:
+    def part(self, first: int, last: int) -> RowPortion:
         """Returns the rows from `first` up to, but without, `last`."""
         rows = slice(first, last)
         positions = (self.starts[rows], self.key_ends[rows], self.ends[rows])
@@ -112,7 +112,7 @@ class Rows:
             raise origin.file.locate(moved, extent, base) from None
 
 
-def gather(found: Iterable[Rows], most_rows: int, most_bytes: int) -> Iterator[Rows]:
+def gather(found: Iterable[RowPortion], most_rows: int, most_bytes: int) -> Iterator[RowPortion]:
     """Yields the rows in portions of at most so many rows and bytes; a single entry may be larger than that."""
     gathered = _Gathered(most_rows, most_bytes)
     for rows in found:
@@ -132,12 +132,12 @@ def gather(found: Iterable[Rows], most_rows: int, most_bytes: int) -> Iterator[R
         yield gathered.take()
 
 
-def _fitting(rows: Rows, first: int, most_rows: int, most_bytes: int) -> int:
+def _fitting(rows: RowPortion, first: int, most_rows: int, most_bytes: int) -> int:
     within = int(np.searchsorted(rows.ends, rows.starts[first] + most_bytes, "right"))
     return max(min(first + most_rows, within), first + 1)
 
 
-def _is_large(rows: Rows, first: int, last: int, most_rows: int, most_bytes: int) -> bool:
+def _is_large(rows: RowPortion, first: int, last: int, most_rows: int, most_bytes: int) -> bool:
     """Whether it costs less to hand the entries on as a portion than to copy them to others."""
     size = int(rows.ends[last - 1] - rows.starts[first])
     return _LARGE * (last - first) >= most_rows or _LARGE * size >= most_bytes
@@ -153,11 +153,11 @@ class _Gathered:
         self._origins: list[_Origin] = []
         self._size = self.count = 0
 
-    def fits(self, rows: Rows, first: int, last: int) -> bool:
+    def fits(self, rows: RowPortion, first: int, last: int) -> bool:
         size = int(rows.ends[last - 1] - rows.starts[first])
         return self.count + last - first <= len(self._starts) and self._size + size <= len(self._data)
 
-    def add(self, found: Rows, first: int, last: int) -> None:
+    def add(self, found: RowPortion, first: int, last: int) -> None:
         begin, end = int(found.starts[first]), int(found.ends[last - 1])
         shift = begin - self._size
         rows = slice(self.count, self.count + last - first)
@@ -169,12 +169,12 @@ class _Gathered:
         self._origins.extend(replace(origin, begin=self._size, shift=origin.shift + shift) for origin in found.origins)
         self.count, self._size = rows.stop, self._size + end - begin
 
-    def take(self) -> Rows:
+    def take(self) -> RowPortion:
         """Returns what was gathered; the next entries will overwrite it."""
         part, origins = slice(self.count), tuple(self._origins)
         prefix, data = origins[0].file.prefix, self._data[: self._size]
         # The key groups become a column, which is in use longer than the portion.
         key_groups = self._key_groups[part].copy()
-        rows = Rows(data, prefix, key_groups, self._starts[part], self._key_ends[part], self._ends[part], origins)
+        rows = RowPortion(data, prefix, key_groups, self._starts[part], self._key_ends[part], self._ends[part], origins)
         self._origins, self.count, self._size = [], 0, 0
         return rows

@@ -17,7 +17,7 @@ from flinkstate.keyed import frame_kernels, kernels
 from flinkstate.keyed.compression import STREAM_START, Buffer, PlainContent, begins_stored
 from flinkstate.keyed.key_group_file import KeyGroupFile
 from flinkstate.keyed.keyed_file import KeyedFile
-from flinkstate.reading.rows import Rows
+from flinkstate.reading.rows import RowPortion
 from flinkstate.serializers.walker import Positions, new_failure
 
 # So many bytes usually have no more entries than a file has room for positions.
@@ -26,14 +26,14 @@ _MOST_SECTIONS = 1 << 14
 _START = np.frombuffer(STREAM_START, np.uint8)
 
 
-def read_rows(file: KeyedFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> Iterator[Rows]:
+def read_rows(file: KeyedFile, key_groups: Sequence[int], states: set[int], window: Buffer) -> Iterator[RowPortion]:
     """Yields the entries of the states with these ids, valid until the next ones are asked for.
 
     Key groups are read to their ends, also behind these states, so that all damage in them is found.
     """
     if not isinstance(file, KeyGroupFile):
         for key_group in key_groups:
-            yield from map(Rows.of, file.sections_of(key_group, states, window))
+            yield from map(RowPortion.of, file.sections_of(key_group, states, window))
         return
     reader = _RunReader(file, key_groups, states, window)
     while reader.at < len(reader.groups):
@@ -41,7 +41,7 @@ def read_rows(file: KeyedFile, key_groups: Sequence[int], states: set[int], wind
         if rows is not None:
             yield rows
         else:
-            yield from map(Rows.of, file.sections_of(int(reader.groups[reader.at]), states, window))
+            yield from map(RowPortion.of, file.sections_of(int(reader.groups[reader.at]), states, window))
             reader.at += 1
 
 
@@ -63,7 +63,7 @@ class _RunReader:
         self._sections = np.empty((min(len(extents) * len(file.header.states), _MOST_SECTIONS), 5), np.int64)
         self.at = 0
 
-    def run(self) -> Rows | None:
+    def run(self) -> RowPortion | None:
         """Returns the rows of the next key groups, or None if the next key group must be read alone."""
         after = self._after()
         if after == self.at or not self._fill(int(self._begins[self.at]), int(self._ends[after - 1])):
@@ -97,8 +97,8 @@ class _RunReader:
         fitting = self.at + int(np.searchsorted(self._ends[self.at :], begin + len(self._buffer), "right"))
         if fitting == self.at:
             return self.at
-        apart = np.flatnonzero(self._begins[self.at + 1 : fitting] != self._ends[self.at : fitting - 1])
-        return self.at + 1 + int(apart[0]) if len(apart) else fitting
+        gaps = np.flatnonzero(self._begins[self.at + 1 : fitting] != self._ends[self.at : fitting - 1])
+        return self.at + 1 + int(gaps[0]) if len(gaps) else fitting
 
     def _fill(self, begin: int, end: int) -> bool:
         source, filled = PlainContent(self._file.file, self._file.name, begin, end), 0
@@ -109,7 +109,7 @@ class _RunReader:
             return False
         return filled == end - begin
 
-    def _rows(self, sections: Positions, base: int) -> Rows:
+    def _rows(self, sections: Positions, base: int) -> RowPortion:
         counts = sections[:, 3] - sections[:, 2]
         wanted = self._is_wanted[sections[:, 1]]
         entries: slice | Positions = slice(int(counts.sum()))
@@ -117,4 +117,4 @@ class _RunReader:
             entries = np.flatnonzero(np.repeat(wanted, counts))
         starts, key_ends, ends = (positions[entries] for positions in self._file.positions)
         key_groups = np.repeat(sections[wanted, 0], counts[wanted]).astype(np.int32)
-        return Rows.of_run(self._file, self._buffer, base, key_groups, (starts, key_ends, ends))
+        return RowPortion.of_run(self._file, self._buffer, base, key_groups, (starts, key_ends, ends))

@@ -7,20 +7,24 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError
-from flinkstate.rocksdb.files import Bytes, StoredFile
+from flinkstate.rocksdb.files import (
+    StoredFile,
+)
+from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile
 from flinkstate.rocksdb.manifest import manifest_name, read_manifest
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.scan import PORTION, Scan
-from flinkstate.rocksdb.table import Positions, Table
-from flinkstate.rocksdb.visible import ColumnFamily, LiveFile
+from flinkstate.rocksdb.scan import Scan
+from flinkstate.rocksdb.sorted_run import PORTION
+from flinkstate.rocksdb.sst_file import SstFile
 
 _CURRENT = "CURRENT"
 _SST = ".sst"
 # So many files of a run are searched for rows that must not be there.
 _MOST_SEARCHED = 4
 # What so many files say of themselves is read once.
-_MOST_KEPT = 1 << 10
+_MOST_OPEN = 1 << 10
 
 
 class Database:
@@ -28,7 +32,7 @@ class Database:
 
     def __init__(self, files: Mapping[str, StoredFile], shown: str) -> None:
         self._files, self.shown = files, shown
-        self._tables: dict[tuple[int, int], Table] = {}
+        self._tables: dict[tuple[int, int], SstFile] = {}
         current = self._file(_CURRENT)
         self.manifest = self._file(manifest_name(current))
         self.families = read_manifest(self.manifest)
@@ -130,7 +134,7 @@ class Database:
                 runs.append([opened.enter_context(self._open(file, found)) for file in files if found])
             return Scan(runs, opened.pop_all(), prefix, low, high, portion, keep_open=keep_open, only=only)
 
-    def files(self, family: str, prefix: int, low: int, high: int) -> Iterator[Table]:
+    def files(self, family: str, prefix: int, low: int, high: int) -> Iterator[SstFile]:
         """Yields the files of a column family that may have keys of these key groups, each open until the next one."""
         found = self.families.get(family)
         if found is None:
@@ -140,13 +144,13 @@ class Database:
                 with self._open(file, found) as table:
                     yield table
 
-    def _open(self, file: LiveFile, family: ColumnFamily) -> Table:
+    def _open(self, file: LiveFile, family: ColumnFamily) -> SstFile:
         table = self._tables.get((family.id, file.number))
         if table is None:
-            table = Table(self._file(file.name), file, family.name, family.id)
+            table = SstFile(self._file(file.name), file, family.name, family.id)
             # A large state has more files than a process may have open.
             table.close()
-            if len(self._tables) < _MOST_KEPT:
+            if len(self._tables) < _MOST_OPEN:
                 self._tables[family.id, file.number] = table
         return table
 

@@ -56,7 +56,6 @@ _COLLECT = 1
 _SKIP = 2
 
 _FAILED = -1
-_LAST_BYTE = 0x6B9083D9
 # The longest key, value or row that Java can have.
 _LARGEST = 2**31 - 64
 
@@ -65,20 +64,6 @@ _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 
 
-_SECRET_BYTES = bytes.fromhex(
-    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248e"
-    "e03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8fa763fe39c343ff9dcbbc7c70b4f1d8a"
-    "51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8f"
-    "f8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
-)
-# The words that begin at each byte of the secret.
-_SECRET = np.array(
-    [int.from_bytes(_SECRET_BYTES[at : at + 8], "little") for at in range(len(_SECRET_BYTES) - 7)], np.uint64
-)
-_P32_1, _P32_2, _P32_3 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77), np.uint64(0xC2B2AE3D)
-_P64_1, _P64_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
-_P64_3, _P64_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
-_P64_5 = np.uint64(0x27D4EB2F165667C5)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
@@ -150,123 +135,6 @@ def _crc32c(data, start, end):
     return crc ^ _LOW
 
 
-@_inlined
-def _rotated(word, bits):
-    return word << np.uint64(bits) | word >> np.uint64(64 - bits)
-
-
-@_inlined
-def _folded(one, other):
-    """Returns the two halves of the 128 bits of a product, combined by xor."""
-    low = (one & _LOW) * (other & _LOW)
-    cross = (one >> np.uint64(32)) * (other & _LOW) + (low >> np.uint64(32))
-    crossed = (one & _LOW) * (other >> np.uint64(32)) + (cross & _LOW)
-    high = (one >> np.uint64(32)) * (other >> np.uint64(32)) + (cross >> np.uint64(32)) + (crossed >> np.uint64(32))
-    return high ^ (crossed << np.uint64(32) | low & _LOW)
-
-
-@_inlined
-def _avalanche(word):
-    word = (word ^ word >> np.uint64(37)) * np.uint64(0x165667919E3779F9)
-    return word ^ word >> np.uint64(32)
-
-
-@_inlined
-def _avalanche_64(word):
-    word = (word ^ word >> np.uint64(33)) * _P64_2
-    word = (word ^ word >> np.uint64(29)) * _P64_3
-    return word ^ word >> np.uint64(32)
-
-
-@_inlined
-def _mixed(data, position, secret):
-    return _folded(
-        _word(data, position) ^ _SECRET[np.uint64(secret)], _word(data, position + 8) ^ _SECRET[np.uint64(secret + 8)]
-    )
-
-
-@_inlined
-def _lane(word, key):
-    keyed = word ^ key
-    return (keyed & _LOW) * (keyed >> np.uint64(32))
-
-
-@_inlined
-def _scrambled(word, secret):
-    return (word ^ word >> np.uint64(47) ^ _SECRET[np.uint64(secret)]) * _P32_1
-
-
-@_njit(error_model="numpy", _nrt=False)
-def _xxh3_short(data, start, size):
-    """XXH3 of at most 240 bytes."""
-    if size == 0:
-        return _avalanche_64(_SECRET[56] ^ _SECRET[64])
-    if size <= 3:
-        combined = np.uint64(data[start]) << np.uint64(16) | np.uint64(data[start + (size >> 1)]) << np.uint64(24)
-        combined |= np.uint64(data[start + size - 1]) | np.uint64(size) << np.uint64(8)
-        return _avalanche_64(combined ^ (_SECRET[0] & _LOW ^ _SECRET[0] >> np.uint64(32)))
-    if size <= 8:
-        word = _half(data, start + size - 4) + (_half(data, start) << np.uint64(32))
-        word ^= _SECRET[8] ^ _SECRET[16]
-        word ^= _rotated(word, 49) ^ _rotated(word, 24)
-        word *= np.uint64(0x9FB21C651E98DF25)
-        word ^= (word >> np.uint64(35)) + np.uint64(size)
-        word *= np.uint64(0x9FB21C651E98DF25)
-        return word ^ word >> np.uint64(28)
-    if size <= 16:
-        low = _word(data, start) ^ (_SECRET[24] ^ _SECRET[32])
-        high = _word(data, start + size - 8) ^ (_SECRET[40] ^ _SECRET[48])
-        swapped = np.uint64(0)
-        for byte in range(8):
-            swapped |= (low >> np.uint64(8 * byte) & np.uint64(0xFF)) << np.uint64(56 - 8 * byte)
-        return _avalanche(np.uint64(size) + swapped + high + _folded(low, high))
-    word = np.uint64(size) * _P64_1
-    if size <= 128:
-        for pair in range((size - 1) // 32, -1, -1):
-            word += _mixed(data, start + 16 * pair, 32 * pair)
-            word += _mixed(data, start + size - 16 * (pair + 1), 32 * pair + 16)
-        return _avalanche(word)
-    for turn in range(8):
-        word += _mixed(data, start + 16 * turn, 16 * turn)
-    word = _avalanche(word)
-    for turn in range(8, size // 16):
-        word += _mixed(data, start + 16 * turn, 16 * (turn - 8) + 3)
-    return _avalanche(word + _mixed(data, start + size - 16, 136 - 17))
-
-
-@_inlined
-def _xxh3_long(data, start, size):
-    """XXH3 of more than 240 bytes."""
-    a, b, c, d, e, f, g, h = _P32_3, _P64_1, _P64_2, _P64_3, _P64_4, _P32_2, _P64_5, _P32_1
-    stripes = (size - 1) // 64
-    for stripe in range(stripes + 1):
-        position, secret = start + 64 * stripe, 8 * (stripe & 15)
-        if stripe == stripes:
-            position, secret = start + size - 64, 121
-        one, two, three, four = (
-            _word(data, position), _word(data, position + 8), _word(data, position + 16), _word(data, position + 24)
-        )  # fmt: skip
-        five, six, seven, eight = (
-            _word(data, position + 32), _word(data, position + 40), _word(data, position + 48),
-            _word(data, position + 56),
-        )  # fmt: skip
-        a += two + _lane(one, _SECRET[np.uint64(secret)])
-        b += one + _lane(two, _SECRET[np.uint64(secret + 8)])
-        c += four + _lane(three, _SECRET[np.uint64(secret + 16)])
-        d += three + _lane(four, _SECRET[np.uint64(secret + 24)])
-        e += six + _lane(five, _SECRET[np.uint64(secret + 32)])
-        f += five + _lane(six, _SECRET[np.uint64(secret + 40)])
-        g += eight + _lane(seven, _SECRET[np.uint64(secret + 48)])
-        h += seven + _lane(eight, _SECRET[np.uint64(secret + 56)])
-        if stripe & 15 == 15 and stripe < stripes:
-            a, b, c, d = _scrambled(a, 128), _scrambled(b, 136), _scrambled(c, 144), _scrambled(d, 152)
-            e, f, g, h = _scrambled(e, 160), _scrambled(f, 168), _scrambled(g, 176), _scrambled(h, 184)
-    word = np.uint64(size) * _P64_1
-    word += _folded(a ^ _SECRET[11], b ^ _SECRET[19]) + _folded(c ^ _SECRET[27], d ^ _SECRET[35])
-    word += _folded(e ^ _SECRET[43], f ^ _SECRET[51]) + _folded(g ^ _SECRET[59], h ^ _SECRET[67])
-    return _avalanche(word)
-
-
 @_kernel
 def crc_mismatch(data, begins, sizes):
     """Returns the index of the first block whose masked crc32c isn't the one behind it, or -1.
@@ -288,19 +156,6 @@ def record_mismatch(data, position, length):
     crc = _crc32c(data, position + 6, position + 7 + length)
     masked = ((crc >> np.uint64(15) | crc << np.uint64(17)) + MASK_DELTA) & _LOW
     return masked != _half(data, position)
-
-
-@_kernel
-def xxh3_mismatch(data, begins, sizes):
-    """Returns the index of the first block whose XXH3 isn't the one behind it, or -1."""
-    for block in range(len(begins)):
-        end = begins[block] + sizes[block]
-        size = sizes[block]
-        word = _xxh3_long(data, begins[block], size) if size > 240 else _xxh3_short(data, begins[block], size)
-        found = (word ^ np.uint64(data[end]) * np.uint64(_LAST_BYTE)) & _LOW
-        if found != _half(data, end + 1):
-            return block
-    return -1
 
 
 @_inlined

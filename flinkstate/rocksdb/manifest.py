@@ -3,7 +3,7 @@
 It is a log of blocks of 32 KiB: u32 masked crc32c, u16 length, u8 type (1 whole, 2 first, 3 middle and 4 last part of a
 record), data. A record is a change: tags with their values. All changes together say which column families there are,
 and which files of each are live, with their level, size, first and last key, and least and largest sequence number.
-They also say the last sequence number of the database and the number of its next file (`visible.py`).
+They also say the last sequence number of the database and the number of its next file (`live_files.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
 from flinkstate.rocksdb.files import StoredFile
-from flinkstate.rocksdb.visible import ColumnFamily, LiveFile, check_visible
+from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile, check_visible
 
 _LARGEST = 1 << 30
 _BLOCK = 1 << 15

@@ -6,13 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.rocksdb import prefix_kernels
-from flinkstate.rocksdb.files import Bytes
-from flinkstate.rocksdb.table import Index, Positions
-
-Flags = npt.NDArray[np.bool_]
+from flinkstate.rocksdb.sst_file import Index
 
 
 @dataclass(frozen=True, slots=True)

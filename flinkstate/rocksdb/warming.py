@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.array_types import Bytes
 from flinkstate.rocksdb import kernels, prefix_kernels
-from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.kernels import SLACK
-from flinkstate.rocksdb.sorting import PendingRows
+from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_manifest import manifest_bytes
-from flinkstate.rocksdb.write_table import Buffers, TableWriter
+from flinkstate.rocksdb.write_sst_file import Buffers, SstWriter
 
 
 def use_kernels() -> None:
-    """Calls the kernels with the types of arrays that `table.py`, `manifest.py` and `scan.py` pass."""
+    """Calls the kernels with the types of arrays that `sst_file.py`, `manifest.py` and `sorted_run.py` pass."""
     data, numbers, failure = np.zeros(2 * SLACK, np.uint8), np.zeros(16, np.int64), np.zeros(3, np.int64)
     nothing = np.zeros(0, np.int64)
     kernels.crc_mismatch(data, nothing, nothing)
-    kernels.xxh3_mismatch(data, nothing, nothing)
     kernels.record_mismatch(np.frombuffer(bytes(2 * SLACK), np.uint8), 0, 0)
     kernels.content_sizes(data, nothing, nothing, nothing)
     kernels.entries_ends(data, np.zeros((0, 3), np.int64), nothing)
@@ -42,7 +41,7 @@ def _write() -> None:
     pending = PendingRows()
     for key in (b"\0b", b"\0a"):
         pending.add(np.frombuffer(bytes([0, 0, 0, 2]) + key + bytes(4), np.uint8))
-    table = TableWriter(_Nowhere(), 2, 0, "", 1, Buffers())
+    table = SstWriter(_Nowhere(), 2, 0, "", 1, Buffers())
     table.append(pending.in_order(), 0)
     table.finish()
     manifest_bytes((), 3)

@@ -17,16 +17,19 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from flinkstate.array_types import Bytes
 from flinkstate.errors import DamagedError
 from flinkstate.files.temporary_folder import task_folder
-from flinkstate.rocksdb.files import Bytes, StoredFile
-from flinkstate.rocksdb.scan import PORTION as READ
+from flinkstate.rocksdb.files import (
+    StoredFile,
+)
+from flinkstate.rocksdb.live_files import LiveFile
+from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.scan import Scan
-from flinkstate.rocksdb.sorting import PendingRows
-from flinkstate.rocksdb.table import Table
-from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.sorted_run import PORTION as READ
+from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.rocksdb.write_kernels import SLACK
-from flinkstate.rocksdb.write_table import Buffers, Rows, Sink, TableWriter
+from flinkstate.rocksdb.write_sst_file import Buffers, OutputFile, SortedRows, SstWriter
 
 # The lowest level of seven.
 LEVEL = 6
@@ -51,7 +54,7 @@ class FamilyWriter:
         id_: int,
         name: str,
         prefix: int,
-        create: Callable[[bool], tuple[int, Sink]],
+        create: Callable[[bool], tuple[int, OutputFile]],
         stored: Callable[[LiveFile], StoredFile],
         keep: Callable[[LiveFile], None],
         remove: Callable[[LiveFile], None],
@@ -64,7 +67,7 @@ class FamilyWriter:
         self._is_compressed = is_compressed
         self._create, self._stored, self._keep, self._remove = create, stored, keep, remove
         self.files: list[LiveFile] = []
-        self._open: TableWriter | None = None
+        self._open: SstWriter | None = None
         self._last: bytes | None = None
         # Of a key group that is written in portions: the first of its own files, its rows, and the portions that wait.
         self._first_own: int | None = None
@@ -93,12 +96,12 @@ class FamilyWriter:
                     self._keep(file)
             self._first_own = None
 
-    def _append(self, rows: Rows) -> None:
+    def _append(self, rows: SortedRows) -> None:
         done = 0
         while done < rows.count:
             if self._open is None:
                 number, sink = self._create(self._first_own is not None)
-                self._open = TableWriter(
+                self._open = SstWriter(
                     sink, number, LEVEL, self.name, self.id, self._buffers, is_compressed=self._is_compressed
                 )
             done = self._open.append(rows, done)
@@ -112,13 +115,13 @@ class FamilyWriter:
             self.files.append(self._open.finish())
             self._open = None
 
-    def _keep_waiting(self, rows: Rows) -> None:
+    def _keep_waiting(self, rows: SortedRows) -> None:
         if self._first_own is None:
             raise DamagedError("key groups in ascending order, each key of a state once", f"{rows.key(0).hex()} again")
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="stateferry-", dir=task_folder())
         number = len(self._waiting)
-        table = TableWriter(
+        table = SstWriter(
             _Temporary(self._path(number)), number, 0, self.name, self.id, self._buffers, is_limited=False
         )
         table.append(rows, 0)
@@ -136,11 +139,11 @@ class FamilyWriter:
         del self.files[self._first_own :]
         self._last = None
         with ExitStack() as opened:
-            tables = [[Table(self._stored(file), file, self.name, self.id) for file in own]]
+            tables = [[SstFile(self._stored(file), file, self.name, self.id) for file in own]]
             for number, file in enumerate(self._waiting):
                 path = self._path(number)
                 stored = StoredFile(path, file.size, partial(pa.OSFile, path, "rb"))
-                tables.append([Table(stored, file, self.name, self.id)])
+                tables.append([SstFile(stored, file, self.name, self.id)])
             for run in tables:
                 for table in run:
                     table.close()
@@ -177,7 +180,7 @@ class FamilyWriter:
             self._folder.cleanup()
 
 
-def _read(scan: Scan, key_group: int) -> Iterator[Rows]:
+def _read(scan: Scan, key_group: int) -> Iterator[SortedRows]:
     buffer = np.zeros(_MERGED + SLACK, np.uint8)
     starts, key_ends, ends = np.zeros((3, _MERGED_ROWS), np.int64)
     order = np.arange(_MERGED_ROWS)
@@ -188,7 +191,7 @@ def _read(scan: Scan, key_group: int) -> Iterator[Rows]:
         found = scan.read(key_group + 1, buffer, 0, (starts, key_ends, ends))
         needed = found.needed
         if found.rows:
-            yield Rows(buffer, starts, key_ends, ends, order, found.rows)
+            yield SortedRows(buffer, starts, key_ends, ends, order, found.rows)
 
 
 class _Temporary:

@@ -13,8 +13,8 @@ import numpy as np
 
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.coding import varint
+from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
-from flinkstate.rocksdb.visible import LiveFile
 
 _BLOCK = 1 << 15
 _HEADER = 7

@@ -19,7 +19,7 @@ from typing import Any
 
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import ByteReader, ByteWriter
-from flinkstate.serializers.landmarks import MOST_UNKNOWN_VERSION
+from flinkstate.serializers.possible_starts import MOST_UNKNOWN_VERSION
 from flinkstate.serializers.snapshot_classes import (
     COMPOSITE_CLASSES,
     ENUM_SNAPSHOT,

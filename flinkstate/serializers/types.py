@@ -1,112 +1,101 @@
-"""The types whose values Flink's own serializers write, as a tree with one node for each serializer."""
+"""The types whose values Flink's own serializers write, as a tree with one node for each serializer.
+
+What several types have in common is in the class above them: `CollectionType`, `MappingType`, `SequenceType`. So what
+shows values (as JSON, text, Arrow, a name) needs no case of its own for a type that only writes other bytes. What reads
+or writes the bytes themselves needs one. `tests/values/test_every_type.py` asks each mechanism for each type.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
-
-class Scalar(Enum):
-    """A value without parts; `label` is its Java name, `length` that of Flink's `getLength()` (None if it varies)."""
-
-    BOOLEAN = ("Boolean", 1)
-    BYTE = ("Byte", 1)
-    SHORT = ("Short", 2)
-    INTEGER = ("Integer", 4)
-    LONG = ("Long", 8)
-    FLOAT = ("Float", 4)
-    DOUBLE = ("Double", 8)
-    CHARACTER = ("Character", 2)
-    STRING = ("String", None)
-    BIG_INTEGER = ("BigInteger", None)
-    BIG_DECIMAL = ("BigDecimal", None)
-    DATE = ("Date", 8)
-    SQL_DATE = ("java.sql.Date", 8)
-    SQL_TIME = ("java.sql.Time", 8)
-    SQL_TIMESTAMP = ("java.sql.Timestamp", 12)
-    INSTANT = ("Instant", 12)
-    LOCAL_DATE = ("LocalDate", 6)
-    LOCAL_TIME = ("LocalTime", 7)
-    LOCAL_DATE_TIME = ("LocalDateTime", 13)
-    VOID = ("Void", 1)
-    TUPLE0 = ("Tuple0", 1)
-    VARIANT = ("Variant", None)
-    BITMAP = ("Bitmap", None)
-    BOOLEAN_VALUE = ("BooleanValue", 1)
-    BYTE_VALUE = ("ByteValue", 1)
-    SHORT_VALUE = ("ShortValue", 2)
-    INT_VALUE = ("IntValue", 4)
-    LONG_VALUE = ("LongValue", 8)
-    FLOAT_VALUE = ("FloatValue", 4)
-    DOUBLE_VALUE = ("DoubleValue", 8)
-    CHAR_VALUE = ("CharValue", 2)
-    STRING_VALUE = ("StringValue", None)
-    NULL_VALUE = ("NullValue", 0)
-    VOID_NAMESPACE = ("VoidNamespace", 1)
-    TIME_WINDOW = ("TimeWindow", 16)
-    GLOBAL_WINDOW = ("GlobalWindow", 1)
-    UNIT = ("Unit", 1)
-    NOTHING = ("Nothing", None)
-    AVRO_NULL = ("null", None)
-    AVRO_STRING = ("string", None)
-
-    def __init__(self, label: str, length: int | None) -> None:
-        self.label = label
-        self.length = length
+from flinkstate.serializers.scalars import Scalar as Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class ListType:
-    """`List<T>`: i32 size, elements one after another."""
+class CollectionType:
+    """Elements of one type."""
 
     element: FlinkType
+    generic_name: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True)
-class SetType:
-    """`Set<T>`: i32 size, each element behind a bool `isNull`."""
-
-    element: FlinkType
-
-
-@dataclass(frozen=True, slots=True)
-class MapType:
-    """`Map<K, V>`: i32 size, each entry as key, bool `isNull`, value unless null."""
+class MappingType:
+    """Entries, each with a key and a value."""
 
     key: FlinkType
     value: FlinkType
+    generic_name: ClassVar[str]
+
+
+class SequenceType(ABC):
+    """Parts with names, one after another."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[tuple[str, FlinkType], ...]:
+        """The parts' names and types."""
 
 
 @dataclass(frozen=True, slots=True)
-class PrimitiveArrayType:
+class ListType(CollectionType):
+    """`List<T>`: i32 size, elements one after another."""
+
+    generic_name = "List"
+
+
+@dataclass(frozen=True, slots=True)
+class SetType(CollectionType):
+    """`Set<T>`: i32 size, each element behind a bool `isNull`."""
+
+    generic_name = "Set"
+
+
+@dataclass(frozen=True, slots=True)
+class MapType(MappingType):
+    """`Map<K, V>`: i32 size, each entry as key, bool `isNull`, value unless null."""
+
+    generic_name = "Map"
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveArrayType(CollectionType):
     """`long[]`, `byte[]`, `String[]`: i32 size, elements one after another."""
 
     element: Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayType:
+class ArrayType(CollectionType):
     """`T[]` of objects: i32 size, each element behind a bool `isPresent` (note: not `isNull`)."""
 
-    element: FlinkType
     component_class: str
 
 
 @dataclass(frozen=True, slots=True)
-class TraversableType:
+class TraversableType(CollectionType):
     """A Scala collection: i32 size, each element behind a bool `isPresent`. `builder` is the Scala code to make one."""
 
-    element: FlinkType
     builder: str
+    generic_name = "Traversable"
 
 
 @dataclass(frozen=True, slots=True)
-class TupleType:
+class TupleType(SequenceType):
     """Fields one after another, none of them null: a tuple of Flink or a case class of Scala."""
 
     fields: tuple[FlinkType, ...]
     class_name: str
+
+    @property
+    def parts(self) -> tuple[tuple[str, FlinkType], ...]:
+        return numbered(self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +104,7 @@ class RowType:
 
     fields: tuple[FlinkType, ...]
     has_kind: bool
+    generic_name: ClassVar[str] = "Row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +142,7 @@ class OptionType:
     """Scala's `Option`: bool `isSome`, then the value if it is one."""
 
     value: FlinkType
+    generic_name: ClassVar[str] = "Option"
 
 
 FLINK_EITHER = "org.apache.flink.types.Either"
@@ -169,6 +160,7 @@ class EitherType:
     left: FlinkType
     right: FlinkType
     class_name: str = FLINK_EITHER
+    generic_name: ClassVar[str] = "Either"
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -199,17 +191,19 @@ class AvroFixedType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroArrayType:
+class AvroArrayType(CollectionType):
     """Blocks, each a varint count (low 7 bits first) and that many elements; a block with count 0 ends the array."""
 
-    element: FlinkType
+    generic_name = "array"
 
 
 @dataclass(frozen=True, slots=True)
-class AvroMapType:
+class AvroMapType(MappingType):
     """Blocks as in an array; each element is a string and a value."""
 
+    key: FlinkType = field(init=False, default=Scalar.AVRO_STRING)
     value: FlinkType
+    generic_name = "map"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +219,7 @@ class AvroUnionType:
     """i32 index of the branch, then its value."""
 
     branches: tuple[AvroBranch, ...]
+    generic_name: ClassVar[str] = "union"
 
     @property
     def nullable(self) -> FlinkType | None:
@@ -234,26 +229,40 @@ class AvroUnionType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroRecordType:
+class AvroRecordType(SequenceType):
     """Fields one after another, in the order of the schema."""
 
     class_name: str
     fields: tuple[AvroBranch, ...]
 
+    @property
+    def parts(self) -> tuple[tuple[str, FlinkType], ...]:
+        return tuple((part.name, part.type) for part in self.fields)
+
 
 @dataclass(frozen=True, slots=True)
-class TtlType:
+class TtlType(SequenceType):
     """i64 last access in milliseconds, then the value."""
 
     value: FlinkType
+    generic_name: ClassVar[str] = "Ttl"
+
+    @property
+    def parts(self) -> tuple[tuple[str, FlinkType], ...]:
+        return ("timestamp", Scalar.LONG), ("value", self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class TimerType:
+class TimerType(SequenceType):
     """i64 timestamp with the sign bit flipped, key, namespace."""
 
     key: FlinkType
     namespace: FlinkType
+    generic_name: ClassVar[str] = "Timer"
+
+    @property
+    def parts(self) -> tuple[tuple[str, FlinkType], ...]:
+        return ("timestamp", Scalar.LONG), ("key", self.key), ("namespace", self.namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +299,11 @@ FlinkType = (
 )
 
 
+def numbered(fields: tuple[FlinkType, ...]) -> tuple[tuple[str, FlinkType], ...]:
+    """Returns the fields with the names f0, f1 and so on."""
+    return tuple((f"f{number}", part) for number, part in enumerate(fields))
+
+
 def simple_name(class_name: str) -> str:
     """Returns `Reading` for `com.acme.Reading`, `com.acme.Job$Reading` and Scala's object `com.acme.Reading$`."""
     return class_name.rstrip("$").replace("$", ".").rsplit(".", 1)[-1]
@@ -303,42 +317,26 @@ def type_name(type_: FlinkType) -> str:
     match type_:
         case Scalar():
             return type_.label
-        case ListType(element):
-            return f"List<{type_name(element)}>"
-        case SetType(element):
-            return f"Set<{type_name(element)}>"
-        case MapType(key, value):
-            return f"Map<{type_name(key)},{type_name(value)}>"
         case PrimitiveArrayType(element):
             return f"{_PRIMITIVE_NAMES.get(element, element.label.lower())}[]"
         case ArrayType(element):
             return f"{type_name(element)}[]"
-        case TraversableType(element):
-            return f"Traversable<{type_name(element)}>"
-        case TupleType(fields, class_name):
-            return f"{simple_name(class_name)}<{','.join(map(type_name, fields))}>"
-        case RowType(fields):
-            return f"Row<{','.join(map(type_name, fields))}>"
+        case TupleType(parts, class_name):
+            return f"{simple_name(class_name)}{_in_brackets(parts)}"
         case PojoType() | EnumType() | OpaqueType() | AvroFixedType() | AvroRecordType():
             return simple_name(type_.class_name)
         case NullableType(value):
             return type_name(value)
-        case OptionType(value):
-            return f"Option<{type_name(value)}>"
         case EitherType(value, _, class_name) if class_name == SCALA_TRY:
             return f"Try<{type_name(value)}>"
-        case EitherType(left, right):
-            return f"Either<{type_name(left)},{type_name(right)}>"
-        case AvroArrayType(element):
-            return f"array<{type_name(element)}>"
         case AvroMapType(value):
             return f"map<{type_name(value)}>"
-        case AvroUnionType(branches):
-            return f"union<{','.join(type_name(branch.type) for branch in branches)}>"
-        case TtlType(value):
-            return f"Ttl<{type_name(value)}>"
-        case TimerType(key, namespace):
-            return f"Timer<{type_name(key)},{type_name(namespace)}>"
+        case _:
+            return f"{type_.generic_name}{_in_brackets(children(type_))}"
+
+
+def _in_brackets(types: tuple[FlinkType, ...]) -> str:
+    return f"<{','.join(map(type_name, types))}>"
 
 
 def fixed_length(type_: FlinkType) -> int | None:
@@ -369,33 +367,19 @@ def fixed_length(type_: FlinkType) -> int | None:
 
 def children(type_: FlinkType) -> tuple[FlinkType, ...]:
     """Returns the types that a value of this type may contain directly."""
-    match type_:
-        case Scalar() | EnumType() | OpaqueType() | AvroFixedType():
-            return ()
-        case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
-            return (element,)
-        case TraversableType(element) | AvroArrayType(element):
-            return (element,)
-        case MapType(key, value):
-            return (key, value)
-        case TupleType(fields) | RowType(fields):
-            return fields
-        case PojoType():
-            return (
-                *(field.type for field in type_.fields),
-                *type_.registered_subclasses,
-                *(subclass for _, subclass in type_.other_subclasses),
-            )
-        case NullableType(value) | TtlType(value) | OptionType(value):
-            return (value,)
-        case EitherType(left, right):
-            return (left, right)
-        case AvroMapType(value):
-            return (Scalar.AVRO_STRING, value)
-        case AvroUnionType(parts) | AvroRecordType(_, parts):
-            return tuple(part.type for part in parts)
-        case TimerType(key, namespace):
-            return (key, namespace)
+    if isinstance(type_, Scalar):
+        return ()
+    return tuple(_types_in(getattr(type_, part.name) for part in fields(type_)))
+
+
+def _types_in(parts: Iterable[object]) -> Iterator[FlinkType]:
+    for part in parts:
+        if isinstance(part, FlinkType):
+            yield part
+        elif isinstance(part, PojoField | AvroBranch):
+            yield part.type
+        elif isinstance(part, tuple):
+            yield from _types_in(part)
 
 
 def with_parts(type_: FlinkType) -> Iterator[FlinkType]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
@@ -26,14 +25,14 @@ from typing import NamedTuple, Protocol
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import ByteReader
-from flinkstate.serializers.landmarks import Landmarks, find_landmarks, read_key, read_state_head
+from flinkstate.serializers.header_readings import Ways, ends_of_bodies
+from flinkstate.serializers.possible_starts import PossibleStarts, find_possible_starts, read_key, read_state_head
 
 # The limit of the work for a header. Known parts are free for the first reading that reaches a position: in total they
 # take no longer than reading the header once.
 _FREE_STEPS = 80_000
 _BYTES_OF_A_STEP = 64
 _STEPS_OF_AN_END = 4  # for the beginning or the end of an unknown body
-_BITS_OF_A_STEP = 1 << 14
 _LEAST_SNAPSHOT = 2 + 1 + 4  # a class name of one character and a version
 _MOST_NAMES = 5
 
@@ -72,7 +71,7 @@ class HeadReader(Protocol):
 
 
 class Search:
-    """What all searches in one header share: the landmarks, the work that is left, and the unknown classes so far."""
+    """What all searches in one header share: possible starts, the work that is left, and the unknown classes so far."""
 
     def __init__(self, data: bytes, file: str, limit: int, base: int) -> None:
         self.data = data
@@ -84,9 +83,9 @@ class Search:
         self._steps = _FREE_STEPS + limit // _BYTES_OF_A_STEP
 
     @cached_property
-    def landmarks(self) -> Landmarks:
-        """The landmarks of the header, found at the first access."""
-        return find_landmarks(self.data, self._limit)
+    def starts(self) -> PossibleStarts:
+        """The possible starts in the header, found at the first access."""
+        return find_possible_starts(self.data, self._limit)
 
     def spend(self, steps: int) -> None:
         """Takes steps from the work that is left. Refuses the header when none is left."""
@@ -119,7 +118,7 @@ def find_ends(
     """
     search.unknown[class_name] = None
     sweep = _Sweep(search, heads, limit)
-    sweep.open((rest.lists, rest.serializers, nested), body, _Ways([(1 << rest.states, None)]))
+    sweep.open((rest.lists, rest.serializers, nested), body, Ways([(1 << rest.states, None)]))
     sweep.run()
     if sweep.complete.several:
         raise search.ambiguous()
@@ -130,7 +129,7 @@ def find_ends(
             file=search.file,
             offset=search.base + body,
         )
-    return dict(_pairs(sweep.complete.one[0][1]))
+    return dict(ends_of_bodies(sweep.complete.one[0][1]))
 
 
 def ways_to_fill(search: Search, heads: HeadReader, start: int, end: int) -> int:
@@ -149,7 +148,7 @@ def _ways_to_fill(search: Search, heads: HeadReader, start: int, end: int) -> in
             return 0
         if head.unknown is not None or head.ambiguous:
             sweep = _Sweep(search, heads, end)
-            sweep.arrive((0, 0, missing), position, _Ways([(1, None)]))
+            sweep.arrive((0, 0, missing), position, Ways([(1, None)]))
             sweep.run()
             return 2 if sweep.complete.several else len(sweep.complete.one)
         position, missing = head.end, missing - 1 + head.nested
@@ -159,76 +158,6 @@ def _ways_to_fill(search: Search, heads: HeadReader, start: int, end: int) -> in
 # The numbers of missing lists of states, serializers of this state, and snapshots nested in those of one serializer.
 Context = tuple[int, int, int]
 
-# The ends that a reading has chosen, latest first: the end of a body, the begin of that body, and so on.
-_Chain = tuple[int, "_Chain"] | None
-
-
-def _pairs(chain: _Chain) -> Iterator[tuple[int, int]]:
-    while chain is not None:
-        end, before = chain
-        assert before is not None
-        start, chain = before
-        yield start, end
-
-
-class _Ways:
-    """The readings that lead to one context at one position. A bit stands for a number of states they still need.
-
-    `one` has the bits to which a single reading leads, with the ends that this reading chose; `several` has the bits to
-    which more than one reading leads.
-    """
-
-    __slots__ = ("most_states", "one", "several")
-
-    def __init__(self, one: list[tuple[int, _Chain]], several: int = 0) -> None:
-        self.one = one
-        self.several = several
-        most = several.bit_length()
-        for bits, _ in one:
-            most = max(most, bits.bit_length())
-        self.most_states = most - 1
-
-    def __bool__(self) -> bool:
-        return bool(self.one or self.several)
-
-    @property
-    def cost(self) -> int:
-        return max(1, len(self.one)) * (1 + self.most_states // _BITS_OF_A_STEP)
-
-    def joined(self, other: _Ways) -> _Ways:
-        """Returns the readings of both; where both have a bit, several readings lead to it."""
-        seen, several = 0, self.several | other.several
-        for bits, _ in (*self.one, *other.one):
-            several |= seen & bits
-            seen |= bits
-        return _Ways([(left, chain) for bits, chain in (*self.one, *other.one) if (left := bits & ~several)], several)
-
-    def ambiguous(self) -> _Ways:
-        """Returns the same bits, all of them as reached by several readings."""
-        every = self.several
-        for bits, _ in self.one:
-            every |= bits
-        return _Ways([], every)
-
-    def within(self, mask: int) -> _Ways:
-        """Returns the readings with a bit in the mask."""
-        return _Ways([(left, chain) for bits, chain in self.one if (left := bits & mask)], self.several & mask)
-
-    def with_at_most(self, states: int) -> _Ways:
-        return self if self.most_states <= states else self.within((2 << states) - 1)
-
-    def without_one_state(self) -> _Ways:
-        return _Ways([(left, chain) for bits, chain in self.one if (left := bits >> 1)], self.several >> 1)
-
-    def with_states(self, count: int) -> _Ways:
-        """Returns the readings that need no more states, after a list of `count` states has begun."""
-        return _Ways([(1 << count, chain) for bits, chain in self.one if bits & 1], (self.several & 1) << count)
-
-    def at(self, position: int) -> _Ways:
-        """Returns the readings after each has noted a position (an end or a begin of a body)."""
-        return _Ways([(bits, (position, chain)) for bits, chain in self.one], self.several)
-
-
 # What a body may wait for: a nested snapshot, the next serializer, or the next state or list of states.
 _NESTED, _SERIALIZER, _STATE = range(3)
 
@@ -237,25 +166,25 @@ class _Sweep:
     """One sweep over the positions of a header or of a frame."""
 
     def __init__(self, search: Search, heads: HeadReader, limit: int) -> None:
-        self.complete = _Ways([])
+        self.complete = Ways([])
         self._search = search
         self._heads = heads
         self._limit = limit
         # What begins at positions that the sweep hasn't reached yet: something to read, or an unknown body.
-        self._arriving: dict[int, dict[Context, _Ways]] = {}
-        self._opening: dict[int, dict[Context, _Ways]] = {}
+        self._arriving: dict[int, dict[Context, Ways]] = {}
+        self._opening: dict[int, dict[Context, Ways]] = {}
         self._ahead: list[int] = []
         # The open bodies by what they wait for, and for each of the three the index of the next landmark.
-        self._open: tuple[dict[Context, _Ways], ...] = ({}, {}, {})
+        self._open: tuple[dict[Context, Ways], ...] = ({}, {}, {})
         self._passed = [0, 0, 0]
         self._states_left = -1
 
     @cached_property
-    def _landmarks(self) -> tuple[array[int], ...]:
-        landmarks = self._search.landmarks
-        return landmarks.snapshots, landmarks.keys, landmarks.states
+    def _starts(self) -> tuple[array[int], ...]:
+        starts = self._search.starts
+        return starts.snapshots, starts.keys, starts.states
 
-    def open(self, context: Context, body: int, ways: _Ways) -> None:
+    def open(self, context: Context, body: int, ways: Ways) -> None:
         """Plans an unknown body that begins at a position."""
         ways = ways.at(body)
         if context == (0, 0, 0):
@@ -263,11 +192,11 @@ class _Sweep:
             ways = ways.within(-2)
         self._plan(self._opening, context, body, ways)
 
-    def arrive(self, context: Context, position: int, ways: _Ways) -> None:
+    def arrive(self, context: Context, position: int, ways: Ways) -> None:
         """Plans to read at a position what the context says comes next."""
         self._plan(self._arriving, context, position, ways)
 
-    def _plan(self, planned: dict[int, dict[Context, _Ways]], context: Context, position: int, ways: _Ways) -> None:
+    def _plan(self, planned: dict[int, dict[Context, Ways]], context: Context, position: int, ways: Ways) -> None:
         if position > self._limit or context[2] * _LEAST_SNAPSHOT > self._limit - position:
             return
         if ways.most_states:
@@ -289,7 +218,7 @@ class _Sweep:
             there[context] = ways
 
     def _states_from(self, position: int) -> int:
-        states = self._search.landmarks.states
+        states = self._search.starts.states
         return len(states) - bisect_left(states, position)
 
     def run(self) -> None:
@@ -297,7 +226,7 @@ class _Sweep:
         position = -1
         while (following := self._next(position + 1)) is not None:
             position = following
-            arriving: dict[Context, _Ways] = {}
+            arriving: dict[Context, Ways] = {}
             if self._ahead and self._ahead[0] == position:
                 heappop(self._ahead)
                 arriving = self._arriving.pop(position, arriving)
@@ -310,7 +239,7 @@ class _Sweep:
             for context, ways in arriving.items():
                 self._read(context, position, ways, head)
 
-    def _open_at(self, context: Context, position: int, ways: _Ways) -> None:
+    def _open_at(self, context: Context, position: int, ways: Ways) -> None:
         waits_for = _NESTED if context[2] else _SERIALIZER if context[1] else _STATE
         opened = self._open[waits_for]
         opened[context] = opened[context].joined(ways) if context in opened else ways
@@ -318,10 +247,10 @@ class _Sweep:
 
     def _pass(self, waits_for: int, position: int) -> int | None:
         """Returns the next landmark from this position on, of the kind that these bodies wait for."""
-        landmarks, passed = self._landmarks[waits_for], self._passed[waits_for]
-        if passed < len(landmarks) and landmarks[passed] < position:
-            passed = self._passed[waits_for] = bisect_left(landmarks, position, passed)
-        return landmarks[passed] if passed < len(landmarks) else None
+        starts, passed = self._starts[waits_for], self._passed[waits_for]
+        if passed < len(starts) and starts[passed] < position:
+            passed = self._passed[waits_for] = bisect_left(starts, position, passed)
+        return starts[passed] if passed < len(starts) else None
 
     def _next(self, position: int) -> int | None:
         """Returns the next position, from this one on, where something begins or may follow an open body."""
@@ -339,7 +268,7 @@ class _Sweep:
 
     def _next_list(self, position: int) -> int:
         """Returns where the next list of states may begin: two bytes before a state, or (if empty) before the end."""
-        states, end = self._search.landmarks.states, self._limit - 2
+        states, end = self._search.starts.states, self._limit - 2
         index = bisect_left(states, position + 2)
         following = [states[index] - 2] if index < len(states) else []
         return min([*following, *([end] if end >= position else [])], default=self._limit + 1)
@@ -347,7 +276,7 @@ class _Sweep:
     def _drop_hopeless(self, position: int) -> None:
         """Drops readings that need more states than can follow."""
         self._pass(_STATE, position)
-        states = len(self._landmarks[_STATE]) - self._passed[_STATE]
+        states = len(self._starts[_STATE]) - self._passed[_STATE]
         if states == self._states_left:
             return
         self._states_left = states
@@ -358,7 +287,7 @@ class _Sweep:
                 if not ways:
                     del opened[context]
 
-    def _end_open(self, waits_for: int, position: int, arriving: dict[Context, _Ways]) -> None:
+    def _end_open(self, waits_for: int, position: int, arriving: dict[Context, Ways]) -> None:
         """Ends, at this position, the open bodies behind which may begin what they wait for."""
         is_landmark = self._pass(waits_for, position) == position
         for context, ways in self._open[waits_for].items():
@@ -377,7 +306,7 @@ class _Sweep:
         except DamagedError:
             return None
 
-    def _read(self, context: Context, position: int, ways: _Ways, head: Head | None) -> None:
+    def _read(self, context: Context, position: int, ways: Ways, head: Head | None) -> None:
         """Reads what the context says comes next, and plans what follows. `head` is the snapshot that begins here."""
         lists, serializers, nested = context
         if nested:
@@ -398,7 +327,7 @@ class _Sweep:
     def _reader(self, position: int) -> ByteReader:
         return ByteReader(self._search.data, "", position=position, limit=self._limit)
 
-    def _read_snapshot(self, context: Context, head: Head, ways: _Ways) -> None:
+    def _read_snapshot(self, context: Context, head: Head, ways: Ways) -> None:
         lists, serializers, nested = context
         if head.unknown is not None:
             self._search.unknown[head.unknown] = None
@@ -407,8 +336,8 @@ class _Sweep:
         further = (lists, serializers, nested - 1 + head.nested)
         self.arrive(further, head.end, ways.ambiguous() if head.ambiguous else ways)
 
-    def _read_state(self, lists: int, position: int, ways: _Ways) -> None:
-        states = self._search.landmarks.states
+    def _read_state(self, lists: int, position: int, ways: Ways) -> None:
+        states = self._search.starts.states
         index = bisect_left(states, position)
         if ways.most_states and index < len(states) and states[index] == position:
             head = read_state_head(self._search.data, position, self._limit)
@@ -416,7 +345,7 @@ class _Sweep:
                 start, serializers = head
                 self.arrive((lists, serializers, 0), start, ways.without_one_state())
 
-    def _read_list(self, lists: int, position: int, ways: _Ways) -> None:
+    def _read_list(self, lists: int, position: int, ways: Ways) -> None:
         if not ways:
             return
         if not lists:

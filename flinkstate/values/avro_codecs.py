@@ -10,7 +10,7 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import AvroRecordType, AvroUnionType, Scalar, type_name
-from flinkstate.values.codec import MOST_WITHOUT_BYTES, Codec, cut_short, encode_varint, read_count, read_i32
+from flinkstate.values.codec_parts import MOST_WITHOUT_BYTES, Codec, cut_short, encode_varint, read_count, read_i32
 from flinkstate.values.java_values import PojoValue, UnionValue
 
 _I32 = struct.Struct(">i")

@@ -27,7 +27,7 @@ import struct
 from flinkstate.errors import DamagedError
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.avro_codecs import null, string
-from flinkstate.values.codec import (
+from flinkstate.values.codec_parts import (
     Codec,
     boolean,
     byte_array,

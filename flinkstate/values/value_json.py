@@ -17,17 +17,14 @@ from typing import Any
 import numpy as np
 
 from flinkstate.serializers.types import (
-    ArrayType,
-    AvroArrayType,
     AvroFixedType,
-    AvroMapType,
     AvroRecordType,
     AvroUnionType,
+    CollectionType,
     EitherType,
     EnumType,
     FlinkType,
-    ListType,
-    MapType,
+    MappingType,
     NullableType,
     OpaqueType,
     OptionType,
@@ -35,9 +32,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
-    SetType,
     TimerType,
-    TraversableType,
     TtlType,
     TupleType,
 )
@@ -168,14 +163,11 @@ def _text_of(type_: FlinkType) -> JsonText:
             return _SCALAR_TEXT[type_]
         case PrimitiveArrayType(Scalar.BYTE):
             return _base64
-        case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
+        case CollectionType(element):
             item = json_text(element)
             return lambda values: _array(map(item, values))
-        case TraversableType(element) | AvroArrayType(element):
-            item = json_text(element)
-            return lambda values: _array(map(item, values))
-        case MapType(key, value):
-            return _map(key, json_text(value))
+        case MappingType():
+            return _map(type_.key, json_text(type_.value))
         case TupleType(fields):
             return _tuple(tuple(map(json_text, fields)))
         case RowType(fields):
@@ -192,8 +184,6 @@ def _text_of(type_: FlinkType) -> JsonText:
             return string_json
         case AvroFixedType():
             return _base64
-        case AvroMapType(value):
-            return _map(Scalar.AVRO_STRING, json_text(value))
         case AvroUnionType():
             return _union(type_)
         case AvroRecordType(_, parts):

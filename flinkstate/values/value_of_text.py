@@ -17,23 +17,29 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.serializers.types import (
-    ArrayType,
+    AvroArrayType,
+    AvroFixedType,
+    AvroMapType,
+    AvroRecordType,
+    AvroUnionType,
+    CollectionType,
     EitherType,
     EnumType,
     FlinkType,
-    ListType,
-    MapType,
+    MappingType,
     NullableType,
+    OpaqueType,
     OptionType,
     PojoType,
     PrimitiveArrayType,
     RowType,
     Scalar,
-    SetType,
-    TraversableType,
+    TimerType,
+    TtlType,
     TupleType,
     type_name,
 )
+from flinkstate.values.codecs import decode_whole, encode
 from flinkstate.values.java_values import (
     BigDecimal,
     EitherValue,
@@ -49,7 +55,6 @@ from flinkstate.values.java_values import (
     SqlTimestamp,
 )
 from flinkstate.values.value_json import CLASS
-from flinkstate.values.values import decode_whole, encode
 
 # What JSON's parser gave: null, a Boolean, a number, a string, a list or an object.
 Json = Any
@@ -99,16 +104,18 @@ def _value(type_: FlinkType, given: Json) -> Any:
     match type_:
         case Scalar():
             if type_ not in _SCALARS:
-                raise RefusedError(f"a value of the type {type_name(type_)} can't be given as text")
+                raise _refused(type_)
             return _SCALARS[type_](given)
+        case AvroFixedType() | AvroArrayType() | AvroMapType() | AvroUnionType() | AvroRecordType():
+            raise _refused(type_)
+        case TtlType() | TimerType() | OpaqueType():
+            raise _refused(type_)
         case PrimitiveArrayType(Scalar.BYTE):
             return _base64(given)
-        case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(element):
+        case CollectionType(element):
             return [_value(element, part) for part in _list(given)]
-        case TraversableType(element):
-            return [_value(element, part) for part in _list(given)]
-        case MapType(key, value):
-            return [(_value(key, one), _value(value, other)) for one, other in _pairs(given)]
+        case MappingType():
+            return [(_value(type_.key, key), _value(type_.value, value)) for key, value in _pairs(given)]
         case TupleType(fields):
             return tuple(_fields(fields, given))
         case RowType(fields):
@@ -123,7 +130,10 @@ def _value(type_: FlinkType, given: Json) -> Any:
             return _either(type_, given)
         case EnumType():
             return _constant(type_, given)
-    raise RefusedError(f"a value of the type {type_name(type_)} can't be given as text")
+
+
+def _refused(type_: FlinkType) -> RefusedError:
+    return RefusedError(f"a value of the type {type_name(type_)} can't be given as text")
 
 
 def _integer(given: Json) -> int:

@@ -13,9 +13,9 @@ from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import canonical_properties, native_properties
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint, has_native_state
+from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.new_entries import NewRows, as_entries
 from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, TransformedFiles
-from flinkstate.writing.rehash import Destination, GroupedEntries
 from flinkstate.writing.writer import SavepointWriter
 
 # The new rows of states, by their names.

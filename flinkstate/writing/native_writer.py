@@ -21,11 +21,11 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import KeyedHeader, build_header
 from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile
 from flinkstate.rocksdb.files import StoredFile
-from flinkstate.rocksdb.sorting import PendingRows
-from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.live_files import LiveFile
+from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_family import PORTION, FamilyWriter
 from flinkstate.rocksdb.write_manifest import CURRENT, FIRST_FILE, NAME, NewFamily, manifest_bytes
-from flinkstate.rocksdb.write_table import Buffers
+from flinkstate.rocksdb.write_sst_file import Buffers
 from flinkstate.writing.write_behind import WriteBehind
 
 _CURRENT = "CURRENT"
@@ -33,7 +33,7 @@ _META = "meta"
 
 
 @dataclass(slots=True)
-class _Written:
+class _BegunFile:
     """A file that was begun: where it is, and the hash of its bytes."""
 
     location: Location
@@ -60,7 +60,7 @@ class NativeFileWriter:
         self._folder, self._named, self._checkpoint_id = folder, named, checkpoint_id
         self._digests = {} if digests is None else digests
         self._header, self._range = replace(header, compressed=False), key_groups
-        self._next, self._files = FIRST_FILE, dict[str, _Written]()
+        self._next, self._files = FIRST_FILE, dict[str, _BegunFile]()
         self._pending = PendingRows()
         self._group = key_groups.start - 1
         self._state: int | None = None
@@ -97,7 +97,7 @@ class NativeFileWriter:
         hasher = new_hasher()
         location = self._location(name)
         stream = WriteBehind(location, hasher=hasher, stays_draft=stays_draft)
-        self._files[name] = _Written(location, stream, hasher)
+        self._files[name] = _BegunFile(location, stream, hasher)
         return stream
 
     def _next_file(self, stays_draft: bool) -> tuple[int, WriteBehind]:

@@ -31,8 +31,8 @@ from flinkstate.serializers.types import (
     type_name,
     with_parts,
 )
+from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import Singleton, TtlValue
-from flinkstate.values.values import encode
 
 _AT_ONCE = 1 << 14
 _FIELDS = ("key_group", "key", "namespace", "user_key", "value", "timestamp")

@@ -26,9 +26,9 @@ from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator, Su
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import OpaqueType, type_name
+from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.native_writer import NativeFileWriter
 from flinkstate.writing.operator_file import redistribute_files
-from flinkstate.writing.rehash import Destination, GroupedEntries
 from flinkstate.writing.writer import KeyedFileWriter, SavepointWriter
 
 

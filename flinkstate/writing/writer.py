@@ -17,6 +17,7 @@ from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.compression import Buffer, Compression, new_stream
 from flinkstate.keyed.header import KeyedHeader, build_header
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA, is_state_file
 from flinkstate.metadata.metadata import (
     InlineBytes,
@@ -27,7 +28,6 @@ from flinkstate.metadata.metadata import (
     RelativeFile,
     StreamHandle,
     Subtask,
-    build_metadata,
 )
 from flinkstate.metadata.streams import open_stream
 from flinkstate.writing.native_writer import NativeFileWriter

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
 from airflow.sdk.timezone import utcnow
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.foreseen import foreseen, refusal
 from stateferry.airflow.requests.request import MigrationRequest
@@ -154,7 +154,7 @@ def fail_if_refused(context: Context | None = None) -> Iterator[None]:
         yield
     except LeaseHeldError as error:
         wait_for_lease(str(error))
-    except PassingError as error:
+    except TransientError as error:
         raise foreseen(error) from None
     except StateferryError as error:
         if context is not None:

@@ -12,7 +12,8 @@ from flinkstate.did_you_mean import there_are
 from flinkstate.errors import RefusedError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA, complete_savepoints
-from flinkstate.metadata.metadata import Metadata, parse_metadata
+from flinkstate.metadata.metadata import Metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.newest_timestamp import newest_timestamp
 from stateferry.runs.plan.plan import default_home
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import (
     PLAN_TASK,
@@ -71,7 +71,7 @@ class Conclude(BaseOperator):
             return self._checked(context)
         try:
             run = Run.open(Location.of(planned["folder"]))
-        except PassingError:
+        except TransientError:
             raise
         except StateferryError:
             why = _why_no_run(context, planned)

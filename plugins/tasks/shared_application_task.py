@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from sqlalchemy import make_url
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from stateferry.airflow.dag_runs.application_ends import FINAL, application_file, ended_text, exit_code
 from stateferry.airflow.dag_runs.dag_run import (
     FOLDER,
@@ -114,7 +114,7 @@ def wait_until_ready(context: Context, of_run: str, log: Any) -> None:
     try:
         with SharedApplication(catalog, folder) as shared:
             is_ready = _gets_ready(shared, context, application_of(of_run))
-    except PassingError:
+    except TransientError:
         raise
     except StateferryError as error:
         log.warning("the run's application can't be asked: %s", printable(str(error)))

@@ -11,7 +11,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowException
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from stateferry.airflow.dag_runs.application_ends import (
     application_file,
     ended_text,
@@ -143,7 +143,7 @@ class StepOperator(SparkSubmitOperator):
             if (code := exit_code(str(error))) is not None:
                 self.log.error("%s. %s", ended_text(self.step, code), what_is_next(context["ti"]))
                 foreseen(error)
-            if isinstance(error, PassingError):
+            if isinstance(error, TransientError):
                 foreseen(error)
             raise
         return self._done(context, run)
@@ -162,7 +162,7 @@ class StepOperator(SparkSubmitOperator):
             asking = self._asking = Asking(shared, self.step, self.log)
             try:
                 ended = asking.answer(context, task)
-            except PassingError:
+            except TransientError:
                 raise
             except StateferryError as error:
                 self.log.warning("the run's application can't be asked: %s", printable(str(error)))

@@ -12,7 +12,7 @@ import os
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_MOST_KEPT, _MOST_OF_OLD = 256 << 20, 32 << 20
+_MOST_OPEN, _MOST_OF_OLD = 256 << 20, 32 << 20
 
 
 def keep() -> None:
@@ -26,6 +26,6 @@ def keep() -> None:
         libc = ctypes.CDLL(None)
         # Before about version 2.35, glibc accepts no more than 32 MB. When one threshold is set, glibc no longer adapts
         # either.
-        if libc.mallopt(_M_MMAP_THRESHOLD, _MOST_KEPT) or libc.mallopt(_M_MMAP_THRESHOLD, _MOST_OF_OLD):
-            libc.mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
+        if libc.mallopt(_M_MMAP_THRESHOLD, _MOST_OPEN) or libc.mallopt(_M_MMAP_THRESHOLD, _MOST_OF_OLD):
+            libc.mallopt(_M_TRIM_THRESHOLD, _MOST_OPEN)
         libc.mallopt(_M_ARENA_MAX, 1)

@@ -18,12 +18,12 @@ from sqlalchemy.exc import (
     ProgrammingError,
 )
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.os_errors import LONGEST_REASON
 from stateferry.basics.catalog_address import hidden
 
 # The words of SQLite and Postgres for errors that a retry doesn't solve.
-_STAYS = re.compile(
+_PERMANENT = re.compile(
     r"unable to open|readonly|read-only|not a database|malformed|no such (table|column)|does not exist"
     r"|authentication failed|no password|no pg_hba|permission denied|not permitted|unsupported file format",
     re.IGNORECASE,
@@ -86,9 +86,9 @@ def _told(error: DBAPIError, uri: str) -> StateferryError | None:
     if not of_database and not is_denied:
         return None
     reason = text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
-    if is_denied or _STAYS.search(text):
+    if is_denied or _PERMANENT.search(text):
         return StateferryError(f"the catalog {shown(uri)} can't be used: {reason}")
-    return PassingError(f"the catalog {shown(uri)} can't be reached: {reason}")
+    return TransientError(f"the catalog {shown(uri)} can't be reached: {reason}")
 
 
 def shown(uri: str | URL) -> str:

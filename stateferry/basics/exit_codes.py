@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from flinkstate.errors import MissingHereError, PassingError, RejectedError, StateferryError, UsageError
+from flinkstate.errors import MissingHereError, RejectedError, StateferryError, TransientError, UsageError
 from flinkstate.files import os_errors
 from stateferry.basics.printable import printable_lines, say
 
@@ -123,14 +123,14 @@ def _on_one_line(text: str) -> str:
 
 def _judged(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
-        return _judged(os_errors.told(error))
+        return _judged(os_errors.own_error(error))
     if isinstance(error, UsageError):
         return USAGE, str(error)
     if isinstance(error, RejectedError):
         return REJECTED, str(error)
     if isinstance(error, MissingHereError):
         return MISSING_HERE, str(error)
-    if isinstance(error, PassingError):
+    if isinstance(error, TransientError):
         return MAY_PASS, f"{error}. {_GOES_ON}"
     if isinstance(error, StateferryError):
         return DAMAGED_OR_REFUSED, str(error)

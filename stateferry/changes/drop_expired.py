@@ -1,6 +1,6 @@
 """Leaves out what has expired of states that aren't migrated, as Flink's cleanup in a full snapshot does.
 
-A value or an entry of a map goes with its row. Elements of a list go one by one, and with the last one its row.
+A value or an entry of a map goes with its row. ListElements of a list go one by one, and with the last one its row.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Flags, Positions
+from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.operator_rewrite import Transform
-from flinkstate.writing.rehash import Destination, GroupedEntries
 from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
-from stateferry.changes.rules import ToldTtl
-from stateferry.changes.stamps import Elements, read_stamps
+from stateferry.changes.rules import PlannedTtl
+from stateferry.changes.section_timestamps import ListElements, read_section_timestamps
 
 _LENGTH = 4
 
 
 @dataclass(slots=True)
 class DropExpired:
-    """Wraps a transform, so that what has expired of the states `told` is left out.
+    """Wraps a transform, so that what has expired of the states `planned` is left out.
 
     `counts` says for each of them, and for each that the other transform counts, what was done.
     """
 
     inner: Transform
-    told: Sequence[ToldTtl]
+    planned: Sequence[PlannedTtl]
     counts: dict[str, ConversionCounts] = field(default_factory=dict)
 
     def header(self, merged: KeyedHeader) -> KeyedHeader:
         return self.inner.header(merged)
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
-        told = {one.state.name: one for one in self.told}
-        living = _LivingOnly(destination.old_max, destination.new_max, told, self.counts)
+        planned = {one.state.name: one for one in self.planned}
+        living = _LivingOnly(destination.old_max, destination.new_max, planned, self.counts)
         return self.inner.entries(group, living)
 
 
@@ -49,22 +49,22 @@ class DropExpired:
 class _LivingOnly(Destination):
     """Sends of some states only what is alive. A transform sends each section of a state that it doesn't touch once."""
 
-    told: Mapping[str, ToldTtl]
+    planned: Mapping[str, PlannedTtl]
     counts: dict[str, ConversionCounts]
 
     def send(self, section: Section, state: KeyedState, state_id: int) -> GroupedEntries:
-        told = self.told.get(state.name)
-        living = section if told is None else self._living(section, told)
+        planned = self.planned.get(state.name)
+        living = section if planned is None else self._living(section, planned)
         if living is None:
             nothing = np.empty(0, np.int64)
             return GroupedEntries(state_id, np.empty(0, np.uint8), nothing, np.zeros(1, np.int64), nothing)
         # `super()` without arguments doesn't work in a dataclass with slots.
         return Destination.send(self, living, state, state_id)
 
-    def _living(self, section: Section, told: ToldTtl) -> Section | None:
-        stamps = read_stamps(section, told.state)
-        living = ~told.config.have_expired(stamps.timestamps, told.now)
-        counts = self.counts.setdefault(told.state.name, ConversionCounts())
+    def _living(self, section: Section, planned: PlannedTtl) -> Section | None:
+        stamps = read_section_timestamps(section, planned.state)
+        living = ~planned.config.have_expired(stamps.timestamps, planned.now)
+        counts = self.counts.setdefault(planned.state.name, ConversionCounts())
         kept = int(living.sum())
         counts.rows_read += len(living)
         counts.rows_expired += len(living) - kept
@@ -80,7 +80,7 @@ def counts_of(transform: Transform) -> Mapping[str, ConversionCounts]:
     return counts
 
 
-def with_living(section: Section, living: Flags, elements: Elements | None) -> Section | None:
+def with_living(section: Section, living: Flags, elements: ListElements | None) -> Section | None:
     """Returns a section of its own with what is alive; None if that is nothing."""
     if elements is None:
         rows = np.flatnonzero(living)
@@ -102,7 +102,7 @@ def with_living(section: Section, living: Flags, elements: Elements | None) -> S
 
 
 def _parts_of_lists(
-    section: Section, living: Flags, elements: Elements
+    section: Section, living: Flags, elements: ListElements
 ) -> tuple[Positions, Positions, Positions, Positions]:
     """Returns the rows that stay, the parts of the data that make them up, and which part each row begins with.
 

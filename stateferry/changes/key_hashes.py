@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flinkstate.array_types import Hashes as Hashes
 from flinkstate.keyed.compression import Buffer
 from flinkstate.serializers.walker import Flags, Positions
 from stateferry.changes import kernels
-
-Hashes = npt.NDArray[np.uint64]
-
 
 Lanes = tuple[Hashes, Hashes]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.serializers.walker import Flags, Positions
-from flinkstate.writing.rehash import GroupedEntries, grouped
+from flinkstate.writing.max_parallelism_change import GroupedEntries, grouped
 from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import hashed_keys
@@ -84,7 +84,7 @@ class RowSpans:
         firsts = firsts[: kernels.find_first_of_each(self.data, self.starts, self.key_ends, firsts)]
         return firsts, hashed_keys(self.data, self.starts[firsts], self.key_ends[firsts])
 
-    def chosen(self, which: Flags) -> RowSpans:
+    def where(self, which: Flags) -> RowSpans:
         """Returns some of the rows, in the same buffer."""
         stamps = self.timestamps[which] if len(self.timestamps) else self.timestamps
         parts = (self.starts, self.key_ends, self.user_ends, self.ends)

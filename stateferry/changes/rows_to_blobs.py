@@ -22,14 +22,14 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.types import MapType
-from flinkstate.writing.rehash import Destination, GroupedEntries
+from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import NO_HASHES, members
 from stateferry.changes.row_spans import RowSpans, blobs_of, together
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.changes.sections import parse_rows
 from stateferry.changes.state_metas import legacy_state_meta
-from stateferry.changes.who_wins import NO_KEYS, kept_rows
+from stateferry.changes.who_wins import NO_KEYS, rows_that_stay
 
 
 def legacy_state(name: str, new: KeyedState) -> KeyedState:
@@ -95,23 +95,23 @@ class RowsToBlobs:
         def made(rows: RowSpans) -> GroupedEntries:
             return blobs_of(rows, state_id, destination.prefix, stamped, counts)
 
-        apart = _keys_apart(group, rules)
-        complete = CompleteKeys(apart)
+        scattered = _scattered_keys(group, rules)
+        complete = CompleteKeys(scattered)
         for state, section in group:
             if state.name == rules.new_name:
                 rows = _rows(state, section, rules, destination, counts)
-                yield from map(made, [rows] if apart is None else complete.add(rows))
+                yield from map(made, [rows] if scattered is None else complete.add(rows))
         yield from map(made, complete.rest())
 
 
 class CompleteKeys:
     """Takes the rows of a key group section by section, and returns those of each key when it has them all.
 
-    `apart` are the keys whose rows lie apart, as 16 bytes each; their rows come at last.
+    `scattered` are the keys whose rows lie apart, as 16 bytes each; their rows come at last.
     """
 
-    def __init__(self, apart: pa.Array | None) -> None:
-        self._apart = NO_HASHES if apart is None else apart
+    def __init__(self, scattered: pa.Array | None) -> None:
+        self._scattered_keys = NO_HASHES if scattered is None else scattered
         self._open: list[RowSpans] = []
         self._scattered: list[RowSpans] = []
 
@@ -122,23 +122,23 @@ class CompleteKeys:
         firsts, keys = rows.runs()
         lengths = np.diff(firsts, append=len(rows))
         run, last = np.repeat(np.arange(len(firsts)), lengths), len(firsts) - 1
-        is_apart = members(keys, self._apart)
-        whole = np.repeat(~is_apart, lengths)
-        if is_apart.any():
-            self._scattered.append(rows.chosen(~whole).copied())
+        is_scattered = members(keys, self._scattered_keys)
+        whole = np.repeat(~is_scattered, lengths)
+        if is_scattered.any():
+            self._scattered.append(rows.where(~whole).copied())
         if self._open and not _same_key(self._open[-1], rows):
             yield from self._closed()
         if self._open:
-            self._open.append(rows.chosen(run == 0).copied())
+            self._open.append(rows.where(run == 0).copied())
             whole &= run > 0
             if last > 0:
                 yield from self._closed()
-        if not self._open and not is_apart[last]:
+        if not self._open and not is_scattered[last]:
             # The next section may go on with this key.
-            self._open.append(rows.chosen(run == last).copied())
+            self._open.append(rows.where(run == last).copied())
             whole &= run < last
         if whole.any():
-            yield rows.chosen(whole)
+            yield rows.where(whole)
 
     def rest(self) -> Iterator[RowSpans]:
         """Yields the rows that are left after the last section."""
@@ -157,7 +157,7 @@ def _same_key(one: RowSpans, other: RowSpans) -> bool:
     return bool(np.array_equal(mine, other.data[other.starts[0] : other.key_ends[0]]))
 
 
-def _keys_apart(group: GroupSections, rules: Rules) -> pa.Array | None:
+def _scattered_keys(group: GroupSections, rules: Rules) -> pa.Array | None:
     """Returns the keys whose rows lie apart, as 16 bytes each; None if all rows are in one section."""
     hashes, before = [NO_HASHES], NO_HASHES
     sections = 0
@@ -185,6 +185,6 @@ def _rows(
 ) -> RowSpans:
     """Returns the rows of a section that are alive."""
     rows = parse_rows(section, rules)
-    kept = kept_rows(rows, rules, NO_KEYS, counts)
+    kept = rows_that_stay(rows, rules, NO_KEYS, counts)
     targets = destination.key_groups(section, state)[kept]
     return RowSpans.of(rows, kept, targets, null_under_ttl(rules.map_type.value) if rules.legacy.ttl else None)

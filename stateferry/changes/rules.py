@@ -9,8 +9,8 @@ from flinkstate.errors import RefusedError, RejectedError, StateferryError
 from flinkstate.keyed.state import KeyedState
 from flinkstate.serializers.types import FlinkType, MapType
 from flinkstate.ttl import StateTtlConfig
-from flinkstate.values.values import encode
-from stateferry.changes.chosen import Chosen
+from flinkstate.values.codecs import encode
+from stateferry.changes.lazy_cut import LazyCut
 
 
 class Contradiction(Enum):
@@ -33,10 +33,10 @@ class Nulls(Enum):
 class Rules:
     """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan.
 
-    `chosen` are the keys that a lazy run moves; without it all keys are moved.
+    `lazy_cut` says which are the keys that a lazy run moves; without it all keys are moved.
 
-    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes. `told` are all
-    settings of its time to live, if the plan has them.
+    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes. `planned_ttl` are
+    all settings of its time to live, if the plan has them.
     """
 
     legacy: KeyedState
@@ -48,11 +48,11 @@ class Rules:
     nulls: Nulls = Nulls.STOP
     on_contradiction: Contradiction = Contradiction.STOP
     no_flag: bool = False
-    chosen: Chosen | None = None
+    lazy_cut: LazyCut | None = None
     # The rows of the new state become blobs of the legacy state again.
     reverse: bool = False
     drop_legacy_blobs: bool = False
-    told: StateTtlConfig | None = None
+    planned_ttl: StateTtlConfig | None = None
 
     @property
     def made_name(self) -> str:
@@ -86,8 +86,8 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTtl:
-    """The time to live that a plan tells of a state that isn't migrated; with `drops` what has expired is left out."""
+class PlannedTtl:
+    """The time to live that a plan gives for a state that isn't migrated; with `drops` what has expired is left out."""
 
     state: KeyedState
     config: StateTtlConfig

@@ -106,12 +106,12 @@ def keys_of(section: Section, chosen: Flags) -> pa.Array:
     return hashed_keys(section.data, starts[chosen], section.key_ends[chosen])
 
 
-def chosen_blobs(section: Section, rules: Rules) -> Flags:
+def moved_blobs(section: Section, rules: Rules) -> Flags:
     """Whether each blob is of a key that the run moves."""
-    if rules.chosen is None:
+    if rules.lazy_cut is None:
         return np.ones(len(section), np.bool_)
     starts = section.key_starts + section.file.prefix
-    return rules.chosen.among(section.data, starts, section.key_ends, section.ends - section.value_starts)
+    return rules.lazy_cut.among(section.data, starts, section.key_ends, section.ends - section.value_starts)
 
 
 @dataclass(frozen=True, slots=True)

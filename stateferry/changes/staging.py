@@ -26,10 +26,10 @@ from flinkstate.metadata.savepoint_properties import canonical_properties, nativ
 from flinkstate.serializers.walker import Positions
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from flinkstate.writing.writer import SavepointWriter
-from stateferry.changes.arrivals import Arrivals
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.drop_expired import counts_of
-from stateferry.changes.exchange import Exchange, send
+from stateferry.changes.exchange_receiver import ExchangeReceiver
+from stateferry.changes.max_parallelism_exchange import Exchange, send
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class FileTask:
         """Writes the file from the parcels that the files of the exchange have for its key groups."""
         began, digests = time.monotonic(), Digests()
         writer = SavepointWriter(self.folder, digests, is_checked=True)
-        with Arrivals(exchange, self.subtask) as arrivals:
+        with ExchangeReceiver(exchange, self.subtask) as arrivals:
             handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, arrivals.entries)
         return self._staged(handle, digests, began)
 

@@ -37,11 +37,11 @@ from stateferry.changes.rules import Contradiction, ContradictionsError, Nulls, 
 from stateferry.changes.sections import (
     Blobs,
     MapRows,
-    chosen_blobs,
     is_live,
     keys_of,
     live_blob_keys,
     live_blobs,
+    moved_blobs,
     parse_rows,
     set_flag_keys,
 )
@@ -89,8 +89,8 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
             with_rows.append(parse_rows(section, rules).live_keys())
         elif state.name == rules.legacy.name:
             blobs.append(live_blob_keys(section, rules))
-            if rules.chosen is not None:
-                moved.append(keys_of(section, live_blobs(section, rules) & chosen_blobs(section, rules)))
+            if rules.lazy_cut is not None:
+                moved.append(keys_of(section, live_blobs(section, rules) & moved_blobs(section, rules)))
     all_blobs = pa.concat_arrays(blobs)
     contradictory = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(flagged))))
     both = all_blobs.filter(pa.array(members(all_blobs, pa.concat_arrays(with_rows))))
@@ -106,7 +106,7 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
     return KeySets(contradictory, pa.concat_arrays(superseding), both, all_moved)
 
 
-def kept_rows(rows: MapRows, rules: Rules, sets: KeySets, counts: StateCounts) -> Positions:
+def rows_that_stay(rows: MapRows, rules: Rules, sets: KeySets, counts: StateCounts) -> Positions:
     """Returns the indices of the rows that stay, and counts what happened."""
     keep = rows.live
     counts.rows_read += len(keep)
@@ -121,7 +121,7 @@ def kept_rows(rows: MapRows, rules: Rules, sets: KeySets, counts: StateCounts) -
     return kept
 
 
-def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: StateCounts) -> Flags:
+def entries_that_stay(blobs: Blobs, rules: Rules, sets: KeySets, counts: StateCounts) -> Flags:
     """Whether each entry of the blobs becomes a row; counts what happened."""
     live = is_live(blobs.timestamps, rules, len(blobs.counts))
     counts.blobs += len(blobs.counts)
@@ -130,7 +130,7 @@ def kept_entries(blobs: Blobs, rules: Rules, sets: KeySets, counts: StateCounts)
     counts.blobs_expired += int((~live).sum())
     counts.blob_entries_expired += int(blobs.counts[~live].sum())
     _count_future(blobs.timestamps, rules, counts)
-    left = live & ~chosen_blobs(blobs.section, rules) if rules.chosen is not None else np.zeros(len(live), np.bool_)
+    left = live & ~moved_blobs(blobs.section, rules) if rules.lazy_cut is not None else np.zeros(len(live), np.bool_)
     if left.any() and len(sets.contradictory):
         left &= ~members(blobs.keys(), sets.contradictory)
     counts.blobs_left += int(left.sum())

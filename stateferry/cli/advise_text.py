@@ -16,7 +16,7 @@ from stateferry.basics.quantities import noun, percent
 from stateferry.look.balance.advice import Advice, Choice
 from stateferry.look.balance.apply import how_to_apply
 from stateferry.look.balance.key_weights import KeyWeights
-from stateferry.look.balance.layouts import Layout, Loads
+from stateferry.look.balance.layouts import KeyGroupLayout, Loads
 from stateferry.look.balance.substitutes import Substitutes
 
 # Of more subtasks only the most loaded ones are shown.
@@ -203,7 +203,7 @@ def _cells(loads: Loads) -> tuple[str, str, str]:
     return f"{loads.worst_over_mean:.2f}", f"{loads.worst:,}", str(loads.idle)
 
 
-def _layout(layout: Layout) -> str:
+def _layout(layout: KeyGroupLayout) -> str:
     return f"parallelism {layout.parallelism}, max parallelism {layout.max_parallelism}"
 
 

@@ -59,7 +59,7 @@ def _show_state(console: Console, one: MeasuredState, days: int, cleanup: Cleanu
     if one.ttl is None:
         return
     ahead = forecast(ages, one.ttl, days, cleanup)
-    expired = ages.expired if one.told is not None else ahead.expired
+    expired = ages.expired if one.given_ttl is not None else ahead.expired
     share = percent(expired / ages.entries)
     have = noun(expired, "has", "have")
     console.print(f"  under {format_duration(one.ttl)}, {expired:,} of {ages.entries:,} {have} expired ({share})")
@@ -72,7 +72,11 @@ def _show_state(console: Console, one: MeasuredState, days: int, cleanup: Cleanu
 def _summary(one: MeasuredState) -> Iterator[str]:
     ages = one.ages
     quartiles = ", ".join(rough_duration(max(ages.quantile(share), 0)) for share in (0.25, 0.5, 0.75))
-    since = "last written (or last read, under OnReadAndWrite)" if one.told is None else one.told.update_type.since
+    since = (
+        "last written (or last read, under OnReadAndWrite)"
+        if one.given_ttl is None
+        else one.given_ttl.update_type.since
+    )
     yield (
         f"{ages.entries:,} {one.counted}, by the time since they were {since}: youngest {_age(ages.youngest)}, "
         f"quartiles {quartiles}, oldest {_age(ages.oldest)}"
@@ -110,8 +114,8 @@ def _time_to_live(one: MeasuredState) -> Iterator[str]:
         )
     else:
         yield "time to live: can't be told from the ages, which don't end all at once"
-    if one.told is not None:
-        yield f"time to live as told: {format_duration(one.told.time_to_live)}"
+    if one.given_ttl is not None:
+        yield f"time to live as told: {format_duration(one.given_ttl.time_to_live)}"
 
 
 def _days(ahead: Forecast) -> Table:
@@ -141,7 +145,7 @@ def _strategies(one: MeasuredState, ahead: Forecast, expired: int, cleanup: Clea
     if expired:
         stay = noun(expired, "one stays for ever if nobody reads it", "ones stay for ever if nobody reads them")
         yield f"without any of these, the {expired:,} expired {stay}"
-    if one.told is not None and one.told.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP:
+    if one.given_ttl is not None and one.given_ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP:
         yield "until then the job still reads what has expired, once (ReturnExpiredIfNotCleanedUp)"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from flinkstate.errors import DamagedError, PassingError, StateferryError, UsageError
+from flinkstate.errors import DamagedError, StateferryError, TransientError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import complete_savepoints
 from flinkstate.metadata.savepoint_properties import is_savepoint, stops_job
@@ -86,7 +86,7 @@ class NextSavepoint:
         passed_over = set(self._before)
         while time.monotonic() <= end:
             # A store that doesn't answer may do so the next time.
-            with suppress(PassingError):
+            with suppress(TransientError):
                 new = [entry for entry in self._folder.folders() if entry.shown not in passed_over]
                 for _, entry in complete_savepoints(self._folder, new):
                     try:
@@ -121,7 +121,7 @@ class NextSavepoint:
             opened = Savepoint.open(savepoint)
             for wanted in self._plan.operators:
                 opened.operator(wanted.operator)
-        except (DamagedError, PassingError):
+        except (DamagedError, TransientError):
             raise
         except StateferryError as error:
             return str(error)

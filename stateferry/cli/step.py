@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from flinkstate.errors import PassingError, StateferryError, UsageError
+from flinkstate.errors import StateferryError, TransientError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import reaching
 from stateferry.basics.durations import now_ms
@@ -93,7 +93,7 @@ def _leased(control: Control, run: Run, step: Step) -> Iterator[Lease]:
     try:
         yield lease
     except BaseException:
-        with suppress(PassingError):  # If this fails, the lease expires.
+        with suppress(TransientError):  # If this fails, the lease expires.
             control.release(lease)
         raise
     followed = run.steps[:-1] if run.plan.rehearse else _AT_ONCE_FOLLOWED
@@ -114,7 +114,7 @@ def _failing(run: Run) -> Iterator[None]:
     try:
         with reaching():
             yield
-    except PassingError:
+    except TransientError:
         raise
     except StateferryError as error:
         run.enter(RunState.FAILED, now_ms(), str(error))

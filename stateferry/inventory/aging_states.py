@@ -12,12 +12,12 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.ttl import MAX_LONG
-from stateferry.changes.rules import Rules, ToldTtl
-from stateferry.changes.stamps import read_stamps, why_no_stamps
+from stateferry.changes.rules import PlannedTtl, Rules
+from stateferry.changes.section_timestamps import read_section_timestamps, why_no_timestamps
 from stateferry.inventory.ages import Ages
 
 
-class FoundAges(Protocol):
+class AgesCollector(Protocol):
     """Where ages are collected: see `Inventory`."""
 
     ages: dict[tuple[str, str, str], Ages]
@@ -27,25 +27,25 @@ class FoundAges(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgingState:
-    """A state with time to live that isn't migrated; `told` is the time to live if the plan tells it."""
+    """A state with time to live that isn't migrated; `planned` is its time to live if the plan gives one."""
 
     state: KeyedState
     now: int
-    told: ToldTtl | None
+    planned: PlannedTtl | None
 
-    def count(self, section: Section, operator: str, found: FoundAges) -> None:
-        """Counts the ages of a section. What can't be read is refused only if the plan tells a time to live of it."""
+    def count(self, section: Section, operator: str, found: AgesCollector) -> None:
+        """Counts the ages of a section. What can't be read is refused only if the plan gives it a time to live."""
         try:
-            stamps = read_stamps(section, self.state)
+            stamps = read_section_timestamps(section, self.state)
         except (DamagedError, RefusedError):
-            if self.told is not None:
+            if self.planned is not None:
                 raise
             found.unread.add((operator, self.state.name))
             return
-        ttl = MAX_LONG if self.told is None else self.told.config.time_to_live
+        ttl = MAX_LONG if self.planned is None else self.planned.config.time_to_live
         ages = found.ages.setdefault((operator, self.state.name, self.state.name), Ages())
         ages.count(stamps.timestamps, np.ones_like(stamps.timestamps), ttl, self.now)
-        if self.told is None or not self.told.config.cleanup_full_snapshot:
+        if self.planned is None or not self.planned.config.cleanup_full_snapshot:
             return
         covered = stamps.timestamps
         if stamps.elements is not None:
@@ -58,13 +58,13 @@ class AgingState:
 
 
 def aging_states(
-    states: Mapping[str, KeyedState], rules: Iterable[Rules], told: Sequence[ToldTtl], now: int
+    states: Mapping[str, KeyedState], rules: Iterable[Rules], planned: Sequence[PlannedTtl], now: int
 ) -> dict[str, AgingState]:
     """The states with time to live that aren't migrated, if their timestamps can be read."""
     migrated = {name for one in rules for name in (one.legacy.name, one.new_name, one.flag_name)}
-    by_name = {one.state.name: one for one in told}
+    by_name = {one.state.name: one for one in planned}
     return {
         name: AgingState(state, now, by_name.get(name))
         for name, state in states.items()
-        if state.ttl and name not in migrated and why_no_stamps(state) is None
+        if state.ttl and name not in migrated and why_no_timestamps(state) is None
     }

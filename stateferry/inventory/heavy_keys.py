@@ -11,13 +11,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from flinkstate.keyed.key_group_check import key_offset
 from flinkstate.keyed.keyed_file import KeyedFile, Section
-from flinkstate.keyed.membership import key_offset
 from flinkstate.metadata.key_group_extents import PlacedState, key_group_extents
 from flinkstate.serializers.types import opaque_parts
 from flinkstate.serializers.walker import Positions, skip_runs
+from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import json_text
-from flinkstate.values.values import decode_whole
 from stateferry.changes.key_hashes import Hashes, key_lanes
 from stateferry.inventory.heavy_key import HeavyKey
 

@@ -25,18 +25,18 @@ from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle
 from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
-from stateferry.changes.chosen import Order, RankCounts
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.key_hashes import members
-from stateferry.changes.rules import Contradiction, Rules, ToldTtl
+from stateferry.changes.lazy_cut import Order, RankCounts
+from stateferry.changes.rules import Contradiction, PlannedTtl, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
-from stateferry.changes.who_wins import NO_KEYS, KeySets, kept_entries, kept_rows, key_sets_of
+from stateferry.changes.who_wins import NO_KEYS, KeySets, entries_that_stay, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.heavy_key import HeavyKey, heavier
 from stateferry.inventory.heavy_keys import KeysOfGroup, heavy_groups
-from stateferry.inventory.state_signs import MOST_NAMED, SignsOfGroup
+from stateferry.inventory.wrong_name_signs import MOST_NAMED, SignsOfGroup
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class InventoryTask:
                     if self.order is not None:
                         self._ranks(inventory, rules).migrated += len(rows.live_keys())
                     aged(rows.timestamps)
-                    kept_rows(rows, rules, sets[rules.legacy.name], met)
+                    rows_that_stay(rows, rules, sets[rules.legacy.name], met)
                 elif state.name == rules.flag_name and state.ttl:
                     with section.locating():
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
@@ -240,7 +240,7 @@ def _examine(
     blobs = parse_blobs(section, rules)
     aged(blobs.timestamps, blobs.counts)
     stops = rules.on_contradiction is Contradiction.STOP
-    keep = kept_entries(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
+    keep = entries_that_stay(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
     if not rules.writes_nulls:
         met.unwritable_nulls += int((keep & blobs.nulls()).sum())
     return blobs
@@ -272,11 +272,11 @@ def inventory_tasks(
     target_bytes: int,
     at_least: int = 1,
     order: Order | None = None,
-    told: Sequence[ToldTtl] = (),
+    planned: Sequence[PlannedTtl] = (),
     now: int = 0,
     parallelism: int = 1,
 ) -> list[InventoryTask]:
-    """Returns the tasks for the keyed state of one operator; `told` are times to live of states without rules.
+    """Returns the tasks for the keyed state of one operator; `planned` are times to live of states without rules.
 
     Keys of more than a fair share of a subtask are looked for, at the operator's parallelism or this one if it is
     higher.
@@ -284,7 +284,7 @@ def inventory_tasks(
     states = {state.name: state for state in source.keyed_states(operator)}
     placed = source.placed(operator)
     chunks = plan_chunks(operator, placed, target_bytes=target_bytes, at_least=at_least)
-    aging = aging_states(states, rules, told, now)
+    aging = aging_states(states, rules, planned, now)
     heavy = heavy_groups(placed, max(parallelism, operator.parallelism))
     return [
         InventoryTask(

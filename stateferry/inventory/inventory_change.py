@@ -22,7 +22,7 @@ from stateferry.changes.rules import Rules
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask
-from stateferry.inventory.state_signs import watched
+from stateferry.inventory.wrong_name_signs import watched
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
-from stateferry.look.rocksdb_library import Database
+from stateferry.look.rocksdb_library import LibraryDatabase
 
 # So much state is written of each kind, in at most so many maps: more would take longer to write than to measure.
 _STATE_BYTES, _MOST_MAPS = 16 << 20, 50_000
@@ -37,7 +37,7 @@ class MapSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessTimes:
     """Microseconds of an access to a whole map, and to one entry, in the median; `threads` share the database."""
 
     what: str
@@ -51,7 +51,7 @@ class Access:
         return self.whole / self.entry
 
 
-def measure(library: ctypes.CDLL, folder: Path, size: MapSize, threads: int, seconds: float) -> list[Access]:
+def measure(library: ctypes.CDLL, folder: Path, size: MapSize, threads: int, seconds: float) -> list[AccessTimes]:
     """Measures changes and reads, warm and cold, with one thread and with several; `folder` is for the databases."""
     maps = max(min(_STATE_BYTES // max(size.map_bytes + size.key_bytes, 1), _MOST_MAPS), 1)
     whole, rows = folder / "whole", folder / "rows"
@@ -66,20 +66,20 @@ def measure(library: ctypes.CDLL, folder: Path, size: MapSize, threads: int, sec
         ),
     )
 
-    def change_whole(database: Database, draws: random.Random) -> None:
+    def change_whole(database: LibraryDatabase, draws: random.Random) -> None:
         key = _key(size, draws.randrange(maps))
         database.get(key)
         database.put(key, _bytes(size.map_bytes))
 
-    def change_entry(database: Database, draws: random.Random) -> None:
+    def change_entry(database: LibraryDatabase, draws: random.Random) -> None:
         row = _row(size, draws.randrange(maps), draws.randrange(size.entries))
         database.get(row)
         database.put(row, _bytes(size.entry_bytes))
 
-    def read_whole(database: Database, draws: random.Random) -> None:
+    def read_whole(database: LibraryDatabase, draws: random.Random) -> None:
         database.get(_key(size, draws.randrange(maps)))
 
-    def read_entry(database: Database, draws: random.Random) -> None:
+    def read_entry(database: LibraryDatabase, draws: random.Random) -> None:
         database.get(_row(size, draws.randrange(maps), draws.randrange(size.entries)))
 
     def times(path: Path, work: _Work, number: int, *, cold: bool) -> float:
@@ -90,7 +90,7 @@ def measure(library: ctypes.CDLL, folder: Path, size: MapSize, threads: int, sec
 
     # Reads come first: changes leave files of their own behind.
     found = [
-        Access(
+        AccessTimes(
             "a read with a cold block cache",
             1,
             times(whole, read_whole, 1, cold=True),
@@ -99,14 +99,14 @@ def measure(library: ctypes.CDLL, folder: Path, size: MapSize, threads: int, sec
     ]
     for number in dict.fromkeys((1, threads)):
         changed = (times(whole, change_whole, number, cold=False), times(rows, change_entry, number, cold=False))
-        found.append(Access("a change", number, *changed))
+        found.append(AccessTimes("a change", number, *changed))
     return found
 
 
-_Work = Callable[[Database, random.Random], None]
+_Work = Callable[[LibraryDatabase, random.Random], None]
 
 
-def _median(database: Database, work: _Work, threads: int, seconds: float) -> float:
+def _median(database: LibraryDatabase, work: _Work, threads: int, seconds: float) -> float:
     """The median of the microseconds of the work; its first third warms up."""
     times: list[list[int]] = [[] for _ in range(threads)]
     until = time.monotonic() + seconds
@@ -134,8 +134,8 @@ def _fill(library: ctypes.CDLL, path: Path, rows: Iterator[tuple[bytes, bytes]])
 
 
 @contextmanager
-def _opened(library: ctypes.CDLL, path: Path, cache_bytes: int) -> Iterator[Database]:
-    database = Database(library, path, cache_bytes)
+def _opened(library: ctypes.CDLL, path: Path, cache_bytes: int) -> Iterator[LibraryDatabase]:
+    database = LibraryDatabase(library, path, cache_bytes)
     try:
         yield database
     finally:

@@ -14,23 +14,23 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.ttl import MAX_LONG, StateTtlConfig
 from stateferry.basics.durations import MILLISECONDS_PER_UNIT
-from stateferry.changes.stamps import entries_of_maps, read_stamps, why_no_stamps
+from stateferry.changes.section_timestamps import entries_of_maps, read_section_timestamps, why_no_timestamps
 from stateferry.inventory.ages import Ages
 
 # A savepoint whose youngest timestamp is older than this was not taken just now.
 _STALE = MILLISECONDS_PER_UNIT["h"]
 
 # By operator id and state.
-Told = Mapping[tuple[str, str], StateTtlConfig]
+GivenTtls = Mapping[tuple[str, str], StateTtlConfig]
 
 
 @dataclass(slots=True)
 class MeasuredState:
-    """The ages in one state. `told` are the settings that somebody gave; `why_not` says why there are no ages."""
+    """The ages in one state. `given_ttl` are the settings that somebody gave; `why_not` says why there are no ages."""
 
     operator: Operator
     state: KeyedState
-    told: StateTtlConfig | None
+    given_ttl: StateTtlConfig | None
     ages: Ages = field(default_factory=Ages)
     why_not: str | None = None
 
@@ -51,20 +51,20 @@ class MeasuredState:
 
     @property
     def ttl(self) -> int | None:
-        """The time to live that was told, or else the one that the ages suggest."""
-        return self.told.time_to_live if self.told is not None else self.ages.suggested_ttl()
+        """The time to live that was given, or else the one that the ages suggest."""
+        return self.given_ttl.time_to_live if self.given_ttl is not None else self.ages.suggested_ttl()
 
     def add(self, section: Section, now: int) -> None:
         """Counts a section."""
         if self.why_not is not None:
             return
         try:
-            stamps = read_stamps(section, self.state).timestamps
+            stamps = read_section_timestamps(section, self.state).timestamps
             weights = entries_of_maps(section, self.state)
         except RefusedError as error:
             self.ages, self.why_not = Ages(), f"{error}"
             return
-        ttl = MAX_LONG if self.told is None else self.told.time_to_live
+        ttl = MAX_LONG if self.given_ttl is None else self.given_ttl.time_to_live
         self.ages.count(stamps, np.ones_like(stamps) if weights is None else weights, ttl, now)
 
 
@@ -79,7 +79,7 @@ class MeasuredAges:
 
 def measure_ages(
     savepoint: Savepoint,
-    told: Told,
+    given: GivenTtls,
     clock: int,
     now: int | None = None,
     bytes_read: Callable[[int], None] = lambda count: None,
@@ -89,30 +89,30 @@ def measure_ages(
     Without it they count from the clock, or if the savepoint is older than an hour, from its youngest timestamp. To
     find that, all is read once before.
     """
-    states = _measured(savepoint, told, clock if now is None else now, bytes_read)
+    states = _measured(savepoint, given, clock if now is None else now, bytes_read)
     youngest = min((one.ages.youngest for one in states if one.ages.entries), default=0)
     if now is not None or youngest <= _STALE:
         return MeasuredAges(clock if now is None else now, False, states)
     written = clock - youngest
-    return MeasuredAges(written, True, _measured(savepoint, told, written, lambda count: None))
+    return MeasuredAges(written, True, _measured(savepoint, given, written, lambda count: None))
 
 
 def _measured(
-    savepoint: Savepoint, told: Told, now: int, bytes_read: Callable[[int], None]
+    savepoint: Savepoint, given: GivenTtls, now: int, bytes_read: Callable[[int], None]
 ) -> tuple[MeasuredState, ...]:
     return tuple(
         one
         for operator in savepoint.keyed_operators()
-        for one in _of_operator(savepoint, operator, told, now, bytes_read)
+        for one in _of_operator(savepoint, operator, given, now, bytes_read)
     )
 
 
 def _of_operator(
-    savepoint: Savepoint, operator: Operator, told: Told, now: int, bytes_read: Callable[[int], None]
+    savepoint: Savepoint, operator: Operator, given: GivenTtls, now: int, bytes_read: Callable[[int], None]
 ) -> Iterator[MeasuredState]:
     found = {
         state.name: MeasuredState(
-            operator, state, told.get((operator.hex_id, state.name)), why_not=why_no_stamps(state)
+            operator, state, given.get((operator.hex_id, state.name)), why_not=why_no_timestamps(state)
         )
         for state in savepoint.keyed_states(operator)
         if state.ttl

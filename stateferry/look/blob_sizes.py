@@ -38,7 +38,7 @@ class Backend(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class SizeDistribution:
     """The distribution of a size. Percentiles above 128 are exact to 1.6 %; the largest is exact."""
 
     median: int
@@ -59,8 +59,8 @@ class BlobSizes:
     blobs: int
     total_entries: int
     total_bytes: int
-    entries: Spread
-    bytes: Spread
+    entries: SizeDistribution
+    bytes: SizeDistribution
     key_bytes: int
     entry_key_bytes: int
 
@@ -195,14 +195,14 @@ def _buckets(sizes: Positions) -> Positions:
     return np.where(sizes < _EXACT, sizes, large)
 
 
-def _spread(histogram: npt.NDArray[np.int64], largest: int) -> Spread:
+def _spread(histogram: npt.NDArray[np.int64], largest: int) -> SizeDistribution:
     sums = np.cumsum(histogram)
 
     def percentile(percent: int) -> int:
         rank = -(-int(sums[-1]) * percent // 100)
         return min(_least_of(int(np.searchsorted(sums, max(rank, 1)))), largest)
 
-    return Spread(percentile(50), percentile(90), percentile(99), largest)
+    return SizeDistribution(percentile(50), percentile(90), percentile(99), largest)
 
 
 def _least_of(bucket: int) -> int:

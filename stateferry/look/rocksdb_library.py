@@ -91,7 +91,7 @@ def _library_name() -> str:
     return f"librocksdbjni-linux{'-aarch64' if machine in ('aarch64', 'arm64') else '64'}.so"
 
 
-class Database:
+class LibraryDatabase:
     """A database of one column family, compressed with snappy as Flink's are, without a log.
 
     Threads may use it side by side: while RocksDB is at work, Python isn't.

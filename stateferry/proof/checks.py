@@ -18,8 +18,9 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.metadata.chunks import TARGET_BYTES, plan_chunks
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import Operator, parse_metadata
+from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.moved_files import check_stores
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.proof.expected.check_result import Check, Outcome
@@ -30,7 +31,7 @@ from stateferry.proof.expected.sampling import SampleSpec, seed_of
 from stateferry.proof.judgement import Derived, OperatorJudge, Samples, Tally
 from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
 from stateferry.proof.metadata_check import (
-    Difference,
+    Mismatch,
     compare_headers,
     compare_metadata,
     expected_header,
@@ -245,7 +246,7 @@ def judge(
     return checks
 
 
-def _of_differences(name: str, found: list[Difference]) -> Check:
+def _of_differences(name: str, found: list[Mismatch]) -> Check:
     if not found:
         return Check(name, Outcome.PASSED, "as planned", "as planned")
     groups = tuple(sorted({group for difference in found for group in difference.key_groups}))

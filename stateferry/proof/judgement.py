@@ -12,9 +12,9 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.basics.quantities import noun
-from stateferry.changes.chosen import Chosen
 from stateferry.changes.counts import InventoryCounts
-from stateferry.changes.rules import Contradiction, Nulls, Rules, ToldTtl
+from stateferry.changes.lazy_cut import LazyCut
+from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.inventory.blob_times import SUMS
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.expected.aging_content import AgingCounts
@@ -151,8 +151,8 @@ class OperatorJudge:
         states = self.conversion.expected_states
         for rules in self.conversion.rules:
             yield from self._migrated(rules)
-        for told in self.conversion.aging:
-            yield from self._aged(told)
+        for planned in self.conversion.aging:
+            yield from self._aged(planned)
         own = self.conversion.new_states.keys() | self.conversion.aging_states.keys() | self.conversion.divided
         for state in sorted(states.keys() - own):
             yield self._content(state, f"{self.label}/{state}: carried over")
@@ -204,8 +204,8 @@ class OperatorJudge:
         if rules.reverse:
             yield from self._reversed(rules, name, counts)
             return
-        if rules.chosen is not None:
-            yield from self._divided(rules, rules.chosen, counts)
+        if rules.lazy_cut is not None:
+            yield from self._divided(rules, rules.lazy_cut, counts)
         if rules.drops_expired:
             yield self._expired(state, name)
         stops = rules.on_contradiction is Contradiction.STOP
@@ -232,7 +232,7 @@ class OperatorJudge:
             actual += f"; timestamps with the sum {counts.blob_sum % SUMS:x}"
         return Check(name, Outcome.PASSED if expected == actual else Outcome.FAILED, expected, actual)
 
-    def _divided(self, rules: Rules, chosen: Chosen, counts: SourceCounts) -> Iterator[Check]:
+    def _divided(self, rules: Rules, cut: LazyCut, counts: SourceCounts) -> Iterator[Check]:
         """The checks of what a lazy run leaves, and of the flags that it sets."""
         for state, what, terms in (
             (
@@ -245,7 +245,7 @@ class OperatorJudge:
                 ),
             ),
             (
-                chosen.flag.name,
+                cut.flag.name,
                 "flags",
                 (
                     ("+", counts.flags, "flags"),
@@ -276,9 +276,9 @@ class OperatorJudge:
         plain = self.tally.plain.get(state, PlainTally())
         yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
 
-    def _aged(self, told: ToldTtl) -> Iterator[Check]:
+    def _aged(self, planned: PlannedTtl) -> Iterator[Check]:
         """The checks of a state that isn't migrated and loses what has expired."""
-        state = told.state.name
+        state = planned.state.name
         name, counts = f"{self.label}/{state}", self.tally.aging.get(state, AgingCounts())
         one, other = self.tally.expected.of(state).counts, self.tally.found.of(state).counts
         sums = f"{counts.entries}" + (f" - {counts.expired} expired" if counts.expired else "")

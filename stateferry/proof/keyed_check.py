@@ -21,9 +21,9 @@ from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import KeyedHeader
+from flinkstate.keyed.key_group_check import Membership
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
-from flinkstate.keyed.membership import Membership
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.bytes_read import BytesRead
@@ -129,7 +129,7 @@ class KeyedTask:
 
     def do(self) -> KeyedResult:
         """Reads the chunk."""
-        reading = _Reading(self)
+        reading = _ChunkReading(self)
         try:
             reading.read()
         except (DamagedError, RefusedError) as error:
@@ -223,7 +223,7 @@ class _Probed:
         result.entries = self._probed[:MOST_SAMPLES] if self._probe.strays else self._probed
 
 
-class _Reading:
+class _ChunkReading:
     """Reads one chunk and collects what it finds."""
 
     def __init__(self, task: KeyedTask) -> None:

@@ -29,7 +29,7 @@ from stateferry.proof.expected.conversion import OperatorConversion
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Mismatch:
     """A difference between what is expected and what was found; `what` names the thing that was compared."""
 
     what: str
@@ -38,45 +38,45 @@ class Difference:
     key_groups: tuple[int, ...] = ()
 
 
-def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iterator[Difference]:
+def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iterator[Mismatch]:
     """Yields the differences between the staged `_metadata` and the one that the source becomes in the layout."""
     for what, one, other in (
         ("version", source.version, staged.version),
         ("checkpoint id", source.checkpoint_id, staged.checkpoint_id),
     ):
         if one != other:
-            yield Difference(what, f"{one}", f"{other}")
+            yield Mismatch(what, f"{one}", f"{other}")
     if source.master_states != staged.master_states:
-        yield Difference("master states", f"the source's {len(source.master_states)}", "other master states")
+        yield Mismatch("master states", f"the source's {len(source.master_states)}", "other master states")
     properties = native_properties(source) if layout.native else canonical_properties(source)
     if properties != staged.properties:
         kind = "native" if layout.native else "canonical"
-        yield Difference("properties", f"the source's, as of a {kind} savepoint", "other properties")
+        yield Mismatch("properties", f"the source's, as of a {kind} savepoint", "other properties")
     old, new = ({operator.id: operator for operator in metadata.operators} for metadata in (source, staged))
     for id_ in old.keys() - new.keys():
-        yield Difference(f"operator {old[id_].label}", "an operator of this id", "none")
+        yield Mismatch(f"operator {old[id_].label}", "an operator of this id", "none")
     for id_ in new.keys() - old.keys():
-        yield Difference(f"operator {new[id_].label}", "no operator of this id", "one")
+        yield Mismatch(f"operator {new[id_].label}", "no operator of this id", "one")
     for id_, operator in old.items():
         if id_ in new:
             yield from _compare_operator(operator, layout.of(operator), new[id_])
             yield from _compare_formats(operator, new[id_], source.checkpoint_id, is_native=id_ in layout.native)
 
 
-def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Iterator[Difference]:
+def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Iterator[Mismatch]:
     for part in ("name", "uid", "parallelism", "max_parallelism", "fully_finished"):
         one, other = getattr(expected, part), getattr(found, part)
         if one != other:
-            yield Difference(f"operator {old.label}: {part.replace('_', ' ')}", f"{one}", f"{other}")
+            yield Mismatch(f"operator {old.label}: {part.replace('_', ' ')}", f"{one}", f"{other}")
     if expected.coordinator != found.coordinator:
-        yield Difference(f"operator {old.label}: coordinator state", "the source's", "other bytes")
+        yield Mismatch(f"operator {old.label}: coordinator state", "the source's", "other bytes")
     same_layout = (old.parallelism, old.max_parallelism) == (expected.parallelism, expected.max_parallelism)
     if same_layout and _finished(old) != _finished(found):
-        yield Difference(f"operator {old.label}: finished subtasks", f"{_finished(old)}", f"{_finished(found)}")
+        yield Mismatch(f"operator {old.label}: finished subtasks", f"{_finished(old)}", f"{_finished(found)}")
     yield from _compare_ranges(old, expected, found, same_layout)
 
 
-def _compare_formats(old: Operator, found: Operator, checkpoint_id: int, *, is_native: bool) -> Iterator[Difference]:
+def _compare_formats(old: Operator, found: Operator, checkpoint_id: int, *, is_native: bool) -> Iterator[Mismatch]:
     expected, other = ("native", "canonical") if is_native else ("canonical", "native")
     known = {
         checkpoint_id,
@@ -85,14 +85,14 @@ def _compare_formats(old: Operator, found: Operator, checkpoint_id: int, *, is_n
     for index, handle in keyed_handles(found).items():
         what = f"operator {old.label}: keyed state of subtask {index}"
         if isinstance(handle, NativeHandle) != is_native:
-            yield Difference(what, expected, other, _ends(handle.range))
+            yield Mismatch(what, expected, other, _ends(handle.range))
         elif isinstance(handle, NativeHandle):
             if handle.checkpoint_id not in known:
-                told = f"of checkpoint {checkpoint_id}", f"of checkpoint {handle.checkpoint_id}"
-                yield Difference(what, *told, _ends(handle.range))
+                ids = f"of checkpoint {checkpoint_id}", f"of checkpoint {handle.checkpoint_id}"
+                yield Mismatch(what, *ids, _ends(handle.range))
             # A job that claims the savepoint would make checkpoints with such files that can't be restored.
             if handle.shared:
-                yield Difference(what, "no shared files", f"{len(handle.shared)}", _ends(handle.range))
+                yield Mismatch(what, "no shared files", f"{len(handle.shared)}", _ends(handle.range))
 
 
 def _finished(operator: Operator) -> list[int]:
@@ -105,7 +105,7 @@ def keyed_handles(operator: Operator) -> dict[int, KeyedHandle | NativeHandle]:
     return {index: handle for index, handle in found if handle is not None}
 
 
-def _compare_ranges(old: Operator, expected: Operator, found: Operator, same_layout: bool) -> Iterator[Difference]:
+def _compare_ranges(old: Operator, expected: Operator, found: Operator, same_layout: bool) -> Iterator[Mismatch]:
     """Checks that subtask i's handle covers exactly its range; in an unchanged layout, a subtask may have none."""
     handles, before = keyed_handles(found), keyed_handles(old)
     wanted = set(before) if same_layout or not before else set(range(expected.parallelism))
@@ -115,16 +115,16 @@ def _compare_ranges(old: Operator, expected: Operator, found: Operator, same_lay
         ) else KeyGroupRange.EMPTY  # fmt: skip
         what = f"operator {old.label}: key groups of subtask {index}"
         if index not in handles:
-            yield Difference(what, f"{range_}", "none", _ends(range_))
+            yield Mismatch(what, f"{range_}", "none", _ends(range_))
         elif index not in wanted:
-            yield Difference(what, "none", f"{handles[index].range}", _ends(handles[index].range))
+            yield Mismatch(what, "none", f"{handles[index].range}", _ends(handles[index].range))
         elif handles[index].range != range_:
-            yield Difference(what, f"{range_}", f"{handles[index].range}", _ends(range_))
+            yield Mismatch(what, f"{range_}", f"{handles[index].range}", _ends(range_))
     covered = sorted((handle.range for handle in handles.values()), key=lambda range_: range_.start)
     for one, other in pairwise(covered):
         if other.start <= one.end:
             what = f"operator {old.label}: key groups of two subtasks"
-            yield Difference(what, "no overlap", f"{one} and {other}", (other.start,))
+            yield Mismatch(what, "no overlap", f"{one} and {other}", (other.start,))
 
 
 def _ends(range_: KeyGroupRange) -> tuple[int, ...]:
@@ -142,8 +142,8 @@ def expected_header(merged: KeyedHeader, conversion: OperatorConversion) -> Keye
         )
         there = metas.get(rules.made_name)
         metas[rules.made_name] = (there.merged_with(made) or made) if there else made
-        if rules.chosen is not None and rules.chosen.flag.name not in metas:
-            metas[rules.chosen.flag.name] = _flag_state_of(metas[rules.legacy.name], rules.chosen.flag)
+        if rules.lazy_cut is not None and rules.lazy_cut.flag.name not in metas:
+            metas[rules.lazy_cut.flag.name] = _flag_state_of(metas[rules.legacy.name], rules.lazy_cut.flag)
     states = tuple(meta for meta in metas.values() if meta.name not in conversion.left_behind)
     return replace(merged, states=states)
 
@@ -189,7 +189,7 @@ def _map_of_blobs(new: StateMeta, rules: Rules) -> StateMeta:
 
 def compare_headers(
     label: str, expected: KeyedHeader, own: Mapping[int, KeyedHeader], found: Mapping[int, KeyedHeader]
-) -> Iterator[Difference]:
+) -> Iterator[Mismatch]:
     """Yields the differences between the staged files' headers (`found`, by subtask) and the expected header.
 
     `own` are the source's headers of the same subtasks, if nothing has moved. They are accepted too, because the header
@@ -201,21 +201,21 @@ def compare_headers(
         mine = own.get(index)
         keys = {expected.key_serializer.raw} | ({mine.key_serializer.raw} if mine else set())
         if header.key_serializer.raw not in keys:
-            yield Difference(f"{where}: key serializer", expected.key_serializer.class_name, "another description")
+            yield Mismatch(f"{where}: key serializer", expected.key_serializer.class_name, "another description")
         metas = {meta.name: meta for meta in header.states}
         for name, count in sorted(Counter(meta.name for meta in header.states).items()):
             if count > 1:
-                yield Difference(f"{where}: state {name}", "one description", f"{count}")
+                yield Mismatch(f"{where}: state {name}", "one description", f"{count}")
         its_own = {meta.name: meta for meta in mine.states} if mine else {}
         for name in sorted(metas.keys() - wanted.keys()):
-            yield Difference(f"{where}: state {name}", "no such state", "its description")
+            yield Mismatch(f"{where}: state {name}", "no such state", "its description")
         for name in sorted(wanted.keys() - metas.keys()):
             if mine is None or name in its_own:
-                yield Difference(f"{where}: state {name}", "its description", "none")
+                yield Mismatch(f"{where}: state {name}", "its description", "none")
         for name in sorted(wanted.keys() & metas.keys()):
             accepted = [wanted[name], *([its_own[name]] if name in its_own else [])]
             if not any(_alike(meta, metas[name]) for meta in accepted):
-                yield Difference(f"{where}: state {name}", _in_words(wanted[name]), _in_words(metas[name]))
+                yield Mismatch(f"{where}: state {name}", _in_words(wanted[name]), _in_words(metas[name]))
 
 
 def _alike(one: StateMeta, other: StateMeta) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from stateferry.changes.counts import ConversionCounts
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.predict.convergence import Night, nights_of
@@ -84,7 +84,7 @@ class RunView:
             except StateferryError as error:
                 problems.append(str(error))
                 # A store that is silent takes many seconds for each answer that doesn't come.
-                is_away = isinstance(error, PassingError) and not run.folder.is_local
+                is_away = isinstance(error, TransientError) and not run.folder.is_local
                 return otherwise
 
         def facts(kind: type[Facts]) -> Facts | None:

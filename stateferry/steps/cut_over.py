@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from flinkstate.errors import DamagedError, RefusedError, RejectedError
 from flinkstate.files.storage import Location
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import build_metadata, parse_metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint
 from stateferry.changes.staging import with_absolute_files
 from stateferry.runs.catalog.lease import Lease

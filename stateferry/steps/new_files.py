@@ -13,13 +13,14 @@ from functools import partial
 
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.chunks import plan_chunks
-from flinkstate.metadata.metadata import Metadata, build_metadata
+from flinkstate.metadata.metadata import Metadata
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.basics.durations import now_ms
 from stateferry.changes.counts import ConversionCounts
-from stateferry.changes.exchange import Directory, Exchange
+from stateferry.changes.max_parallelism_exchange import Directory, Exchange
 from stateferry.changes.staging import (
     FileTask,
     SendTask,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from flinkstate.errors import PassingError, RejectedError, StateferryError
+from flinkstate.errors import RejectedError, StateferryError, TransientError
 from flinkstate.files.stores import reaching
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.lease import LeaseLostError
@@ -134,7 +134,7 @@ class Pipeline:
             try:
                 with reaching():
                     yield
-            except PassingError:
+            except TransientError:
                 # The run has not failed: the next try of this driver, or another driver, continues it.
                 raise
             except StateferryError as error:

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Sequence
 from flinkstate.errors import DamagedError
 from flinkstate.files.digests import digest_of, hasher_of
 from flinkstate.files.storage import Location
-from flinkstate.metadata.metadata import Metadata, build_metadata, parse_metadata
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.metadata import Metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.writing.operator_rewrite import OperatorRewrite
-from stateferry.changes.exchange import Exchange
+from stateferry.changes.max_parallelism_exchange import Exchange
 from stateferry.runs.record.facts import SentEntries, SentFiles
 from stateferry.steps.new_files import Sent
 

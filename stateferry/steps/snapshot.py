@@ -257,7 +257,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             target_bytes=resolved.plan.chunk_bytes,
             at_least=at_least,
             order=order_of(resolved.plan),
-            told=resolved.told.get(operator.id, ()),
+            planned=resolved.told.get(operator.id, ()),
             now=resolved.plan.now,
             parallelism=resolved.layout.of(operator).parallelism,
         )

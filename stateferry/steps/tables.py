@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flinkstate.errors import MissingHereError, PassingError, RejectedError, StateferryError
+from flinkstate.errors import MissingHereError, RejectedError, StateferryError, TransientError
 from flinkstate.files.stores import reaching
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
@@ -69,7 +69,7 @@ def do(work: RunAtWork) -> TablesFacts:
     try:
         with reaching():
             return _bring(work)
-    except (MissingHereError, PassingError):
+    except (MissingHereError, TransientError):
         raise
     except StateferryError as error:
         run.keep(TablesProblem(f"{error}"))

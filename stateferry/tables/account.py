@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from flinkstate.errors import MissingHereError, PassingError, StateferryError
-from flinkstate.files.os_errors import may_pass
+from flinkstate.errors import MissingHereError, StateferryError, TransientError
+from flinkstate.files.os_errors import is_transient
 from flinkstate.files.storage import Location
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
@@ -59,7 +59,7 @@ def account_of_chunk(task: AccountTask) -> TableAccount:
             made.rows_read = _by_rows(task, made.account)
     except (OSError, pa.ArrowException, StateferryError) as error:
         # A file that can't be reached now, or not from here, is not known to be wrong.
-        if isinstance(error, (MissingHereError, PassingError)) or may_pass(error):
+        if isinstance(error, (MissingHereError, TransientError)) or is_transient(error):
             raise
         made.problems.append(f"{error}")
     return made

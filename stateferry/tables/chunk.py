@@ -31,7 +31,7 @@ from stateferry.changes.counts import StateCounts
 from stateferry.changes.key_hashes import Lanes, key_lanes
 from stateferry.changes.rules import Nulls
 from stateferry.changes.sections import is_live, parse_blobs, parse_rows
-from stateferry.changes.who_wins import NO_KEYS, KeySets, dropped_nulls, kept_entries, kept_rows, key_sets
+from stateferry.changes.who_wins import NO_KEYS, KeySets, dropped_nulls, entries_that_stay, key_sets, rows_that_stay
 from stateferry.tables.changed_keys import changed_keys
 from stateferry.tables.content import KeyContents, key_contents
 from stateferry.tables.counts import TableCounts
@@ -301,7 +301,7 @@ class _ChunkWork:
     def _blobs(self, section: Section, numbers: Positions, unit: _UnitKeys) -> None:
         blobs = parse_blobs(section, self.rules)
         counts = StateCounts()
-        keep = kept_entries(blobs, self._lasting, unit.sets, counts)
+        keep = entries_that_stay(blobs, self._lasting, unit.sets, counts)
         if self._leaves_out_nulls and (nulls := keep & blobs.nulls()).any():
             live = blobs.per_entry(is_live(blobs.timestamps, self.rules, len(blobs.counts)))
             unit.counts.nulls_dropped += dropped_nulls(int((nulls & live).sum()), self.rules)
@@ -318,7 +318,7 @@ class _ChunkWork:
 
     def _rows(self, section: Section, numbers: Positions, unit: _UnitKeys) -> None:
         rows = parse_rows(section, self._lasting)
-        kept = kept_rows(rows, self._lasting, unit.sets, StateCounts())
+        kept = rows_that_stay(rows, self._lasting, unit.sets, StateCounts())
         unit.counts.rows_read += len(section)
         np.add.at(unit.entries, numbers[kept], 1)
         if len(kept):

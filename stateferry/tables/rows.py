@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flinkstate.columns import columns, kernels
-from flinkstate.columns.scalars import blocks_array
+from flinkstate.columns import column_decoder, kernels
+from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
@@ -201,7 +201,7 @@ def _typed(type_: FlinkType, data: Buffer, starts: Positions, ends: Positions) -
     if wanted is None:
         return None
     try:
-        array, stops = columns.decode(type_, data, starts, ends)
+        array, stops = column_decoder.decode(type_, data, starts, ends)
     except RefusedError:
         return pa.nulls(len(starts), wanted)
     for row in np.flatnonzero(stops != ends)[:1]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from flinkstate.files.storage import Location
 from flinkstate.keyed.compression import Buffer
-from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_KEPT, WINDOW, KeyedFile, Section
+from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_HELD, WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, keyed_states
@@ -45,7 +45,7 @@ class Unit:
             return []
         found: Found = []
         free = self._room
-        most_entries = (MOST_KEPT - sum(self._sizes.values())) // ENTRY_POSITIONS
+        most_entries = (MOST_HELD - sum(self._sizes.values())) // ENTRY_POSITIONS
         for key_group, size in self._sizes.items():
             before: Section | None = None
             used = size if self._file.has_places else 0
@@ -88,4 +88,4 @@ def units(
 def _room(file: KeyedFile, key_groups: Iterable[int]) -> Buffer:
     """Returns a buffer for the largest of those key groups that may be kept."""
     sizes = [] if file.header.compressed else [file.size_of(key_group) for key_group in key_groups]
-    return np.empty(max([WINDOW, *(size for size in sizes if size <= MOST_KEPT)]), np.uint8)
+    return np.empty(max([WINDOW, *(size for size in sizes if size <= MOST_HELD)]), np.uint8)

@@ -118,7 +118,7 @@ def plan_update(
     keys the rules choose. If `main` is what the run of the `earlier` source has left, chunks need only read what has
     changed since.
     """
-    chosen, rules = rules.chosen, replace(rules, chosen=None)
+    lazy_cut, rules = rules.lazy_cut, replace(rules, lazy_cut=None)
     checkpoint = savepoint.metadata.checkpoint_id
     tables = tables_of_state(job, operator, rules)
     schemas = schemas_of(rules)
@@ -132,7 +132,7 @@ def plan_update(
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
     rebuild = before.layout.difference(layout) if before else None
     knows = before is not None and before.tells_ferried
-    legacy = replace(legacy, is_published=is_published, chosen=chosen, knows_ferried=knows)
+    legacy = replace(legacy, is_published=is_published, lazy_cut=lazy_cut, knows_ferried=knows)
     if before and not rebuild:
         layout = before.layout
     done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
@@ -146,7 +146,7 @@ def plan_update(
             1 + max(_last_run(table) for table in found.values()),
             checkpoint,
             layout,
-            not is_published or chosen is not None,
+            not is_published or lazy_cut is not None,
         ),
         _ref(tables, names.MAP_ENTRY, found),
         _ref(tables, names.KEY_LEDGER, found),

@@ -13,7 +13,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
 from stateferry.look.balance.advice import Advice, Span, advise
 from stateferry.look.balance.key_weights import MEASURES, KeyWeights, measure_keys
-from stateferry.look.balance.layouts import LEAST_CANDIDATES, Layout, LayoutSearch
+from stateferry.look.balance.layouts import LEAST_CANDIDATES, KeyGroupLayout, LayoutSearch
 from tests.support.keyed_blobs import key_group_of, write_blobs
 
 SIZES = {f"customer {number}": number % 7 for number in range(300)} | {"the heaviest": 90, "the next": 60}
@@ -78,7 +78,7 @@ def test_a_sample_weighs_as_much_as_all_keys(uneven: Path, monkeypatch: pytest.M
     # The heaviest keys are exact and not scaled.
     assert {bytes_of("the heaviest"), bytes_of("the next")} <= set(weights.key_weights.tolist())
     # What is said of today doesn't come from the sample.
-    assert LayoutSearch(weights).loads(Layout(3, 20)).by_subtask.tolist() == naive_loads(3, 20)
+    assert LayoutSearch(weights).loads(KeyGroupLayout(3, 20)).by_subtask.tolist() == naive_loads(3, 20)
 
 
 def test_loads_of_every_layout_are_those_of_the_keys(uneven: Path) -> None:
@@ -91,7 +91,7 @@ def test_loads_of_every_layout_are_those_of_the_keys(uneven: Path) -> None:
                 assert (worst[row, column], idle[row, column]) == (-1, -1)
                 continue
             expected = naive_loads(parallelism, most)
-            assert search.loads(Layout(parallelism, most)).by_subtask.tolist() == expected
+            assert search.loads(KeyGroupLayout(parallelism, most)).by_subtask.tolist() == expected
             assert (worst[row, column], idle[row, column]) == (max(expected), expected.count(0))
 
 
@@ -116,28 +116,28 @@ def test_five_integer_keys_on_five_subtasks(tmp_path: Path) -> None:
     advice = advice_of(tmp_path, 5, 5)
     assert (advice.before["keys"].by_subtask.tolist(), advice.before["keys"].idle) == ([1, 0, 0, 2, 2], 2)
     assert advice.candidates == 32768 - 128 + 1
-    assert advice.proposal.flattest.layout == Layout(5, 133)
+    assert advice.proposal.flattest.layout == KeyGroupLayout(5, 133)
     assert advice.after["keys"].by_subtask.tolist() == [1] * 5
     assert advice.is_worth_it
     search = LayoutSearch(advice.weights)
-    assert all(search.loads(Layout(5, most)).idle for most in range(128, 133))
+    assert all(search.loads(KeyGroupLayout(5, most)).idle for most in range(128, 133))
 
 
 def test_twenty_integer_keys_on_eight_subtasks(tmp_path: Path) -> None:
     advice = advice_of(tmp_path, 20, 8)
     assert advice.before["keys"].worst == 6
-    assert advice.proposal.flattest.layout == Layout(8, 165)
+    assert advice.proposal.flattest.layout == KeyGroupLayout(8, 165)
     assert advice.after["keys"].worst == 3
     assert advice.proposal.least_over_mean == 3 / 2.5
     search = LayoutSearch(advice.weights)
-    assert all(search.loads(Layout(8, most), "keys").worst > 3 for most in range(128, 165))
+    assert all(search.loads(KeyGroupLayout(8, most), "keys").worst > 3 for most in range(128, 165))
 
 
 def test_a_smaller_max_parallelism_comes_last(tmp_path: Path) -> None:
     # At 111 and at 133 each of five keys has a subtask of its own; 111 is nearer.
     path = write_blobs(tmp_path / "five", dict.fromkeys(range(5), 3), 5, 115)
-    assert advise(measured(path), None, Span(5, 200)).proposal.flattest.layout == Layout(5, 133)
-    assert advise(measured(path), None, Span(5, 130)).proposal.flattest.layout == Layout(5, 111)
+    assert advise(measured(path), None, Span(5, 200)).proposal.flattest.layout == KeyGroupLayout(5, 133)
+    assert advise(measured(path), None, Span(5, 130)).proposal.flattest.layout == KeyGroupLayout(5, 111)
 
 
 def test_what_few_keys_gain_is_luck(tmp_path: Path) -> None:
@@ -154,14 +154,14 @@ def test_what_even_ranges_gain_is_systematic(tmp_path: Path) -> None:
     # 128 key groups on 48 subtasks: some have 3, some 2. 144 are 3 for each.
     path = write_blobs(tmp_path / "many", dict.fromkeys(range(60_000), 0), 48, 128)
     search = LayoutSearch(measured(path))
-    chance = search.chance(Layout(48, 128), Layout(48, 144))
+    chance = search.chance(KeyGroupLayout(48, 128), KeyGroupLayout(48, 144))
     assert chance.before - chance.after > 0.05
     assert chance.systematic == pytest.approx(chance.before - chance.after, abs=0.04)
-    assert search.steady(48) == Layout(48, 144)
+    assert search.steady(48) == KeyGroupLayout(48, 144)
 
 
 def test_the_expected_load_is_that_of_other_keys(tmp_path: Path) -> None:
-    layout = Layout(6, 128)
+    layout = KeyGroupLayout(6, 128)
     found = []
     for turn in range(12):
         keys = dict.fromkeys(range(turn * 100, turn * 100 + 100), 1)
@@ -171,7 +171,7 @@ def test_the_expected_load_is_that_of_other_keys(tmp_path: Path) -> None:
 
 
 def test_of_many_drawn_keys_the_light_ones_are_summed(uneven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = Layout(15, 128)
+    layout = KeyGroupLayout(15, 128)
     each = LayoutSearch(measured(uneven)).expected(layout)
     monkeypatch.setattr("stateferry.look.balance.layouts._DRAWN", 10)
     assert LayoutSearch(measured(uneven)).expected(layout) == pytest.approx(each, rel=0.02)

@@ -15,7 +15,7 @@ from flinkstate.serializers.types import FlinkType, Scalar, TupleType
 from stateferry.look.balance.java import java_class
 from stateferry.look.balance.java_literals import java_literal
 from stateferry.look.balance.key_weights import measure_keys
-from stateferry.look.balance.layouts import Layout
+from stateferry.look.balance.layouts import KeyGroupLayout
 from stateferry.look.balance.substitutes import TYPES, rebalanced_keys, substitutes
 from tests.cli.test_cli import GOLDEN, LEGACY, Terminal, terminal
 from tests.support.keyed_blobs import key_group_of, reference_murmur, write_blobs
@@ -28,7 +28,7 @@ SIZES = dict.fromkeys(range(400), 0) | {1000: 60, 1001: 45, 1002: 30}
 
 @given(st.integers(1, 60), st.integers(0, 700), st.sampled_from(sorted(TYPES)))
 def test_substitutes_are_the_smallest_that_reach_each_subtask(parallelism: int, more: int, name: str) -> None:
-    layout, type_ = Layout(parallelism, parallelism + more), TYPES[name]
+    layout, type_ = KeyGroupLayout(parallelism, parallelism + more), TYPES[name]
     keys = rebalanced_keys(layout, type_)
     assert {type(key) for key in keys} == {str if type_ is Scalar.STRING else int}
     candidates = range(max(map(int, keys)) + 1)
@@ -37,8 +37,8 @@ def test_substitutes_are_the_smallest_that_reach_each_subtask(parallelism: int, 
     assert list(keys) == [own[routed.index(subtask)] for subtask in range(parallelism)]
 
 
-@pytest.mark.parametrize("layout", [Layout(4, 3), Layout(0, 3), Layout(1, 40_000)])
-def test_impossible_layouts_are_refused(layout: Layout) -> None:
+@pytest.mark.parametrize("layout", [KeyGroupLayout(4, 3), KeyGroupLayout(0, 3), KeyGroupLayout(1, 40_000)])
+def test_impossible_layouts_are_refused(layout: KeyGroupLayout) -> None:
     with pytest.raises(UsageError, match="found"):
         rebalanced_keys(layout)
 
@@ -48,7 +48,7 @@ def test_heavy_keys_are_pinned_and_the_rest_fills_the_room(tmp_path: Path, paral
     savepoint = Savepoint.open(str(write_blobs(tmp_path / "savepoint", SIZES, 2, 128)))
     weights = measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=3)
     assert weights is not None
-    found = substitutes(weights, Layout(parallelism, 128), Scalar.INTEGER)
+    found = substitutes(weights, KeyGroupLayout(parallelism, 128), Scalar.INTEGER)
     # A single subtask needs no heavy keys of its own.
     assert found.pinned == ((("1000", 0), ("1001", 1), ("1002", 2)) if parallelism > 1 else ())
     assert (len(found.last_hashes), found.last_hashes[-1]) == (parallelism, 2**31 - 1)
@@ -68,7 +68,7 @@ def test_a_subtask_whose_heavy_key_fills_it_gets_no_other_keys(tmp_path: Path) -
     savepoint = Savepoint.open(str(write_blobs(tmp_path / "savepoint", sizes, 2, 128)))
     weights = measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=1)
     assert weights is not None
-    found = substitutes(weights, Layout(4, 128), Scalar.LONG)
+    found = substitutes(weights, KeyGroupLayout(4, 128), Scalar.LONG)
     assert found.pinned == (("0", 0),)
     assert found.last_hashes[0] == -1
     assert found.loads is not None
@@ -95,7 +95,7 @@ def test_more_keys_get_places_as_long_as_that_helps(tmp_path: Path) -> None:
     few, all_ = (measure_keys(savepoint, savepoint.operator("main"), "bytes", heaviest=most) for most in (1, 1000))
     assert few is not None
     assert all_ is not None
-    found = substitutes(all_, Layout(8, 128), Scalar.LONG)
+    found = substitutes(all_, KeyGroupLayout(8, 128), Scalar.LONG)
     assert len(found.pinned) == 23
     assert found.loads is not None
     assert found.own_loads is not None
@@ -103,7 +103,7 @@ def test_more_keys_get_places_as_long_as_that_helps(tmp_path: Path) -> None:
 
 
 def test_substitutes_that_make_things_worse_are_refused(tmp_path: Path, terminal: Terminal) -> None:
-    layout = Layout(2, 2)
+    layout = KeyGroupLayout(2, 2)
     # One key for each subtask, and without a place of their own both keys get the same one.
     keys = [
         next(
@@ -146,7 +146,7 @@ def test_literals(type_: FlinkType, value: object, expected: str | None) -> None
 
 def test_the_table_has_every_subtask(terminal: Terminal) -> None:
     text = terminal.says("advise", LEGACY, "--operator", "main", "--substitutes", "String", "--parallelism", "20")
-    for subtask, key in enumerate(rebalanced_keys(Layout(20, 128), Scalar.STRING)):
+    for subtask, key in enumerate(rebalanced_keys(KeyGroupLayout(20, 128), Scalar.STRING)):
         (row,) = [line for line in text.splitlines() if line.startswith(f"│ {subtask:>7} ")]
         assert row.split("│")[2].strip() == key
     assert "by substitutes: worst over mean" in text
@@ -156,7 +156,7 @@ def test_a_class_may_be_in_a_package(tmp_path: Path) -> None:
     savepoint = Savepoint.open(str(write_blobs(tmp_path / "savepoint", SIZES, 2, 128)))
     weights = measure_keys(savepoint, savepoint.operator("main"), "bytes")
     assert weights is not None
-    source = java_class(substitutes(weights, Layout(4, 128), Scalar.LONG), "org.example.Own")
+    source = java_class(substitutes(weights, KeyGroupLayout(4, 128), Scalar.LONG), "org.example.Own")
     assert source.startswith("package org.example;\n\nimport java.util.Map;\n")
     assert "public final class Own {" in source
 

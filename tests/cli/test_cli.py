@@ -16,7 +16,8 @@ import pytest
 from pydantic import BaseModel, model_serializer
 
 from flinkstate.keyed.compression import Compression
-from flinkstate.metadata.metadata import InlineBytes, Metadata, Operator, build_metadata
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.metadata import InlineBytes, Metadata, Operator
 from flinkstate.reading.reader import operator_id
 from stateferry import cli
 from stateferry.basics.exit_codes import exit_code_of, if_interrupted

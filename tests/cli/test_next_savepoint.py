@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from flinkstate.files.storage import Location
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import build_metadata, parse_metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT, stops_job
 from stateferry.basics.exit_codes import INTERRUPTED, REJECTED, USAGE
 from stateferry.cli import engine, main

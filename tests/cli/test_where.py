@@ -12,7 +12,7 @@ import pytest
 from flinkstate.errors import RefusedError
 from flinkstate.hashing.key_groups import murmur, range_for_operator_index
 from flinkstate.reading.reader import Savepoint, operator_id
-from flinkstate.values.values import decode_whole, encode
+from flinkstate.values.codecs import decode_whole, encode
 from stateferry.cli import main
 from stateferry.look.balance.key_place import KeyFinder
 from tests.cli.test_cli import CANONICAL, GOLDEN, LEGACY, Line, Terminal, expected, terminal

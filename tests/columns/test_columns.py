@@ -1,4 +1,4 @@
-"""Columns against their plain twin: single values read by `values.py` and turned into what Arrow should hold."""
+"""Columns against their plain twin: single values read by `codecs.py` and turned into what Arrow should hold."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from flinkstate.columns.arrow_types import (
     subclass_field,
     union_fields,
 )
-from flinkstate.columns.columns import arrow_type, decode, decode_list_state
-from flinkstate.columns.scalars import blocks_array
+from flinkstate.columns.column_decoder import arrow_type, decode, decode_list_state
+from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.types import (
     ArrayType,
     AvroArrayType,
@@ -54,8 +55,7 @@ from flinkstate.serializers.types import (
     TtlType,
     TupleType,
 )
-from flinkstate.serializers.walker import least_size
-from flinkstate.values import java_text, values
+from flinkstate.values import codecs, java_text
 from flinkstate.values.java_values import (
     Instant,
     LocalDate,
@@ -250,7 +250,7 @@ def checked(type_: FlinkType, array: pa.Array) -> list[Any]:
 
 
 def column_of(type_: FlinkType, *items: Any) -> list[Any]:
-    return column(type_, *(values.encode(type_, item) for item in items))
+    return column(type_, *(codecs.encode(type_, item) for item in items))
 
 
 TYPES = flink_types()
@@ -264,7 +264,7 @@ TYPED_VALUES = TYPES.flatmap(lambda type_: st.tuples(st.just(type_), st.lists(va
 @example((MapType(OptionType(Scalar.LONG), Scalar.LONG), [[(OptionValue(None, False), 1)]]), b"")
 def test_columns_hold_what_single_values_are(drawn: tuple[FlinkType, list[Any]], gap: bytes) -> None:
     type_, items = drawn
-    parts = [values.encode(type_, item) for item in items]
+    parts = [codecs.encode(type_, item) for item in items]
     data, starts, ends = laid_out([part for pair in zip(parts, [gap] * len(parts), strict=True) for part in pair])
     try:
         wanted = [expected(type_, item) for item in items]
@@ -289,7 +289,7 @@ def test_no_values_make_an_empty_column(type_: FlinkType) -> None:
 @given(TYPED_VALUES, st.data())
 def test_a_value_cut_short_is_damage(drawn: tuple[FlinkType, list[Any]], data: st.DataObject) -> None:
     type_, items = drawn
-    parts = [part for part in (values.encode(type_, item) for item in items) if part]
+    parts = [part for part in (codecs.encode(type_, item) for item in items) if part]
     assume(parts)
     whole, starts, ends = laid_out(parts)
     row = data.draw(st.integers(0, len(parts) - 1))
@@ -310,13 +310,13 @@ def test_a_value_cut_short_is_damage(drawn: tuple[FlinkType, list[Any]], data: s
 @given(TYPED_VALUES, st.data())
 def test_changed_bytes_are_damage_or_another_value(drawn: tuple[FlinkType, list[Any]], data: st.DataObject) -> None:
     type_, items = drawn
-    raw = bytearray(b"".join(values.encode(type_, item) for item in items))
+    raw = bytearray(b"".join(codecs.encode(type_, item) for item in items))
     assume(raw)
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     flipped = bytes(raw)
     try:
-        value, end = values.decode(type_, flipped)
+        value, end = codecs.decode(type_, flipped)
         wanted = expected(type_, value)
     except (StateferryError, NotRepresentableError):
         with pytest.raises(StateferryError):
@@ -402,7 +402,7 @@ def test_more_text_than_offsets_count(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_big_decimals_as_java_prints_them(unscaled: int, scale: int, text: str) -> None:
-    raw = values.encode(Scalar.BIG_INTEGER, unscaled) + struct.pack(">i", scale)
+    raw = codecs.encode(Scalar.BIG_INTEGER, unscaled) + struct.pack(">i", scale)
     assert column(Scalar.BIG_DECIMAL, raw) == [text]
 
 
@@ -431,7 +431,7 @@ def test_nanoseconds_are_cut_off_toward_the_past() -> None:
     ],
 )
 def test_times_beyond_arrow_are_refused_with_a_way_out(type_: Scalar, value: Any) -> None:
-    data, starts, ends = laid_out([values.encode(type_, None), values.encode(type_, value)])
+    data, starts, ends = laid_out([codecs.encode(type_, None), codecs.encode(type_, value)])
     with pytest.raises(RefusedError, match=rf"offset {starts[1]}: a {type_.label} .*raw=true"):
         decode(type_, data, starts, ends)
 
@@ -547,7 +547,7 @@ def test_rows_have_their_kind() -> None:
 
 def test_arrays_that_can_not_be_written_to(tmp_path: Path) -> None:
     type_ = TupleType((STRING_TO_LONG, ListType(Scalar.STRING), Scalar.STRING), "Tuple3")
-    raw = values.encode(type_, ([("a", 1), ("b", None)], ["c", None], "d"))
+    raw = codecs.encode(type_, ([("a", 1), ("b", None)], ["c", None], "d"))
     (tmp_path / "data").write_bytes(raw)
     start, end = np.array([0]), np.array([len(raw)])
     writable = decode(type_, np.frombuffer(bytearray(raw), np.uint8), start, end)[0]
@@ -560,7 +560,7 @@ def test_arrays_that_can_not_be_written_to(tmp_path: Path) -> None:
 
 
 def test_strided_and_narrow_positions() -> None:
-    data, starts, ends = laid_out([values.encode(Scalar.STRING, text) for text in ("one", "two", "three", "four")])
+    data, starts, ends = laid_out([codecs.encode(Scalar.STRING, text) for text in ("one", "two", "three", "four")])
     assert plain(decode(Scalar.STRING, data, starts[::2], ends[::2])[0]) == ["one", "three"]
     assert plain(decode(Scalar.STRING, data, starts.astype(np.int32), ends.astype(np.int32))[0])[3] == "four"
 
@@ -573,7 +573,7 @@ def test_positions_outside_the_data_are_the_callers_mistake(start: int, end: int
 
 @given(st.lists(st.lists(st.none() | st.text(max_size=5), min_size=1, max_size=5), max_size=5))
 def test_list_state(rows: list[list[str | None]]) -> None:
-    parts = [b",".join(values.encode(Scalar.STRING, item) for item in row) for row in rows]
+    parts = [b",".join(codecs.encode(Scalar.STRING, item) for item in row) for row in rows]
     array = decode_list_state(Scalar.STRING, *laid_out(parts))
     array.validate(full=True)
     assert plain(array) == rows

@@ -10,8 +10,8 @@ import pytest
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
 from flinkstate.serializers.types import FlinkType, Scalar, children, fixed_length, opaque_parts
+from flinkstate.values.codecs import decode, decode_whole, encode
 from flinkstate.values.value_json import value_json
-from flinkstate.values.values import decode, decode_whole, encode
 from tests.flink.harness import FlinkHarness
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flinkstate.serializers.types import Scalar
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from stateferry.cli import main
 from tests.flink import jars
 from tests.support.fetched_jars import java_tool

@@ -19,7 +19,7 @@ import flinkstate.library
 from flinkstate import Entry, ListType, MapType, NewState, OpenSavepoint, OpenState, Scalar
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.hashing.java_hash import unstable_reason
-from flinkstate.metadata.metadata import build_metadata
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import opaque_parts
 from stateferry.demo import DemoState, write_demo_savepoint

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError
-from flinkstate.files.passing_file import PassingFile
+from flinkstate.files.sequential_file import SequentialFile
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.max_parallelism_change import GroupedEntries
 from flinkstate.writing.operator_rewrite import Layout
-from flinkstate.writing.rehash import GroupedEntries
-from stateferry.changes import arrivals, exchange
-from stateferry.changes.arrivals import Arrivals
-from stateferry.changes.exchange import Directory, Exchange
+from stateferry.changes import exchange_receiver, max_parallelism_exchange
+from stateferry.changes.exchange_receiver import ExchangeReceiver
+from stateferry.changes.max_parallelism_exchange import Directory, Exchange
 from stateferry.demo import DemoState, write_demo_savepoint
 from tests.support.rewriting import rewrite
 
@@ -68,14 +68,14 @@ def send_all(
     """Does what the senders and the driver do."""
     with Directory(sent) as directory:
         for number, one in enumerate(entries):
-            bounds = exchange.send(sent.file(number), one, [receiver.end for receiver in receivers])
+            bounds = max_parallelism_exchange.send(sent.file(number), one, [receiver.end for receiver in receivers])
             assert sent.file(number).size() == bounds[-1]
             directory.add(bounds)
 
 
 def received(sent: Exchange) -> None:
     for number, key_groups in enumerate(RECEIVERS):
-        with Arrivals(sent, number) as arrivals:
+        with ExchangeReceiver(sent, number) as arrivals:
             for group in key_groups:
                 list(arrivals.entries(group))
 
@@ -87,16 +87,20 @@ def received(sent: Exchange) -> None:
 def test_what_was_sent_arrives_by_key_group_and_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, small: int, senders: int
 ) -> None:
-    monkeypatch.setattr(arrivals, "_SMALL", small)
-    for module, name in ((exchange, "_AT_ONCE"), (exchange, "_WRITTEN_AT_ONCE"), (arrivals, "_AT_ONCE")):
+    monkeypatch.setattr(exchange_receiver, "_SMALL", small)
+    for module, name in (
+        (max_parallelism_exchange, "_AT_ONCE"),
+        (max_parallelism_exchange, "_WRITTEN_AT_ONCE"),
+        (exchange_receiver, "_AT_ONCE"),
+    ):
         monkeypatch.setattr(module, name, at_once)
-    monkeypatch.setattr(exchange, "_BLOCK", 64)
+    monkeypatch.setattr(max_parallelism_exchange, "_BLOCK", 64)
     chosen = random.Random(senders)
     sent, truth, lasts = exchange_of(tmp_path, senders), Sent(), Sent()
     send_all(sent, (remembered(some_entries(chosen, chosen.randrange(20)), truth, lasts) for _ in range(senders)))
     found, found_lasts = Sent(), Sent()
     for number, key_groups in enumerate(RECEIVERS):
-        with Arrivals(sent, number) as arrived:
+        with ExchangeReceiver(sent, number) as arrived:
             for group in key_groups:
                 states = []
                 for state, data, last_start in arrived.entries(group):
@@ -139,20 +143,20 @@ class Reads:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    counted, open_, readinto = Reads(), Location.open, PassingFile.readinto
+    counted, open_, readinto = Reads(), Location.open, SequentialFile.readinto
 
     def counting_open(file: Location) -> Any:
         counted.opened += 1
         return open_(file)
 
-    def counting_readinto(file: PassingFile, buffer: Any) -> int | None:
+    def counting_readinto(file: SequentialFile, buffer: Any) -> int | None:
         got = readinto(file, buffer)
         counted.number += 1
         counted.size += got or 0
         return got
 
     monkeypatch.setattr(Location, "open", counting_open)
-    monkeypatch.setattr(PassingFile, "readinto", counting_readinto)
+    monkeypatch.setattr(SequentialFile, "readinto", counting_readinto)
     return counted
 
 
@@ -167,14 +171,14 @@ def one_entry_for(groups: Iterable[int]) -> Iterator[GroupedEntries]:
 def test_receivers_read_each_byte_once_and_each_pair_costs_two_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Reads
 ) -> None:
-    monkeypatch.setattr(exchange, "_BLOCK", 64)
-    monkeypatch.setattr(arrivals, "_MOST_OPEN", 1000)
+    monkeypatch.setattr(max_parallelism_exchange, "_BLOCK", 64)
+    monkeypatch.setattr(exchange_receiver, "_MOST_OPEN", 1000)
     groups, senders = 400, 160
     receivers = tuple(KeyGroupRange(first, first + 3) for first in range(0, groups, 4))
     sent = exchange_of(tmp_path, senders, receivers)
     send_all(sent, (one_entry_for(range(groups)) for _ in range(senders)), receivers)
     for number, key_groups in enumerate(receivers):
-        with Arrivals(sent, number) as arrived:
+        with ExchangeReceiver(sent, number) as arrived:
             for group in key_groups:
                 assert sum(len(data) for _, data, _ in arrived.entries(group)) == 2 * senders * 10
     assert reads.size == sum(file.size() for file in sent.files)
@@ -186,12 +190,12 @@ def test_receivers_read_each_byte_once_and_each_pair_costs_two_reads(
 def test_a_receiver_that_holds_only_a_part_in_memory_reads_no_more_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Reads
 ) -> None:
-    monkeypatch.setattr(arrivals, "_AT_ONCE", 20_000)
-    monkeypatch.setattr(exchange, "_AT_ONCE", 20_000)
+    monkeypatch.setattr(exchange_receiver, "_AT_ONCE", 20_000)
+    monkeypatch.setattr(max_parallelism_exchange, "_AT_ONCE", 20_000)
     groups, senders = 50, 300
     sent = exchange_of(tmp_path, senders, (KeyGroupRange(0, groups - 1),))
     send_all(sent, (one_entry_for(range(groups)) for _ in range(senders)), (KeyGroupRange(0, groups - 1),))
-    with Arrivals(sent, 0) as arrived:
+    with ExchangeReceiver(sent, 0) as arrived:
         for group in range(groups):
             assert sum(len(data) for _, data, _ in arrived.entries(group)) == 2 * senders * 10
     # 300,000 bytes in portions of 20,000: each of 15 is read in 15 parts from the temporary file.
@@ -206,7 +210,7 @@ def test_a_sender_that_has_nothing_for_a_receiver_costs_it_nothing(tmp_path: Pat
     sent = exchange_of(tmp_path, senders, receivers)
     send_all(sent, (one_entry_for((number, number + senders)) for number in range(senders)), receivers)
     for number in range(len(receivers)):
-        with Arrivals(sent, number) as arrived:
+        with ExchangeReceiver(sent, number) as arrived:
             assert len(list(arrived.entries(number))) == 2
     assert reads.size == sum(file.size() for file in sent.files)
     assert reads.number == len(receivers) * 3
@@ -233,9 +237,9 @@ def test_the_new_savepoint_is_the_same_however_little_is_held_in_memory(
     written = []
     for name in ("plenty", "little"):
         if name == "little":
-            for module in (exchange, arrivals):
+            for module in (max_parallelism_exchange, exchange_receiver):
                 monkeypatch.setattr(module, "_AT_ONCE", 3000)
-            monkeypatch.setattr(arrivals, "_SMALL", 64 << 20)
+            monkeypatch.setattr(exchange_receiver, "_SMALL", 64 << 20)
         rewrite(Savepoint.open(source), str(tmp_path / name), Layout(max_parallelism=23))
         files = (tmp_path / name).iterdir()
         written.append({file.name: file.read_bytes() for file in files if file.name != "_metadata"})

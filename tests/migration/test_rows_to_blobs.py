@@ -130,7 +130,7 @@ def test_rows_of_a_key_may_lie_in_several_sections(
         state = Apart(rows=state.rows, ttl=True, max_parallelism=3)
     state.write(str(tmp_path / "rows"))
     monkeypatch.setattr(operator_rewrite, "WINDOW", window)
-    monkeypatch.setattr(group_sections, "MOST_KEPT", 0)
+    monkeypatch.setattr(group_sections, "MOST_HELD", 0)
     counts, checks = reversed_(tmp_path / "rows", tmp_path / "blobs", "main", Layout())
     rows = entries_of(tmp_path / "rows", "main", NEW)
     assert blobs_found(entries_of(tmp_path / "blobs", "main", LEGACY)) == blobs_expected(rows)

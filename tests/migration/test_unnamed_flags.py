@@ -12,8 +12,8 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import InventoryTask, inventory_tasks, total
-from stateferry.inventory.state_signs import possible_flags, rivals_of
 from stateferry.inventory.unnamed_flags import UnnamedFlagError, unnamed_flag
+from stateferry.inventory.wrong_name_signs import possible_flags, rivals_of
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 DAY = 86_400_000

@@ -27,13 +27,13 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         _CHOSEN.replace("<", "<=", 1),
     ): _TWICE,
     (
-        "plain_choice.py",
+        "plain_lazy_cut.py",
         "key_hash",
         "state = (state ^ int.from_bytes(key[start:start + 8], 'little')) * _K2 & _MASK",
         "state = (state ^ int.from_bytes(key[start:], 'little')) * _K2 & _MASK",
     ): _MASKED,
     (
-        "plain_choice.py",
+        "plain_lazy_cut.py",
         "key_hash",
         "state = (state ^ int.from_bytes(key[start:start + 8], 'little')) * _K2 & _MASK",
         "state = (state ^ int.from_bytes(key[start:start + 9], 'little')) * _K2 & _MASK",

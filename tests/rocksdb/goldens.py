@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, Subtask, parse_metadata
+from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, Subtask
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint
 
 SAVEPOINTS = Path(__file__).parent / "snapshots"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.keyed.native_file import stored_files
+from flinkstate.keyed.stored_files import stored_files
 from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.files import StoredFile
 from flinkstate.rocksdb.kernels import SLACK

@@ -15,7 +15,8 @@ import pytest
 from flinkstate.errors import DamagedError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed import native_file
-from flinkstate.metadata.metadata import build_metadata, parse_metadata
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint, has_native_state
 from flinkstate.rocksdb.database import Database

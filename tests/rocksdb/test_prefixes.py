@@ -10,9 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flinkstate.array_types import Bytes
 from flinkstate.rocksdb import scan as scans
+from flinkstate.rocksdb import sorted_run
 from flinkstate.rocksdb.database import Database
-from flinkstate.rocksdb.files import Bytes, StoredFile, read_pieces
+from flinkstate.rocksdb.files import (
+    StoredFile,
+    read_pieces,
+)
 from flinkstate.rocksdb.prefixes import Prefixes
 from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored
 
@@ -53,7 +58,7 @@ def split(entries: list[Entry], files: int) -> list[list[Entry]]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_scan_of_some_keys_gives_what_a_scan_of_all_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scans, "_MOST_BETWEEN", seed % 3 * 150)
+    monkeypatch.setattr(sorted_run, "_MOST_BETWEEN", seed % 3 * 150)
     chosen = random.Random(seed)
     runs = [run_of(chosen, 60, 2000), run_of(chosen, 100, 1000), run_of(chosen, 300, 1)][seed % 3 :]
     levels = [0, 0, 1][seed % 3 :]
@@ -71,7 +76,7 @@ def test_a_scan_of_some_keys_gives_what_a_scan_of_all_does(seed: int, monkeypatc
 
 
 def test_blocks_without_a_wanted_key_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scans, "_MOST_BETWEEN", 0)
+    monkeypatch.setattr(sorted_run, "_MOST_BETWEEN", 0)
     entries = [(b"\0key-%04d" % number, 1, VALUE, bytes(50)) for number in range(1000)]
     opened = Database(stored(database([[entries]], [1], compression=0)), "it")
     read = 0
@@ -81,7 +86,7 @@ def test_blocks_without_a_wanted_key_are_not_read(monkeypatch: pytest.MonkeyPatc
         read += sum(size for _, size in pieces)
         return read_pieces(file, stored_file, pieces, slack)
 
-    monkeypatch.setattr(scans, "read_pieces", counting)
+    monkeypatch.setattr(sorted_run, "read_pieces", counting)
     assert [one for one, _ in rows(opened, Prefixes.of([b"\0key-0007", b"\0key-0500"]))] == [
         b"\0key-0007", b"\0key-0500",
     ]  # fmt: skip

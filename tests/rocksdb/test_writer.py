@@ -24,11 +24,13 @@ from flinkstate.keyed.header import (
     KeyedHeader,
     StateMeta,
 )
-from flinkstate.keyed.membership import Membership
-from flinkstate.keyed.native_file import NativeFile, stored_files
+from flinkstate.keyed.key_group_check import Membership
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.stored_files import stored_files
 from flinkstate.metadata.metadata import NativeHandle, RelativeFile
-from flinkstate.rocksdb import write_family, write_table
-from flinkstate.rocksdb.scan import Found, Scan
+from flinkstate.rocksdb import write_family, write_sst_file
+from flinkstate.rocksdb.merge import Found
+from flinkstate.rocksdb.scan import Scan
 from flinkstate.serializers.snapshots import simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing import native_writer
@@ -133,7 +135,7 @@ def test_every_row_is_there_once_and_in_order(
     order: str, portion: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_writer, "PORTION", portion)
-    monkeypatch.setattr(write_table, "FILE", 5000)
+    monkeypatch.setattr(write_sst_file, "FILE", 5000)
     for seed in range(4):
         chance = random.Random(seed)
         given: list[tuple[int, int, list[Row]]] = []
@@ -168,7 +170,7 @@ def test_a_database_without_rows(tmp_path: Path) -> None:
 
 
 def test_files_end_at_their_size_and_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_table, "FILE", 1 << 20)
+    monkeypatch.setattr(write_sst_file, "FILE", 1 << 20)
     chance = random.Random(1)
     rows = [(b"\x01" + number.to_bytes(4, "big"), chance.randbytes(100)) for number in range(60_000)]
     given = [(1, 0, rows[at : at + 10_000]) for at in range(0, len(rows), 10_000)]
@@ -192,7 +194,7 @@ def test_while_a_file_is_written_only_one_before_it_is_on_its_way_to_disk(
             streams.append(self)
 
     monkeypatch.setattr(native_writer, "WriteBehind", Watched)
-    monkeypatch.setattr(write_table, "FILE", 1 << 12)
+    monkeypatch.setattr(write_sst_file, "FILE", 1 << 12)
     chance = random.Random(1)
     given = [(group, 0, [(bytes([group]), chance.randbytes(5_000))]) for group in range(6)]
     handle = written(tmp_path / "db", given, KeyGroupRange(0, 5))
@@ -206,7 +208,7 @@ def test_while_a_file_is_written_only_one_before_it_is_on_its_way_to_disk(
 def test_files_of_many_small_key_groups_end_at_their_size_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_table, "FILE", 1 << 16)
+    monkeypatch.setattr(write_sst_file, "FILE", 1 << 16)
     chance = random.Random(1)
     given = [(group, 0, [(bytes([group]), chance.randbytes(6000))]) for group in range(100)]
     handle = written(tmp_path / "db", given, KeyGroupRange(0, 99))

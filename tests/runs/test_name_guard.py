@@ -10,8 +10,8 @@ import pytest
 
 from flinkstate.errors import RejectedError
 from flinkstate.reading.reader import Savepoint
-from stateferry.inventory.state_signs import MOST_NAMED
 from stateferry.inventory.unnamed_flags import UnnamedFlagError
+from stateferry.inventory.wrong_name_signs import MOST_NAMED
 from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
 from stateferry.runs.guards.name_guard import WrongStateError
 from stateferry.runs.guards.option_notes import option_notes

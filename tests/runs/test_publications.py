@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from flinkstate.errors import PassingError, RejectedError, UsageError
+from flinkstate.errors import RejectedError, TransientError, UsageError
 from stateferry.runs.catalog.control_tables import rejection
 from stateferry.runs.catalog.lease import LeaseHeldError, LeaseLostError
 from stateferry.runs.catalog.processes import Process
@@ -343,7 +343,7 @@ def test_every_error_is_an_answer_of_no() -> None:
     for kind in (LeaseHeldError, OlderSourceError, PublicationConflictError):
         assert issubclass(kind, RejectedError)
     # Who has lost the lease may get it again, and goes on.
-    assert issubclass(LeaseLostError, PassingError)
+    assert issubclass(LeaseLostError, TransientError)
 
 
 @pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "nonsense", "nosuch://host/db"])

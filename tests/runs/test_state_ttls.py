@@ -119,11 +119,11 @@ def rules_of(tmp_path: Path, *state_ttls: object, **more: Any) -> Rules:
 
 @pytest.mark.parametrize("state", ["mainState", "newMainState"])
 def test_a_migrated_state_is_told_like_any_other(state: str, tmp_path: Path) -> None:
-    assert (rules_of(tmp_path).drops_expired, rules_of(tmp_path).told) == (True, None)
+    assert (rules_of(tmp_path).drops_expired, rules_of(tmp_path).planned_ttl) == (True, None)
     # Without a word about expired entries they stay.
     visible = rules_of(tmp_path, f"main/{state}=30d:ReturnExpiredIfNotCleanedUp:OnReadAndWrite")
     assert visible.drops_expired is False
-    assert visible.told == StateTtlConfig(
+    assert visible.planned_ttl == StateTtlConfig(
         30 * DAY, UpdateType.ON_READ_AND_WRITE, StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
     )
     dropped = f"main/{state}=30d:ReturnExpiredIfNotCleanedUp:drop-visible"

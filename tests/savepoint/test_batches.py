@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.batches import record_batch, schema
-from flinkstate.reading.rows import Rows
+from flinkstate.reading.rows import RowPortion
 from flinkstate.serializers.types import (
     FlinkType,
     ListType,
@@ -28,7 +28,7 @@ from flinkstate.serializers.types import (
     TtlType,
     TupleType,
 )
-from flinkstate.values import values
+from flinkstate.values import codecs
 from flinkstate.values.java_values import Singleton, TimerValue, TtlValue
 from tests.columns.test_columns import NotRepresentableError, expected
 from tests.support.expected_columns import rows_of
@@ -58,22 +58,22 @@ def suffix(part: bytes, has_suffix: bool) -> bytes:
 
 
 def encoded(state: KeyedState, entry: Entry) -> tuple[bytes, bytes]:
-    key = suffix(values.encode(state.key, entry.key), state.has_suffixes)
-    key += suffix(values.encode(state.namespace, entry.namespace), state.has_suffixes)
+    key = suffix(codecs.encode(state.key, entry.key), state.has_suffixes)
+    key += suffix(codecs.encode(state.namespace, entry.namespace), state.has_suffixes)
     if state.kind is StateKind.TIMERS:
-        return values.encode(TimerType(state.key, state.namespace), timer(entry)), b""
+        return codecs.encode(TimerType(state.key, state.namespace), timer(entry)), b""
     assert state.value is not None
     assert state.stored_value is not None
     if state.kind is StateKind.LIST:
         items = zip(entry.value, entry.timestamp, strict=True)
-        parts = [values.encode(state.stored_value, stamped(state, *item)) for item in items]
+        parts = [codecs.encode(state.stored_value, stamped(state, *item)) for item in items]
         return key, b",".join(parts)
     if state.kind is StateKind.MAP:
-        key += values.encode(state.user_key or KRYO, entry.user_key)
+        key += codecs.encode(state.user_key or KRYO, entry.user_key)
         if entry.value is None and entry.timestamp is None:
             return key, b"\x01"
-        return key, b"\x00" + values.encode(state.stored_value, stamped(state, entry.value, entry.timestamp))
-    return key, values.encode(state.stored_value, stamped(state, entry.value, entry.timestamp))
+        return key, b"\x00" + codecs.encode(state.stored_value, stamped(state, entry.value, entry.timestamp))
+    return key, codecs.encode(state.stored_value, stamped(state, entry.value, entry.timestamp))
 
 
 def timer(entry: Entry) -> Any:
@@ -84,7 +84,7 @@ def stamped(state: KeyedState, value: Any, timestamp: Any) -> Any:
     return TtlValue(timestamp, value) if state.ttl else value
 
 
-def laid_out(state: KeyedState, entries: list[Entry], prefix: int) -> Rows:
+def laid_out(state: KeyedState, entries: list[Entry], prefix: int) -> RowPortion:
     data, starts, key_ends, ends = bytearray(b"before"), [], [], []
     for entry in entries:
         key, value = encoded(state, entry)
@@ -95,7 +95,7 @@ def laid_out(state: KeyedState, entries: list[Entry], prefix: int) -> Rows:
         ends.append(len(data))
     numbers = [np.array(part, np.int64) for part in (starts, key_ends, ends)]
     key_groups = np.zeros(len(entries), np.int32)
-    return Rows(np.frombuffer(data, np.uint8), prefix, key_groups, numbers[0], numbers[1], numbers[2], ())
+    return RowPortion(np.frombuffer(data, np.uint8), prefix, key_groups, numbers[0], numbers[1], numbers[2], ())
 
 
 @st.composite
@@ -127,7 +127,7 @@ def states_and_entries(draw: st.DrawFn) -> tuple[KeyedState, list[Entry]]:
 def no_empty_items(state: KeyedState, parts: tuple[list[Any], list[Any]]) -> bool:
     """A list of values without bytes can't be told from a shorter one."""
     assert state.stored_value is not None
-    return all(values.encode(state.stored_value, stamped(state, *item)) for item in zip(*parts, strict=True))
+    return all(codecs.encode(state.stored_value, stamped(state, *item)) for item in zip(*parts, strict=True))
 
 
 def expected_row(state: KeyedState, entry: Entry) -> dict[str, Any]:
@@ -159,11 +159,11 @@ def test_batches_hold_what_single_entries_are(drawn: tuple[KeyedState, list[Entr
     raw = rows_of(record_batch(state, rows, raw=True))
     for row, entry in zip(raw, entries, strict=True):
         key, value = encoded(state, entry)
-        assert row["key"] == values.encode(state.key, entry.key)
+        assert row["key"] == codecs.encode(state.key, entry.key)
         assert row.get("value", b"") == value
         if state.kind is StateKind.MAP:
             assert key.endswith(row["user_key"])
-            assert row["user_key"] == values.encode(state.user_key or KRYO, entry.user_key)
+            assert row["user_key"] == codecs.encode(state.user_key or KRYO, entry.user_key)
         if state.kind is not StateKind.LIST:
             assert row.get("timestamp") == entry.timestamp
 
@@ -207,7 +207,7 @@ def test_what_flink_1_20_leaves_behind_a_null_is_not_read() -> None:
         record_batch(state, behind_value)
 
 
-def lengthened(state: KeyedState, entry: Entry, *, key: bytes = b"", value: bytes = b"") -> Rows:
+def lengthened(state: KeyedState, entry: Entry, *, key: bytes = b"", value: bytes = b"") -> RowPortion:
     rows = laid_out(state, [entry], 1)
     data, key_end, end = rows.data.tobytes(), int(rows.key_ends[0]), int(rows.ends[0])
     return replace(

@@ -19,8 +19,8 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError, Usage
 from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed.compression import Compression
 from flinkstate.keyed.key_group_file import KeyGroupFile
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.metadata import (
-    FULL_CHECKPOINT,
     InlineBytes,
     KeyedHandle,
     Metadata,
@@ -28,10 +28,10 @@ from flinkstate.metadata.metadata import (
     OperatorHandle,
     RelativeFile,
     Subtask,
-    build_metadata,
-    parse_metadata,
 )
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.metadata.streams import open_stream
+from flinkstate.metadata.type_numbers import FULL_CHECKPOINT
 from flinkstate.reading.entries import Entry, read_entries
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout

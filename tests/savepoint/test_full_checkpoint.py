@@ -14,8 +14,10 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed import key_group_file
 from flinkstate.keyed.compression import STREAM_START
 from flinkstate.keyed.full_checkpoint import expect_canonical
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.key_group_extents import KeyGroupExtent
-from flinkstate.metadata.metadata import FULL_CHECKPOINT, Operator, build_metadata
+from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.type_numbers import FULL_CHECKPOINT
 from flinkstate.reading.entries import Entry, read_entries
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout

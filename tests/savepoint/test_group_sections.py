@@ -81,7 +81,7 @@ def test_a_key_group_larger_than_its_window_is_kept_if_somebody_asks_and_it_is_n
     assert size > 8192
 
     def reads(most: int, keep: bool) -> int:
-        monkeypatch.setattr(group_sections, "MOST_KEPT", most)
+        monkeypatch.setattr(group_sections, "MOST_HELD", most)
         group = GroupSections(file, 0, states, window)
         if keep:
             group.keep()
@@ -117,7 +117,7 @@ def test_a_unit_is_read_once_if_there_is_room(
 ) -> None:
     monkeypatch.setattr(key_group_file, "WINDOW", 4096)
     monkeypatch.setattr(table_units, "WINDOW", 4096)
-    monkeypatch.setattr(table_units, "MOST_KEPT", largest)
+    monkeypatch.setattr(table_units, "MOST_HELD", largest)
     write_demo_savepoint(str(tmp_path / "demo"), replace(DEMO, compressed=compressed))
     savepoint = Savepoint.open(str(tmp_path / "demo"))
     (chunk,) = plan_chunks(savepoint.operator("main"), savepoint.placed(savepoint.operator("main")))

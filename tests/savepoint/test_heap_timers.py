@@ -17,15 +17,9 @@ from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed import heap_timers
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.heap_timers import HeapTimers, are_timers, laid_out
-from flinkstate.metadata.metadata import (
-    AbsoluteFile,
-    InlineBytes,
-    KeyedHandle,
-    Metadata,
-    Operator,
-    build_metadata,
-    parse_metadata,
-)
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Metadata, Operator
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.snapshots import SerializerSnapshot, simple_snapshot

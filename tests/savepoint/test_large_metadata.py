@@ -13,6 +13,7 @@ import pytest
 
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import ranges
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.metadata import (
     KeyedHandle,
     Metadata,
@@ -21,10 +22,9 @@ from flinkstate.metadata.metadata import (
     PartitionedState,
     RelativeFile,
     Subtask,
-    build_metadata,
-    parse_metadata,
 )
 from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint, metadata_of, operator_id
 from flinkstate.writing.operator_rewrite import Layout, OperatorRewrite
 from stateferry.proof.metadata_check import compare_metadata

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.hashing.key_groups import KeyGroupRange
-from flinkstate.metadata import metadata as metadata_module
+from flinkstate.metadata import parse_metadata as parser
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.metadata import (
-    MAGIC,
     AbsoluteFile,
     EmptySegment,
     FileSegment,
@@ -27,11 +27,11 @@ from flinkstate.metadata.metadata import (
     RelativeFile,
     StreamHandle,
     Subtask,
-    build_metadata,
-    parse_metadata,
     without_empty_handles,
 )
 from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.metadata.parse_metadata import parse_metadata
+from flinkstate.metadata.type_numbers import MAGIC
 from flinkstate.reading.reader import operator_id
 from flinkstate.serializers.binary import ByteWriter
 
@@ -139,8 +139,8 @@ def said_of(data: bytes) -> object:
 
 def read_field_by_field(data: bytes) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata_module, "_usual_subtask", lambda *_: None)
-        patch.setattr(metadata_module, "_stream", metadata_module._any_stream)
+        patch.setattr(parser, "usual_subtask", lambda *_: None)
+        patch.setattr(parser, "_stream", parser._any_stream)
         return said_of(data)
 
 

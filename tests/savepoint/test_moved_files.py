@@ -9,8 +9,9 @@ import pytest
 
 from flinkstate.errors import RefusedError, UsageError
 from flinkstate.files import stores
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, Metadata, StreamHandle, build_metadata
+from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, Metadata, StreamHandle
 from flinkstate.metadata.moved_files import check_stores, root_of
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import DAMAGED_OR_REFUSED, main

@@ -11,7 +11,7 @@ import pytest
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
-from flinkstate.metadata.metadata import parse_metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading import newest_timestamp as module
 from flinkstate.reading.newest_timestamp import newest_timestamp
 

@@ -17,8 +17,8 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.binary import ByteReader
 from flinkstate.serializers.types import FlinkType, MapType, opaque_parts
+from flinkstate.values.codecs import decode
 from flinkstate.values.value_json import json_text
-from flinkstate.values.values import decode
 from flinkstate.writing.operator_file import parse_operator_header
 from flinkstate.writing.operator_rewrite import Layout
 from tests.support.expected_columns import SAVEPOINTS, expected_lines

@@ -39,7 +39,7 @@ from flinkstate.serializers.types import (
     Scalar,
     opaque_parts,
 )
-from flinkstate.values import values
+from flinkstate.values import codecs
 from flinkstate.writing.writer import SavepointWriter
 from tests.columns.test_columns import NotRepresentableError, expected
 from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, rows_of, unordered
@@ -106,9 +106,9 @@ def test_raw_columns_hold_the_bytes_that_decode_to_the_others(case: str) -> None
         assert len(raw) == len(decoded)
         for bytes_, row in zip(raw, decoded, strict=True):
             assert bytes_["key_group"] == row["key_group"]
-            assert expected(state.key, values.decode_whole(state.key, bytes_["key"])) == row["key"]
+            assert expected(state.key, codecs.decode_whole(state.key, bytes_["key"])) == row["key"]
             if state.kind is StateKind.VALUE:
-                stored = values.decode_whole(state.stored_value or KRYO, bytes_["value"])
+                stored = codecs.decode_whole(state.stored_value or KRYO, bytes_["value"])
                 timestamp, value = (stored.timestamp, stored.value) if state.ttl else (None, stored)
                 assert expected(state.value or KRYO, value) == row["value"]
                 assert bytes_.get("timestamp") == row.get("timestamp") == timestamp
@@ -179,14 +179,14 @@ def java_hash(text: str) -> int:
 
 
 def map_row(group: int, number: int, max_parallelism: int) -> bytes:
-    user_key = values.encode(Scalar.STRING, f"u{number}")
-    value = b"\x00" + values.encode(Scalar.LONG, group * 1000 + number)
+    user_key = codecs.encode(Scalar.STRING, f"u{number}")
+    value = b"\x00" + codecs.encode(Scalar.LONG, group * 1000 + number)
     return row_bytes(group, user_key, value, max_parallelism)
 
 
 def row_bytes(group: int, user_key: bytes, value: bytes, max_parallelism: int) -> bytes:
     prefix = group.to_bytes(1 if max_parallelism <= 128 else 2, "big")
-    key = prefix + values.encode(Scalar.STRING, name_of(group, max_parallelism)) + b"\x00" + user_key
+    key = prefix + codecs.encode(Scalar.STRING, name_of(group, max_parallelism)) + b"\x00" + user_key
     return len(key).to_bytes(4, "big") + key + len(value).to_bytes(4, "big") + value
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from flinkstate.errors import DamagedError, PassingError, StateferryError, UsageError
+from flinkstate.errors import DamagedError, StateferryError, TransientError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.metadata import AbsoluteFile
 from flinkstate.metadata.streams import open_stream
@@ -78,7 +78,7 @@ def test_an_atomic_write_replaces_all_or_nothing(tmp_path: Path, monkeypatch: py
     for step in ("os.fsync", "os.replace"):
         with monkeypatch.context() as patched:
             patched.setattr(step, fail)
-            with pytest.raises(PassingError, match=f"{location.shown} can't be written: no room"):
+            with pytest.raises(TransientError, match=f"{location.shown} can't be written: no room"):
                 location.write_atomically(b"third")
         assert files_of(tmp_path) == {"file": b"second"}
 
@@ -188,7 +188,7 @@ def test_a_store_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with pytest.raises(PassingError, match=r"^s3://unanswered/x can't be reached: .*bucket 'unanswered'") as caught:
+    with pytest.raises(TransientError, match=r"^s3://unanswered/x can't be reached: .*bucket 'unanswered'") as caught:
         Location.of("s3://unanswered/x").exists()
     assert "secret" not in str(caught.value)
 

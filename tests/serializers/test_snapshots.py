@@ -52,7 +52,7 @@ from flinkstate.serializers.types import (
     opaque_parts,
 )
 from flinkstate.serializers.unknown_ends import Rest
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from tests.support.samples import list_snapshot, timer_snapshot
 
 BASE = "org.apache.flink.api.common.typeutils.base."

@@ -39,7 +39,7 @@ from flinkstate.serializers.types import (
     simple_name,
     type_name,
 )
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from tests.support.naive import flink_types, values_of
 
 KRYO = OpaqueType("com.acme.Thing", "serialized by Kryo")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers import walker
+from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.types import (
     ArrayType,
     AvroArrayType,
@@ -32,7 +33,7 @@ from flinkstate.serializers.types import (
     TraversableType,
     TupleType,
 )
-from flinkstate.values.values import decode, encode
+from flinkstate.values.codecs import decode, encode
 from tests.support import naive
 
 GAP = b"\xee" * 3
@@ -244,7 +245,7 @@ def test_elements_of_avros_arrays_and_maps_in_blocks() -> None:
 
 AVRO_COLLECTIONS = st.one_of(
     st.builds(AvroMapType, naive.avro_types()),
-    st.builds(AvroArrayType, naive.avro_types().filter(lambda type_: walker.least_size(type_) > 0)),
+    st.builds(AvroArrayType, naive.avro_types().filter(lambda type_: least_size(type_) > 0)),
 )
 
 

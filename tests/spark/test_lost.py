@@ -96,14 +96,14 @@ def test_a_run_that_is_ended_says_so_in_one_line_and_goes_on(
 _LOST_WORKERS = """
 from stateferry.spark_jobs.session import session, wait_until_stopped
 from stateferry.spark_jobs.workers import SparkWorkers
-from flinkstate.errors import PassingError
+from flinkstate.errors import TransientError
 from tests.spark.test_lost import lost
 with session("lost") as sc:
     workers = SparkWorkers(sc)
     print(list(workers.do("once", [1, 2], lost)))
     try:
         list(workers.do("always", [-1], lost))
-    except PassingError as error:
+    except TransientError as error:
         print(error)
     # The session has lost nothing else.
     print(list(workers.do("after", [3], abs)))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flinkstate.serializers.types import Scalar
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from stateferry.cli import main
 from stateferry.runs.record.runs import run_folder
 from stateferry.runs.report.report import Report

@@ -17,7 +17,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.reading import batches
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
-from flinkstate.values import values
+from flinkstate.values import codecs
 from tests.columns.test_columns import plain
 from tests.rocksdb import goldens
 from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, unordered
@@ -78,7 +78,7 @@ def test_raw_columns_are_bytes(spark: SparkSession, case: str, uid: str, name: s
     state, frame = described(case, uid, name), table(spark, case, name, uid, raw="true")
     parts = {"key", "namespace", "user_key", "value"} & set(frame.columns)
     assert {name for name, type_ in frame.dtypes if type_ == "binary"} == parts
-    keys = [values.decode_whole(state.key, bytes(row.key)) for row in frame.select("key").collect()]
+    keys = [codecs.decode_whole(state.key, bytes(row.key)) for row in frame.select("key").collect()]
     wanted = [line["key"] for line in expected_lines(case) if (line["operator"], line["state"]) == (uid, name)]
     assert sorted(map(repr, keys)) == sorted(map(repr, wanted))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import DamagedError, PassingError, StateferryError
+from flinkstate.errors import DamagedError, StateferryError, TransientError
 from stateferry.spark_jobs import workers
 from stateferry.steps.workers import Measure
 
@@ -63,14 +63,14 @@ def failing(times: int, error: Exception) -> Callable[[int], int]:
     return do
 
 
-@pytest.mark.parametrize("error", [AWAY, PassingError("s3://b/x can't be reached: 503")])
+@pytest.mark.parametrize("error", [AWAY, TransientError("s3://b/x can't be reached: 503")])
 def test_what_passes_while_a_task_waits_is_nobodys_business(error: Exception, waited: list[float]) -> None:
     assert pickle.loads(task(failing(len(workers.WAITS), error))(7)) == 7
     assert waited == list(workers.WAITS)
     assert 0 < sum(waited) < 15
 
 
-@pytest.mark.parametrize("error", [AWAY, PassingError("s3://b/x can't be reached: 503")])
+@pytest.mark.parametrize("error", [AWAY, TransientError("s3://b/x can't be reached: 503")])
 def test_what_does_not_pass_is_given_to_another_machine_as_long_as_there_is_one(
     error: Exception, waited: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,11 +78,11 @@ def test_what_does_not_pass_is_given_to_another_machine_as_long_as_there_is_one(
         monkeypatch.setattr(workers, "_attempt", lambda number=number: number + 1)
         again = task(failing(99, error), attempts=3)
         if not last:
-            with pytest.raises(PassingError):
+            with pytest.raises(TransientError):
                 again(7)
             continue
         failure = pickle.loads(again(7))
-        with pytest.raises(PassingError):
+        with pytest.raises(TransientError):
             workers._without_failure(failure)
 
 
@@ -100,4 +100,4 @@ def test_what_no_try_betters_is_final_at_once(error: Exception, waited: list[flo
     assert waited == []
     with pytest.raises(StateferryError) as caught:
         workers._without_failure(failure)
-    assert not isinstance(caught.value, PassingError)
+    assert not isinstance(caught.value, TransientError)

@@ -79,7 +79,7 @@ def test_three_days_at_once_after_the_newest_and_the_scheduler_killed(
     assert _contents(Path(ferried[-1].staged.path)) == rehearsed
     assert nights.in_tables(ferried[-1]) == Orders(len(DAYS)).entries, "the tables have gone back to an older day"
 
-    _check_apart(ferried)
+    _check_disjoint(ferried)
     waits = [nights.log(run, task) for run in runs for task in STEPS]
     assert any("waiting: " in log for log in waits), "no run has met another's lease: this test has shown nothing"
 
@@ -90,7 +90,7 @@ def _end(processes: list[psutil.Process]) -> None:
             process.kill()
 
 
-def _check_apart(ferried: list[Run]) -> None:
+def _check_disjoint(ferried: list[Run]) -> None:
     """No two runs have worked on the job at the same time."""
     spans = sorted(span for run in ferried for span in _at_work(run))
     for (_, end, one), (begin, _, other) in pairwise(spans):

@@ -22,8 +22,10 @@ import pytest
 
 from flinkstate.errors import StateferryError
 from flinkstate.files.storage import Location
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import Metadata, build_metadata, parse_metadata
+from flinkstate.metadata.metadata import Metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.facts import SnapshotFacts, Step
 from stateferry.runs.record.run_states import RunState

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from flinkstate.files.storage import Location
-from flinkstate.metadata.metadata import parse_metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.newest_timestamp import newest_timestamp
 from stateferry.basics.durations import now_ms
 from stateferry.cli import main

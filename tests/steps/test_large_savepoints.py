@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import Operator, build_metadata, parse_metadata
+from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import operator_id
 from stateferry.cli import main
 from tests.support.in_process import without_spark

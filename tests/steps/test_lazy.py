@@ -15,7 +15,7 @@ from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
-from flinkstate.values.values import decode
+from flinkstate.values.codecs import decode
 from stateferry.changes.rules import ContradictionsError
 from stateferry.cli import main
 from stateferry.proof.expected.check_result import Outcome

@@ -13,11 +13,13 @@ import pytest
 from flinkstate.errors import DamagedError, PlanError, RejectedError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import AbsoluteFile, build_metadata
+from flinkstate.metadata.metadata import AbsoluteFile
 from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
 from flinkstate.reading.reader import Savepoint
-from flinkstate.rocksdb.scan import Found, Scan
+from flinkstate.rocksdb.merge import Found
+from flinkstate.rocksdb.scan import Scan
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.basics.private_files import private_files
 from stateferry.cli import main

@@ -14,8 +14,9 @@ import pytest
 from flinkstate.errors import RejectedError
 from flinkstate.keyed import native_difference
 from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import build_metadata, parse_metadata
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import now_ms
 from stateferry.inventory.blob_times import BlobTimes

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import Operator, OperatorHandle, build_metadata
+from flinkstate.metadata.metadata import Operator, OperatorHandle
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control, Record

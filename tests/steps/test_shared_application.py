@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import PassingError
+from flinkstate.errors import TransientError
 from stateferry.basics.exit_codes import MAY_PASS
 from stateferry.cli import shared_steps
 from stateferry.cli.lent_workers import OpenWorkers
@@ -162,7 +162,7 @@ def test_a_refused_step_is_answered_and_ends_it(serve: Serve) -> None:
 def test_a_lost_engine_is_answered_and_ends_it_so_that_the_next_try_has_another(serve: Serve) -> None:
     class Lost(InProcess):
         def do(self, *_: Any) -> Any:
-            raise PassingError("Spark's JVM was lost")
+            raise TransientError("Spark's JVM was lost")
 
     served = serve(open_workers=lambda *_: nullcontext(Lost()))
     said = served.ask("snapshot")
@@ -213,7 +213,7 @@ def test_it_works_on_while_the_catalog_is_away(serve: Serve, monkeypatch: pytest
     def away(self: SharedApplication, name: str, number: int, said: Said) -> None:
         if said.exit_code is not None and len(lost) < 3:
             lost.append(name)
-            raise PassingError("the catalog is away")
+            raise TransientError("the catalog is away")
         tell(self, name, number, said)
 
     monkeypatch.setattr(SharedApplication, "tell", away)

@@ -13,7 +13,7 @@ from flinkstate.ttl import StateTtlConfig
 from flinkstate.writing.operator_rewrite import Copy, Layout
 from stateferry.basics.durations import now_ms
 from stateferry.changes.drop_expired import DropExpired
-from stateferry.changes.rules import ToldTtl
+from stateferry.changes.rules import PlannedTtl
 from stateferry.cli import main
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.proof.checks import validate
@@ -145,10 +145,10 @@ def test_every_living_entry_stays_and_nothing_else(
     assert ages["list-state"]["expired"] == counted["rows expired"]
 
 
-def told_of(savepoint: Savepoint, ttl: int = TTL) -> tuple[bytes, tuple[ToldTtl, ...]]:
+def told_of(savepoint: Savepoint, ttl: int = TTL) -> tuple[bytes, tuple[PlannedTtl, ...]]:
     (operator,) = savepoint.keyed_operators()
     states = [state for state in savepoint.keyed_states(operator) if state.ttl]
-    return operator.id, tuple(ToldTtl(state, StateTtlConfig(ttl), NOW, drops=True) for state in states)
+    return operator.id, tuple(PlannedTtl(state, StateTtlConfig(ttl), NOW, drops=True) for state in states)
 
 
 @pytest.mark.parametrize("source", [KINDS, LISTS], ids=["kinds", "lists"])
@@ -157,7 +157,7 @@ def test_the_validation_finds_an_entry_too_many_and_one_too_few(source: Path, tm
     id_, told = told_of(opened)
     _, others = told_of(opened, TTL + 2 * DAY)
 
-    def failed(name: str, dropped: tuple[ToldTtl, ...]) -> set[str]:
+    def failed(name: str, dropped: tuple[PlannedTtl, ...]) -> set[str]:
         transforms = {id_: DropExpired(Copy(), dropped)} if dropped else {}
         rewrite(opened, str(tmp_path / name), Layout(), transforms=transforms)
         staged = Savepoint.open(str(tmp_path / name))

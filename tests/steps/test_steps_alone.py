@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import PassingError
+from flinkstate.errors import TransientError
 from flinkstate.files.storage import Location
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, TERMINATED, USAGE, engine, main
@@ -172,7 +172,7 @@ def test_what_may_pass_is_no_failure_of_the_run(
 
         return step
 
-    for error in (OSError(errno.EIO, "Input/output error", "/data/x"), PassingError("/data/x is away")):
+    for error in (OSError(errno.EIO, "Input/output error", "/data/x"), TransientError("/data/x is away")):
         with monkeypatch.context() as patch:
             patch.setattr(snapshot, "count", fails(error))
             assert do_step("snapshot", "--plan", plan_of("one")) == MAY_PASS
@@ -220,7 +220,12 @@ def test_who_ends_a_step_is_told_that_it_goes_on(
 
 
 def test_a_renewal_that_does_not_come_through_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [PassingError("the catalog is away"), PassingError("it still is"), None, LeaseLostError("another has it")]
+    answers = [
+        TransientError("the catalog is away"),
+        TransientError("it still is"),
+        None,
+        LeaseLostError("another has it"),
+    ]
     asked: list[Exception | None] = []
     gone = threading.Event()
 

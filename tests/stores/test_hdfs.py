@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flinkstate.errors import PassingError, StateferryError, UsageError
+from flinkstate.errors import StateferryError, TransientError, UsageError
 from flinkstate.files import hdfs as driver
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA, drafts
@@ -137,7 +137,7 @@ def test_a_run_survives_the_loss_of_a_node(
 
 def test_a_host_without_a_port_is_the_namenode_s_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_PATIENCE_SECONDS", 0.5)
-    with pytest.raises(PassingError, match=r"^hdfs://localhost/x can't be reached: "):
+    with pytest.raises(TransientError, match=r"^hdfs://localhost/x can't be reached: "):
         Location.of("hdfs://localhost/x").exists()
 
 
@@ -145,7 +145,7 @@ def test_a_silent_namenode_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_PATIENCE_SECONDS", 0.5)
     with socket.create_server((LOOPBACK, 0)) as silent:
         name = f"hdfs://{LOOPBACK}:{silent.getsockname()[1]}/x"
-        with pytest.raises(PassingError) as caught:
+        with pytest.raises(TransientError) as caught:
             Location.of(name).read()
     assert str(caught.value) == f"{name} can't be read: HDFS gave no answer within 0 seconds"
 

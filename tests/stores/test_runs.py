@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from flinkstate.errors import PassingError, RefusedError, StateferryError
+from flinkstate.errors import RefusedError, StateferryError, TransientError
 from flinkstate.files import stores
 from flinkstate.files.storage import Location
 from flinkstate.files.unfinished_uploads import unfinished_uploads
@@ -234,7 +234,7 @@ def test_a_page_does_not_go_on_asking_a_store_that_is_away(area: Area, monkeypat
     def away(*_: object, **__: object) -> object:
         nonlocal asked
         asked += 1
-        raise PassingError("the store is silent")
+        raise TransientError("the store is silent")
 
     for name in ("listed", "open_if_there"):
         monkeypatch.setattr(Location, name, away)

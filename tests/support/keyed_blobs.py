@@ -23,7 +23,7 @@ from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.reader import operator_id
 from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.types import MapType, Scalar
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from flinkstate.writing.writer import SavepointWriter
 from tests.support.naive_java_hash import hash_code, signed
 

@@ -23,7 +23,7 @@ from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.ttl import expired
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.changes.rules import Contradiction, Rules
 

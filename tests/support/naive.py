@@ -38,6 +38,7 @@ from flinkstate.serializers.types import (
     TtlType,
     TupleType,
 )
+from flinkstate.values.codecs import decode
 from flinkstate.values.java_values import (
     BigDecimal,
     EitherValue,
@@ -57,7 +58,6 @@ from flinkstate.values.java_values import (
     UnionValue,
     Variant,
 )
-from flinkstate.values.values import decode
 
 _BYTE, _SHORT = st.integers(-(2**7), 2**7 - 1), st.integers(-(2**15), 2**15 - 1)
 _INTEGER, _LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import build_header
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import (
     AbsoluteFile,
@@ -17,7 +18,6 @@ from flinkstate.metadata.metadata import (
     Operator,
     RelativeFile,
     Subtask,
-    build_metadata,
 )
 from flinkstate.reading.reader import operator_id
 from tests.rocksdb.writing import DELETE, NONE, VALUE, Entry, Table, log, new_file, numbers, sized, varint

@@ -17,6 +17,7 @@ from pathlib import Path
 import cramjam
 
 from flinkstate.keyed.header import KeyedHeader, build_header, parse_header
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.metadata import (
     InlineBytes,
     KeyedHandle,
@@ -25,9 +26,8 @@ from flinkstate.metadata.metadata import (
     RelativeFile,
     StreamHandle,
     Subtask,
-    build_metadata,
-    parse_metadata,
 )
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import operator_id
 
 _END = 0xFFFF

@@ -31,7 +31,7 @@ from flinkstate.serializers.snapshots import (
     ttl_snapshot,
 )
 from flinkstate.serializers.types import ListType, MapType, Scalar, TimerType
-from flinkstate.values import values
+from flinkstate.values import codecs
 from flinkstate.writing.writer import SavepointWriter
 
 UID = "main"
@@ -102,16 +102,16 @@ def sample_rows(key_group: int, max_parallelism: int, keys: int) -> dict[int, li
     rows: dict[int, list[bytes]] = {state: [] for state in range(len(METAS))}
     prefix = key_group.to_bytes(key_group_prefix_bytes(max_parallelism), "big")
     for number, name in enumerate(keys_of(key_group, max_parallelism, keys)):
-        text, time = values.encode(Scalar.STRING, name), 1_700_000_000_000 + number
+        text, time = codecs.encode(Scalar.STRING, name), 1_700_000_000_000 + number
         key = prefix + text + b"\0"
-        blob = values.encode(BLOB, [("a", number), ("é日😀", None), ("c", -1)][: number % 4])
+        blob = codecs.encode(BLOB, [("a", number), ("é日😀", None), ("c", -1)][: number % 4])
         rows[0].append(entry(key, stamp(time) + blob))
         for part in range(number % 3):
-            user_key = values.encode(Scalar.STRING, f"u{part}")
-            rows[1].append(entry(key + user_key, b"\0" + stamp(time + part) + values.encode(Scalar.LONG, part - 1)))
+            user_key = codecs.encode(Scalar.STRING, f"u{part}")
+            rows[1].append(entry(key + user_key, b"\0" + stamp(time + part) + codecs.encode(Scalar.LONG, part - 1)))
         rows[2].append(entry(key, b"\1"))
         rows[3].append(
-            entry(key, b",".join(values.encode(Scalar.STRING, f"n{part}") for part in range(1 + number % 2)))
+            entry(key, b",".join(codecs.encode(Scalar.STRING, f"n{part}") for part in range(1 + number % 2)))
         )
         rows[4].append(entry(prefix + (time ^ 1 << 63).to_bytes(8, "big") + text + b"\0", b""))
     return {state: some for state, some in rows.items() if some}

@@ -13,7 +13,7 @@ import pytest
 
 from flinkstate.files.storage import Location
 from flinkstate.reading.reader import Savepoint
-from flinkstate.values.values import decode_whole
+from flinkstate.values.codecs import decode_whole
 from stateferry.changes.rules import Rules
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.iceberg.commits import committed, files_by_chunk

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from flinkstate.errors import MissingHereError, PassingError, StateferryError
+from flinkstate.errors import MissingHereError, StateferryError, TransientError
 from flinkstate.files.storage import Location
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.rules import Rules
 from stateferry.proof.checks import StagedStates, validate
 from stateferry.proof.expected.check_result import Check, Outcome
@@ -47,7 +47,7 @@ class Judged:
         self.layout = Layout(max_parallelism=max_parallelism)
         self.staged = str(nights.folder / f"staged-{run}-{max_parallelism}")
         states = {state.name: state for state in self.source.keyed_states(self.operator)}
-        transforms = {self.operator.id: MigrateMaps([self.rules], states)}
+        transforms = {self.operator.id: BlobsToRows([self.rules], states)}
         rewrite(self.source, self.staged, self.layout, transforms=transforms)
         new_max = self.layout.of(self.operator).max_parallelism
         changes = new_max != self.operator.max_parallelism
@@ -114,7 +114,7 @@ def test_expiry_is_applied_by_key_or_by_row(nights: Nights) -> None:
     assert check.expected.startswith("61 entries")
 
 
-@pytest.mark.parametrize("error", [MissingHereError("no libhdfs here"), PassingError("no answer")])
+@pytest.mark.parametrize("error", [MissingHereError("no libhdfs here"), TransientError("no answer")])
 def test_what_cannot_be_reached_from_here_is_not_found_wrong(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, error: StateferryError
 ) -> None:

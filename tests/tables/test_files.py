@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from flinkstate.columns import kernels
 from flinkstate.serializers.types import FlinkType, Scalar
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from stateferry.tables.rows import UserKeys
 from tests.support.legacy_states import LegacyState, UserMap
 from tests.support.table_nights import Nights

@@ -12,7 +12,7 @@ import pytest
 
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
-from flinkstate.values import values
+from flinkstate.values import codecs
 from flinkstate.values.value_json import value_json
 from stateferry.changes.rules import Nulls, Rules
 from stateferry.tables.update import TableUpdate, advance_main, commit_update, plan_update, write_chunk
@@ -39,7 +39,7 @@ def _comparable(key: Any, user_key: Any, value: Any, entry: dict[str, Any]) -> t
 
 
 def _read(type_: Any, data: bytes | None) -> Any:
-    return None if data is None else json.loads(value_json(type_, values.decode_whole(type_, data)))
+    return None if data is None else json.loads(value_json(type_, codecs.decode_whole(type_, data)))
 
 
 def everything(nights: Nights, step: TableUpdate) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import Scalar
 from flinkstate.serializers.walker import Flags
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from stateferry.changes import kernels
 from stateferry.changes.key_hashes import Lanes, hash_lanes, key_lanes
 from stateferry.tables.iceberg.key_index import KeyIndex, lanes_of_parts

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stateferry.changes.chosen import Chosen, Order
+from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.tables.counts import TableCounts
 from tests.support.legacy_states import FLAG, LegacyState
 from tests.support.table_nights import Nights, folding_everything, ledger_rows
@@ -45,10 +45,10 @@ def moved(state: LegacyState, keys: set[str]) -> LegacyState:
     )
 
 
-def chosen_half(nights: Nights) -> Chosen:
+def half_of_the_keys(nights: Nights) -> LazyCut:
     savepoint = BLOBS.write(str(nights.folder / "described"))
     flag = next(state for state in savepoint.keyed_states(savepoint.operator("main")) if state.name == FLAG)
-    return Chosen(Order.HASH, HALF, flag)
+    return LazyCut(Order.HASH, HALF, flag)
 
 
 def test_a_rehearsal_says_what_its_source_is(nights: Nights) -> None:
@@ -65,12 +65,12 @@ def test_a_rehearsal_says_what_its_source_is(nights: Nights) -> None:
 @pytest.mark.parametrize("folds", [False, True])
 def test_a_publication_moves_keys_without_writing_their_rows(nights: Nights, folds: bool) -> None:
     nights.run("first", BLOBS)
-    chosen = chosen_half(nights)
+    cut = half_of_the_keys(nights)
     if folds:
         with folding_everything():
-            counts = nights.counts("lazy", BLOBS, chosen=chosen, is_published=True)
+            counts = nights.counts("lazy", BLOBS, lazy_cut=cut, is_published=True)
     else:
-        counts = nights.counts("lazy", BLOBS, chosen=chosen, is_published=True)
+        counts = nights.counts("lazy", BLOBS, lazy_cut=cut, is_published=True)
         assert counts.ledger_rows_written == counts.keys_moved
     by_job, by_ferry, left = migrated_counts(counts)
     assert (by_job, counts.rows_written, counts.keys_changed) == (0, 0, 0)

@@ -26,7 +26,7 @@ from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.snapshots import map_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.rules import Contradiction, Nulls, NullsCannotBeKeptError, Rules
 from stateferry.proof.checks import CheckResult, CheckTask, StagedStates, do_here, open_staged, plan_checks, validate
 from stateferry.proof.expected import kernels as check_kernels
@@ -74,7 +74,7 @@ def migrated(source: Path, target: Path, uid: str, layout: Layout, keep: bool = 
     rules = rules_of(savepoint, uid, **settings)
     if layout.compression is Compression.SOURCE:
         layout = replace(layout, compression=Compression.NONE)
-    rewrite(savepoint, str(target), layout, transforms={operator.id: MigrateMaps([rules], states, keep)})
+    rewrite(savepoint, str(target), layout, transforms={operator.id: BlobsToRows([rules], states, keep)})
     return Case(savepoint, Conversion(layout, {operator.id: (rules,)}, keep), target, uid)
 
 

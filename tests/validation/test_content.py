@@ -14,9 +14,9 @@ from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, MapType, Scalar
 from flinkstate.ttl import StateTtlConfig
+from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import hash_code
-from flinkstate.values.values import encode
-from stateferry.changes.rules import ToldTtl
+from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.aging_content import aging_entries
 from stateferry.proof.expected.content import (
     Account,
@@ -283,8 +283,8 @@ def test_a_timestamp_has_eight_bytes() -> None:
 NOW, TTL = 1_000, 100
 
 
-def told(kind: StateKind) -> ToldTtl:
-    return ToldTtl(state_of(kind, ttl=True), StateTtlConfig(TTL), NOW)
+def told(kind: StateKind) -> PlannedTtl:
+    return PlannedTtl(state_of(kind, ttl=True), StateTtlConfig(TTL), NOW)
 
 
 @pytest.mark.parametrize("kind", [StateKind.VALUE, StateKind.MAP])

@@ -14,10 +14,10 @@ from flinkstate.errors import DamagedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.ttl import StateTtlConfig
+from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
-from flinkstate.values.values import encode
-from stateferry.changes.chosen import Chosen, Order
-from stateferry.changes.rules import Contradiction, Nulls, Rules, ToldTtl
+from stateferry.changes.lazy_cut import LazyCut, Order
+from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.inventory.blob_times import blob_sum
 from stateferry.proof.expected.content import Account, AccountsByState, Entries, blob_entries, map_rows, plain_entries
 from stateferry.proof.expected.conversion import OperatorConversion, new_state
@@ -240,7 +240,7 @@ LAZY: dict[str, Pairs] = {
 
 
 def lazy(is_all: bool, **settings: Any) -> Rules:
-    chosen = Chosen(Order.HASH, 2**64 - 1 if is_all else 0, value_state("flag"))
+    chosen = LazyCut(Order.HASH, 2**64 - 1 if is_all else 0, value_state("flag"))
     return rules_of(chosen=chosen, **settings)
 
 
@@ -280,7 +280,7 @@ def test_a_flagged_key_that_is_not_chosen_is_moved_if_its_blob_counts() -> None:
 def test_the_flag_that_is_set_has_the_timestamp_of_the_blob(ttl: bool) -> None:
     """Without time to live, that of the run."""
     alive, old = (ALIVE, EXPIRED) if ttl else (None, None)
-    rules = rules_of(ttl=ttl, chosen=Chosen(Order.HASH, 2**64 - 1, value_state("flag", ttl=True)))
+    rules = rules_of(ttl=ttl, chosen=LazyCut(Order.HASH, 2**64 - 1, value_state("flag", ttl=True)))
     source = {"old": [blob("a", {"x": 5}, alive), blob("b", {"x": 6}, alive), blob("c", {"x": 7, "y": 8}, old)]}
     sink, counts = read(rules, source, flag_ttl=True)
     keys = "ab" if ttl else "abc"
@@ -322,7 +322,7 @@ def test_a_key_that_is_in_a_wrong_key_group_of_the_source_is_damage() -> None:
 
 def test_a_state_that_ages_counts_without_what_has_expired() -> None:
     state = value_state("s", ttl=True)
-    told = ToldTtl(state, StateTtlConfig(TTL), NOW)
+    told = PlannedTtl(state, StateTtlConfig(TTL), NOW)
     conversion = OperatorConversion((), {"s": state}, False, 128, 128, (told,))
     sink = Sink()
     expected = ExpectedEntries(conversion, sink)

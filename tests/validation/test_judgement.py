@@ -13,9 +13,9 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, RowType, Scalar, TupleType
 from flinkstate.ttl import StateTtlConfig
-from stateferry.changes.chosen import Chosen, Order
 from stateferry.changes.counts import InventoryCounts
-from stateferry.changes.rules import Contradiction, Nulls, Rules, ToldTtl
+from stateferry.changes.lazy_cut import LazyCut, Order
+from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
@@ -166,7 +166,7 @@ def test_keys_in_other_key_groups(
 
 
 def test_lazy_runs_leave_blobs_and_set_flags() -> None:
-    rules = replace(RULES, chosen=Chosen(Order.HASH, 9, FLAG))
+    rules = replace(RULES, lazy_cut=LazyCut(Order.HASH, 9, FLAG))
     counts = SourceCounts(blobs=9, blobs_moved=4, blobs_expired=1, flags=6, flags_replaced=2, flags_set=4)
     found = checks(tally({"old": SAME}, {"flag": SAME}, counts={"new": counts}), rules)
     five, none = "5 entries, checksum 00000000000001f4", "0 entries, checksum 0000000000000000"
@@ -201,7 +201,7 @@ def test_the_way_back(drops: bool) -> None:
 
 
 def test_states_that_age() -> None:
-    told = ToldTtl(OTHER, StateTtlConfig(5), 0, drops=True)
+    told = PlannedTtl(OTHER, StateTtlConfig(5), 0, drops=True)
     made = tally({"other": SAME}, {"other": account(g1=2)}, aging={"other": AgingCounts(7, 2)})
     made.expired["other"] = Counter({1: 1})
     found = checks(made, None, aging=(told,))

@@ -14,12 +14,12 @@ import pytest
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.ttl import StateTtlConfig
+from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
-from flinkstate.values.values import encode
-from stateferry.changes.rules import Rules, ToldTtl
+from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.proof.expected.content import Entries, KeySpans, plain_entries
 from stateferry.proof.expected.conversion import OperatorConversion
-from stateferry.proof.keyed_check import KeyedResult, Probe, Side, _Accounts, _Probed, _Reading, _Slices, slices_of
+from stateferry.proof.keyed_check import KeyedResult, Probe, Side, _Accounts, _ChunkReading, _Probed, _Slices, slices_of
 from tests.support.sections import Rows
 
 RESULT = KeyedResult("operator", Side.SOURCE, 0, None)
@@ -116,7 +116,7 @@ def test_of_strays_ten_are_enough(entries: Entries) -> None:
 
 
 def counted(rules: Rules) -> dict[str, Counter[int]]:
-    reading = object.__new__(_Reading)
+    reading = object.__new__(_ChunkReading)
     reading._expired = {}
     for _ in range(2):
         reading._count_expired("new", 5, np.array([899, 900, 901]), rules)
@@ -133,14 +133,14 @@ def test_expired_entries_are_counted_if_they_should_be_gone() -> None:
 # States that lose what has expired.
 
 
-def told_of(kind: StateKind) -> ToldTtl:
+def told_of(kind: StateKind) -> PlannedTtl:
     user_key = Scalar.STRING if kind is StateKind.MAP else None
     state = KeyedState("s", kind, Scalar.STRING, Scalar.VOID_NAMESPACE, user_key, Scalar.LONG, True, False)
-    return ToldTtl(state, StateTtlConfig(100), 1000)
+    return PlannedTtl(state, StateTtlConfig(100), 1000)
 
 
 def reading_of(probe: Probe | None, **settings: Any) -> Any:
-    reading = object.__new__(_Reading)
+    reading = object.__new__(_ChunkReading)
     task: Any = SimpleNamespace(probe=probe, conversion=replace(CONVERSION, keep_legacy=True))
     reading._task, reading._expired, reading._strays, reading._new_states = task, {}, {}, {}
     for name, value in settings.items():

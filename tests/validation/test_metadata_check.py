@@ -23,18 +23,24 @@ from flinkstate.metadata.savepoint_properties import NATIVE_SAVEPOINT
 from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.changes.chosen import Chosen, Order
+from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rules import Rules
 from stateferry.proof import checks
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.conversion import OperatorConversion
-from stateferry.proof.metadata_check import Difference, compare_headers, compare_metadata, expected_header, moving
+from stateferry.proof.metadata_check import (
+    Mismatch,
+    compare_headers,
+    compare_metadata,
+    expected_header,
+    moving,
+)
 
 FILE = InlineBytes("file", b"")
 
 
 def test_ten_differences_are_enough() -> None:
-    found = [Difference(f"thing {number}", "one", "two", (number, 3)) for number in range(11)]
+    found = [Mismatch(f"thing {number}", "one", "two", (number, 3)) for number in range(11)]
     check = checks._of_differences("name", found)
     assert (check.outcome, check.actual, len(check.samples)) == (
         Outcome.FAILED, "thing 0: expected one, found two", 10,
@@ -234,8 +240,8 @@ def test_what_becomes_of_a_header() -> None:
     back = replace(RULES, reverse=True)
     assert made_of(A, new, flag, rules=back) == (A, old)
     assert made_of(A, new_stamped, rules=replace(ttl, reverse=True)) == (A, old_stamped)
-    lazy = replace(RULES, chosen=Chosen(Order.HASH, 1, FLAG))
+    lazy = replace(RULES, lazy_cut=LazyCut(Order.HASH, 1, FLAG))
     assert made_of(A, old, rules=lazy) == (A, old, new, flag)
     assert made_of(A, flag, old, rules=lazy) == (A, flag, old, new)
-    stamped_flag = replace(lazy, chosen=Chosen(Order.HASH, 1, replace(FLAG, ttl=True)))
+    stamped_flag = replace(lazy, lazy_cut=LazyCut(Order.HASH, 1, replace(FLAG, ttl=True)))
     assert made_of(old, rules=stamped_flag) == (old, new, meta("flag", ttl_snapshot(BOOLEAN)))

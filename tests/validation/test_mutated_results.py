@@ -17,7 +17,8 @@ import pytest
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import Operator, parse_metadata
+from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.cli import main
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState

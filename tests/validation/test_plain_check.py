@@ -34,12 +34,12 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.serializers.walker import MapEntries, walk_entries
 from flinkstate.ttl import expired_array
+from flinkstate.values.codecs import decode_whole, decoder
 from flinkstate.values.hash_codes import hash_code, key_group_of
 from flinkstate.values.java_values import EitherValue
-from flinkstate.values.values import decode_whole, decoder
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes import key_hashes, sections
-from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.rules import Contradiction, Rules, null_under_ttl
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
@@ -98,25 +98,21 @@ def of_two_bytes(hashes: Callable[..., Any]) -> Callable[..., Any]:
     return hashed
 
 
+SECTIONS, CONTENT = "stateferry.changes.sections", "stateferry.proof.expected.content"
+EXPECTED = "stateferry.proof.expected.expected_entries"
 FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
     "the walk over maps": (
         "legacy-2.3-rocksdb",
         "same",
         {},
-        dict.fromkeys(
-            ("stateferry.changes.sections.walk_entries", "stateferry.proof.expected.content.walk_entries"),
-            without_last_entries,
-        ),
+        dict.fromkeys((f"{module}.walk_entries" for module in (SECTIONS, CONTENT)), without_last_entries),
     ),
     "expiry": (
         "legacy-ttl-2.3-rocksdb",
         "same",
         {},
         dict.fromkeys(
-            (
-                f"{module}.expired_array"
-                for module in ("stateferry.changes.sections", "stateferry.proof.expected.expected_entries")
-            ),
+            (f"{module}.expired_array" for module in (SECTIONS, EXPECTED)),
             an_hour_early,
         ),
     ),
@@ -127,11 +123,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         dict.fromkeys(
             (
                 f"{module}.null_under_ttl"
-                for module in (
-                    "stateferry.changes.rules",
-                    "stateferry.changes.map_migration",
-                    "stateferry.proof.expected.expected_entries",
-                )
+                for module in ("stateferry.changes.rules", "stateferry.changes.blobs_to_rows", EXPECTED)
             ),
             zero_for_null,
         ),
@@ -141,10 +133,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "max300",
         {},
         dict.fromkeys(
-            (
-                f"{module}.assign_to_key_groups"
-                for module in ("flinkstate.writing.rehash", "stateferry.proof.expected.content")
-            ),
+            (f"{module}.assign_to_key_groups" for module in ("flinkstate.writing.max_parallelism_change", CONTENT)),
             shifted,
         ),
     ),
@@ -193,7 +182,7 @@ def test_keys_with_a_namespace(case: str, layout: Layout, tmp_path: Path) -> Non
     states = {state.name: state for state in source.keyed_states(operator)}
     of_windows = Rules(states["value-state"], "new", None, None, 0)
     layout = replace(layout, compression=Compression.NONE)
-    rewrite(source, str(tmp_path / "new"), layout, transforms={operator.id: MigrateMaps([of_windows], states)})
+    rewrite(source, str(tmp_path / "new"), layout, transforms={operator.id: BlobsToRows([of_windows], states)})
     made = Case(source, Conversion(layout, {operator.id: (of_windows,)}), tmp_path / "new", "kinds")
     checks = made.checks(made.folder)
     assert not outcomes(checks, Outcome.FAILED)

@@ -15,14 +15,14 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, Scalar
 from flinkstate.ttl import StateTtlConfig
+from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
-from flinkstate.values.values import encode
-from stateferry.changes.chosen import Chosen, Order
-from stateferry.changes.rules import Contradiction, Nulls, Rules, ToldTtl
+from stateferry.changes.lazy_cut import LazyCut, Order
+from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.proof.expected.conversion import OperatorConversion, new_state
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_aging import PlainAgingReader
-from stateferry.proof.plain.plain_reader import KeyAccount, PlainReader, StateReader, group_of_key, long_at
+from stateferry.proof.plain.plain_reader import KeyAccount, PlainReader, PlainStateReader, group_of_key, long_at
 
 NOW, TTL, LATEST = 1_000, 100, 2**63 - 1
 ALIVE, EXPIRED = NOW - TTL + 1, NOW - TTL
@@ -193,7 +193,7 @@ ALL, NONE_OF_THEM = 2**64 - 1, -1
 
 def lazy(last: int, *, ttl: bool = False, flag_ttl: bool = False, **settings: Any) -> tuple[PlainReader, KeyedState]:
     flag = state_of("flag", Scalar.BOOLEAN, ttl=flag_ttl)
-    rules = rules_of(ttl=ttl, chosen=Chosen(Order.HASH, last, flag), **settings)
+    rules = rules_of(ttl=ttl, lazy_cut=LazyCut(Order.HASH, last, flag), **settings)
     return reader_of(rules, flag=flag), flag
 
 
@@ -311,16 +311,16 @@ def test_a_key_of_unknown_hash_stays_where_it_is() -> None:
 def test_a_key_with_its_namespace_and_their_lengths(namespace: str) -> None:
     state = replace(state_of("s", Scalar.LONG), namespace=Scalar.STRING)
     raw = text("a") + bytes([len(text("a"))]) + text(namespace) + bytes([len(text(namespace))])
-    reader = StateReader(state)
+    reader = PlainStateReader(state)
     key = reader.key(Row("s", 5, raw + b"rest", b""))
     assert (key.raw, key.text, key.value) == (raw, f'key "a", namespace "{namespace}"', "a")
     assert reader.key(Row("s", 5, raw + b"other", b"")) is key
     for at in (2, len(raw) - 1):
         wrong = raw[:at] + bytes([raw[at] + 1]) + raw[at + 1 :]
         with pytest.raises(DamagedError, match="behind a key or namespace"):
-            StateReader(state).key(Row("s", 5, wrong, b""))
+            PlainStateReader(state).key(Row("s", 5, wrong, b""))
     with pytest.raises(DamagedError, match="the end"):
-        StateReader(state).key(Row("s", 5, raw[:-1], b""))
+        PlainStateReader(state).key(Row("s", 5, raw[:-1], b""))
 
 
 def test_the_length_of_a_long_key_takes_two_bytes() -> None:
@@ -328,7 +328,7 @@ def test_the_length_of_a_long_key_takes_two_bytes() -> None:
     for size in (253, 254, 255, 300):
         key = text("k" * size)
         raw = key + len(key).to_bytes(2 if len(key) > 255 else 1, "little") + text("") + b"\1"
-        assert StateReader(state).key(Row("s", 5, raw + b"z", b"")).raw == raw
+        assert PlainStateReader(state).key(Row("s", 5, raw + b"z", b"")).raw == raw
 
 
 def test_a_long_text_is_cut_and_told_apart() -> None:
@@ -360,7 +360,7 @@ def aging_of(
     user_key = Scalar.STRING if kind is StateKind.MAP else None
     state = KeyedState("state", kind, key, VOID, user_key, value, True, False)
     conversion = OperatorConversion((), {"state": state}, False, 128, new_max)
-    return PlainAgingReader(ToldTtl(state, StateTtlConfig(TTL), NOW), conversion)
+    return PlainAgingReader(PlannedTtl(state, StateTtlConfig(TTL), NOW), conversion)
 
 
 def digest_of(value: bytes) -> str:
@@ -429,7 +429,7 @@ def test_of_other_parts_than_the_key_nothing_need_be_known() -> None:
     opaque = OpaqueType("com.acme.Value", "Kryo")
     state = KeyedState("state", StateKind.MAP, Scalar.STRING, VOID, opaque, opaque, True, False)
     reader = PlainAgingReader(
-        ToldTtl(state, StateTtlConfig(TTL), NOW), OperatorConversion((), {"state": state}, False, 128, 128)
+        PlannedTtl(state, StateTtlConfig(TTL), NOW), OperatorConversion((), {"state": state}, False, 128, 128)
     )
     value = b"\0" + long(NOW) + b"anything"
     assert reader.expected([Row("state", 5, KEY + b"uk", value)]).lines == [line_of(value, GROUP)]

@@ -13,16 +13,16 @@ import cramjam
 import pytest
 
 from flinkstate.errors import DamagedError
-from flinkstate.rocksdb.visible import ColumnFamily, LiveFile
+from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile
 from stateferry.proof.plain import plain_rocksdb
 from stateferry.proof.plain.plain_rocksdb import (
     EVERYTHING,
     KeyRange,
     PlainDatabase,
-    _Blocks,
     _end_of_entries,
     _entries,
     _handle,
+    _PlainBlocks,
     _PlainIndex,
     _PlainTable,
     _standing,
@@ -82,7 +82,7 @@ class Stub:
 
 def content_of(kind: int, data: bytes) -> bytes:
     stub: Any = Stub(data + bytes([kind]))
-    content = _Blocks(None, stub).block(7, len(data))
+    content: bytes = _PlainBlocks(None, stub).block(7, len(data))
     assert stub.asked == (7, len(data) + 1)
     return content
 

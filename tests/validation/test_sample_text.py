@@ -9,7 +9,7 @@ import pytest
 
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, Scalar
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from stateferry.proof.expected.content import Entries
 from stateferry.proof.expected.expected_entries import EXPIRED
 from stateferry.proof.expected.sample_text import ProbedEntry, compare, describe

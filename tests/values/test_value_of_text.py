@@ -14,9 +14,9 @@ from flinkstate.keyed.state import StateKind
 from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, ListType, NullableType, RowType, Scalar, TupleType
+from flinkstate.values.codecs import encode
 from flinkstate.values.value_json import json_text
 from flinkstate.values.value_of_text import bytes_of_text
-from flinkstate.values.values import encode
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 CASES = [

@@ -42,6 +42,7 @@ from flinkstate.serializers.types import (
     TupleType,
     children,
 )
+from flinkstate.values.codecs import decode, decode_whole, decoder, encode
 from flinkstate.values.java_values import (
     BigDecimal,
     EitherValue,
@@ -62,7 +63,6 @@ from flinkstate.values.java_values import (
     Variant,
 )
 from flinkstate.values.value_json import value_json
-from flinkstate.values.values import decode, decode_whole, decoder, encode
 from tests.support.naive import flink_types, list_elements, list_state_elements, map_entries, values_of
 
 NULL_OR_INT = AvroUnionType((AvroBranch("null", Scalar.AVRO_NULL), AvroBranch("int", Scalar.INTEGER)))

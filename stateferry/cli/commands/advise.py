@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
     from stateferry.look.balance.advice import Advice, Span
     from stateferry.look.balance.key_weights import KeyWeights
-    from stateferry.look.balance.layouts import Layout, Loads
+    from stateferry.look.balance.layouts import KeyGroupLayout, Loads
     from stateferry.look.balance.substitutes import Substitutes
     from stateferry.look.balance.traffic import Rates
 
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 def _substitutes(options: argparse.Namespace, parallelism: Span | None, max_parallelism: Span | None) -> int:
     from flinkstate.reading.reader import Savepoint
     from stateferry.look.balance.java import check_class_name, java_class
-    from stateferry.look.balance.layouts import Layout
+    from stateferry.look.balance.layouts import KeyGroupLayout
     from stateferry.look.balance.substitutes import TYPES, substitutes
 
     if options.java is not None:
@@ -117,7 +117,7 @@ def _substitutes(options: argparse.Namespace, parallelism: Span | None, max_para
         names = ", ".join(weights.operator.label for weights in measured)
         raise UsageError(f"expected --operator for substitutes, because several have keyed state: {names}")
     operator = measured[0].operator
-    layout = Layout(
+    layout = KeyGroupLayout(
         parallelism.least if parallelism else operator.parallelism,
         max_parallelism.least if max_parallelism else operator.max_parallelism,
     )
@@ -258,7 +258,7 @@ def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:
     }
 
 
-def _layout(layout: Layout) -> dict[str, int]:
+def _layout(layout: KeyGroupLayout) -> dict[str, int]:
     return {"parallelism": layout.parallelism, "max_parallelism": layout.max_parallelism}
 
 

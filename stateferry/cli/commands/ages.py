@@ -14,7 +14,7 @@ from stateferry.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
-    from stateferry.look.ages import MeasuredAges, MeasuredState, Told
+    from stateferry.look.ages import GivenTtls, MeasuredAges, MeasuredState
     from stateferry.look.ages_forecast import Cleanup
 
 _DESCRIPTION = """\
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _told(savepoint: Savepoint, texts: Sequence[str]) -> Told:
+def _told(savepoint: Savepoint, texts: Sequence[str]) -> GivenTtls:
     from stateferry.runs.plan.state_ttls import told_ttls
 
     told: dict[tuple[str, str], Any] = {}
@@ -143,7 +143,7 @@ def _state_facts(one: MeasuredState, days: int, cleanup: Cleanup) -> dict[str, A
     }
     if not ages.entries:
         return facts
-    told = one.told.time_to_live if one.told is not None else None
+    told = one.given_ttl.time_to_live if one.given_ttl is not None else None
     ahead = forecast(ages, ttl, days, cleanup) if ttl is not None else None
     return facts | {
         "future": ages.future,
@@ -155,7 +155,7 @@ def _state_facts(one: MeasuredState, days: int, cleanup: Cleanup) -> dict[str, A
             "told": told,
             "at_least": ages.sharp_end(),
             "suggested": ages.suggested_ttl(),
-            "update": one.told.update_type.value if one.told is not None else None,
+            "update": one.given_ttl.update_type.value if one.given_ttl is not None else None,
         },
         "expired": None if ahead is None else ages.expired if told is not None else ahead.expired,
         "forecast": ahead

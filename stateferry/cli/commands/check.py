@@ -12,7 +12,7 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from flinkstate.errors import DamagedError, PassingError, StateferryError
+from flinkstate.errors import DamagedError, StateferryError, TransientError
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import reaching
 from flinkstate.reading.reader import Savepoint
@@ -65,7 +65,7 @@ def _problems(wanted: str) -> list[str]:
         # What the snapshot step of a run would stop at is said here, too.
         inventory = total(map(take, snapshot.inventory_work(resolved, 1)))
         return [str(error) for error in snapshot.stopping_errors(resolved, inventory)]
-    except (PassingError, DamagedError):
+    except (TransientError, DamagedError):
         raise
     except StateferryError as error:
         return str(error).splitlines()

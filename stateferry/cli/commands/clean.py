@@ -46,7 +46,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from flinkstate.errors import PassingError, RejectedError, StateferryError, UsageError
+    from flinkstate.errors import RejectedError, StateferryError, TransientError, UsageError
     from stateferry.basics.durations import now_ms
     from stateferry.runs.catalog.publications import Control
     from stateferry.runs.control.cleaning import Cleaning, Retention
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
                 _clean(cleaning)
             except RejectedError as error:
                 at_work.append(str(error))
-            except PassingError:
+            except TransientError:
                 raise
             except StateferryError as error:
                 # What is wrong with one job's folders keeps no other job from being cleaned.

@@ -12,7 +12,7 @@ from stateferry.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
-    from stateferry.look.blob_sizes import BlobSizes, Spread
+    from stateferry.look.blob_sizes import BlobSizes, SizeDistribution
     from stateferry.look.survey import OperatorSurvey, StateSurvey
 
 
@@ -111,7 +111,7 @@ def _state_facts(survey: StateSurvey) -> dict[str, Any]:
 def worth_facts(blobs: BlobSizes) -> dict[str, Any]:
     """What the sizes of a state's maps say, as JSON."""
 
-    def spread(of: Spread) -> dict[str, int]:
+    def spread(of: SizeDistribution) -> dict[str, int]:
         return {"median": of.median, "p90": of.ninety, "p99": of.ninety_nine, "largest": of.largest}
 
     return {

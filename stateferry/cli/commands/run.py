@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from flinkstate.errors import PassingError, UsageError
+from flinkstate.errors import TransientError, UsageError
 from stateferry.basics.durations import parse_duration
 from stateferry.basics.printable import say
 from stateferry.cli.options import add_plan_options, named_by_options, plan_of_options, plan_values_of_options
@@ -276,7 +276,7 @@ def _carry_out(
 
             _do_steps(Pipeline(RunAtWork(workers, run, resolved, control, lease, say)))
     finally:
-        with suppress(PassingError):  # If this fails, the lease expires.
+        with suppress(TransientError):  # If this fails, the lease expires.
             control.release(lease)
     _say_times(run)
     return 0

@@ -100,8 +100,8 @@ def _place_facts(place: Place) -> dict[str, Any]:
 
 
 def _key_text(finder: KeyFinder) -> str:
+    from flinkstate.values.codecs import decode_whole
     from flinkstate.values.value_json import value_json
-    from flinkstate.values.values import decode_whole
 
     return value_json(finder.type, decode_whole(finder.type, finder.data))
 

@@ -14,7 +14,7 @@ from stateferry.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
-    from stateferry.look.access_times import Access, MapSize
+    from stateferry.look.access_times import AccessTimes, MapSize
     from stateferry.look.blob_sizes import BlobSizes
 
 _DESCRIPTION = """\
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(found: dict[str, BlobSizes], options: argparse.Namespace) -> dict[str, list[Access]]:
+def _measured(found: dict[str, BlobSizes], options: argparse.Namespace) -> dict[str, list[AccessTimes]]:
     import tempfile
 
     from flinkstate.files.temporary_folder import make_temporary_folder
@@ -100,7 +100,7 @@ def _size(blobs: BlobSizes) -> MapSize:
     return MapSize(entries, max(round(blobs.key_bytes / blobs.blobs), 4), max(round(blobs.entry_bytes), 1))
 
 
-def _show(found: dict[str, BlobSizes], times: dict[str, list[Access]]) -> None:
+def _show(found: dict[str, BlobSizes], times: dict[str, list[AccessTimes]]) -> None:
     from rich.table import Table
 
     from stateferry.basics.people_text import console_on, plain
@@ -128,7 +128,7 @@ def _show(found: dict[str, BlobSizes], times: dict[str, list[Access]]) -> None:
             console.print(plain("worth it: yes", "green") if reason is None else plain(f"worth it: no: {reason}"))
 
 
-def _show_json(savepoint: Savepoint, found: dict[str, BlobSizes], times: dict[str, list[Access]]) -> None:
+def _show_json(savepoint: Savepoint, found: dict[str, BlobSizes], times: dict[str, list[AccessTimes]]) -> None:
     from stateferry.cli.commands.inspect import worth_facts
 
     states = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flinkstate.errors import UsageError
 from flinkstate.hashing.key_groups import UPPER_BOUND_MAX_PARALLELISM, check_parallelism
 from stateferry.look.balance.key_weights import KeyWeights
-from stateferry.look.balance.layouts import Chance, CurvePoint, Layout, LayoutSearch, Loads
+from stateferry.look.balance.layouts import Chance, CurvePoint, KeyGroupLayout, LayoutSearch, Loads
 
 # A proposal that lowers the worst over mean by less than this isn't worth a new layout.
 WORTH = 0.05
@@ -106,7 +106,7 @@ def advise(weights: KeyWeights, parallelism: Span | None = None, max_parallelism
     proposal = _best(choices, today)
     layout = proposal.flattest.layout
     steady = search.steady(layout.parallelism) if weights.why_fixed is None else None
-    same_groups = Layout(layout.parallelism, max(today.max_parallelism, layout.parallelism))
+    same_groups = KeyGroupLayout(layout.parallelism, max(today.max_parallelism, layout.parallelism))
     more = [layout.max_parallelism, *([steady.max_parallelism] if steady else [])]
     return Advice(
         weights,
@@ -121,18 +121,18 @@ def advise(weights: KeyWeights, parallelism: Span | None = None, max_parallelism
     )
 
 
-def _choices(search: LayoutSearch, flattest: Sequence[Layout | None]) -> list[Choice]:
+def _choices(search: LayoutSearch, flattest: Sequence[KeyGroupLayout | None]) -> list[Choice]:
     most = search.today.max_parallelism
     choices = []
     for layout in flattest:
         if layout is not None:
             parallelism = layout.parallelism
-            today = search.loads(Layout(parallelism, most)) if parallelism <= most else None
+            today = search.loads(KeyGroupLayout(parallelism, most)) if parallelism <= most else None
             choices.append(Choice(parallelism, today, search.loads(layout), search.least_possible(parallelism)))
     return choices
 
 
-def _best(choices: Sequence[Choice], today: Layout) -> Choice:
+def _best(choices: Sequence[Choice], today: KeyGroupLayout) -> Choice:
     """Returns the flattest choice that has at least as many subtasks as today, if there is one; of equals the first."""
     enough = [choice for choice in choices if choice.parallelism >= today.parallelism]
     return min(enough or choices, key=lambda choice: choice.flattest.worst_over_mean)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from stateferry.look.balance.layouts import Layout
+from stateferry.look.balance.layouts import KeyGroupLayout
 
 
-def how_to_apply(savepoint: Savepoint, operator: Operator, layout: Layout) -> Iterator[str]:
+def how_to_apply(savepoint: Savepoint, operator: Operator, layout: KeyGroupLayout) -> Iterator[str]:
     """Yields lines for people; one that begins with `stateferry` is a command, with capital letters to fill in."""
     if layout.max_parallelism == operator.max_parallelism:
         if layout.parallelism != operator.parallelism:
@@ -42,7 +42,7 @@ def how_to_apply(savepoint: Savepoint, operator: Operator, layout: Layout) -> It
     yield f"A job that sets a max parallelism has to set {layout.max_parallelism}; one that sets none adopts it."
 
 
-def _scales(operator: Operator, layout: Layout) -> bool:
+def _scales(operator: Operator, layout: KeyGroupLayout) -> bool:
     return layout.parallelism != operator.parallelism
 
 

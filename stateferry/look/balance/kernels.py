@@ -14,7 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Hashes = NDArray[np.int32]
+from flinkstate.array_types import Codes
+
 Weights = NDArray[np.int64]
 
 _njit: Any = numba.njit
@@ -36,14 +37,14 @@ def _spread(hashes, weights, max_parallelism, loads):
 
 
 @_kernel
-def spread(hashes: Hashes, weights: Weights, max_parallelism: int, loads: Weights) -> None:
+def spread(hashes: Codes, weights: Weights, max_parallelism: int, loads: Weights) -> None:
     """Adds the weight of each key to its key group; `hashes` are murmur hashes, which aren't negative."""
     _spread(hashes, weights, max_parallelism, loads)
 
 
 @_kernel
 def spread_over_layouts(
-    hashes: Hashes,
+    hashes: Codes,
     weights: Weights,
     maxes: Weights,
     parallelisms: Weights,

@@ -16,8 +16,8 @@ from flinkstate.hashing.key_groups import (
     operator_index_for_key_group,
     range_for_operator_index,
 )
+from flinkstate.keyed.key_group_check import hash_is_certain, key_offset
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
-from flinkstate.keyed.membership import hash_is_certain, key_offset
 from flinkstate.metadata.key_group_extents import SubtaskFile, key_group_extents
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.streams import stream_name

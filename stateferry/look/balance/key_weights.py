@@ -15,18 +15,19 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.array_types import Codes
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import murmur
+from flinkstate.keyed.key_group_check import key_offset
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
-from flinkstate.keyed.membership import key_offset
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, opaque_parts, type_name
 from flinkstate.serializers.walker import skip_runs
+from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import json_text
-from flinkstate.values.values import decode_whole
 from stateferry.changes.key_hashes import hash_each, key_lanes
-from stateferry.look.balance.kernels import Hashes, Weights
+from stateferry.look.balance.kernels import Weights
 
 MOST_KEYS = 6_000_000
 # Runs of rows of one key that are held while a key group is read.
@@ -46,7 +47,7 @@ class Keys:
     """
 
     identities: Identities
-    hashes: Hashes
+    hashes: Codes
     rows: Weights
     bytes: Weights
     contents: Identities
@@ -92,7 +93,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class HeavyKey:
+class WeighedKey:
     """One of the heaviest keys; the text is as `stateferry dump` prints it, or None if it can't be decoded."""
 
     key_group: int
@@ -119,7 +120,7 @@ class KeyWeights:
     keys: Keys
     heavy_above: int
     sampled: float
-    heaviest: tuple[HeavyKey, ...]
+    heaviest: tuple[WeighedKey, ...]
     why_no_keys: str | None
     why_fixed: str | None
 
@@ -233,7 +234,7 @@ class _Measured:
         shown = self.heavy.identities[:count]
         texts = _texts(savepoint, operator, self.key, shown, set(self.heavy_groups[:count].tolist()))
         found = tuple(
-            HeavyKey(group, rows, size, weight, identity, texts.get(identity))
+            WeighedKey(group, rows, size, weight, identity, texts.get(identity))
             for group, rows, size, weight, identity in zip(
                 self.heavy_groups[:count].tolist(),
                 self.heavy.rows[:count].tolist(),

@@ -33,7 +33,7 @@ _SEED = 20_240_229
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Layout:
+class KeyGroupLayout:
     """A parallelism and a max parallelism."""
 
     parallelism: int
@@ -44,7 +44,7 @@ class Layout:
 class Loads:
     """What each subtask of a layout gets, in one measure."""
 
-    layout: Layout
+    layout: KeyGroupLayout
     by_subtask: npt.NDArray[np.int64]
 
     @property
@@ -96,7 +96,7 @@ class Chance:
 class CurvePoint:
     """What a max parallelism does at a given parallelism; the bytes are those of offsets and of key group numbers."""
 
-    layout: Layout
+    layout: KeyGroupLayout
     worst_over_mean: float
     idle: int
     empty_key_groups: int
@@ -109,7 +109,7 @@ class LayoutSearch:
 
     def __init__(self, weights: KeyWeights) -> None:
         self.weights = weights
-        self.today = Layout(weights.operator.parallelism, weights.operator.max_parallelism)
+        self.today = KeyGroupLayout(weights.operator.parallelism, weights.operator.max_parallelism)
 
     @cached_property
     def _key_weights(self) -> Weights:
@@ -130,13 +130,13 @@ class LayoutSearch:
         kernels.spread(keys.hashes, own, max_parallelism, groups)
         return groups
 
-    def loads(self, layout: Layout, measure: str | None = None) -> Loads:
+    def loads(self, layout: KeyGroupLayout, measure: str | None = None) -> Loads:
         """Returns the load of each subtask."""
         groups = self.groups(measure or self.weights.measure, layout.max_parallelism)
         starts = [owned.start for owned in ranges(layout.max_parallelism, layout.parallelism)]
         return Loads(layout, np.add.reduceat(groups, starts))
 
-    def all_loads(self, layout: Layout) -> dict[str, Loads]:
+    def all_loads(self, layout: KeyGroupLayout) -> dict[str, Loads]:
         """Returns the loads in every measure that is known of all keys."""
         known = layout.max_parallelism == self.today.max_parallelism or self.weights.sampled == 1
         return {
@@ -172,7 +172,7 @@ class LayoutSearch:
         if self.weights.why_fixed is not None:
             for column, parallelism in enumerate(parallelisms):
                 fits = parallelism <= self.today.max_parallelism
-                loads = self.loads(Layout(parallelism, self.today.max_parallelism)) if fits else None
+                loads = self.loads(KeyGroupLayout(parallelism, self.today.max_parallelism)) if fits else None
                 worst[:, column], idle[:, column] = (loads.worst, loads.idle) if loads else (-1, -1)
             return worst, idle
         threads = os.cpu_count() or 1
@@ -190,7 +190,7 @@ class LayoutSearch:
             list(pool.map(search, slices))
         return worst, idle
 
-    def flattest(self, maxes: Weights, worst: Weights, parallelisms: Sequence[int]) -> list[Layout | None]:
+    def flattest(self, maxes: Weights, worst: Weights, parallelisms: Sequence[int]) -> list[KeyGroupLayout | None]:
         """Returns for each parallelism the layout nearest to today's of those whose worst load is nearly the smallest.
 
         That is, but for a tenth of what the smallest one gains, or 1 % of the mean. A max parallelism above today's
@@ -198,7 +198,7 @@ class LayoutSearch:
         """
         today, total = self.today.max_parallelism, self.weights.total
         order = np.lexsort((np.abs(maxes - today), maxes < today))
-        found: list[Layout | None] = []
+        found: list[KeyGroupLayout | None] = []
         for column, parallelism in enumerate(parallelisms):
             possible = order[worst[order, column] >= 0]
             if not len(possible):
@@ -206,9 +206,9 @@ class LayoutSearch:
                 continue
             loads = worst[possible, column]
             least = int(loads.min())
-            before = self.loads(Layout(parallelism, today)).worst if parallelism <= today else least
+            before = self.loads(KeyGroupLayout(parallelism, today)).worst if parallelism <= today else least
             good = possible[loads <= least + max(_AS_GOOD * total / parallelism, _OF_THE_GAIN * (before - least))]
-            found.append(Layout(parallelism, int(maxes[good[0]])))
+            found.append(KeyGroupLayout(parallelism, int(maxes[good[0]])))
         return found
 
     def least_possible(self, parallelism: int) -> float:
@@ -227,7 +227,7 @@ class LayoutSearch:
         bounds = [float(sums[n * parallelism + 1] - sums[n * parallelism - n]) for n in range(most + 1) if len(heavy)]
         return max(mean, *bounds) if bounds else mean
 
-    def expected(self, layout: Layout) -> float:
+    def expected(self, layout: KeyGroupLayout) -> float:
         """Returns the mean worst over mean of this layout if the keys' hashes were random."""
         weights = self._key_weights
         total = float(weights.sum())
@@ -246,15 +246,15 @@ class LayoutSearch:
             worst += float((loads + rest * shares + spread * draws.standard_normal(layout.parallelism)).max())
         return worst / _TRIALS / (total / layout.parallelism)
 
-    def chance(self, before: Layout, after: Layout) -> Chance:
+    def chance(self, before: KeyGroupLayout, after: KeyGroupLayout) -> Chance:
         """Says how much of what the layout after is better by is systematic, and how much luck."""
         found = [self.loads(layout).worst_over_mean for layout in (before, after)]
         return Chance(found[0], self.expected(before), self.expected(after), found[1])
 
-    def steady(self, parallelism: int) -> Layout | None:
+    def steady(self, parallelism: int) -> KeyGroupLayout | None:
         """Returns the layout of the least max parallelism from today's on in which all subtasks have as many groups."""
         most = -(-self.today.max_parallelism // parallelism) * parallelism
-        return Layout(parallelism, most) if most <= UPPER_BOUND_MAX_PARALLELISM else None
+        return KeyGroupLayout(parallelism, most) if most <= UPPER_BOUND_MAX_PARALLELISM else None
 
     def curve(self, parallelism: int, *more: int) -> tuple[CurvePoint, ...]:
         """Returns what the number of key groups does at this parallelism: of powers of two, today's, and others."""
@@ -262,12 +262,12 @@ class LayoutSearch:
         wanted = {one for one in (*powers, self.today.max_parallelism, *more) if one >= max(parallelism, 16)}
         fixed = self.weights.why_fixed is not None
         return tuple(
-            self._point(Layout(parallelism, most))
+            self._point(KeyGroupLayout(parallelism, most))
             for most in sorted(wanted)
             if not fixed or most == self.today.max_parallelism
         )
 
-    def _point(self, layout: Layout) -> CurvePoint:
+    def _point(self, layout: KeyGroupLayout) -> CurvePoint:
         loads, most = self.loads(layout), layout.max_parallelism
         empty = int((self.groups(self.weights.measure, most) == 0).sum())
         rows = int(self.weights.groups["rows"].sum())

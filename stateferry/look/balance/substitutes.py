@@ -24,7 +24,7 @@ from flinkstate.hashing.key_groups import check_layout
 from flinkstate.serializers.types import FlinkType, Scalar
 from stateferry.look.balance.java_literals import java_literal
 from stateferry.look.balance.key_weights import KeyWeights
-from stateferry.look.balance.layouts import Layout, LayoutSearch, Loads
+from stateferry.look.balance.layouts import KeyGroupLayout, LayoutSearch, Loads
 
 # Types of keys, as the command line and Java name them.
 TYPES = {"Integer": Scalar.INTEGER, "Long": Scalar.LONG, "String": Scalar.STRING}
@@ -38,7 +38,7 @@ Key = int | str
 
 
 @lru_cache(maxsize=16)
-def rebalanced_keys(layout: Layout, type_: Scalar = Scalar.INTEGER) -> tuple[Key, ...]:
+def rebalanced_keys(layout: KeyGroupLayout, type_: Scalar = Scalar.INTEGER) -> tuple[Key, ...]:
     """Returns for each subtask the smallest non-negative number that is routed to it, as a key of this type."""
     check_layout(layout.max_parallelism, layout.parallelism)
     found = np.full(layout.parallelism, -1, np.int64)
@@ -64,7 +64,7 @@ class Substitutes:
     None, there are none of both, and the loads aren't known. `own_loads` are those of the job's keys by themselves.
     """
 
-    layout: Layout
+    layout: KeyGroupLayout
     type: Scalar
     keys: tuple[Key, ...]
     own_type: FlinkType | None
@@ -84,7 +84,7 @@ class Substitutes:
         return {key: subtask for subtask, key in enumerate(self.keys)}
 
 
-def substitutes(weights: KeyWeights, layout: Layout, type_: Scalar) -> Substitutes:
+def substitutes(weights: KeyWeights, layout: KeyGroupLayout, type_: Scalar) -> Substitutes:
     """Returns the substitutes of a layout, and how the measured keys are spread over them.
 
     As many of the heaviest keys as help get subtasks of their own choice. Raises an error if the keys by themselves are
@@ -111,7 +111,7 @@ def substitutes(weights: KeyWeights, layout: Layout, type_: Scalar) -> Substitut
     return Substitutes(layout, type_, keys, weights.key, best.pinned, best.last_hashes, best.loads, own)
 
 
-def _heavy(weights: KeyWeights, layout: Layout) -> Iterator[tuple[str, int, int]]:
+def _heavy(weights: KeyWeights, layout: KeyGroupLayout) -> Iterator[tuple[str, int, int]]:
     """Yields the keys that are worth a place of their own, as a Java literal, with their place and their weight."""
     places = {int(identity): place for place, identity in enumerate(weights.keys.identities)}
     least = weights.total / layout.parallelism * _PINNED_FROM
@@ -131,7 +131,7 @@ class _Spread:
     loads: Loads
 
     @classmethod
-    def of(cls, weights: KeyWeights, layout: Layout, heavy: Sequence[tuple[str, int, int]]) -> _Spread:
+    def of(cls, weights: KeyWeights, layout: KeyGroupLayout, heavy: Sequence[tuple[str, int, int]]) -> _Spread:
         own_weights = weights.key_weights
         loads, pinned = np.zeros(layout.parallelism), []
         is_pinned = np.zeros(len(own_weights), np.bool_)

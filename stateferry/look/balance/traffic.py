@@ -34,7 +34,7 @@ class Rates:
     name = "rates"
 
     def __init__(self, path: str, key: FlinkType) -> None:
-        told: dict[bytes, int] = {}
+        rates: dict[bytes, int] = {}
         for number, line in enumerate(_lines(path), 1):
             text, tab, rate = line.rpartition("\t")
             if not tab or not rate.isdecimal() or int(rate) > _MOST:
@@ -43,19 +43,19 @@ class Rates:
                     f"{line[:100]!r}"
                 )
             data, self.last = bytes_of_text(key, text), text
-            if data in told:
+            if data in rates:
                 raise UsageError(f"{path}, line {number}: expected each key once, found {text[:100]!r} again")
-            told[data] = int(rate)
-        if not told:
+            rates[data] = int(rate)
+        if not rates:
             raise UsageError(f"{path}: expected lines of a key, a tab and its rate, found none")
-        ends = np.cumsum([len(data) for data in told])
-        lanes, _ = key_lanes(np.frombuffer(b"".join(told), np.uint8), np.append(0, ends[:-1]), ends)
+        ends = np.cumsum([len(data) for data in rates])
+        lanes, _ = key_lanes(np.frombuffer(b"".join(rates), np.uint8), np.append(0, ends[:-1]), ends)
         order = np.argsort(lanes)
-        self._identities, self._rates = lanes[order], np.array(list(told.values()), np.int64)[order]
-        self.keys, self.met = len(told), 0
+        self._identities, self._rates = lanes[order], np.array(list(rates.values()), np.int64)[order]
+        self.keys, self.met = len(rates), 0
 
     def of(self, key_group: int, keys: Keys) -> Weights:
-        """Returns the told rates; a key that the file doesn't have gets none."""
+        """Returns the rates of the keys; a key that the file doesn't have gets none."""
         found = _places(self._identities, keys.identities)
         self.met += int((found >= 0).sum())
         return np.where(found >= 0, self._rates[found], 0)
@@ -73,7 +73,7 @@ class Changes:
                 f"expected the earlier savepoint with max parallelism {operator.max_parallelism} for {operator.label}, "
                 f"found {before.max_parallelism}: its keys are in other key groups"
             )
-        contents = _Contents()
+        contents = _KeyContents()
         measure_keys(earlier, before, "keys", traffic=contents, heaviest=0, most_keys=1)
         self._before = contents.by_group
 
@@ -86,7 +86,7 @@ class Changes:
         return (~same).astype(np.int64)
 
 
-class _Contents:
+class _KeyContents:
     """Keeps the keys of each key group with the hashes of their rows: 16 bytes for each key."""
 
     name = "contents"

@@ -17,7 +17,7 @@ from flinkstate.serializers.types import TtlType
 from flinkstate.serializers.walker import Flags, Positions, walk_list_state
 from flinkstate.ttl import expired_array
 from stateferry.basics.counts import Counts
-from stateferry.changes.rules import ToldTtl
+from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.content import Entries, Hashes, plain_entries, timestamps_at
 
 _DELIMITER = 1
@@ -42,31 +42,31 @@ class AgingEntries:
     empty: int = 0
 
 
-def aging_entries(section: Section, told: ToldTtl, groups: Positions) -> AgingEntries:
+def aging_entries(section: Section, planned: PlannedTtl, groups: Positions) -> AgingEntries:
     """The entries of a section; `groups` are the key groups to which its rows belong."""
     rows = plain_entries(section, groups)
-    if told.state.kind is StateKind.LIST:
-        return _elements(section, told, rows)
-    flag = 1 if told.state.kind is StateKind.MAP else 0
+    if planned.state.kind is StateKind.LIST:
+        return _elements(section, planned, rows)
+    flag = 1 if planned.state.kind is StateKind.MAP else 0
     stamps = timestamps_at(section.data, section.value_starts + flag, section.ends)
-    return AgingEntries(rows, _living(stamps, told), rows.keys)
+    return AgingEntries(rows, _living(stamps, planned), rows.keys)
 
 
-def _living(stamps: Positions, told: ToldTtl) -> Flags:
-    living: Flags = ~expired_array(stamps, told.config.time_to_live, told.now)
+def _living(stamps: Positions, planned: PlannedTtl) -> Flags:
+    living: Flags = ~expired_array(stamps, planned.config.time_to_live, planned.now)
     return living
 
 
-def _elements(section: Section, told: ToldTtl, rows: Entries) -> AgingEntries:
-    assert told.state.value is not None
+def _elements(section: Section, planned: PlannedTtl, rows: Entries) -> AgingEntries:
+    assert planned.state.value is not None
     limits = section.ends[section.ends > section.value_starts]
     owners_of_lists = np.flatnonzero(section.ends > section.value_starts)
-    found = walk_list_state(TtlType(told.state.value), section.data, section.value_starts[owners_of_lists], limits)
+    found = walk_list_state(TtlType(planned.state.value), section.data, section.value_starts[owners_of_lists], limits)
     owners = np.repeat(owners_of_lists, found.counts)
     firsts = np.cumsum(found.counts) - found.counts
     ends = np.roll(found.starts, -1) - _DELIMITER
     ends[firsts + found.counts - 1] = limits
-    living = _living(timestamps_at(section.data, found.starts, ends), told)
+    living = _living(timestamps_at(section.data, found.starts, ends), planned)
     # The place of each element among the living ones of its list.
     before: Positions = np.cumsum(living) - living
     places: Positions = before - np.repeat(before[firsts], found.counts) if len(owners) else before

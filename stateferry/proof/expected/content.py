@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.array_types import ByteFlags
+from flinkstate.array_types import Hashes as Hashes
 from flinkstate.errors import DamagedError
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
@@ -23,8 +25,6 @@ from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.serializers.walker import Flags, Positions, skip_runs, split_keys, walk_entries
 from stateferry.proof.expected import kernels
 
-Hashes = npt.NDArray[np.uint64]
-Codes = npt.NDArray[np.uint8]
 _Number = TypeVar("_Number", np.int64, np.uint64)
 
 _TIMESTAMP = 8
@@ -106,7 +106,7 @@ class Entries:
     user_ends: Positions
     keys: Hashes
     pairs: Hashes
-    nulls: Codes
+    nulls: ByteFlags
     null: Buffer
     stamps: Positions
     value_starts: Positions

@@ -9,7 +9,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.changes.rules import Rules, ToldTtl
+from stateferry.changes.rules import PlannedTtl, Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class OperatorConversion:
     keep_legacy: bool
     old_max: int
     new_max: int
-    aging: tuple[ToldTtl, ...] = ()
+    aging: tuple[PlannedTtl, ...] = ()
 
     @property
-    def aging_states(self) -> dict[str, ToldTtl]:
+    def aging_states(self) -> dict[str, PlannedTtl]:
         """The states that aren't migrated and lose what has expired, by name."""
         return {one.state.name: one for one in self.aging}
 
@@ -56,7 +56,7 @@ class OperatorConversion:
         """The names of states that the new savepoint doesn't have."""
         if self.keep_legacy:
             return set()
-        whole = [rules for rules in self.rules if rules.chosen is None]
+        whole = [rules for rules in self.rules if rules.lazy_cut is None]
         return {
             name
             for rules in whole
@@ -67,12 +67,12 @@ class OperatorConversion:
     @property
     def flags(self) -> dict[str, KeyedState]:
         """The flag states that a lazy run sets, by name."""
-        return {rules.chosen.flag.name: rules.chosen.flag for rules in self.rules if rules.chosen is not None}
+        return {rules.lazy_cut.flag.name: rules.lazy_cut.flag for rules in self.rules if rules.lazy_cut is not None}
 
     @property
     def divided(self) -> set[str]:
         """The names of legacy states and flags of which a lazy run changes a part."""
-        return {rules.legacy.name for rules in self.rules if rules.chosen is not None} | self.flags.keys()
+        return {rules.legacy.name for rules in self.rules if rules.lazy_cut is not None} | self.flags.keys()
 
     @property
     def is_lazy(self) -> bool:
@@ -81,7 +81,7 @@ class OperatorConversion:
 
     def of_staged(self) -> OperatorConversion:
         """What a run that moves all keys would make of the new savepoint."""
-        rules = tuple(replace(one, chosen=None) for one in self.rules)
+        rules = tuple(replace(one, lazy_cut=None) for one in self.rules)
         return OperatorConversion(rules, self.expected_states, False, self.new_max, self.new_max)
 
     @property
@@ -109,7 +109,7 @@ class Conversion:
     layout: Layout = field(default_factory=Layout)
     rules: Mapping[bytes, tuple[Rules, ...]] = field(default_factory=dict)
     keep_legacy: bool = False
-    aging: Mapping[bytes, tuple[ToldTtl, ...]] = field(default_factory=dict)
+    aging: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
 
     def of(self, source: Savepoint, operator: Operator) -> OperatorConversion:
         """What becomes of one operator."""

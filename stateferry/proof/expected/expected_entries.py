@@ -21,8 +21,8 @@ from flinkstate.serializers.types import Scalar
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.basics.counts import Counts
-from stateferry.changes.chosen import Chosen
-from stateferry.changes.rules import Contradiction, Nulls, Rules, ToldTtl, null_under_ttl
+from stateferry.changes.lazy_cut import LazyCut
+from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules, null_under_ttl
 from stateferry.inventory.blob_times import blob_sum
 from stateferry.proof.expected.aging_content import AgingCounts, aging_entries
 from stateferry.proof.expected.content import (
@@ -158,9 +158,9 @@ class ExpectedEntries:
         entries = plain_entries(section, self._groups(state, section))
         self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
 
-    def _age(self, told: ToldTtl, section: Section) -> None:
-        name = told.state.name
-        found = aging_entries(section, told, self._groups(told.state, section))
+    def _age(self, planned: PlannedTtl, section: Section) -> None:
+        name = planned.state.name
+        found = aging_entries(section, planned, self._groups(planned.state, section))
         if name in self._samples:
             self._samples[name].see(name, section, found.keys)
         self.aging[name].entries += len(found.entries)
@@ -192,17 +192,17 @@ class ExpectedEntries:
         counts.nulls_left_out += int(nulls.sum())
         if claims is not None:
             claims.blobs.append(blobs.keys[live])
-        if rules.chosen is not None:
-            self._divide(rules, rules.chosen, section, blobs, live, claims)
+        if rules.lazy_cut is not None:
+            self._divide(rules, rules.lazy_cut, section, blobs, live, claims)
         self._sink.add(rules.new_name, blobs.entries, kept)
         self._sink.leave_out(rules.new_name, blobs.entries, blobs.per_entry(~live), EXPIRED)
         self._sink.leave_out(rules.new_name, blobs.entries, nulls, NULL)
 
     def _divide(
-        self, rules: Rules, chosen: Chosen, section: Section, blobs: BlobEntries, live: Flags, claims: _Claims | None
+        self, rules: Rules, cut: LazyCut, section: Section, blobs: BlobEntries, live: Flags, claims: _Claims | None
     ) -> None:
         """Adds the blobs that stay, and flags for the keys of the others."""
-        counts, moved = self.counts[rules.new_name], _moved(chosen, section)
+        counts, moved = self.counts[rules.new_name], _moved(cut, section)
         whole = plain_entries(section, self._groups(rules.legacy, section))
         counts.blobs += len(section)
         counts.blobs_expired += int((~live).sum())
@@ -213,7 +213,7 @@ class ExpectedEntries:
         self._sink.leave_out(rules.legacy.name, whole, ~live, EXPIRED)
         self._sink.leave_out(rules.legacy.name, whole, live & moved, MOVED)
         self._sink.leave_out(rules.new_name, blobs.entries, blobs.per_entry(live & ~moved), LEFT)
-        self._sink.add(chosen.flag.name, _flags_to_set(rules, chosen, whole, blobs.stamps), live & moved)
+        self._sink.add(cut.flag.name, _flags_to_set(rules, cut, whole, blobs.stamps), live & moved)
         if claims is not None:
             claims.moved.append(blobs.keys[live & moved])
 
@@ -221,7 +221,7 @@ class ExpectedEntries:
         keys = hash_ranges(section.data, section.key_starts + section.file.prefix, section.key_ends)
         self._sample(rules, flag.name, section, keys)
         claims.flagged.append(keys[_set(section, flag, rules)])
-        if rules.chosen is not None:
+        if rules.lazy_cut is not None:
             self.counts[rules.new_name].flags += len(section)
             self._sink.add(flag.name, plain_entries(section, self._groups(flag, section)), np.ones(len(keys), np.bool_))
 
@@ -238,7 +238,7 @@ class ExpectedEntries:
         groups = self._groups(rules.legacy, section)
         blobs = blob_entries(section, rules.map_type, rules.legacy.ttl, null, groups)
         live = living(blobs.stamps, rules, len(blobs.counts))
-        moved = live if rules.chosen is None else live & _moved(rules.chosen, section)
+        moved = live if rules.lazy_cut is None else live & _moved(rules.lazy_cut, section)
         entries_live = blobs.per_entry(moved)
         if null is not None or not (rules.legacy.ttl or rules.nulls is Nulls.DROP):
             return blobs, live, entries_live, np.zeros(len(entries_live), np.bool_)
@@ -268,15 +268,15 @@ class ExpectedEntries:
             np.intersect1d(blobs, _joined(claims.rows), assume_unique=True), contradictory, assume_unique=True
         )
         self.counts[rules.new_name].contradictions += len(contradictory)
-        if rules.chosen is not None and (len(contradictory) or len(_joined(claims.moved))):
-            self._settle_division(rules, rules.chosen, group, contradictory, _joined(claims.moved))
+        if rules.lazy_cut is not None and (len(contradictory) or len(_joined(claims.moved))):
+            self._settle_division(rules, rules.lazy_cut, group, contradictory, _joined(claims.moved))
         if len(contradictory) == len(both) == 0:
             return
         superseding = self._settle_rows(rules, group, contradictory, both)
         self._settle_blobs(rules, group, contradictory, superseding)
 
     def _settle_division(
-        self, rules: Rules, chosen: Chosen, group: GroupSections, contradictory: Hashes, moved: Hashes
+        self, rules: Rules, cut: LazyCut, group: GroupSections, contradictory: Hashes, moved: Hashes
     ) -> None:
         """Takes back the old flags of keys whose flags are set, and divides contradictory keys anew.
 
@@ -285,22 +285,22 @@ class ExpectedEntries:
         counts = self.counts[rules.new_name]
         replaced = np.setdiff1d(moved, contradictory, assume_unique=True)
         for state, section in group:
-            if state.name not in (rules.legacy.name, chosen.flag.name):
+            if state.name not in (rules.legacy.name, cut.flag.name):
                 continue
             with section.locating():
                 whole = plain_entries(section, self._groups(state, section))
-                if state.name == chosen.flag.name:
+                if state.name == cut.flag.name:
                     gone = _among(whole.keys, replaced)
                     counts.flags_replaced += int(gone.sum())
                     self._sink.withdraw(state.name, whole, gone, SET)
                 elif len(contradictory):
-                    self._settle_contradictory(rules, chosen, section, whole, contradictory)
+                    self._settle_contradictory(rules, cut, section, whole, contradictory)
 
     def _settle_contradictory(
-        self, rules: Rules, chosen: Chosen, section: Section, whole: Entries, contradictory: Hashes
+        self, rules: Rules, cut: LazyCut, section: Section, whole: Entries, contradictory: Hashes
     ) -> None:
-        counts, was_moved = self.counts[rules.new_name], _moved(chosen, section)
-        full = replace(rules, chosen=None)
+        counts, was_moved = self.counts[rules.new_name], _moved(cut, section)
+        full = replace(rules, lazy_cut=None)
         blobs, live, kept, nulls = self._living_entries(full, section)
         flagged = live & _among(blobs.keys, contradictory)
         late = blobs.per_entry(flagged & ~was_moved)
@@ -309,9 +309,7 @@ class ExpectedEntries:
         counts.flags_set -= int((flagged & was_moved).sum())
         counts.nulls_left_out += int((late & nulls).sum())
         self._sink.withdraw(rules.legacy.name, whole, flagged & ~was_moved, MOVED)
-        self._sink.withdraw(
-            chosen.flag.name, _flags_to_set(rules, chosen, whole, blobs.stamps), flagged & was_moved, FLAGGED
-        )
+        self._sink.withdraw(cut.flag.name, _flags_to_set(rules, cut, whole, blobs.stamps), flagged & was_moved, FLAGGED)
         # `_settle_blobs` takes them back if the rows count.
         self._sink.add(rules.new_name, blobs.entries, late & kept)
 
@@ -349,23 +347,23 @@ class ExpectedEntries:
         self, rules: Rules, section: Section, contradictory: Hashes
     ) -> tuple[BlobEntries, Flags, Flags, Flags]:
         """As `_living_entries`, but contradictory keys are moved even if they aren't chosen."""
-        blobs, live, kept, nulls = self._living_entries(replace(rules, chosen=None), section)
-        if rules.chosen is not None:
-            moved = blobs.per_entry(_moved(rules.chosen, section) | _among(blobs.keys, contradictory))
+        blobs, live, kept, nulls = self._living_entries(replace(rules, lazy_cut=None), section)
+        if rules.lazy_cut is not None:
+            moved = blobs.per_entry(_moved(rules.lazy_cut, section) | _among(blobs.keys, contradictory))
             kept, nulls = kept & moved, nulls & moved
         return blobs, live, kept, nulls
 
 
-def _moved(chosen: Chosen, section: Section) -> Flags:
+def _moved(cut: LazyCut, section: Section) -> Flags:
     """Whether each blob is of a key that is chosen."""
     starts = section.key_starts + section.file.prefix
-    return chosen.among(section.data, starts, section.key_ends, section.ends - section.value_starts)
+    return cut.among(section.data, starts, section.key_ends, section.ends - section.value_starts)
 
 
-def _flags_to_set(rules: Rules, chosen: Chosen, blobs: Entries, stamps: Positions) -> Entries:
+def _flags_to_set(rules: Rules, cut: LazyCut, blobs: Entries, stamps: Positions) -> Entries:
     """The flag of each blob's key, as it is set if the key is moved: true, and the blob's timestamp before it."""
     values = np.ones((len(blobs), 1), np.uint8)
-    if chosen.flag.ttl:
+    if cut.flag.ttl:
         clock = stamps if rules.legacy.ttl else np.full(len(blobs), rules.now)
         values = np.concatenate((clock.astype(">i8").view(np.uint8).reshape(-1, 8), values), axis=1)
     size = values.shape[1]

@@ -11,8 +11,8 @@ import numpy as np
 from flinkstate.errors import StateferryError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, Scalar
+from flinkstate.values.codecs import decode, decode_whole
 from flinkstate.values.value_json import value_json
-from flinkstate.values.values import decode, decode_whole
 from stateferry.proof.expected.content import Entries, hash_ranges
 from stateferry.proof.expected.expected_entries import EXPIRED
 
@@ -165,22 +165,22 @@ def _differences(
         elsewhere = next((other for other in missing if other.has_content_of(item)), None)
         reason = next((other.why for other in left_out if other.has_content_of(item)), None)
         if twin is not None:
-            told = "doubled"
+            what = "doubled"
         elif here is not None:
             missing.remove(here)
-            told = _changed(here, item)
+            what = _changed(here, item)
         elif elsewhere is not None:
             missing.remove(elsewhere)
-            told = f"in a wrong key group: it belongs to {elsewhere.key_group}"
+            what = f"in a wrong key group: it belongs to {elsewhere.key_group}"
         elif any(other.has_content_of(item) for other in expected):
-            told = "doubled, the second time in a wrong key group"
+            what = "doubled, the second time in a wrong key group"
         elif reason == EXPIRED:
-            told = "expired, and kept"
+            what = "expired, and kept"
         elif reason:
-            told = f"there, but should not be: {reason}"
+            what = f"there, but should not be: {reason}"
         else:
-            told = "not in the source"
-        samples.append((item.key_group, f"{item.name}: {told}"))
+            what = "not in the source"
+        samples.append((item.key_group, f"{item.name}: {what}"))
     for item in missing:
         alive = f" (alive, of {item.timestamp})" if item.timestamp is not None else ""
         samples.append((item.key_group, f"{item.name}: missing{alive}, with the value {item.value}"))

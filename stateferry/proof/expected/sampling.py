@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.array_types import Hashes as Hashes
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.metadata.metadata import build_metadata
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.reading.reader import Savepoint
-
-Hashes = npt.NDArray[np.uint64]
 
 # Entries of a state that is read as a whole, and of a sample. Plain Python reads about 200,000 entries in a second.
 _WHOLE = 20_000
@@ -51,7 +50,7 @@ class Row(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SampledRows:
     work: int = 0
     rows: list[Row] = field(default_factory=list)
     too_large: bool = False
@@ -73,7 +72,7 @@ class KeySample:
         self._blobs, self._count_at = blobs, 8 if stamped else 0
         self._most = max(int(_WHOLE * spec.share), _LEAST)
         self._most_of_sample = max(int(_SAMPLE * spec.share), _LEAST)
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _SampledRows] = {}
         self._work = 0
         self.below = EVERYTHING
 
@@ -122,7 +121,7 @@ class KeySample:
                 break
             kept = self._kept.get(hash_)
             if kept is None:
-                kept = self._kept[hash_] = _Kept()
+                kept = self._kept[hash_] = _SampledRows()
             elif kept.too_large:
                 continue
             work = 1 + (end - start) // _ENTRY_BYTES
@@ -130,7 +129,7 @@ class KeySample:
                 work = max(work, self._entries(data[key_end + 4 : end]))
             if kept.work + work > _MOST_OF_A_KEY:
                 self._work += 1 - kept.work
-                self._kept[hash_] = _Kept(1, [], True)
+                self._kept[hash_] = _SampledRows(1, [], True)
                 continue
             self._work += work
             kept.work += work

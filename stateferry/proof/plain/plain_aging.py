@@ -13,11 +13,11 @@ from hashlib import blake2b
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import StateKind
-from flinkstate.values.values import decoder
-from stateferry.changes.rules import ToldTtl
+from flinkstate.values.codecs import decoder
+from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, StateReader, group_of_key, long_at
+from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainStateReader, group_of_key, long_at
 
 _LATEST = 2**63 - 1
 _DELIMITER = b","
@@ -26,13 +26,13 @@ _DELIMITER = b","
 class PlainAgingReader:
     """Works out what the new savepoint must hold of some rows of a state (`expected`), and reads what it holds."""
 
-    def __init__(self, told: ToldTtl, conversion: OperatorConversion) -> None:
-        self._told, self._conversion = told, conversion
+    def __init__(self, planned: PlannedTtl, conversion: OperatorConversion) -> None:
+        self._planned, self._conversion = planned, conversion
 
     @cached_property
-    def _reader(self) -> StateReader:
+    def _reader(self) -> PlainStateReader:
         """Reads keys; raises an error if their type can't be read."""
-        return StateReader(replace(self._told.state, user_key=None, value=None))
+        return PlainStateReader(replace(self._planned.state, user_key=None, value=None))
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""
@@ -57,7 +57,9 @@ class PlainAgingReader:
         value = self._living(row.value)
         if value is not None:
             key = self._reader.key(row)
-            yield self._line(row, group_of_key(self._told.state.key, key.value, row.key_group, self._conversion), value)
+            yield self._line(
+                row, group_of_key(self._planned.state.key, key.value, row.key_group, self._conversion), value
+            )
 
     def _line(self, row: Row, group: int, value: bytes) -> Line:
         key, digest = self._reader.key(row), blake2b(value, digest_size=8).hexdigest()
@@ -66,7 +68,7 @@ class PlainAgingReader:
 
     def _living(self, value: bytes) -> bytes | None:
         """What must remain of a stored value, or None."""
-        match self._told.state.kind:
+        match self._planned.state.kind:
             case StateKind.LIST:
                 living = [element for element in self._elements(value) if self._lives(long_at(element, 0))]
                 return _DELIMITER.join(living) if living else None
@@ -76,8 +78,8 @@ class PlainAgingReader:
                 return value if self._lives(long_at(value, 0)) else None
 
     def _elements(self, value: bytes) -> Iterator[bytes]:
-        assert self._told.state.value is not None
-        read, position = decoder(self._told.state.value), 0
+        assert self._planned.state.value is not None
+        read, position = decoder(self._planned.state.value), 0
         while position < len(value):
             if position:
                 if value[position : position + 1] != _DELIMITER:
@@ -89,4 +91,4 @@ class PlainAgingReader:
 
     def _lives(self, stamp: int) -> bool:
         """Flink's rule: alive if timestamp plus time to live (at most 2^63 - 1) is later than now."""
-        return min(stamp + self._told.config.time_to_live, _LATEST) > self._told.now
+        return min(stamp + self._planned.config.time_to_live, _LATEST) > self._planned.now

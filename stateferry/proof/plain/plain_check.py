@@ -32,7 +32,7 @@ class PlainTally:
 
     def check(self, name: str, seed: int, is_complete: bool) -> Check:
         """The check of this state; `is_complete` says that all of the staged savepoint could be read."""
-        sides = self._chosen(self.expected), self._chosen(self.found)
+        sides = self._in_sample(self.expected), self._in_sample(self.found)
         judged = [
             _judged(*(side.get(hash_, KeyAccount()) for side in sides)) for hash_ in sorted({*sides[0], *sides[1]})
         ]
@@ -65,7 +65,7 @@ class PlainTally:
             return Check(name, Outcome.COULD_NOT_TELL, expected, "no key of the sample is small enough")
         return Check(name, Outcome.PASSED, expected, actual)
 
-    def _chosen(self, side: dict[int, KeyAccount]) -> dict[int, KeyAccount]:
+    def _in_sample(self, side: dict[int, KeyAccount]) -> dict[int, KeyAccount]:
         """The keys of which both sides have all rows."""
         return {hash_: one for hash_, one in side.items() if hash_ < self.below and hash_ not in self.too_large}
 

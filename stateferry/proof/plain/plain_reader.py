@@ -37,14 +37,14 @@ from flinkstate.serializers.types import (
     children,
     type_name,
 )
-from flinkstate.values.codec import read_flag
+from flinkstate.values.codec_parts import read_flag
+from flinkstate.values.codecs import decoder
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.value_json import json_text
-from flinkstate.values.values import decoder
 from stateferry.changes.rules import Contradiction, Nulls, Rules
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
-from stateferry.proof.plain.plain_choice import is_chosen
+from stateferry.proof.plain.plain_lazy_cut import is_moved
 
 _LATEST = 2**63 - 1
 _MOST_TEXT = 200
@@ -124,7 +124,7 @@ class _Key:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _PlainEntry:
     user_key: bytes
     user_key_text: str
     is_null: bool
@@ -139,7 +139,7 @@ class _Entry:
         return (state, group, *texts, self.stamp, zlib.crc32(content))
 
 
-class StateReader:
+class PlainStateReader:
     """Decodes the rows of one state."""
 
     def __init__(self, state: KeyedState) -> None:
@@ -168,14 +168,14 @@ class StateReader:
             position = _behind_length(data, position, position - begin)
         return _Key(data[:position], text, key)
 
-    def entry(self, row: Row) -> _Entry:
+    def entry(self, row: Row) -> _PlainEntry:
         """The content of a row of a map state."""
         user_key = row.key[len(self.key(row).raw) :]
         is_null = read_flag(row.value, 0, len(row.value), "a map entry's null flag")
         stamp = long_at(row.value, 1) if self.state.ttl else None
         value = row.value[9 if self.state.ttl else 1 :]
         text = "null" if is_null else self._value(value)
-        return _Entry(user_key, self._user_key(user_key), is_null, value, text, stamp)
+        return _PlainEntry(user_key, self._user_key(user_key), is_null, value, text, stamp)
 
     def stamp(self, row: Row) -> int | None:
         """The timestamp of a row of a value state; None without time to live."""
@@ -191,7 +191,7 @@ class PlainReader:
     def __init__(self, rules: Rules, conversion: OperatorConversion, states: Mapping[str, KeyedState]) -> None:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
-        self._states = {name: StateReader(state) for name, state in states.items() if name in names}
+        self._states = {name: PlainStateReader(state) for name, state in states.items() if name in names}
         self._blob_user_key, self._blob_value = decoder(rules.map_type.key), decoder(rules.map_type.value)
         self._texts = json_text(rules.map_type.key), json_text(rules.map_type.value)
 
@@ -239,15 +239,15 @@ class PlainReader:
         ]
         living = [blob for blob in blobs if self._lives(self._states[rules.legacy.name].stamp(blob))]
         contradicts = bool(living) and any(map(self._is_set, flags))
-        if rules.chosen is not None:
-            if living and not contradicts and not is_chosen(rules.chosen, key.raw, living[0].value):
+        if rules.lazy_cut is not None:
+            if living and not contradicts and not is_moved(rules.lazy_cut, key.raw, living[0].value):
                 for entry in standing:
                     yield entry.line(new, group, key)
                 for row in (*living, *flags):
                     yield _untouched(row, group, key)
                 return
             if living and not contradicts:
-                flags = [self._flag_to_set(rules.chosen.flag, living[0], key)]
+                flags = [self._flag_to_set(rules.lazy_cut.flag, living[0], key)]
             for row in flags:
                 yield _untouched(row, group, key)
         if contradicts:
@@ -282,7 +282,7 @@ class PlainReader:
         for entry in alive:
             yield replace(entry, stamp=newest).line(self._rules.made_name, group, key)
 
-    def _of_blob(self, entry: _Entry, group: int, key: _Key, account: KeyAccount) -> Iterator[Line]:
+    def _of_blob(self, entry: _PlainEntry, group: int, key: _Key, account: KeyAccount) -> Iterator[Line]:
         """The row of a blob's entry, if there is one.
 
         With time to live a null is in the value's bytes, so an entry is left out if its type can't write null. Without
@@ -327,7 +327,7 @@ class PlainReader:
         """The key group where the key must be."""
         return group_of_key(self._rules.legacy.key, key.value, row.key_group, self._conversion)
 
-    def _entries(self, blob: Row) -> Iterator[_Entry]:
+    def _entries(self, blob: Row) -> Iterator[_PlainEntry]:
         """The entries of a blob."""
         data, stamp = blob.value, self._states[blob.state].stamp(blob)
         position, limit = 4 if stamp is None else 12, len(data)
@@ -339,7 +339,7 @@ class PlainReader:
             is_null = read_flag(data, end, limit, "a map entry's null flag")
             value, stop = (None, end + 1) if is_null else self._blob_value(data, end + 1, limit)
             texts = _cut(user_key_text(user_key)), "null" if is_null else _cut(value_text(value))
-            yield _Entry(data[position:end], texts[0], is_null, data[end + 1 : stop], texts[1], stamp)
+            yield _PlainEntry(data[position:end], texts[0], is_null, data[end + 1 : stop], texts[1], stamp)
             position = stop
         if position != limit:
             raise DamagedError("the end of a map", f"{limit - position} more bytes")

@@ -18,8 +18,8 @@ import cramjam
 
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb.files import StoredFile, read_at
+from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile
 from flinkstate.rocksdb.manifest import manifest_name, read_manifest
-from flinkstate.rocksdb.visible import ColumnFamily, LiveFile
 
 _FOOTER, _TRAILER = 53, 5
 _DELETE, _VALUE, _MERGE, _SINGLE_DELETE, _RANGE_DELETE = 0, 1, 2, 7, 15
@@ -140,7 +140,7 @@ class _PlainTable:
         # Where what was read last begins.
         self._at = 0
         with self.naming_damage(), stored.open() as file:
-            self._data = _Blocks(file, self)
+            self._data = _PlainBlocks(file, self)
             footer = self.read(file, stored.size - _FOOTER, _FOOTER)
             meta, at = _handle(footer, 1)
             index, _ = _handle(footer, at)
@@ -177,23 +177,23 @@ class _PlainTable:
             if drawn is None:
                 return None
             with self._stored.open() as file:
-                index = self._part(*drawn, _Blocks(file, self))
+                index = self._part(*drawn, _PlainBlocks(file, self))
         drawn = index.draw(within, chance)
         if drawn is None or drawn[1] > _LARGEST_DRAWN:
             return None
         with self._stored.open() as file:
-            block = _Blocks(file, self).block(*drawn)
+            block = _PlainBlocks(file, self).block(*drawn)
         keys = [key[:-8] for key, _ in _entries(block) if key[:-8] in within]
         return chance.choice(keys) if keys else None
 
     def end_of_block(self, key: bytes) -> bytes | None:
         """Returns where the keys end of the first block that may have the key or a larger one; None if none has."""
         with self._stored.open() as file:
-            for highest, _ in self._from(key, _Blocks(file, self)):
+            for highest, _ in self._from(key, _PlainBlocks(file, self)):
                 return highest + b"\0"
         return None
 
-    def _from(self, key: bytes, blocks: _Blocks) -> Iterator[tuple[bytes, tuple[int, int]]]:
+    def _from(self, key: bytes, blocks: _PlainBlocks) -> Iterator[tuple[bytes, tuple[int, int]]]:
         """Yields the blocks from the first one on that may have the key or a larger one."""
         for highest, handle in self._index.entries_from(key):
             if self._has_parts:
@@ -201,7 +201,7 @@ class _PlainTable:
             else:
                 yield highest, handle
 
-    def _part(self, offset: int, size: int, blocks: _Blocks | None = None) -> _PlainIndex:
+    def _part(self, offset: int, size: int, blocks: _PlainBlocks | None = None) -> _PlainIndex:
         return _PlainIndex((blocks or self._data).block(offset, size), self._is_delta, self._trailer)
 
     def deleted_ranges(self) -> Iterator[tuple[bytes, bytes, int]]:
@@ -216,7 +216,7 @@ class _PlainTable:
     def entries(self, keys: KeyRange) -> Iterator[Entry]:
         """Yields key, sequence, type and value of the entries with keys in a range."""
         with self._stored.open() as file:
-            blocks = _Blocks(file, self)
+            blocks = _PlainBlocks(file, self)
             for highest, handle in self._from(keys.first, blocks):
                 for key, value in _entries(blocks.block(*handle)):
                     tag = int.from_bytes(key[-8:], "little")
@@ -285,7 +285,7 @@ class _PlainIndex:
             yield key[: len(key) - self._trailer], before
 
 
-class _Blocks:
+class _PlainBlocks:
     def __init__(self, file: object, table: _PlainTable) -> None:
         self._file, self._table = file, table
 

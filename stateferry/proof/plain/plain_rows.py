@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.keyed.native_file import NativeFile, stored_files
-from flinkstate.rocksdb.visible import ColumnFamily
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.stored_files import stored_files
+from flinkstate.rocksdb.live_files import ColumnFamily
 from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.plain.plain_rocksdb import KeyRange, PlainDatabase

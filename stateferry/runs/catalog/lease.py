@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, RowMapping, select, update
 
-from flinkstate.errors import PassingError, RejectedError, StateferryError
+from flinkstate.errors import RejectedError, StateferryError, TransientError
 from stateferry.basics.durations import moment
 from stateferry.runs.catalog.control_tables import ControlDatabase, lease, upsert_nothing
 from stateferry.runs.catalog.processes import Process
@@ -33,7 +33,7 @@ class LeaseHeldError(RejectedError):
     """Another run works on the job, or the same run in another process."""
 
 
-class LeaseLostError(PassingError):
+class LeaseLostError(TransientError):
     """The lease was released, or another run or process has taken it."""
 
 
@@ -183,7 +183,7 @@ class LeaseRenewal:
                 self._leases.renew(self._held)
             except StateferryError as error:
                 # The lease stays valid until another run takes it, and the next renewal may succeed.
-                if isinstance(error, PassingError) and not isinstance(error, LeaseLostError):
+                if isinstance(error, TransientError) and not isinstance(error, LeaseLostError):
                     continue
                 self._lost = error
                 return

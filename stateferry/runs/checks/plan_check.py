@@ -16,11 +16,11 @@ from flinkstate.reading.reader import Savepoint, has_native_state
 from flinkstate.serializers.types import MapType, OpaqueType, type_name
 from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Transform
 from stateferry.basics.durations import format_duration
-from stateferry.changes.chosen import Chosen, Order
+from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.drop_expired import DropExpired
-from stateferry.changes.map_migration import MigrateMaps
+from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
-from stateferry.changes.rules import Contradiction, Nulls, Rules, ToldTtl
+from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.checks.reverse_check import state_to_make
@@ -53,12 +53,12 @@ class ResolvedOperator:
     ) -> Rules:
         choice = choices.get((self.operator.hex_id, rules.legacy.name))
         if choice is None or choice.last is None:
-            return replace(rules, chosen=None)
+            return replace(rules, lazy_cut=None)
         # Only lazy runs have choices. The plans of others may name a state that is not in the source.
         flag = flag_of(plans[rules.legacy.name], self.states)
         if flag is None:
-            return replace(rules, chosen=None)
-        return replace(rules, chosen=Chosen(Order(choice.order), choice.last, flag))
+            return replace(rules, lazy_cut=None)
+        return replace(rules, lazy_cut=LazyCut(Order(choice.order), choice.last, flag))
 
     def migrated(self) -> Iterator[tuple[str, Rules]]:
         """Yields the name of each state that takes part in a migration, with its rules."""
@@ -81,7 +81,7 @@ class ResolvedPlan:
     source: Savepoint
     operators: tuple[ResolvedOperator, ...]
     native: frozenset[bytes] = frozenset()
-    told: Mapping[bytes, tuple[ToldTtl, ...]] = field(default_factory=dict)
+    told: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
     # The one that follows from the others: to find it takes a look at every subtask.
     layout: Layout = field(init=False)
 
@@ -111,7 +111,7 @@ class ResolvedPlan:
         )
 
     @property
-    def dropping(self) -> dict[bytes, tuple[ToldTtl, ...]]:
+    def dropping(self) -> dict[bytes, tuple[PlannedTtl, ...]]:
         """The states that aren't migrated and lose what has expired, by operator id."""
         return {id_: tuple(one for one in told if one.drops) for id_, told in self.told.items()}
 
@@ -137,10 +137,10 @@ class ResolvedPlan:
             for operator in self.source.metadata.operators
         ]
 
-    def _transform(self, one: ResolvedOperator) -> MigrateMaps | RowsToBlobs:
+    def _transform(self, one: ResolvedOperator) -> BlobsToRows | RowsToBlobs:
         if self.plan.reverse:
             return RowsToBlobs(one.rules)
-        return MigrateMaps(one.rules, one.states, self.plan.keep_legacy)
+        return BlobsToRows(one.rules, one.states, self.plan.keep_legacy)
 
 
 def open_source(plan: MigrationPlan) -> Savepoint:

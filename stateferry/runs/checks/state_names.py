@@ -12,7 +12,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import MapType
 from stateferry.changes.rules import Rules
-from stateferry.inventory.state_signs import rivals_of
+from stateferry.inventory.wrong_name_signs import rivals_of
 from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import runs_of

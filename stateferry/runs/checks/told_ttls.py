@@ -12,8 +12,8 @@ from flinkstate.did_you_mean import there_are
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import format_duration
-from stateferry.changes.rules import Rules, ToldTtl
-from stateferry.changes.stamps import why_no_stamps
+from stateferry.changes.rules import PlannedTtl, Rules
+from stateferry.changes.section_timestamps import why_no_timestamps
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 
@@ -37,7 +37,7 @@ def with_told_ttl(
         return rules
     found = list(_problems_of_rules(plan, operator, rules, told))
     problems += found
-    return rules if found else replace(rules, told=told[0].config, keep_expired=not told[0].drops)
+    return rules if found else replace(rules, planned_ttl=told[0].config, keep_expired=not told[0].drops)
 
 
 def _problems_of_rules(
@@ -67,9 +67,9 @@ def _problems_of_rules(
 
 def find_told_ttls(
     plan: MigrationPlan, source: Savepoint, migrated: Migrated, problems: list[str]
-) -> dict[bytes, tuple[ToldTtl, ...]]:
+) -> dict[bytes, tuple[PlannedTtl, ...]]:
     """Finds the states by operator id, and adds a line to `problems` for each that can't have a time to live."""
-    told: dict[bytes, tuple[ToldTtl, ...]] = {}
+    told: dict[bytes, tuple[PlannedTtl, ...]] = {}
     for wanted in plan.state_ttls:
         operator = source.operator(wanted.operator)
         rules = migrated.get((operator.id, wanted.state))
@@ -82,7 +82,7 @@ def find_told_ttls(
         found = list(_problems(wanted, source, operator, migrated))
         problems += found
         if state is not None and not found:
-            told[operator.id] = (*before, ToldTtl(state, wanted.config, plan.now, wanted.drops))
+            told[operator.id] = (*before, PlannedTtl(state, wanted.config, plan.now, wanted.drops))
     return told
 
 
@@ -95,7 +95,7 @@ def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migra
         yield f"operator {operator.label} has no keyed state {wanted.state!r}. {there_are(wanted.state, states)}"
     elif not state.ttl:
         yield _in_vain(where, wanted)
-    elif reason := why_no_stamps(state):
+    elif reason := why_no_timestamps(state):
         yield f"{where}: its timestamps can't be read, because {reason}: leave its --state-ttl out"
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flinkstate.errors import PassingError
+from flinkstate.errors import TransientError
 from flinkstate.files.storage import Location
 from flinkstate.files.temporary_folder import remove_temporary_folder, size_of
 from flinkstate.files.unfinished_uploads import unfinished_uploads
@@ -189,7 +189,7 @@ class Cleaning:
 def _drafts_if_reached(place: str) -> list[Location]:
     try:
         return drafts(Location.of(place))
-    except PassingError:
+    except TransientError:
         # The HDFS of an earlier target may be gone. If it isn't, the next cleaning finds them.
         return []
 

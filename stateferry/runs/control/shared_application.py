@@ -19,7 +19,7 @@ from typing import TypeVar
 from sqlalchemy import BigInteger, Column, Connection, MetaData, RowMapping, Table, Text, delete, insert, select, update
 from sqlalchemy import inspect as inspected
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from stateferry.runs.catalog.control_tables import ControlDatabase, lock_tables
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def patiently(ask: Callable[[], T]) -> T:
     while True:
         try:
             return ask()
-        except PassingError:
+        except TransientError:
             if time.monotonic() > end:
                 raise
             time.sleep(_PAUSE)

@@ -70,6 +70,6 @@ def _promises(resolved: ResolvedPlan) -> Iterator[tuple[Operator, str, StateTtlC
                 yield operator, told.state.name, told.config
     for one in resolved.operators:
         for rules in one.rules:
-            if rules.told is not None and rules.told.cleanup_full_snapshot:
+            if rules.planned_ttl is not None and rules.planned_ttl.cleanup_full_snapshot:
                 names = (rules.legacy.name, rules.new_name)
-                yield from ((one.operator, name, rules.told) for name in names if name in one.states)
+                yield from ((one.operator, name, rules.planned_ttl) for name in names if name in one.states)

@@ -11,7 +11,7 @@ from statistics import median
 
 from flinkstate.errors import RejectedError
 from stateferry.basics.durations import format_duration
-from stateferry.changes.chosen import Order, RankCounts
+from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.runs.plan.plan import MigrationPlan, folder_of
 from stateferry.runs.record.facts import (
     JobStarted,

@@ -30,8 +30,8 @@ from stateferry.basics.quantities import noun, percent, percent_at_least
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
-from stateferry.inventory.state_signs import WITHOUT_FLAG, WITHOUT_ROWS, Rivals, rivals_of
 from stateferry.inventory.unnamed_flags import looks_like_flag, unnamed_flag
+from stateferry.inventory.wrong_name_signs import WITHOUT_FLAG, WITHOUT_ROWS, Rivals, rivals_of
 from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.runs.record.facts import FlaggedKeys
 

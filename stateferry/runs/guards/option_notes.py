@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import Contradiction, Rules
 from stateferry.inventory.inventory import Inventory
-from stateferry.inventory.state_signs import possible_flags
+from stateferry.inventory.wrong_name_signs import possible_flags
 from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
 from stateferry.runs.guards.cleanup_promise import unkept_promises

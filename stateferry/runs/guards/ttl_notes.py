@@ -89,10 +89,10 @@ def _of_visible_entries(resolved: ResolvedPlan, ages: FoundAges) -> Iterator[str
         for told in resolved.told.get(operator.id, ())
     }
     migrated = {
-        (one.operator.label, rules.legacy.name): rules.told
+        (one.operator.label, rules.legacy.name): rules.planned_ttl
         for one in resolved.operators
         for rules in one.rules
-        if rules.told is not None
+        if rules.planned_ttl is not None
     }
     for one in ages.states:
         of_others = one.holds is Holds.OTHERS

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from flinkstate.did_you_mean import there_are
-from flinkstate.errors import DamagedError, PassingError, PlanError, StateferryError, UsageError
+from flinkstate.errors import DamagedError, PlanError, StateferryError, TransientError, UsageError
 from flinkstate.files.storage import Location, side_by_side
 from flinkstate.metadata.file_names import METADATA
 from stateferry.basics.formats import FIELD, FIRST, FORMAT, check_format
@@ -176,7 +176,7 @@ class Run(RunFolder):
                 )
         else:
             # One that can't be reached now is told by the first step that needs it.
-            with suppress(PassingError):
+            with suppress(TransientError):
                 check_catalog(plan.catalog_uri)
             if recorded < FORMAT:
                 _write(Location.of(plan.home).child(_FORMAT), f"{json.dumps({FIELD: FORMAT})}\n")
@@ -440,7 +440,7 @@ def _summary(folder: Location) -> RunSummary:
     try:
         run = Run._opened(folder)
         return RunSummary(run.plan.job, run.plan.run_id, folder, run.plan, run.changes())
-    except PassingError:
+    except TransientError:
         # This error passes. If the run were listed as unreadable now, another run might be started instead of this one.
         raise
     except StateferryError as error:

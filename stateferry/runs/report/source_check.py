@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from flinkstate.errors import PassingError, RejectedError
+from flinkstate.errors import RejectedError, TransientError
 from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
 from flinkstate.metadata.bytes_read import HEADER, SST, WHOLE, BytesRead
@@ -48,7 +48,7 @@ def replaced_source(run: Run) -> str | None:
     before = BytesRead.of_facts((facts.read if facts is not None else None) or {}).files.get(METADATA, {}).get(WHOLE)
     try:
         now = Location.of(folder_of(run.plan.source)).child(METADATA).read_if_there()
-    except PassingError:
+    except TransientError:
         return None
     if None in (before, now) or before == digest_of_bytes(now or b""):
         return None

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flinkstate.files.digests import hasher_of, new_hasher
-from flinkstate.files.remote_file import RemoteOutput
 from flinkstate.files.storage import Location
+from flinkstate.files.upload import RemoteOutput
 from stateferry.tables.iceberg.schemas import BOUNDED
 
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())

@@ -19,8 +19,8 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import MIN_LONG
-from stateferry.changes.chosen import Chosen
 from stateferry.changes.key_hashes import Lanes, hash_lanes, key_lanes
+from stateferry.changes.lazy_cut import LazyCut
 from stateferry.changes.rules import Contradiction, Rules
 from stateferry.changes.sections import is_live, parse_rows, read_timestamps, set_flags
 from stateferry.tables.iceberg.key_index import KeyIndex, join_lanes, lanes_of_parts
@@ -46,15 +46,15 @@ class LegacyState:
     """One legacy state, its rules and its flag; `serializers` is a hash of its serializers' snapshots.
 
     With `is_published` the ledger says which keys are migrated in the savepoint that the run has published, of which a
-    lazy run has moved the `chosen` keys; otherwise it says that of the run's source. `knows_ferried` says that the
-    ledger before knows which keys lazy runs have moved.
+    lazy run has moved the keys of the `lazy_cut`; otherwise it says that of the run's source. `knows_ferried` says
+    that the ledger before knows which keys lazy runs have moved.
     """
 
     rules: Rules
     flag: KeyedState | None
     serializers: int
     is_published: bool = False
-    chosen: Chosen | None = None
+    lazy_cut: LazyCut | None = None
     knows_ferried: bool = False
 
     def kind(self, state: KeyedState) -> int:
@@ -118,10 +118,10 @@ class _Parts:
                 timestamps = read_timestamps(section.data, section.value_starts, section.ends)
         live = is_live(timestamps, legacy.rules, len(section))
         kinds = np.where(live, BLOB | LIVE_BLOB, BLOB)
-        if legacy.chosen is not None:
+        if legacy.lazy_cut is not None:
             starts = section.key_starts + section.file.prefix
             sizes = section.ends - section.value_starts
-            kinds[live & ~legacy.chosen.among(section.data, starts, section.key_ends, sizes)] |= LEFT
+            kinds[live & ~legacy.lazy_cut.among(section.data, starts, section.key_ends, sizes)] |= LEFT
         self._add_whole(section, legacy, BLOB, kinds, live, timestamps)
 
     def flags(self, section: Section, legacy: LegacyState) -> None:

@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from flinkstate.metadata.metadata import Metadata, Operator, build_metadata
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.metadata import Metadata, Operator
 
 AGED = Path(__file__).parents[2] / "savepoints" / "legacy-ttl-2.3-rocksdb"
 """As Flink wrote it, with operator main and timestamps of 2023."""

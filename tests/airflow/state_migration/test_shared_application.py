@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from flinkstate.errors import PassingError, StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from stateferry.airflow.requests.planning import default_catalog
 from stateferry.airflow.tasks import shared_application_task
 from stateferry.airflow.tasks.shared_application_task import ShareApplication, dismiss, wait_until_ready
@@ -162,7 +162,7 @@ def test_a_step_waits_while_the_catalog_is_away(run: Run, submits: Submit, monke
     def away(self: SharedApplication, number: int) -> Said | None:
         times.append(number)
         if len(times) < 4:
-            raise PassingError("the catalog is away")
+            raise TransientError("the catalog is away")
         return said(self, number)
 
     monkeypatch.setattr(SharedApplication, "said", away)

@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from flinkstate.errors import PassingError, UsageError
+from flinkstate.errors import TransientError, UsageError
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused
 from stateferry.airflow.requests.planning import Occasion, planned
 from stateferry.airflow.requests.request import MigrationRequest
@@ -350,5 +350,5 @@ def test_who_goes_back_waits_for_the_lease_too(run: Run) -> None:
         control.release(held)
     with pytest.raises(AirflowFailException, match="no retry betters this"), fail_if_refused():
         raise UsageError("no retry betters this")
-    with pytest.raises(PassingError, match="the store is away"), fail_if_refused():
-        raise PassingError("the store is away")
+    with pytest.raises(TransientError, match="the store is away"), fail_if_refused():
+        raise TransientError("the store is away")

@@ -17,8 +17,8 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.values.codecs import decode
 from flinkstate.values.value_json import json_text
-from flinkstate.values.values import decode
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.key_hashes import NO_HASHES, members
 from stateferry.changes.rules import Contradiction, Rules

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flinkstate.array_types import ByteFlags, Bytes, Codes, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.hashing import kernels as hash_kernels
-from flinkstate.hashing.kernels import Bytes, Codes, Flags, Positions
 from flinkstate.serializers.types import Scalar
 
 _SHOWN_BYTES = 16
@@ -161,7 +161,7 @@ def _big_integer(rows: SerializedValues, what: str) -> Hashes:
     return Hashes(codes, present.astype(np.bool_))
 
 
-def _outputs(rows: SerializedValues) -> tuple[Codes, Flags]:
+def _outputs(rows: SerializedValues) -> tuple[Codes, ByteFlags]:
     return np.empty(len(rows), dtype=np.int32), np.empty(len(rows), dtype=np.uint8)
 
 

@@ -16,12 +16,12 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Flags, Positions
-from flinkstate.writing.rehash import Destination, GroupedEntries, grouped
-from stateferry.changes.chosen import Chosen
+from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries, grouped
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import members
+from stateferry.changes.lazy_cut import LazyCut
 from stateferry.changes.rules import Rules
-from stateferry.changes.sections import STAMP, chosen_blobs, keys_of, live_blobs
+from stateferry.changes.sections import STAMP, keys_of, live_blobs, moved_blobs
 from stateferry.changes.who_wins import KeySets
 
 _LENGTH = 4
@@ -33,7 +33,7 @@ def left_blobs(
     """Yields the blobs of keys that aren't moved; expired ones only if they are kept."""
     for state, section in group:
         if state.name == rules.legacy.name:
-            moved = chosen_blobs(section, rules) | _among(section, sets.contradictory)
+            moved = moved_blobs(section, rules) | _among(section, sets.contradictory)
             left = np.flatnonzero(live_blobs(section, rules) & ~moved)
             if len(left):
                 yield destination.send_some(section, state, legacy_id, left)
@@ -41,7 +41,7 @@ def left_blobs(
 
 def flags(
     rules: Rules,
-    chosen: Chosen,
+    cut: LazyCut,
     group: GroupSections,
     sets: KeySets,
     flag_id: int,
@@ -50,17 +50,17 @@ def flags(
 ) -> Iterator[GroupedEntries]:
     """Yields the flags of a key group: first those that stay, then those of the keys that are moved."""
     for state, section in group:
-        if state.name == chosen.flag.name:
+        if state.name == cut.flag.name:
             stay = np.flatnonzero(~_among(section, sets.moved))
             if len(stay):
                 yield destination.send_some(section, state, flag_id, stay)
     for state, section in group:
         if state.name == rules.legacy.name:
-            moved = live_blobs(section, rules) & chosen_blobs(section, rules)
+            moved = live_blobs(section, rules) & moved_blobs(section, rules)
             new = np.flatnonzero(moved & ~_among(section, sets.contradictory))
             if len(new):
                 counts.flags_written += len(new)
-                yield _set_flags(rules, chosen.flag, section, new, flag_id, destination)
+                yield _set_flags(rules, cut.flag, section, new, flag_id, destination)
 
 
 def _among(section: Section, keys: pa.Array) -> Flags:

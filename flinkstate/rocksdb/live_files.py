@@ -11,7 +11,7 @@ What RocksDB finds follows from more than the entries themselves. As its source 
 - RocksDB removes files whose number isn't below the next one when it opens a database.
 
 So this module refuses a database for which these would hide an entry, or show another one. That the entries have the
-keys and the sequence numbers which the MANIFEST says is checked where they are read (`scan.py`).
+keys and the sequence numbers which the MANIFEST says is checked where they are read (`sorted_run.py`).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def check_visible(families: Iterable[ColumnFamily], last: int, next_file: int, m
             if level == 0:
                 _check_newest_first(files, family.name, manifest)
             else:
-                _check_apart(files, level, family.name, manifest)
+                _check_disjoint(files, level, family.name, manifest)
 
 
 def _check_file(file: LiveFile, last: int, next_file: int, shown: str, manifest: str) -> None:
@@ -126,7 +126,7 @@ def _check_newest_first(files: Sequence[LiveFile], family: str, manifest: str) -
             )  # fmt: skip
 
 
-def _check_apart(files: Sequence[LiveFile], level: int, family: str, manifest: str) -> None:
+def _check_disjoint(files: Sequence[LiveFile], level: int, family: str, manifest: str) -> None:
     for before, after in pairwise(files):
         if order(before.largest) >= order(after.smallest):
             expected = f"files of level {level} of {family} that share no keys"

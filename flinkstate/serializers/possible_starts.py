@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flinkstate.array_types import Bytes, Flags
 from flinkstate.errors import DamagedError
 from flinkstate.serializers.binary import ByteReader
 
@@ -37,12 +38,9 @@ _MOST_SERIALIZERS = 15
 
 _SNAPSHOT, _KEY, _STATE = 1, 2, 4
 
-Bytes = NDArray[np.uint8]
-Flags = NDArray[np.bool_]
-
 
 @dataclass(frozen=True, slots=True)
-class Landmarks:
+class PossibleStarts:
     """The places where snapshots, serializers' keys and states may begin, in ascending order."""
 
     snapshots: array[int]
@@ -50,8 +48,8 @@ class Landmarks:
     states: array[int]
 
 
-def find_landmarks(data: bytes, limit: int) -> Landmarks:
-    """Finds the landmarks in the first `limit` bytes of a header."""
+def find_possible_starts(data: bytes, limit: int) -> PossibleStarts:
+    """Finds the possible starts in the first `limit` bytes of a header."""
     snapshots, keys, states = array("q"), array("q"), array("q")
     for start in range(0, limit, _BLOCK):
         stop = min(start + _BLOCK, limit)
@@ -62,7 +60,7 @@ def find_landmarks(data: bytes, limit: int) -> Landmarks:
         for position in (np.flatnonzero(marks & _STATE) + start).tolist():
             if _may_be_a_state(data, position) and read_state_head(data, position, limit) is not None:
                 states.append(position)
-    return Landmarks(snapshots, keys, states)
+    return PossibleStarts(snapshots, keys, states)
 
 
 def _may_be_a_state(data: bytes, position: int) -> bool:
@@ -127,7 +125,7 @@ def _marks(data: Bytes, starts: int) -> Bytes:
     marks[lengths == 0] &= _STATE
     # Check the texts themselves, at the positions that are left.
     left = np.flatnonzero(marks)
-    text = _Text(data)
+    text = _Utf8Ranges(data)
     left_starts, left_ends = left + 2, ends[left]
     is_text = text.is_valid(left_starts, left_ends)
     is_class = is_text & text.has_no_gap(left_starts, left_ends)
@@ -165,7 +163,7 @@ def _flags_behind_a_text(data: Bytes) -> Bytes:
     return flags
 
 
-class _Text:
+class _Utf8Ranges:
     """Tells which ranges of the bytes are valid modified UTF-8."""
 
     def __init__(self, data: Bytes) -> None:

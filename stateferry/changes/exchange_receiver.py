@@ -23,15 +23,23 @@ from flinkstate.files.temporary_folder import task_folder
 from flinkstate.keyed.compression import Buffer
 from flinkstate.metadata.streams import expect
 from flinkstate.serializers.walker import Positions
-from stateferry.changes.exchange import DIGEST, PARCEL, Directory, Exchange, Parcels, digests_of, send_pieces
 from stateferry.changes.kernels import copy_ranges
+from stateferry.changes.max_parallelism_exchange import (
+    DIGEST,
+    PARCEL,
+    Directory,
+    Exchange,
+    Parcels,
+    digests_of,
+    send_pieces,
+)
 
 _AT_ONCE = 64 << 20
 _SMALL = 128 << 10
 _MOST_OPEN = 128
 
 
-class Arrivals:
+class ExchangeReceiver:
     """All parcels for a receiver, from all files of the exchange; use it as a context manager."""
 
     def __init__(self, exchange: Exchange, receiver: int) -> None:
@@ -45,7 +53,7 @@ class Arrivals:
         self._read_into, self._sorted_into = np.empty(0, np.uint8), np.empty(0, np.uint8)
         self._temporary: TemporaryDirectory[str] | None = None
 
-    def __enter__(self) -> Arrivals:
+    def __enter__(self) -> ExchangeReceiver:
         try:
             parcels, senders = self._index()
             if _is_scattered(parcels, senders):

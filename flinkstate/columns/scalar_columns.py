@@ -9,12 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.columns import kernels
 from flinkstate.columns.arrays import (
     MOST_OFFSET,
-    Bytes,
     Column,
-    Positions,
     allocate,
     narrow,
     struct_array,

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from flinkstate.files.naming import naming
+from flinkstate.files.named_errors import naming
 
 # Linux has it from 6.14 on. Python has no name for it yet.
 _RWF_DONTCACHE = 0x80
@@ -23,7 +23,7 @@ _LARGE = 1 << 18
 _PORTION = 1 << 20
 
 
-class PassingFile(io.FileIO):
+class SequentialFile(io.FileIO):
     """A local file for reading, whose pages don't stay in the page cache."""
 
     def __init__(self, path: str) -> None:
@@ -73,7 +73,7 @@ class PassingFile(io.FileIO):
         return got
 
 
-class PassingOutput:
+class SequentialOutput:
     """A new local file, which replaces an existing one; its pages don't stay in the page cache.
 
     It is written in whole portions. A page that two portions share would have to be read back for the second.

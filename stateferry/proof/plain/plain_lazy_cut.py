@@ -1,22 +1,22 @@
-"""Which keys a lazy run moves, worked out one key at a time: a second form of `migration.chosen` in plain Python."""
+"""Which keys a lazy run moves, worked out one key at a time: a second form of `lazy_cut` in plain Python."""
 
 from __future__ import annotations
 
 import math
 
-from stateferry.changes.chosen import Chosen, Order
+from stateferry.changes.lazy_cut import LazyCut, Order
 
 _MASK = (1 << 64) - 1
 _SEED = 0x5851F42D4C957F2D
 _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F
 
 
-def is_chosen(chosen: Chosen, key: bytes, blob: bytes) -> bool:
-    """Whether a key (with its namespace) that has this blob is chosen."""
+def is_moved(cut: LazyCut, key: bytes, blob: bytes) -> bool:
+    """Whether a key (with its namespace) that has this blob is moved."""
     rank = key_hash(key)
-    if chosen.order is Order.LARGEST:
+    if cut.order is Order.LARGEST:
         rank = (4095 - _place(max(len(blob), 1))) << 52 | rank >> 12
-    return rank <= chosen.last
+    return rank <= cut.last
 
 
 def _place(size: int) -> int:

@@ -31,6 +31,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
+    SequenceType,
     SetType,
     TimerType,
     TraversableType,
@@ -39,7 +40,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from flinkstate.values.avro_codecs import blocks, fixed, record, union
-from flinkstate.values.codec import (
+from flinkstate.values.codec_parts import (
     Codec,
     Decode,
     byte_array,
@@ -115,8 +116,8 @@ def codec(type_: FlinkType) -> Codec:
         case MapType(key, value):
             pairs = sequence((codec(key), flagged(codec(value), 1, "a Map's value isNull")))
             return _map(counted(pairs, f"a {type_name(type_)}"))
-        case TupleType(fields):
-            return sequence(tuple(map(codec, fields)))
+        case TupleType():
+            return _in_order(type_)
         case RowType(fields, has_kind):
             return _row(tuple(present(codec(field)) for field in fields), has_kind)
         case PojoType():
@@ -134,19 +135,21 @@ def codec(type_: FlinkType) -> Codec:
         case AvroArrayType(element):
             return blocks(codec(element), f"a {type_name(type_)}")
         case AvroMapType(value):
-            return blocks(sequence((codec(Scalar.AVRO_STRING), codec(value))), f"a {type_name(type_)}")
+            return blocks(sequence((codec(type_.key), codec(value))), f"a {type_name(type_)}")
         case AvroUnionType(branches):
             return union(type_, tuple(codec(branch.type) for branch in branches))
-        case AvroRecordType(_, parts):
-            return record(type_, sequence(tuple(codec(part.type) for part in parts)))
-        case TtlType(value):
-            stamped = sequence((codec(Scalar.LONG), codec(value)))
-            return converted(stamped, lambda read: TtlValue(*read), lambda ttl: (ttl.timestamp, ttl.value))
-        case TimerType(key, namespace):
-            timer = sequence((codec(Scalar.LONG), codec(key), codec(namespace)))
-            return converted(timer, _timer_of, _parts_of_timer)
+        case AvroRecordType():
+            return record(type_, _in_order(type_))
+        case TtlType():
+            return converted(_in_order(type_), lambda parts: TtlValue(*parts), lambda ttl: (ttl.timestamp, ttl.value))
+        case TimerType():
+            return converted(_in_order(type_), _timer_of, _parts_of_timer)
         case OpaqueType():
             return _opaque(type_)
+
+
+def _in_order(type_: SequenceType) -> Codec:
+    return sequence(tuple(codec(part) for _, part in type_.parts))
 
 
 def _map(pairs: Codec) -> Codec:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.array_types import Bytes
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
-from flinkstate.rocksdb.files import Bytes
 from flinkstate.rocksdb.write_kernels import SLACK
-from flinkstate.rocksdb.write_table import Rows
+from flinkstate.rocksdb.write_sst_file import SortedRows
 
 _LEAST = 1 << 16
 
@@ -44,7 +44,7 @@ class PendingRows:
             self._positions = np.concatenate((self._positions, np.zeros_like(self._positions)), axis=1)
         self.rows, self.bytes = rows, end
 
-    def in_order(self) -> Rows:
+    def in_order(self) -> SortedRows:
         """Returns the rows in the order of their keys, until rows are added."""
         starts, key_ends, ends = self._positions
         rows = self.rows
@@ -61,7 +61,7 @@ class PendingRows:
             kernels.order_rows(
                 self._data, starts, key_ends, rows, self._order, words, spare_words, self._spare, self._segments
             )
-        return Rows(self._data, starts, key_ends, ends, self._order, rows)
+        return SortedRows(self._data, starts, key_ends, ends, self._order, rows)
 
     def clear(self) -> None:
         self.bytes = self.rows = 0

@@ -46,7 +46,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class LazyCut:
     """The keys that a run moves; `flag` is the flag state, which a lazy run sets for each of them."""
 
     order: Order
@@ -54,9 +54,9 @@ class Chosen:
     flag: KeyedState
 
     def among(self, data: Buffer, key_starts: Positions, key_ends: Positions, sizes: Positions) -> Flags:
-        """Whether each key is chosen; `sizes` are the bytes of the keys' blobs."""
-        chosen: Flags = self.order.ranks(data, key_starts, key_ends, sizes) <= np.uint64(self.last)
-        return chosen
+        """Whether each key is moved; `sizes` are the bytes of the keys' blobs."""
+        moved: Flags = self.order.ranks(data, key_starts, key_ends, sizes) <= np.uint64(self.last)
+        return moved
 
 
 _NONE = np.empty(0, np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import StateferryError
-from flinkstate.files.passing_file import PassingFile, PassingOutput
+from flinkstate.files.sequential_file import SequentialFile, SequentialOutput
 from flinkstate.files.storage import Location
 
 _CONTENT = bytes(range(256)) * 5000
@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 def _read(path: Path, portion: int) -> bytes:
     buffer, found = bytearray(portion), b""
     with Location.of(str(path)).open() as opened:
-        assert isinstance(opened, PassingFile)
+        assert isinstance(opened, SequentialFile)
         assert opened.size() == len(_CONTENT)
         while got := opened.readinto(buffer):
             found += buffer[:got]
@@ -45,7 +45,7 @@ def test_what_is_read_is_what_is_there(file: Path, portion: int) -> None:
 @pytest.mark.parametrize("size", [1, 1000, 1 << 18])
 def test_a_read_at_a_position_needs_no_seek(file: Path, size: int, passes: bool) -> None:
     buffer = bytearray(size)
-    with PassingFile(str(file)) as opened:
+    with SequentialFile(str(file)) as opened:
         opened._passes = opened._passes and passes
         for position in (len(_CONTENT) // 2, 3, len(_CONTENT) - 1, len(_CONTENT)):
             got = opened.readinto_at(buffer, position)
@@ -57,7 +57,7 @@ def test_a_small_read_that_fails_names_the_file(file: Path, monkeypatch: pytest.
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "preadv", fail)
-    with PassingFile(str(file)) as opened, pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
+    with SequentialFile(str(file)) as opened, pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
         opened.readinto_at(bytearray(10), 0)
     assert caught.value.filename == str(file)
 
@@ -87,7 +87,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("flinkstate.files.storage.PassingFile", refuse)
+    monkeypatch.setattr("flinkstate.files.storage.SequentialFile", refuse)
     with pytest.raises(StateferryError, match="file can't be read"):
         Location.of(str(path)).open()
 
@@ -106,7 +106,7 @@ def test_what_is_written_is_there(
     if reason is not None:
         monkeypatch.setattr(os, "pwritev", refuse)
     path, written = tmp_path / "file", b""
-    output = PassingOutput(str(path))
+    output = SequentialOutput(str(path))
     for number, size in enumerate(sizes):
         part = bytes([number]) * size
         output.write(np.frombuffer(part, np.uint8) if number % 2 else part)
@@ -124,7 +124,7 @@ def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwritev", fail)
-    output = PassingOutput(str(tmp_path / "file"))
+    output = SequentialOutput(str(tmp_path / "file"))
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         output.write(bytes(1 << 20))
     with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ def test_writing_goes_on_after_half_a_portion(tmp_path: Path, monkeypatch: pytes
     whole = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda file, views, at, flags: whole(file, [views[0][:1000]], at))
     content = np.random.default_rng(1).bytes((1 << 20) + 10)
-    output = PassingOutput(str(tmp_path / "file"))
+    output = SequentialOutput(str(tmp_path / "file"))
     output.write(content)
     output.close()
     assert (tmp_path / "file").read_bytes() == content
@@ -144,7 +144,7 @@ def test_writing_goes_on_after_half_a_portion(tmp_path: Path, monkeypatch: pytes
 def test_files_that_were_written_take_no_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
-        written = [PassingOutput(str(tmp_path / f"{number}")) for number in range(8)]
+        written = [SequentialOutput(str(tmp_path / f"{number}")) for number in range(8)]
         for output in written:
             output.write(b"content")
             output.close()

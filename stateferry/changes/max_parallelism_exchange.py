@@ -1,7 +1,7 @@
 """Sends entries through files when they go to the key groups of another max parallelism.
 
 Each task that reads old key groups (a sender) leaves a file with all entries in them. Each new keyed state file is made
-(by a receiver) of the parcels for its key groups in all these files, see `arrivals.py`.
+(by a receiver) of the parcels for its key groups in all these files, see `exchange_receiver.py`.
 
 | part of a sender's file | |
 |---|---|
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from flinkstate.files.storage import Location
 from flinkstate.keyed.compression import Buffer
 from flinkstate.serializers.walker import Positions
-from flinkstate.writing.rehash import GroupedEntries
+from flinkstate.writing.max_parallelism_change import GroupedEntries
 from flinkstate.writing.write_behind import WriteBehind
 from stateferry.changes.kernels import copy_ranges
 from stateferry.changes.key_hashes import hash_each

@@ -23,7 +23,7 @@ _NULL_FLAG = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class ListElements:
     """The elements of a section's lists: row i has the next `counts[i]` of them, from start to end."""
 
     counts: Positions
@@ -32,14 +32,14 @@ class Elements:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamps:
+class SectionTimestamps:
     """The timestamps in a section, one for each row, or of lists one for each element."""
 
     timestamps: Positions
-    elements: Elements | None
+    elements: ListElements | None
 
 
-def why_no_stamps(state: KeyedState) -> str | None:
+def why_no_timestamps(state: KeyedState) -> str | None:
     """The reason why the timestamps of a state with time to live can't be read, or None."""
     if state.asynchronous:
         return "it is asynchronous (V2) state"
@@ -48,30 +48,30 @@ def why_no_stamps(state: KeyedState) -> str | None:
     return None
 
 
-def read_stamps(section: Section, state: KeyedState) -> Stamps:
+def read_section_timestamps(section: Section, state: KeyedState) -> SectionTimestamps:
     """Reads all timestamps of a section of a state with time to live."""
     with section.locating():
         if state.kind is StateKind.LIST:
             elements = _elements(section, state)
-            return Stamps(read_timestamps(section.data, elements.starts, elements.ends), elements)
+            return SectionTimestamps(read_timestamps(section.data, elements.starts, elements.ends), elements)
         starts = section.value_starts + (_NULL_FLAG if state.kind is StateKind.MAP else 0)
-        return Stamps(read_timestamps(section.data, starts, section.ends), None)
+        return SectionTimestamps(read_timestamps(section.data, starts, section.ends), None)
 
 
-def _elements(section: Section, state: KeyedState) -> Elements:
+def _elements(section: Section, state: KeyedState) -> ListElements:
     assert state.value is not None
     # A list without elements has no bytes, not even a delimiter.
     filled = np.flatnonzero(section.ends > section.value_starts)
     starts, ends = section.value_starts[filled], section.ends[filled]
     if not len(filled):
-        return Elements(np.zeros(len(section), np.int64), starts, ends)
+        return ListElements(np.zeros(len(section), np.int64), starts, ends)
     found = walk_list_state(TtlType(state.value), section.data, starts, ends)
     counts = np.zeros(len(section), np.int64)
     counts[filled] = found.counts
     # Between two elements of a list there is a delimiter of one byte.
     element_ends = np.append(found.starts[1:] - 1, 0)
     element_ends[np.cumsum(found.counts) - 1] = ends
-    return Elements(counts, found.starts, element_ends)
+    return ListElements(counts, found.starts, element_ends)
 
 
 def entries_of_maps(section: Section, state: KeyedState) -> Positions | None:

@@ -7,52 +7,49 @@
 | index | for each data block its handle and a key that its keys are at most; in two levels if the file says so |
 | footer, 53 bytes | u8 type of checksum, handles of meta index and index, zeros, u32 version, u64 magic number |
 
-A handle is two varints: offset and size. Behind each block are a byte for its compression and a checksum. A block's
-entries are varints for the bytes shared with the key before, the other bytes of the key and the bytes of the value,
-then these bytes; behind them are the positions of entries that share nothing, u32 each, and their number, u32.
+A handle is two varints: offset and size. `sst_blocks.py` has the layout of a block.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import cramjam
 import numpy as np
-import numpy.typing as npt
 
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
-from flinkstate.rocksdb.files import Bytes, StoredFile, read_at
+from flinkstate.rocksdb.files import (
+    StoredFile,
+    read_at,
+)
 from flinkstate.rocksdb.kernels import SLACK
+from flinkstate.rocksdb.live_files import RANGE_DELETE, LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
-from flinkstate.rocksdb.visible import RANGE_DELETE, LiveFile
+from flinkstate.rocksdb.sst_blocks import (
+    CRC32C,
+    TRAILER,
+    XXH3,
+    Handle,
+    check_blocks,
+    content_sizes,
+    decompress_each,
+    entries,
+    entries_end,
+)
 
-Positions = npt.NDArray[np.int64]
-
-TRAILER = 5
 _FOOTER = 53
 _MAGIC = 0x88E241B785F4CFF7
 # They differ in the filters, which aren't read, and in the index, of which the properties say how it is coded.
 _VERSIONS = range(2, 6)
-_CRC32C, _XXH3 = 1, 4
 _CHECKSUMS = {0: "no checksums", 2: "xxHash32", 3: "xxHash64"}
-_NONE, _SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 4, 5, 7
-# How many bytes of content there can be behind one compressed byte at the most, by the type of compression.
-_UNKNOWN = -(1 << 32)
-_MOST_RATIO = np.full(256, _UNKNOWN, np.int64)
-_MOST_RATIO[[_NONE, _SNAPPY, _ZLIB, _LZ4, _LZ4HC, _ZSTD]] = 1, 22, 1040, 256, 256, 1 << 15
-_OTHER_COMPRESSION = {3: "by bzip2", 6: "by Xpress"}
-_LEAST_CONTENT = 64
-_LARGEST_BLOCK = 1 << 31
 _LARGEST_META = 1 << 28
 # So many bytes of a key are in messages.
 _SHOWN = 40
-_HASH_INDEX = 1 << 31
 _BINARY, _TWO_LEVELS = 0, 2
 _INDEX_KINDS = {1: "a hash index", 3: "an index with first keys"}
 
@@ -67,14 +64,6 @@ _USER_KEYS = "rocksdb.index.key.is.user.key"
 _DELTA_CODED = "rocksdb.index.value.is.delta.encoded"
 _SESSION = "rocksdb.creating.session.identity"
 _GLOBAL_SEQUENCE = "rocksdb.external_sst_file.global_seqno"
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """Where a block is, without the trailer behind it."""
-
-    offset: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +113,7 @@ class DeletedRange:
     sequence: int
 
 
-class Table:
+class SstFile:
     """An SST file, which is open while it is read; a context manager."""
 
     def __init__(self, stored: StoredFile, live: LiveFile, family: str, family_id: int) -> None:
@@ -141,7 +130,7 @@ class Table:
             self.close()
             raise
 
-    def __enter__(self) -> Table:
+    def __enter__(self) -> SstFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -176,7 +165,7 @@ class Table:
             raise RefusedError(f"{self.name}: an SST file of version {version}; versions 2 to 5 are read")
         self.version = version
         self.checksum = coded.fixed(1, "the type of checksum")
-        if self.checksum not in (_CRC32C, _XXH3):
+        if self.checksum not in (CRC32C, XXH3):
             if self.checksum not in _CHECKSUMS:
                 raise coded.damaged("a type of checksum from 0 to 4", f"{self.checksum}", 0)
             raise RefusedError(f"{self.name}: an SST file with {_CHECKSUMS[self.checksum]}; crc32c and XXH3 are read")
@@ -365,83 +354,16 @@ class Table:
         data = read_at(self.file, self.stored, handle.offset, handle.size + TRAILER, SLACK)
         begins, sizes = np.zeros(1, np.int64), np.array([handle.size], np.int64)
         offsets = np.array([handle.offset], np.int64)
-        self.check(data, begins, sizes, offsets)
+        check_blocks(self.checksum, self.name, data, begins, sizes, offsets)
         kinds = data[handle.size : handle.size + 1]
-        ends = self.content_sizes(data, begins, sizes, kinds, offsets)
+        ends = content_sizes(self.name, data, begins, sizes, kinds, offsets)
         content = np.zeros(int(ends[0]) + SLACK, np.uint8)
-        self.decompress_each(data, begins, sizes, kinds, content, ends, offsets)
+        decompress_each(self.name, data, begins, sizes, kinds, content, ends, offsets)
         return content
-
-    def check(self, data: Bytes, begins: Positions, sizes: Positions, offsets: Positions) -> None:
-        """Checks the checksums of blocks, which are at these offsets of the file."""
-        mismatch = kernels.crc_mismatch if self.checksum == _CRC32C else kernels.xxh3_mismatch
-        wrong = mismatch(data, begins, sizes)
-        if wrong >= 0:
-            raise DamagedError(
-                f"a block of {sizes[wrong]} bytes that its checksum fits", "another",
-                file=self.name, offset=int(offsets[wrong]),
-            )  # fmt: skip
-
-    def content_sizes(
-        self, data: Bytes, begins: Positions, sizes: Positions, kinds: Bytes, offsets: Positions
-    ) -> Positions:
-        """Returns the number of bytes that each block has uncompressed, which has been compared with its size."""
-        contents = np.zeros(len(begins), np.int64)
-        # RocksDB writes the size before the content, as snappy itself does.
-        kernels.content_sizes(data, begins, sizes, contents)
-        most = np.minimum(sizes * _MOST_RATIO[kinds] + _LEAST_CONTENT, _LARGEST_BLOCK)
-        for wrong in np.flatnonzero((contents < 0) | (contents > most))[:1]:
-            kind, offset = int(kinds[wrong]), int(offsets[wrong])
-            if _MOST_RATIO[kind] == _UNKNOWN:
-                how = _OTHER_COMPRESSION.get(kind, "in a way")
-                raise RefusedError(f"{self.name}: a block compressed {how} (type {kind}) that isn't read")
-            expected, found = f"at most {most[wrong]} bytes in a block of {sizes[wrong]}", f"{contents[wrong]}"
-            raise DamagedError(expected, found, file=self.name, offset=offset)
-        return contents
-
-    def decompress_each(
-        self,
-        data: Bytes,
-        begins: Positions,
-        sizes: Positions,
-        kinds: Bytes,
-        out: Bytes,
-        ends: Positions,
-        offsets: Positions,
-    ) -> None:
-        """Puts the contents of blocks one behind the other into `out`, where they must end at `ends`."""
-        source, target, at = data.data, out.data, 0
-        blocks = zip(begins.tolist(), sizes.tolist(), kinds.tolist(), ends.tolist(), offsets.tolist(), strict=True)
-        for begin, size, kind, end, offset in blocks:
-            try:
-                got = _decompress(kind, source[begin : begin + size], target[at:end])
-            except (cramjam.DecompressionError, OSError, ValueError, zlib.error, EOFError) as error:
-                raise DamagedError("a compressed block", str(error), file=self.name, offset=offset) from None
-            if got != end - at:
-                raise DamagedError(f"{end - at} bytes in a block", f"{got}", file=self.name, offset=offset)
-            at = end
 
 
 def _hex(key: bytes) -> str:
     return key.hex() if len(key) <= _SHOWN else f"{key[:_SHOWN].hex()}... ({len(key)} bytes)"
-
-
-def _decompress(kind: int, data: memoryview, out: memoryview) -> int:
-    if kind == _SNAPPY:
-        return int(cramjam.snappy.decompress_raw_into(data, out))
-    if kind == _NONE:
-        out[:] = data
-        return len(data)
-    # The size, which has been read.
-    start = next(at for at, byte in enumerate(data) if byte < 0x80) + 1
-    if kind in (_LZ4, _LZ4HC):
-        return int(cramjam.lz4.decompress_block_into(data[start:], out, output_len=len(out)))
-    if kind == _ZSTD:
-        return int(cramjam.zstd.decompress_into(data[start:], out))
-    content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(bytes(data[start:]), len(out) + 1)
-    if len(content) == len(out):
-        out[:] = content
-    return len(content)
 
 
 def _handle(coded: Coded, what: str) -> Handle:
@@ -457,35 +379,3 @@ def _cut(index: Index, low: bytes, high: bytes) -> Index:
         index.keys[bounds[0] : bounds[-1]].copy(), bounds - bounds[0], index.offsets[part].copy(),
         index.sizes[part].copy(), index.trailer, index.begins and first == 0, index.ends and last == len(index) - 1,
     )  # fmt: skip
-
-
-def entries_end(block: Bytes, size: int, name: str, offset: int) -> int:
-    """Returns where the entries of a block of `size` bytes end and the positions of some of them begin."""
-    count = int.from_bytes(block[size - 4 : size].tobytes(), "little") if size >= 4 else -1
-    if count >= _HASH_INDEX:
-        raise RefusedError(f"{name}: a block with a hash index (offset {offset})")
-    end = size - 4 - 4 * count
-    if count < 1 or end < 0:
-        raise DamagedError("a block with restart points", f"{count} in {size} bytes", file=name, offset=offset)
-    return end
-
-
-def entries(block: Bytes, name: str, offset: int) -> list[tuple[bytes, bytes]]:
-    """Returns keys and values of a small block, whose restart points must be right: RocksDB searches by them."""
-    size = len(block) - SLACK
-    end = entries_end(block, size, name, offset)
-    restarts, alone = block[end : size - 4].view("<u4").tolist(), []
-    coded = Coded(block[:end].tobytes(), name, offset)
-    found, key = [], b""
-    while not coded.at_end():
-        at = coded.position
-        shared, own, value = (coded.varint(what) for what in ("shared bytes", "a key's bytes", "a value's bytes"))
-        if shared > len(key):
-            raise coded.damaged(f"at most {len(key)} shared bytes", f"{shared}")
-        alone += [] if shared else [at]
-        key = key[:shared] + coded.take(own, "a key")
-        found.append((key, coded.take(value, "a value")))
-    if found and (not set(restarts) <= set(alone) or restarts != sorted({0, *restarts})):
-        expected = "restart points in order, at entries that share no bytes"
-        raise DamagedError(expected, f"{restarts}", file=name, offset=offset)
-    return found

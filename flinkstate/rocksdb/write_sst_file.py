@@ -14,13 +14,15 @@ from typing import Any, Protocol
 import cramjam
 import numpy as np
 
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.coding import varint
-from flinkstate.rocksdb.files import Bytes
+from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
-from flinkstate.rocksdb.table import TRAILER, Positions
-from flinkstate.rocksdb.visible import LiveFile
+from flinkstate.rocksdb.sst_blocks import (
+    TRAILER,
+)
 from flinkstate.rocksdb.write_kernels import SLACK
 
 # As Flink sets them by default.
@@ -37,7 +39,7 @@ _MAGIC = 0x88E241B785F4CFF7
 _VALUE_TAG = (1).to_bytes(8, "little")
 
 
-class Sink(Protocol):
+class OutputFile(Protocol):
     """A file that is being written."""
 
     position: int
@@ -50,7 +52,7 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True)
-class Rows:
+class SortedRows:
     """Rows in the order of their keys: the i-th is n = `order[i]`, which is `data[starts[n]:ends[n]]`.
 
     Its key is `data[starts[n] + 4 : key_ends[n]]`.
@@ -72,7 +74,7 @@ class Rows:
 class Buffers:
     """What table writers of one task need in memory; they use it one after the other, each a while.
 
-    A writer leaves its open block in its own `TableWriter`; so buffers hold nothing between two calls.
+    A writer leaves its open block in its own `SstWriter`; so buffers hold nothing between two calls.
     """
 
     def __init__(self) -> None:
@@ -85,12 +87,12 @@ class Buffers:
         return self.stored
 
 
-class TableWriter:
+class SstWriter:
     """One SST file, which gets rows in ascending order of their keys."""
 
     def __init__(
         self,
-        sink: Sink,
+        sink: OutputFile,
         number: int,
         level: int,
         family: str,
@@ -132,7 +134,7 @@ class TableWriter:
         """The last row's key."""
         return self._key[: max(int(self._state[kernels.KEY_SIZE]), 0)].tobytes()
 
-    def append(self, rows: Rows, first: int) -> int:
+    def append(self, rows: SortedRows, first: int) -> int:
         """Appends rows from `first` in their order; returns where it stopped because the file is full."""
         count = rows.count
         if not self._rows and first < count:
@@ -155,7 +157,7 @@ class TableWriter:
                 self._grow(rows, first)
         return first
 
-    def _grow(self, rows: Rows, place: int) -> None:
+    def _grow(self, rows: SortedRows, place: int) -> None:
         """Makes every array large enough for the next row."""
         row, state = rows.order[place], self._state
         size, key = int(rows.ends[row] - rows.starts[row]), int(rows.key_ends[row] - rows.starts[row])
@@ -314,7 +316,7 @@ def _at_least(array: Any, size: int) -> Any:
     return grown
 
 
-def _twice(rows: Rows, place: int) -> DamagedError:
+def _twice(rows: SortedRows, place: int) -> DamagedError:
     return DamagedError(
         "each key of a state once, in order", f"{rows.key(place).hex()} behind a key that isn't smaller"
     )

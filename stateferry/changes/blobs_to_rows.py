@@ -13,18 +13,18 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Positions
-from flinkstate.writing.rehash import Destination, GroupedEntries, grouped
+from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries, grouped
 from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
-from stateferry.changes.kept_keys import flags, left_blobs
+from stateferry.changes.lazy_remainder import flags, left_blobs
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.changes.sections import STAMP, Blobs, parse_blobs, parse_rows
 from stateferry.changes.state_metas import flag_state_meta, new_state_meta
-from stateferry.changes.who_wins import KeySets, dropped_nulls, kept_entries, kept_rows, key_sets_of
+from stateferry.changes.who_wins import KeySets, dropped_nulls, entries_that_stay, key_sets_of, rows_that_stay
 
 
 @dataclass(slots=True)
-class MigrateMaps:
+class BlobsToRows:
     """Migrates all legacy states of one operator that a plan names.
 
     `states` are all states of the operator by name. `counts` says for each legacy state what was done.
@@ -51,8 +51,8 @@ class MigrateMaps:
                     f"{'with' if rules.legacy.ttl else 'without'} TTL, which {rules.legacy.name} would become"
                 )
             metas[rules.new_name] = described
-            if rules.chosen is not None:
-                flag = rules.chosen.flag
+            if rules.lazy_cut is not None:
+                flag = rules.lazy_cut.flag
                 metas.setdefault(flag.name, flag_state_meta(metas[rules.legacy.name], flag))
         left_out = self._left_out()
         states = tuple(meta for meta in metas.values() if meta.name not in left_out)
@@ -63,7 +63,7 @@ class MigrateMaps:
         """The names of the states that the new savepoint doesn't have."""
         if self.keep_legacy:
             return set()
-        whole = [rules for rules in self.rules if rules.chosen is None]
+        whole = [rules for rules in self.rules if rules.lazy_cut is None]
         return {name for rules in whole for name in (rules.legacy.name, rules.flag_name) if name is not None}
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
@@ -71,22 +71,22 @@ class MigrateMaps:
         here = {state.name for state in group.states}
         touched = self._left_out() | {rules.new_name for rules in self.rules}
         for rules in self.rules:
-            if rules.chosen is not None:
-                touched |= {rules.legacy.name, rules.chosen.flag.name}
+            if rules.lazy_cut is not None:
+                touched |= {rules.legacy.name, rules.lazy_cut.flag.name}
         if here - touched:
             for state, section in group:
                 if state.name not in touched:
                     yield destination.send(section, state, self._ids[state.name])
         for rules in self.rules:
             counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
-            if rules.chosen is not None:
+            if rules.lazy_cut is not None:
                 group.keep()
             sets = key_sets_of(group, rules, self.states)
             yield from self._new_rows(rules, group, sets, destination, counts)
-            if rules.chosen is not None:
+            if rules.lazy_cut is not None:
                 yield from left_blobs(rules, group, sets, self._ids[rules.legacy.name], destination)
-                flag_id = self._ids[rules.chosen.flag.name]
-                yield from flags(rules, rules.chosen, group, sets, flag_id, destination, counts)
+                flag_id = self._ids[rules.lazy_cut.flag.name]
+                yield from flags(rules, rules.lazy_cut, group, sets, flag_id, destination, counts)
 
     def _new_rows(
         self,
@@ -99,7 +99,7 @@ class MigrateMaps:
         new_id = self._ids[rules.new_name]
         for state, section in group:
             if state.name == rules.new_name:
-                kept = kept_rows(parse_rows(section, rules), rules, sets, counts)
+                kept = rows_that_stay(parse_rows(section, rules), rules, sets, counts)
                 if len(kept) == len(section):
                     yield destination.send(section, state, new_id)
                 elif len(kept):
@@ -120,7 +120,7 @@ def convert(
 ) -> GroupedEntries:
     """Returns the rows that a section of blobs becomes; `targets` are the key groups to which the blobs go."""
     blobs = parse_blobs(section, rules)
-    keep = kept_entries(blobs, rules, sets, counts)
+    keep = entries_that_stay(blobs, rules, sets, counts)
     stamped = rules.legacy.ttl
     null = null_under_ttl(rules.map_type.value) if stamped else b""
     if rules.leaves_out_nulls:

@@ -11,11 +11,11 @@ from flinkstate.errors import DamagedError
 from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed import kernels
 from flinkstate.keyed.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, BackendKind, KeyedHeader, StateMeta
-from flinkstate.keyed.membership import Membership
+from flinkstate.keyed.key_group_check import Membership
 from flinkstate.serializers.snapshots import simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.serializers.walker import new_failure
-from flinkstate.values.values import encode
+from flinkstate.values.codecs import encode
 from tests.support import naive_java_hash
 
 MAX_PARALLELISM = 4

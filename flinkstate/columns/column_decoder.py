@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.columns.arrays import (
-    Bytes,
     Column,
-    Mask,
-    Positions,
     list_array,
     narrow,
     running_sum,
@@ -26,10 +24,11 @@ from flinkstate.columns.arrays import (
 )
 from flinkstate.columns.arrow_types import CLASS, ROW_KINDS, arrow_type, known_subclasses, pojo_fields, subclass_field
 from flinkstate.columns.reads import damaged_where, read_flags, read_numbers, read_offsets
-from flinkstate.columns.scalars import block_column, blocks_array, fixed_column, scalar_column
+from flinkstate.columns.scalar_columns import block_column, blocks_array, fixed_column, scalar_column
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers import walker
 from flinkstate.serializers.binary import encode_modified_utf8
+from flinkstate.serializers.programs import least_item_size, least_size
 from flinkstate.serializers.types import (
     ArrayType,
     AvroArrayType,
@@ -116,12 +115,10 @@ class _Decoder:
                 return self.lists(type_, starts, limits)
             case MapType():
                 return self.maps(type_, starts, limits)
-            case TupleType(fields):
-                return self.structs(type_, fields, starts, limits)
-            case TtlType(value):
-                return self.structs(type_, (Scalar.LONG, value), starts, limits)
             case TimerType():
                 return self.timers(type_, starts, limits)
+            case TupleType() | AvroRecordType() | TtlType():
+                return self.structs(type_, starts, limits)
             case RowType():
                 return self.rows(type_, starts, limits)
             case PojoType():
@@ -141,16 +138,14 @@ class _Decoder:
                 return self.blocks(type_, starts, limits)
             case AvroUnionType():
                 return self.unions(type_, starts, limits)
-            case AvroRecordType(_, parts):
-                return self.structs(type_, tuple(part.type for part in parts), starts, limits)
             case OpaqueType(class_name, reason):
                 raise RefusedError(
                     f"{class_name} is {reason}: its values have no columns; read the state with raw=true"
                 )
 
-    def structs(self, type_: FlinkType, parts: tuple[FlinkType, ...], starts: Positions, limits: Positions) -> Column:
+    def structs(self, type_: TupleType | AvroRecordType | TtlType, starts: Positions, limits: Positions) -> Column:
         children, position = [], starts
-        for part in parts:
+        for _, part in type_.parts:
             child, position = self.column(part, position, limits)
             children.append(child)
         return struct_array(arrow_type(type_), children, len(starts)), position
@@ -172,7 +167,7 @@ class _Decoder:
         return pa.array(type_.names, pa.string()).take(pa.array(order[places]))
 
     def optional(
-        self, type_: FlinkType, starts: Positions, limits: Positions, present: Mask, *, or_null: bool = False
+        self, type_: FlinkType, starts: Positions, limits: Positions, present: Flags, *, or_null: bool = False
     ) -> Column:
         """Decodes values where `present`; elsewhere they are null and end where they start.
 
@@ -251,7 +246,7 @@ class _Decoder:
         return struct_array(arrow_type(type_), children, len(starts), filled[branches]), stops
 
     def blocks(self, type_: AvroArrayType | AvroMapType, starts: Positions, limits: Positions) -> Column:
-        if walker.least_item_size(type_) == 0 and len(starts):
+        if least_item_size(type_) == 0 and len(starts):
             raise RefusedError(f"elements without bytes in {type_name(type_)}: they have no columns; use raw=true")
         found = walker.walk_blocks(type_, self.source, starts, limits)
         firsts, values = (np.ascontiguousarray(positions) for positions in (found.starts, found.values))
@@ -269,7 +264,7 @@ class _Decoder:
         starts: Positions,
         limits: Positions,
     ) -> Column:
-        size = walker.least_size(type_.element)
+        size = least_size(type_.element)
         flagged = isinstance(type_, SetType | ArrayType | TraversableType)
         of_one_size = size in (0, fixed_length(type_.element)) and not flagged
         if not of_one_size:

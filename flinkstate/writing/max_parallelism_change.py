@@ -11,8 +11,8 @@ from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP, expect_key_group
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.keyed.membership import TIMER_TIMESTAMP, expect_key_group
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.walker import Positions, skip_each
 
