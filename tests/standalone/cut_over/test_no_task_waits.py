@@ -143,8 +143,14 @@ def make_room_until_the_stop(airflow: Server, run: str, told: Path) -> None:
 
 
 def leave_in_pool(airflow: Server, free: int) -> None:
-    """Has the job's own pool so many slots."""
-    airflow.api.call("PATCH", "/pools/ferry", {"pool": "ferry", "slots": free, "include_deferred": False})
+    """Has the job's own pool so many slots. A scheduler that has just come back may hold the pools for a minute."""
+    for trial in range(4):
+        try:
+            airflow.api.call("PATCH", "/pools/ferry", {"pool": "ferry", "slots": free, "include_deferred": False})
+            return
+        except TimeoutError:
+            if trial == 3:
+                raise
 
 
 def until(airflow: Server, run: str, task: str, state: str) -> None:
