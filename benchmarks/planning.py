@@ -119,8 +119,8 @@ def _header(folder: Path) -> bytes:
 def resolved_run(folder: Path, **others: object) -> ResolvedPlan:
     """A run that migrates every operator of the savepoint; `others` are more of its plan."""
     names = [operator.label for operator in Savepoint.open(str(folder)).metadata.operators]
-    away = str(folder.parent / "away")
-    values = {"job": "large", "run_id": "first", "now": 2, "source": str(folder), "target": away, "home": f"{away}-home"}
+    away, home = str(folder.parent / "away"), str(folder.parent / "home")
+    values = {"job": "large", "run_id": "first", "now": 2, "source": str(folder), "target": away, "home": home}
     operators = [{"operator": name, "states": [STATE]} for name in names]
     wanted = planned({**values, "catalog_uri": f"sqlite:///{away}.db", "operators": operators, **others})
     return resolve(wanted, open_source(wanted))

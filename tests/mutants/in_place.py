@@ -27,10 +27,13 @@ def put(mutant: Mutant, folder: Path) -> None:
 
 @cache
 def functions_of(file: Path) -> dict[str, list[FunctionType]]:
-    """The functions of a module, by their qualified names: looked for once, for it takes long."""
+    """The functions of a module, by their qualified names: looked for once, for it takes long.
+
+    `isinstance` would ask proxies, whose objects may be gone.
+    """
     found: dict[str, list[FunctionType]] = {}
     for one in gc.get_objects():
-        if isinstance(one, FunctionType) and one.__code__.co_filename == str(file):
+        if type(one) is FunctionType and one.__code__.co_filename == str(file):
             found.setdefault(one.__code__.co_qualname, []).append(one)
     return found
 

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.spark
 
 _PARENTS = """
 import os
-from spark_jobs import session as sessions
-from spark_jobs.startup import worker_daemon
+from stateferry.spark_jobs import session as sessions
+from stateferry.spark_jobs.startup import worker_daemon
 from stateferry.spark_jobs.workers import SparkWorkers
 waiting = []
 class PreparedDaemon(worker_daemon.PreparedDaemon):
@@ -153,7 +153,7 @@ except KeyboardInterrupt:
 def test_meanwhile_comes_before_the_session() -> None:
     code = """
 from pyspark import SparkContext
-from spark_jobs import session
+from stateferry.spark_jobs import session
 def meanwhile():
     print(SparkContext._jvm is not None, SparkContext._active_spark_context is None)
 with session.session("meanwhile", meanwhile) as sc:
@@ -184,7 +184,7 @@ def test_a_session_starts_from_an_archive_of_its_classes(tmp_path: Path, monkeyp
     # A JVM that may not do without it.
     options = class_archive.java_options().replace("-Xshare:auto", "-Xshare:on").replace("-Xlog:disable", "")
     code = f"""
-from spark_jobs.startup import class_archive
+from stateferry.spark_jobs.startup import class_archive
 class_archive.java_options = lambda: {options!r} + " -Xlog:class+load:file={tmp_path}/classes"
 from stateferry.spark_jobs.session import session
 with session("archive") as sc:
@@ -207,7 +207,7 @@ def test_without_java_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch
 
 _FRESH = """
 import ctypes, resource, sys
-from spark_jobs.startup import memory
+from stateferry.spark_jobs.startup import memory
 # PR_SET_THP_DISABLE: with huge pages, the number of faults says little about the memory that was given back.
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
 if sys.argv[1] == "keep":

@@ -18,7 +18,7 @@ _APPLICATION = """
 from stateferry.spark_jobs.startup.import_path import prefer_installed
 prefer_installed()
 import pyspark
-from spark_jobs import session
+from stateferry.spark_jobs import session
 from stateferry.spark_jobs.workers import SparkWorkers
 from tests.spark.test_submitted import parent_and_pyspark
 with session.workers_prepared() as prepared, session.submitted_session("parents") as sc:

@@ -148,13 +148,13 @@ def test_a_staged_file_that_is_damaged_is_never_published(
     damaged(file)
     assert do("validate") == 1
     assert "failed its checks, so nothing is published" in capsys.readouterr().err
-    for step in ("rescale", "validate"):
+    for step in ("migrate", "rescale", "validate"):
         assert do(step) == 0
     assert file.read_bytes() == whole
     damaged(file)
     assert do("cut_over") == 1
     assert "are not those that were validated" in capsys.readouterr().err
     assert not (tmp_path / "target" / METADATA).exists()
-    for step in ("rescale", "validate", "cut_over"):
+    for step in ("migrate", "rescale", "validate", "cut_over"):
         assert do(step) == 0
     assert Savepoint.open(str(tmp_path / "target")).format == "native"

@@ -133,7 +133,7 @@ def test_every_living_entry_stays_and_nothing_else(
     for name in DROPPED:
         assert checks[f"{Savepoint.open(str(KINDS)).operator('kinds').label}/{name}: living entries"].outcome.value
     assert report.is_green
-    counted = report.facts["rescale"]["counts"]["list-state"]
+    counted = report.facts["migrate"]["counts"]["list-state"]
     stamps = [stamp for line in lines if line["state"] == "list-state" for stamp in line["timestamp"]]
     assert counted["rows read"] == len(stamps)
     assert counted["rows expired"] == sum(not lives(stamp) for stamp in stamps)

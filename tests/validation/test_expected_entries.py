@@ -240,8 +240,8 @@ LAZY: dict[str, Pairs] = {
 
 
 def lazy(is_all: bool, **settings: Any) -> Rules:
-    chosen = LazyCut(Order.HASH, 2**64 - 1 if is_all else 0, value_state("flag"))
-    return rules_of(chosen=chosen, **settings)
+    cut = LazyCut(Order.HASH, 2**64 - 1 if is_all else 0, value_state("flag"))
+    return rules_of(lazy_cut=cut, **settings)
 
 
 def test_keys_that_are_all_moved() -> None:
@@ -280,7 +280,7 @@ def test_a_flagged_key_that_is_not_chosen_is_moved_if_its_blob_counts() -> None:
 def test_the_flag_that_is_set_has_the_timestamp_of_the_blob(ttl: bool) -> None:
     """Without time to live, that of the run."""
     alive, old = (ALIVE, EXPIRED) if ttl else (None, None)
-    rules = rules_of(ttl=ttl, chosen=LazyCut(Order.HASH, 2**64 - 1, value_state("flag", ttl=True)))
+    rules = rules_of(ttl=ttl, lazy_cut=LazyCut(Order.HASH, 2**64 - 1, value_state("flag", ttl=True)))
     source = {"old": [blob("a", {"x": 5}, alive), blob("b", {"x": 6}, alive), blob("c", {"x": 7, "y": 8}, old)]}
     sink, counts = read(rules, source, flag_ttl=True)
     keys = "ab" if ttl else "abc"
