@@ -1,4 +1,4 @@
-"""Receives entries from the files of the exchange, whose layout is in `exchange.py`.
+"""Receives entries from the files of the exchange, whose layout is in `max_parallelism_exchange.py`.
 
 A receiver reads its part of the directory, its index in each file that has parcels for it, and then the parcels. Those
 that lie side by side are read at once.

@@ -22,7 +22,7 @@ def do(work: RunAtWork) -> MigrateFacts:
     """Does the step and returns its facts."""
     plan, run = work.run.plan, work.run
     if plan.rescales_only:
-        work.say("migrate: nothing to do: the run migrates no state, so rescale writes the new savepoint")
+        work.say(f"migrate: {MigrateFacts.nothing_to_do}")
         return MigrateFacts()
     if not plan.rehearse:
         _check_known_keys(work)

@@ -1,7 +1,7 @@
 """Writes the files of the new savepoint, for the steps migrate and rescale, and makes it a staged savepoint.
 
-At another max parallelism, entries get their key groups in `writing/rehash.py` and travel through
-`changes/exchange.py`.
+At another max parallelism, entries get their key groups in `writing/max_parallelism_change.py` and travel through
+`changes/max_parallelism_exchange.py`.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def do(work: RunAtWork) -> RescaleFacts:
         staged = alone(work.workers, work.resolved, work.files.shown, run.exchange)
         before = StagedDigests({})
     elif (sent := run.facts(SentFiles)) is None:
-        work.say("rescale: nothing to do: migrate has written into the new ranges itself")
+        work.say(f"rescale: {RescaleFacts.nothing_to_do}")
         run.enter(RunState.STAGED, now_ms())
         return RescaleFacts()
     else:

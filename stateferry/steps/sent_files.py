@@ -2,7 +2,7 @@
 
 | path under `exchange/` | holds |
 |---|---|
-| `<operator id>/` | the files of one operator's senders, and their directory (`changes/exchange.py`) |
+| `<operator id>/` | the files of one operator's senders, and their directory (`changes/max_parallelism_exchange.py`) |
 | written | a `_metadata` of the operators whose new files migrate has written already |
 
 The senders' files have digests of their own, which the directory leads to. The facts have the digests of the

@@ -19,6 +19,7 @@ from stateferry.runs.catalog.publications import Control, Record
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, runs_of
 from stateferry.runs.report.report import Report
+from stateferry.runs.report.report_text import fact_lines
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run
 from tests.support.in_process import do_step, without_spark
 from tests.support.kill_points import Picture, watched
@@ -88,6 +89,8 @@ def test_the_whole_savepoint_is_published_and_there_are_no_tables(
     assert report.is_green
     assert not report.has_tables
     assert list(report.facts) == ["snapshot", "migrate", "rescale"]
+    (line,) = fact_lines("migrate", report.facts["migrate"])
+    assert line == "migrate: nothing to do: the run migrates no state, so rescale writes the new savepoint"
     assert report.facts["rescale"]["layout"]["wide"] == "parallelism 3 -> 5, max parallelism 512 -> 300"
     assert main(["status"]) == 0
     assert "table" not in capsys.readouterr().out

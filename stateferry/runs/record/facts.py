@@ -264,6 +264,7 @@ class MigrateFacts(WritingFacts):
     """What the migrate step has written; nothing if the run migrates no state."""
 
     name: ClassVar[str] = Step.MIGRATE.value
+    nothing_to_do: ClassVar[str] = "nothing to do: the run migrates no state, so rescale writes the new savepoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +272,7 @@ class RescaleFacts(WritingFacts):
     """What the rescale step has written; nothing if the migrate step has written into the new ranges itself."""
 
     name: ClassVar[str] = Step.RESCALE.value
+    nothing_to_do: ClassVar[str] = "nothing to do: migrate has written into the new ranges itself"
 
 
 @dataclass(frozen=True, slots=True)

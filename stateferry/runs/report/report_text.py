@@ -16,10 +16,11 @@ from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.predict.estimates import prediction_lines
 from stateferry.runs.predict.prediction import PartTime
-from stateferry.runs.record.facts import SnapshotFacts, Step
+from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, Step
 from stateferry.runs.report.report import Report
 
 _MOST_RANGES = 8
+_MAY_HAVE_NOTHING_TO_DO = {one.name: one.nothing_to_do for one in (MigrateFacts, RescaleFacts)}
 # The ages are facts of the snapshot that have lines of their own.
 _AGES = "ages"
 _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NOT_TELL: "yellow"}
@@ -92,6 +93,8 @@ def _show(console: Console, checks: Sequence[Check]) -> None:
 def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
     """The step's own figures on one line, and those of each state on indented lines; leaves out lists."""
     own = _figures(facts)
+    if step in _MAY_HAVE_NOTHING_TO_DO and not facts.get("files") and not facts.get("sent"):
+        own = _MAY_HAVE_NOTHING_TO_DO[step]
     yield f"{step}: {own}" if own else step
     yield from _nested({name: value for name, value in facts.items() if name != _AGES}, "  ")
     if step != Step.SNAPSHOT:
