@@ -1,4 +1,6 @@
-"""Migrate a job's state: snapshot → rescale → validate → approve → cut over → tables; a rehearsal checks the tables.
+"""Migrate a job's state: snapshot → migrate → rescale → validate → approve → cut over → tables.
+
+A rehearsal does the same, but publishes nothing.
 
 Airflow gets one DAG with a form for any job, and one for each configured job.
 """
