@@ -23,6 +23,7 @@ from flinkstate.serializers.types import (
     TimerType,
     TtlType,
     fixed_length,
+    map_of,
     opaque_parts,
     type_name,
 )
@@ -71,6 +72,11 @@ class KeyedState:
         return TtlType(self.value) if self.ttl and self.value is not None else self.value
 
     @property
+    def map_type(self) -> MapType | None:
+        """The map that each value of a ValueState is, however it is stored; None if it isn't a map."""
+        return map_of(self.value) if self.kind is StateKind.VALUE else None
+
+    @property
     def type_name(self) -> str:
         """The type of the state's values as a Java developer writes it; a timer's key and namespace."""
         value = type_name(self.value) if self.value is not None else ""
@@ -99,9 +105,9 @@ class KeyedState:
             return f"its key or namespace has a part whose end can't be found: {_named(opaque)}"
         if isinstance(self.value, OpaqueType):
             return f"its value is {self.value.class_name}, {self.value.reason}"
-        if not isinstance(self.value, MapType):
+        if self.map_type is None:
             return f"a ValueState<{self.type_name}>, not of a map"
-        if opaque := opaque_parts(self.value):
+        if opaque := opaque_parts(self.map_type):
             return f"its entries have a part whose end can't be found: {_named(opaque)}"
         return None
 

@@ -389,6 +389,13 @@ def with_parts(type_: FlinkType) -> Iterator[FlinkType]:
         yield from with_parts(child)
 
 
+def map_of(type_: FlinkType | None) -> MapType | None:
+    """Returns the map that each value of this type is, whatever serializer is around it; None if it isn't one."""
+    if isinstance(type_, NullableType):
+        type_ = type_.value
+    return type_ if isinstance(type_, MapType) else None
+
+
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:
     """Returns every part of the type whose values can't be walked."""
     if isinstance(type_, OpaqueType):

@@ -132,8 +132,9 @@ def convert(
     ends_of_rows, last_rows = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     null_bytes = np.array(bytearray(null or b""), np.uint8)
     written = kernels.write_rows(
-        section.data, blobs.key_starts, blobs.key_ends, blobs.stamps, blobs.firsts, blobs.counts, order, targets,
-        prefix, blobs.entries, blobs.flags, blobs.ends, keep, stamped, null_bytes, out, ends_of_rows, last_rows,
+        section.data, blobs.data, blobs.key_starts, blobs.key_ends, blobs.stamps, blobs.firsts, blobs.counts, order,
+        targets, prefix, blobs.entries, blobs.flags, blobs.ends, keep, stamped, null_bytes, out, ends_of_rows,
+        last_rows,
     )  # fmt: skip
     counts.rows_written += int(written)
     return grouped(new_id, out[: ends_of_rows[-1]], targets[order], ends_of_rows, last_rows)
@@ -146,4 +147,5 @@ def _most_bytes(blobs: Blobs, prefix: int, null: int) -> int:
     """
     stamp = STAMP + null if len(blobs.timestamps) else 0
     each = 8 + prefix + stamp + blobs.key_ends - blobs.key_starts
-    return int((blobs.counts * each).sum() + (blobs.section.ends - blobs.stamps).sum())
+    of_entries = int(blobs.ends[-1] - blobs.entries[0]) if len(blobs.entries) else 0
+    return int((blobs.counts * each).sum()) + of_entries

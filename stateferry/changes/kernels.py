@@ -100,13 +100,14 @@ def _copy(out, position, data, start, end):  # type: ignore[no-untyped-def]
 
 @_kernel
 def write_rows(  # type: ignore[no-untyped-def]
-    data, key_starts, key_ends, stamps, firsts, counts, order, targets, prefix, entries, flags, ends, keep, stamped,
-    null, out, ends_of_rows, last_rows,
+    data, blob_data, key_starts, key_ends, stamps, firsts, counts, order, targets, prefix, entries, flags, ends, keep,
+    stamped, null, out, ends_of_rows, last_rows,
 ):  # fmt: skip
     """Writes the kept entries of blobs as rows of a map state, in the given order of the blobs.
 
     A row is i32, key group, key, user key, i32, null flag, [timestamp], value. A blob's key follows its old key group
-    in `data`; in the row it follows the blob's target. `stamps` is where a blob's timestamp is. `null` is what the
+    in `data`; in the row it follows the blob's target. `stamps` is where a blob's timestamp is, in `data` too; entries
+    are in `blob_data`. `null` is what the
     value serializer writes for null behind a timestamp. This fills, for each blob in the order, where its rows end and
     where the last of them begins (-1: it has none). Returns how many rows were written.
     """
@@ -130,15 +131,15 @@ def write_rows(  # type: ignore[no-untyped-def]
                 out[position] = np.uint8(target & 0xFF)
                 position += 1
                 position = _copy(out, position, data, key_start, key_end)
-                position = _copy(out, position, data, entries[entry], flag)
+                position = _copy(out, position, blob_data, entries[entry], flag)
                 if not stamped:
                     position = _put_i32(out, position, ends[entry] - flag)
-                    position = _copy(out, position, data, flag, ends[entry])
-                elif data[flag] == 0:
+                    position = _copy(out, position, blob_data, flag, ends[entry])
+                elif blob_data[flag] == 0:
                     position = _put_i32(out, position, ends[entry] - flag + 8)
                     out[position] = 0
                     _store64(out, position + 1, _load64(data, stamps[blob]))
-                    position = _copy(out, position + 9, data, flag + 1, ends[entry])
+                    position = _copy(out, position + 9, blob_data, flag + 1, ends[entry])
                 else:
                     position = _put_i32(out, position, 9 + len(null))
                     out[position] = 0

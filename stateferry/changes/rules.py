@@ -62,9 +62,9 @@ class Rules:
     @property
     def map_type(self) -> MapType:
         """The type of the legacy state's map."""
-        if not isinstance(self.legacy.value, MapType):
+        if (map_ := self.legacy.map_type) is None:
             raise RefusedError(f"state {self.legacy.name} can't be migrated: {self.legacy.why_not_migratable}")
-        return self.legacy.value
+        return map_
 
     @property
     def drops_expired(self) -> bool:

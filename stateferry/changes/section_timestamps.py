@@ -15,8 +15,9 @@ import numpy as np
 
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import MapType, TtlType, opaque_parts
-from flinkstate.serializers.walker import Positions, read_counts, walk_list_state
+from flinkstate.serializers.maps import map_counts
+from flinkstate.serializers.types import TtlType, opaque_parts
+from flinkstate.serializers.walker import Positions, walk_list_state
 from stateferry.changes.sections import STAMP, read_timestamps
 
 _NULL_FLAG = 1
@@ -76,7 +77,7 @@ def _elements(section: Section, state: KeyedState) -> ListElements:
 
 def entries_of_maps(section: Section, state: KeyedState) -> Positions | None:
     """The number of entries of each map in a section of a `ValueState<Map>`; None if it isn't one."""
-    if state.kind is not StateKind.VALUE or not isinstance(state.value, MapType):
+    if state.map_type is None:
         return None
     with section.locating():
-        return read_counts(section.data, section.value_starts + STAMP, section.ends, _NULL_FLAG)
+        return map_counts(state.value, section.data, section.value_starts + STAMP, section.ends)

@@ -11,8 +11,9 @@ from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
+from flinkstate.serializers.maps import whole_maps
 from flinkstate.serializers.types import Scalar
-from flinkstate.serializers.walker import Flags, Positions, split_keys, walk_entries
+from flinkstate.serializers.walker import Bytes, Flags, Positions, split_keys
 from flinkstate.ttl import expired_array
 from stateferry.changes import kernels
 from stateferry.changes.key_hashes import Hashes, as_keys, hash_each, hashed_keys, key_lanes
@@ -23,9 +24,13 @@ STAMP = 8
 
 @dataclass(frozen=True, slots=True)
 class Blobs:
-    """A parsed section of the legacy state: keys without their key group, timestamps if it has any, entries."""
+    """A parsed section of the legacy state: keys without their key group, timestamps if it has any, entries.
+
+    Keys and stamps are positions in the section's bytes, entries are positions in `data`.
+    """
 
     section: Section
+    data: Bytes
     key_starts: Positions
     key_ends: Positions
     stamps: Positions
@@ -50,12 +55,12 @@ class Blobs:
 
     def _spread(self, seeds: Hashes) -> Hashes:
         out = np.empty(len(self.entries), np.uint64)
-        kernels.spread_hash(self.section.data, self.entries, self.flags, self.counts, seeds, out)
+        kernels.spread_hash(self.data, self.entries, self.flags, self.counts, seeds, out)
         return out
 
     def nulls(self) -> Flags:
         """Whether each entry's value is null."""
-        found: Flags = self.section.data[self.flags] == 1
+        found: Flags = self.data[self.flags] == 1
         return found
 
 
@@ -65,16 +70,12 @@ def parse_blobs(section: Section, rules: Rules) -> Blobs:
     stamped = rules.legacy.ttl
     with section.locating():
         timestamps = read_timestamps(data, starts, section.ends) if stamped else np.empty(0, np.int64)
-        found = walk_entries(rules.map_type, data, starts + (STAMP if stamped else 0), section.ends)
-        for position in np.flatnonzero(found.stops != section.ends)[:1]:
-            raise DamagedError(
-                "the end of the map",
-                f"{section.ends[position] - found.stops[position]} more bytes",
-                offset=int(found.stops[position]),
-            )
+        maps = whole_maps(rules.legacy.value, data, starts + (STAMP if stamped else 0), section.ends)
+    found = maps.entries
     firsts = np.cumsum(found.counts) - found.counts
     return Blobs(
         section,
+        maps.data,
         section.key_starts + section.file.prefix,
         section.key_ends,
         starts,

@@ -15,7 +15,7 @@ from flinkstate.keyed.header import (
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
 from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
-from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.types import NullableType, Scalar
 
 
 def new_state_meta(legacy: StateMeta, name: str) -> StateMeta:
@@ -60,10 +60,14 @@ def _made_of(
 def _map_of_stamped(value: SerializerSnapshot) -> SerializerSnapshot:
     """Turns `Ttl<Map<K, V>>` into `Map<K, Ttl<V>>`; a map without time to live stays as it is."""
     if value.class_name != TTL_SNAPSHOT:
-        return value
-    _, map_ = value.nested
-    user_key, user_value = map_.nested
+        return _map_inside(value)
+    user_key, user_value = _map_inside(value.nested[1]).nested
     return map_snapshot(user_key, ttl_snapshot(user_value))
+
+
+def _map_inside(value: SerializerSnapshot) -> SerializerSnapshot:
+    """Returns the map's own serializer, without the one around it that stores null maps."""
+    return value.nested[0] if isinstance(value.type, NullableType) else value
 
 
 def _stamped_map(value: SerializerSnapshot) -> SerializerSnapshot:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.serializers.types import Scalar
 from stateferry.look.survey import OperatorSurvey, StateSurvey
 
 
@@ -46,10 +46,10 @@ def how_to_migrate(
 
 def _rows_of(legacy: KeyedState, states: tuple[StateSurvey, ...]) -> list[StateSurvey]:
     """The MapStates that have the types of the legacy state's maps; none if another legacy state has them too."""
-    if not isinstance(legacy.value, MapType):
+    if (map_ := legacy.map_type) is None:
         return []
-    alike = [one for one in states if one.state.value == legacy.value and one.state.why_not_migratable is None]
-    types = (StateKind.MAP, legacy.namespace, legacy.value.key, legacy.value.value)
+    alike = [one for one in states if one.state.map_type == map_ and one.state.why_not_migratable is None]
+    types = (StateKind.MAP, legacy.namespace, map_.key, map_.value)
     found = [one for one in states if _types(one.state) == types]
     return found if len(alike) == 1 else []
 

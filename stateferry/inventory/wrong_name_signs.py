@@ -72,7 +72,8 @@ def could_become(legacy: KeyedState, state: KeyedState) -> bool:
     if state.kind is not StateKind.MAP or state.user_key is None or state.value is None:
         return False
     map_ = MapType(state.user_key, state.value)
-    return replace(state, name=legacy.name, kind=legacy.kind, user_key=None, value=map_) == legacy
+    becomes = replace(legacy, value=legacy.map_type)
+    return replace(state, name=legacy.name, kind=legacy.kind, user_key=None, value=map_) == becomes
 
 
 def possible_flags(legacy: KeyedState, states: Mapping[str, KeyedState]) -> frozenset[str]:

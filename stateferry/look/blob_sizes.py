@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.walker import Positions, read_counts
+from flinkstate.serializers.maps import map_counts
+from flinkstate.serializers.walker import Positions
 
 _TIMESTAMP, _COUNT, _NULL_FLAG = 8, 4, 1
 # A histogram has a bucket for each number below _EXACT, and _STEPS buckets for each doubling from there on.
@@ -131,7 +132,7 @@ class BlobCount:
     def add(self, section: Section) -> None:
         starts = section.value_starts + (_TIMESTAMP if self.state.ttl else 0)
         with section.locating():
-            entries = read_counts(section.data, starts, section.ends, _NULL_FLAG)
+            entries = map_counts(self.state.value, section.data, starts, section.ends)
         self._waiting.append((entries, section.ends - section.value_starts, section.key_ends - section.key_starts))
         self._rows += len(section)
         if self._rows >= _ROWS_AT_ONCE:

@@ -369,7 +369,9 @@ class _ChunkReading:
         if name not in self._new_states or not (rules := self._rules[name]).reverse:
             return None
         groups = np.full(len(section), section.key_group, np.int64)
-        blobs = blob_entries(section, rules.map_type, rules.legacy.ttl, null_under_ttl(rules.map_type.value), groups)
+        blobs = blob_entries(
+            section, rules.legacy.value, rules.legacy.ttl, null_under_ttl(rules.map_type.value), groups
+        )
         hashes = hash_blobs(blobs.keys, groups, blobs.counts, blobs.stamps)
         self._blobs.of(name).add(groups, hashes, np.ones(len(hashes), np.bool_))
         self._count_expired(name, section.key_group, blobs.entries.stamps, rules)

@@ -129,9 +129,10 @@ def columns_of_blobs(rules: Rules, blobs: Blobs, keep: Flags, user_keys: UserKey
         np.ascontiguousarray(positions if whole else positions[keep])
         for positions in (blobs.entries, blobs.flags, blobs.ends)
     )
-    nulls = section.data[flags] == 1
+    nulls = blobs.data[flags] == 1
     timestamps = np.repeat(blobs.timestamps, counts) if rules.legacy.ttl else None
-    entries = _entry_columns(rules, section, user_keys, (starts, flags), (flags + 1, ends), nulls, timestamps)
+    values = flags + 1, ends
+    entries = _entry_columns(rules, section, blobs.data, user_keys, (starts, flags), values, nulls, timestamps)
     return EntryColumns(
         section.key_group, key_columns(rules, section, blobs.key_starts, blobs.key_ends), counts, entries
     )
@@ -157,7 +158,7 @@ def columns_of_rows(rules: Rules, rows: MapRows, kept: npt.NDArray[np.int64], us
         # Under time to live the flag isn't set; a null is what the value's serializer writes for it.
         nulls = nulls | _equal(section.data, starts, ends, null)
     bounds = key_ends, section.key_ends[kept]
-    entries = _entry_columns(rules, section, user_keys, bounds, (starts, ends), nulls, timestamps)
+    entries = _entry_columns(rules, section, section.data, user_keys, bounds, (starts, ends), nulls, timestamps)
     return EntryColumns(
         section.key_group, key_columns(rules, section, key_starts[firsts], key_ends[firsts]), counts, entries
     )
@@ -173,13 +174,14 @@ def _equal(data: Buffer, starts: Positions, ends: Positions, content: bytes) -> 
 def _entry_columns(
     rules: Rules,
     section: Section,
+    data: Buffer,
     user_keys: UserKeys,
     bounds: tuple[Positions, Positions],
     values: tuple[Positions, Positions],
     nulls: Flags,
     timestamps: Positions | None,
 ) -> dict[str, pa.Array]:
-    data, map_type = section.data, rules.map_type
+    map_type = rules.map_type
     with section.locating():
         found = user_keys.columns(data, *map(np.ascontiguousarray, bounds))
         _add(found, VALUE, _typed_values(map_type.value, data, values, nulls))

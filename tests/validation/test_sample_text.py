@@ -89,8 +89,9 @@ def entries_of(key: bytes, user_key: bytes, value: bytes, null: int, stamp: int 
     one, none = np.ones(1, np.int64), np.empty(0, np.int64)
     stamps = none if stamp is None else one * stamp
     return Entries(
-        data, one * 5, start, key_end, one * 0, key_end, user_end, one.astype(np.uint64), np.array([77], np.uint64),
-        np.array([null], np.uint8), np.frombuffer(encode(Scalar.LONG, 3), np.uint8).copy(), stamps, user_end, value_end,
+        data, data, one * 5, start, key_end, one * 0, key_end, user_end, one.astype(np.uint64),
+        np.array([77], np.uint64), np.array([null], np.uint8),
+        np.frombuffer(encode(Scalar.LONG, 3), np.uint8).copy(), stamps, user_end, value_end,
     )  # fmt: skip
 
 

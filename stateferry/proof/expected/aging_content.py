@@ -73,6 +73,7 @@ def _elements(section: Section, planned: PlannedTtl, rows: Entries) -> AgingEntr
     spread = rows.keys[owners]
     entries = Entries(
         section.data,
+        section.data,
         rows.groups[owners],
         rows.key_starts,
         rows.key_ends,

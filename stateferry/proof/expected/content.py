@@ -21,8 +21,9 @@ from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import MapType, Scalar
-from flinkstate.serializers.walker import Flags, Positions, skip_runs, split_keys, walk_entries
+from flinkstate.serializers.maps import whole_maps
+from flinkstate.serializers.types import FlinkType, Scalar
+from flinkstate.serializers.walker import Flags, Positions, skip_runs, split_keys
 from stateferry.proof.expected import kernels
 
 _Number = TypeVar("_Number", np.int64, np.uint64)
@@ -91,12 +92,13 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of a section, as positions in its bytes.
+    """The entries of a section, as positions: of keys in `key_data`, of user keys and values in `data`.
 
     `owners[i]` is the index of the key (with its namespace) of entry i. `keys` are hashes of keys, `pairs` are hashes
     of key and user key, `groups` are the key groups to which the entries count.
     """
 
+    key_data: Buffer
     data: Buffer
     groups: Positions
     key_starts: Positions
@@ -138,6 +140,7 @@ def plain_entries(section: Section, groups: Positions) -> Entries:
     pairs = hash_ranges(section.data, starts, section.key_ends)
     count = len(section)
     return Entries(
+        section.data,
         section.data,
         groups,
         starts,
@@ -199,6 +202,7 @@ def map_rows(section: Section, state: KeyedState, groups: Positions, spans: KeyS
         value_ends = np.where(nulls == 1, values + 1, value_ends)
     return Entries(
         data,
+        data,
         groups,
         starts,
         key_ends,
@@ -254,23 +258,24 @@ class BlobEntries:
         return found
 
 
-def blob_entries(section: Section, type_: MapType, ttl: bool, null: bytes | None, groups: Positions) -> BlobEntries:
-    """The entries of a section of blobs.
+def blob_entries(
+    section: Section, stored: FlinkType | None, ttl: bool, null: bytes | None, groups: Positions
+) -> BlobEntries:
+    """The entries of a section of blobs, whose maps are stored as the type `stored`.
 
     `null` are the bytes that the value's serializer writes for null, if it can. With time to live, a row has these.
     """
-    data, starts = section.data, section.value_starts
-    stamps = timestamps_at(data, starts, section.ends) if ttl else _NO_STAMPS
-    found = walk_entries(type_, data, starts + (_TIMESTAMP if ttl else 0), section.ends)
-    for long in np.flatnonzero(found.stops != section.ends):
-        left = section.ends[long] - found.stops[long]
-        raise DamagedError("the end of the map", f"{left} more bytes", offset=int(found.stops[long]))
+    starts = section.value_starts
+    stamps = timestamps_at(section.data, starts, section.ends) if ttl else _NO_STAMPS
+    maps = whole_maps(stored, section.data, starts + (_TIMESTAMP if ttl else 0), section.ends)
+    data, found = maps.data, maps.entries
     key_starts = section.key_starts + section.file.prefix
-    keys = hash_ranges(data, key_starts, section.key_ends)
+    keys = hash_ranges(section.data, key_starts, section.key_ends)
     owners = np.repeat(np.arange(len(section)), found.counts)
     spread = keys[owners]
     nulls = data[found.key_ends]
     entries = Entries(
+        section.data,
         data,
         groups[owners],
         key_starts,

@@ -236,7 +236,7 @@ class ExpectedEntries:
         """
         null = null_under_ttl(rules.map_type.value)
         groups = self._groups(rules.legacy, section)
-        blobs = blob_entries(section, rules.map_type, rules.legacy.ttl, null, groups)
+        blobs = blob_entries(section, rules.legacy.value, rules.legacy.ttl, null, groups)
         live = living(blobs.stamps, rules, len(blobs.counts))
         moved = live if rules.lazy_cut is None else live & _moved(rules.lazy_cut, section)
         entries_live = blobs.per_entry(moved)

@@ -63,7 +63,7 @@ def describe(
 ) -> ProbedEntry:
     """Describes an entry; `is_new` says that it is of a new state, whose value is split into its parts."""
     data, owner = entries.data, int(entries.owners[index])
-    key = data[entries.key_starts[owner] : entries.key_ends[owner]].tobytes()
+    key = entries.key_data[entries.key_starts[owner] : entries.key_ends[owner]].tobytes()
     user_key = data[entries.user_starts[index] : entries.user_ends[index]].tobytes()
     null = int(entries.nulls[index])
     value = data[entries.value_starts[index] : entries.value_ends[index]] if null != 2 else entries.null

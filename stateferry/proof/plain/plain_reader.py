@@ -330,7 +330,13 @@ class PlainReader:
     def _entries(self, blob: Row) -> Iterator[_PlainEntry]:
         """The entries of a blob."""
         data, stamp = blob.value, self._states[blob.state].stamp(blob)
-        position, limit = 4 if stamp is None else 12, len(data)
+        position, limit = 0 if stamp is None else 8, len(data)
+        if isinstance(stored := self._rules.legacy.value, NullableType):
+            position += 1
+            if read_flag(data, position - 1, limit, "a map's null flag"):
+                _check_end(data, position + stored.padding)
+                return
+        position += 4
         if limit < position:
             raise DamagedError("the size of a map", f"{limit} bytes")
         user_key_text, value_text = self._texts
@@ -341,8 +347,12 @@ class PlainReader:
             texts = _cut(user_key_text(user_key)), "null" if is_null else _cut(value_text(value))
             yield _PlainEntry(data[position:end], texts[0], is_null, data[end + 1 : stop], texts[1], stamp)
             position = stop
-        if position != limit:
-            raise DamagedError("the end of a map", f"{limit - position} more bytes")
+        _check_end(data, position)
+
+
+def _check_end(data: bytes, position: int) -> None:
+    if position != len(data):
+        raise DamagedError("the end of a map", f"{len(data) - position} more bytes")
 
 
 def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorConversion) -> int:

@@ -13,7 +13,7 @@ from flinkstate.metadata.file_names import METADATA, claim_name, claimed_by, is_
 from flinkstate.metadata.metadata import NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
-from flinkstate.serializers.types import MapType, OpaqueType, type_name
+from flinkstate.serializers.types import OpaqueType, type_name
 from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Transform
 from stateferry.basics.durations import format_duration
 from stateferry.changes.blobs_to_rows import BlobsToRows
@@ -317,7 +317,7 @@ def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Op
     legacy = states[state.legacy]
     where = f"state {state.legacy} of operator {operator.label}"
     if reason := legacy.why_not_migratable:
-        if legacy.kind is StateKind.VALUE and isinstance(legacy.value, MapType | OpaqueType):
+        if legacy.kind is StateKind.VALUE and (legacy.map_type or isinstance(legacy.value, OpaqueType)):
             raise RefusedError(f"{where} can't be migrated: {reason}")
         yield f"{where} can't be migrated: it is {reason}. {_migratable(states)}"
         return

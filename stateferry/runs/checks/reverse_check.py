@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.types import MapType
 from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.runs.plan.plan import StatePlan
@@ -38,7 +37,7 @@ def state_to_make(
 
 def is_legacy(state: KeyedState | None) -> bool:
     """Whether the state is a `ValueState<Map>`."""
-    return state is not None and state.kind is StateKind.VALUE and isinstance(state.value, MapType)
+    return state is not None and state.map_type is not None
 
 
 def _of_ttl(state: StatePlan, new: KeyedState, where: str) -> Iterator[str]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from flinkstate.did_you_mean import is_alike, there_are
-from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.types import MapType
 from stateferry.changes.rules import Rules
 from stateferry.inventory.wrong_name_signs import rivals_of
 from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan
@@ -71,9 +70,7 @@ def _alike(name: str, others: Collection[str]) -> list[str]:
 
 
 def _values_of_maps(states: States) -> list[str]:
-    return [
-        state.name for state in states.values() if state.kind is StateKind.VALUE and isinstance(state.value, MapType)
-    ]
+    return [state.name for state in states.values() if state.map_type is not None]
 
 
 def _was_published(plan: MigrationPlan, operator: Operator, legacy: str, new: str) -> bool:

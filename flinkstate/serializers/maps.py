@@ -1,0 +1,82 @@
+"""The maps of a `ValueState<Map>`, however the job's serializer stores them.
+
+| serializer of the state | a value |
+|---|---|
+| `MapSerializer` | the map: i32 count, entries |
+| `NullableSerializer` around it (Flink 2 with a `TypeHint`) | bool `isNull`, then the padding if null, else the map |
+
+`whole_maps` finds the entries of all of them in the form that `MapSerializer` writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flinkstate.errors import DamagedError
+from flinkstate.serializers.types import FlinkType, MapType, NullableType
+from flinkstate.serializers.walker import Bytes, Flags, MapEntries, Positions, read_counts, walk_entries
+
+# The flag that says whether the value is null.
+_LEAST_ENTRY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WholeMaps:
+    """The entries of many maps, and the bytes in which they are. A null map has no entries."""
+
+    data: Bytes
+    entries: MapEntries
+
+
+def whole_maps(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Positions) -> WholeMaps:
+    """Finds the entries of maps that take up all bytes from each start to each end; `map_of` the type is a map."""
+    match type_:
+        case MapType():
+            return WholeMaps(data, _whole_entries(type_, data, starts, ends))
+        case NullableType(MapType() as map_, padding):
+            return WholeMaps(data, _nullable_entries(map_, padding, data, starts, ends))
+    raise TypeError(f"not a map: {type_}")
+
+
+def map_counts(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Positions) -> Positions:
+    """Returns the number of entries of each map, from what is before them; `map_of` the type is a map."""
+    if not isinstance(type_, NullableType):
+        return read_counts(data, starts, ends, _LEAST_ENTRY)
+    there = ~_null_flags(data, starts, ends)
+    counts = np.zeros(len(starts), np.int64)
+    counts[there] = read_counts(data, starts[there] + 1, ends[there], _LEAST_ENTRY)
+    return counts
+
+
+def _whole_entries(type_: MapType, data: Bytes, starts: Positions, ends: Positions) -> MapEntries:
+    found = walk_entries(type_, data, starts, ends)
+    _check_ends("the end of the map", found.stops, ends)
+    return found
+
+
+def _nullable_entries(type_: MapType, padding: int, data: Bytes, starts: Positions, ends: Positions) -> MapEntries:
+    nulls = _null_flags(data, starts, ends)
+    _check_ends("the end of a null map", (starts + 1 + padding)[nulls], ends[nulls])
+    there = ~nulls
+    found = _whole_entries(type_, data, starts[there] + 1, ends[there])
+    counts = np.zeros(len(starts), np.int64)
+    counts[there] = found.counts
+    return MapEntries(counts, found.starts, found.key_ends, found.ends, ends)
+
+
+def _null_flags(data: Bytes, starts: Positions, ends: Positions) -> Flags:
+    for empty in np.flatnonzero(starts >= ends)[:1]:
+        raise DamagedError("a flag that says whether the map is null", "the end", offset=int(starts[empty]))
+    flags = data[starts]
+    for wrong in np.flatnonzero(flags > 1)[:1]:
+        raise DamagedError("a null flag 0 or 1 before a map", f"{flags[wrong]}", offset=int(starts[wrong]))
+    nulls: Flags = flags == 1
+    return nulls
+
+
+def _check_ends(expected: str, stops: Positions, ends: Positions) -> None:
+    for place in np.flatnonzero(stops != ends)[:1]:
+        found = f"{ends[place] - stops[place]} more bytes"
+        raise DamagedError(expected, found, offset=int(stops[place]))
