@@ -23,7 +23,7 @@ from flinkstate.keyed.header import (
     KeyedHeader,
     StateMeta,
 )
-from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.native_writer import NativeFileWriter
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from flinkstate.keyed.header import VALUE_SERIALIZER, KeyedHeader
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.snapshots import SerializerSnapshot, composite_snapshot, map_snapshot, simple_snapshot
+from flinkstate.serializers.built_snapshots import composite_snapshot, map_snapshot, simple_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import RowType, Scalar
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.operator_rewrite import Layout

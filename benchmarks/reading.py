@@ -25,7 +25,7 @@ from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint

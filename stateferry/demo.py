@@ -28,10 +28,12 @@ from flinkstate.keyed.header import (
 )
 from flinkstate.metadata.metadata import KeyedHandle, Metadata, Operator, Subtask
 from flinkstate.reading.reader import operator_id
-from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.ttl import MAX_LONG
 from flinkstate.writing.writer import KeyedFileWriter, SavepointWriter
+from stateferry.demo_maps import LARGEST_VALUE, SMALLEST_VALUE, Declared, MapLayout
 
 OPERATOR = "main"
 MAIN_STATE, NEW_MAIN_STATE, IS_MIGRATED_STATE = "mainState", "newMainState", "isMigratedState"
@@ -41,7 +43,6 @@ _NO_PROPERTIES = b"\xac\xed\x00\x05\x70"
 _KEY_PREFIX, _USER_KEY_PREFIX = "customer-", "item"
 _KEYS_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 4 << 20
-_LARGEST_VALUE = 1_000_000
 # Ages as shares of the time to live: the oldest blobs have expired; what the job has moved was accessed lately.
 _OLDEST_BLOB, _OLDEST_ROW = 1.05, 0.1
 _MOST = 2**31 - 1
@@ -65,6 +66,7 @@ class DemoState:
     seed: int
     compressed: bool = False
     metadata_version: int = 6
+    declared: Declared = Declared.MAP
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -101,22 +103,24 @@ class DemoState:
     @cached_property
     def main_row(self) -> np.dtype[np.void]:
         """The layout of a key's row in mainState."""
-        entry = [*self._user_key(), ("value", ">i8")]
-        return self._row([], [("count", ">i4"), ("map", np.dtype(entry), (self.entries,))])
+        return self._row([], self.map_layout.fields())
+
+    @property
+    def map_layout(self) -> MapLayout:
+        """The layout of a key's map in mainState."""
+        return MapLayout(self.declared, self.entries, len(_USER_KEY_PREFIX) + self.user_key_digits)
 
     @cached_property
     def new_row(self) -> np.dtype[np.void]:
         """The layout of an entry's row in newMainState."""
-        return self._row(self._user_key()[:2], [("value", ">i8")], has_null_flag=True)
+        size = len(_USER_KEY_PREFIX) + self.user_key_digits
+        user_key = [("user_key_length", "u1"), ("user_key", "u1", size)]
+        return self._row(user_key, [("value", ">i8")], has_null_flag=True)
 
     @cached_property
     def flag_row(self) -> np.dtype[np.void]:
         """The layout of a key's row in isMigratedState."""
         return self._row([], [("flag", "u1")])
-
-    def _user_key(self) -> list[tuple[str, str] | tuple[str, str, int]]:
-        size = len(_USER_KEY_PREFIX) + self.user_key_digits
-        return [("user_key_length", "u1"), ("user_key", "u1", size), ("is_null", "u1")]
 
     def _row(
         self, user_key: Sequence[object], value: Sequence[object], *, has_null_flag: bool = False
@@ -165,7 +169,7 @@ def _header(state: DemoState) -> KeyedHeader:
         return StateMeta(name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, kind),), serializers)
 
     states = (
-        meta(MAIN_STATE, "VALUE", stamped(map_snapshot(text, number))),
+        meta(MAIN_STATE, "VALUE", stamped(state.map_layout.snapshot(text, number))),
         meta(NEW_MAIN_STATE, "MAP", map_snapshot(text, stamped(number))),
         meta(IS_MIGRATED_STATE, "VALUE", stamped(flag)),
     )
@@ -241,10 +245,7 @@ def _portions(keys: Keys, size: int) -> Iterator[Keys]:
 
 def _main_rows(state: DemoState, key_group: int, keys: Keys, random: np.random.Generator) -> Rows:
     rows = _rows(state.main_row, state, key_group, keys, _OLDEST_BLOB, random)
-    rows["value"]["count"] = state.entries
-    entries = rows["value"]["map"]
-    entries["is_null"] = 0
-    _fill_map(entries, entries["value"], state, random)
+    state.map_layout.fill(rows["value"], *_entries(len(keys), state, random))
     return rows
 
 
@@ -252,7 +253,8 @@ def _new_rows(state: DemoState, key_group: int, keys: Keys, random: np.random.Ge
     rows = _rows(state.new_row, state, key_group, np.repeat(keys, state.entries), _OLDEST_ROW, random)
     rows["value"]["is_null"] = 0
     of_key = rows.reshape(len(keys), state.entries)
-    _fill_map(of_key["key"], of_key["value"]["value"], state, random)
+    of_key["key"]["user_key_length"] = len(_USER_KEY_PREFIX) + state.user_key_digits + 1
+    of_key["key"]["user_key"], of_key["value"]["value"] = _entries(len(keys), state, random)
     return rows
 
 
@@ -277,9 +279,8 @@ def _rows(
     return rows
 
 
-def _fill_map(keys: Rows, values: Rows, state: DemoState, random: np.random.Generator) -> None:
-    """Fills in the entries of one key in each row. Their user keys are consecutive numbers, so none is repeated."""
-    first = random.integers(0, 10**state.user_key_digits - state.entries + 1, (len(keys), 1))
-    keys["user_key_length"] = len(_USER_KEY_PREFIX) + state.user_key_digits + 1
-    keys["user_key"] = _texts(_USER_KEY_PREFIX, first + np.arange(state.entries), state.user_key_digits)
-    values[...] = random.integers(0, _LARGEST_VALUE, values.shape)
+def _entries(keys: int, state: DemoState, random: np.random.Generator) -> tuple[npt.NDArray[np.uint8], Keys]:
+    """Returns user keys and values, those of one key in each row; user keys are consecutive, so none is repeated."""
+    first = random.integers(0, 10**state.user_key_digits - state.entries + 1, (keys, 1))
+    texts = _texts(_USER_KEY_PREFIX, first + np.arange(state.entries), state.user_key_digits)
+    return texts, random.integers(SMALLEST_VALUE, LARGEST_VALUE, (keys, state.entries))

@@ -35,7 +35,7 @@ from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import warming
 from flinkstate.serializers import walker
-from flinkstate.serializers.snapshots import simple_snapshot
+from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,

@@ -34,7 +34,8 @@ from flinkstate.metadata.operator_state import DistributionMode
 from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.binary import ByteWriter
-from flinkstate.serializers.snapshots import SerializerSnapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.built_snapshots import simple_snapshot, ttl_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.demo import DemoState, write_demo_savepoint

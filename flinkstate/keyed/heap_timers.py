@@ -30,10 +30,11 @@ from flinkstate.metadata.metadata import KeyedHandle
 from flinkstate.metadata.streams import open_stream, stream_name
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.serializers.binary import ByteReader
+from flinkstate.serializers.built_snapshots import composite_snapshot
 from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.snapshot_classes import TIMER_SNAPSHOT
 from flinkstate.serializers.snapshot_merge import merge_snapshots
-from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser, composite_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
 from flinkstate.serializers.types import ListType, Scalar, TimerType, TupleType, opaque_parts, type_name
 from flinkstate.serializers.walker import Positions, walk_elements
 

@@ -39,6 +39,7 @@ _SCALA = "org.apache.flink.api.scala.typeutils."
 
 MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
 LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
+NULLABLE_SNAPSHOT = _RUNTIME + "NullableSerializer$NullableSerializerSnapshot"
 TTL_SNAPSHOT = _STATE + "ttl.TtlStateFactory$TtlSerializerSnapshot"
 TIMER_SNAPSHOT = _OPERATORS + "TimerSerializerSnapshot"
 
@@ -165,9 +166,7 @@ COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     _RUNTIME + "RowSerializer$RowSerializerSnapshot": CompositeClass(
         4, None, _row_kind, lambda outer, parts: RowType(parts, outer)
     ),
-    _RUNTIME + "NullableSerializer$NullableSerializerSnapshot": CompositeClass(
-        2, 1, _padding, lambda outer, parts: NullableType(parts[0], outer)
-    ),
+    NULLABLE_SNAPSHOT: CompositeClass(2, 1, _padding, lambda outer, parts: NullableType(parts[0], outer)),
     _RUNTIME + "JavaEitherSerializerSnapshot": CompositeClass(
         1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1])
     ),

@@ -18,39 +18,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from flinkstate.errors import RefusedError
-from flinkstate.serializers.binary import ByteReader, ByteWriter
+from flinkstate.serializers.binary import ByteReader
 from flinkstate.serializers.possible_starts import MOST_UNKNOWN_VERSION
 from flinkstate.serializers.snapshot_classes import (
     COMPOSITE_CLASSES,
     ENUM_SNAPSHOT,
     KRYO_SNAPSHOT,
-    LIST_SNAPSHOT,
-    MAP_SNAPSHOT,
     PLAIN_CLASSES,
     POJO_SNAPSHOT,
     SIMPLE_TYPES,
-    TTL_SNAPSHOT,
     CompositeClass,
 )
 from flinkstate.serializers.types import (
     EnumType,
     FlinkType,
-    ListType,
-    MapType,
     OpaqueType,
     PojoField,
     PojoType,
-    PrimitiveArrayType,
-    Scalar,
-    TtlType,
 )
 from flinkstate.serializers.unknown_ends import Head, Rest, Search, find_ends, ways_to_fill
 
-_OUTER_MAGIC = 911108
-_NESTED_MAGIC = 1333245
+OUTER_MAGIC = 911108
+NESTED_MAGIC = 1333245
 OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
 _LEAST_SNAPSHOT = 2 + 4  # an empty class name and a version
-_COMPOSITE_VERSION = 3
+COMPOSITE_VERSION = 3
 
 # Limits that no real header reaches. They keep a malicious one from filling the stack and the memory.
 _MOST_LEVELS = 64
@@ -192,11 +184,11 @@ class SnapshotParser:
 
     def _composite_head(self, reader: ByteReader, class_name: str, version: int) -> tuple[CompositeClass, Any, int]:
         known = COMPOSITE_CLASSES[class_name]
-        if not 1 <= version <= _COMPOSITE_VERSION:
-            expected = f"version 1 to {_COMPOSITE_VERSION} of {class_name}"
+        if not 1 <= version <= COMPOSITE_VERSION:
+            expected = f"version 1 to {COMPOSITE_VERSION} of {class_name}"
             raise reader.damaged(expected, f"{version}", position=reader.position - 4)
-        if version == _COMPOSITE_VERSION:
-            reader.expect_i32(_OUTER_MAGIC, "the magic number of a composite serializer snapshot")
+        if version == COMPOSITE_VERSION:
+            reader.expect_i32(OUTER_MAGIC, "the magic number of a composite serializer snapshot")
             outer_version = reader.i32("the outer version")
         else:
             outer_version = version
@@ -207,7 +199,7 @@ class SnapshotParser:
                 position=reader.position - 4,
             )
         outer = known.read_outer(reader, outer_version)
-        reader.expect_i32(_NESTED_MAGIC, "the magic number of nested serializer snapshots")
+        reader.expect_i32(NESTED_MAGIC, "the magic number of nested serializer snapshots")
         reader.expect_i32(1, "the version of nested serializer snapshots")
         count_position = reader.position
         count = reader.count("the number of nested serializer snapshots", _LEAST_SNAPSHOT)
@@ -338,35 +330,3 @@ def _absent(name: str) -> OpaqueType:
 
 def _looks_like_class(text: str) -> bool:
     return text != "" and text.isprintable() and " " not in text
-
-
-def composite_snapshot(
-    class_name: str, outer_version: int, type_: FlinkType, nested: tuple[SerializerSnapshot, ...]
-) -> SerializerSnapshot:
-    """Builds a composite snapshot around nested ones."""
-    writer = ByteWriter().utf(class_name).i32(_COMPOSITE_VERSION).i32(_OUTER_MAGIC).i32(outer_version)
-    writer.i32(_NESTED_MAGIC).i32(1).i32(len(nested))
-    for snapshot in nested:
-        writer.raw(snapshot.raw)
-    return SerializerSnapshot(class_name, 3, type_, nested, writer.bytes())
-
-
-def simple_snapshot(type_: Scalar | PrimitiveArrayType) -> SerializerSnapshot:
-    """Builds the snapshot of a type without parts, or of an array of such."""
-    class_name = next(name for name, known in SIMPLE_TYPES.items() if known == type_)
-    return SerializerSnapshot(class_name, 3, type_, (), ByteWriter().utf(class_name).i32(3).bytes())
-
-
-def map_snapshot(key: SerializerSnapshot, value: SerializerSnapshot) -> SerializerSnapshot:
-    """Builds the snapshot of Flink's map serializer."""
-    return composite_snapshot(MAP_SNAPSHOT, 1, MapType(key.type, value.type), (key, value))
-
-
-def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:
-    """Builds the snapshot of Flink's list serializer."""
-    return composite_snapshot(LIST_SNAPSHOT, 1, ListType(element.type), (element,))
-
-
-def ttl_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:
-    """Builds the snapshot of Flink's serializer of values with a timestamp (`TtlSerializer`)."""
-    return composite_snapshot(TTL_SNAPSHOT, 2, TtlType(value.type), (simple_snapshot(Scalar.LONG), value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flinkstate.errors import RefusedError, UsageError
+from flinkstate.errors import UsageError
 from flinkstate.hashing.key_groups import check_layout, ranges
 from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
@@ -20,14 +20,14 @@ from flinkstate.keyed.state import keyed_states
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
 from flinkstate.reading.reader import operator_id
-from flinkstate.serializers.snapshots import (
-    SerializerSnapshot,
+from flinkstate.serializers.built_snapshots import (
     list_snapshot,
     map_snapshot,
     simple_snapshot,
+    snapshot_of,
     ttl_snapshot,
 )
-from flinkstate.serializers.types import FlinkType, ListType, MapType, PrimitiveArrayType, Scalar, type_name
+from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.writing.new_entries import Given, as_entries, new_rows
 from flinkstate.writing.writer import SavepointWriter
 
@@ -56,9 +56,9 @@ class NewState:
             raise UsageError(f"state {self.name}: expected the kind VALUE, LIST or MAP, found {self.kind!r}")
         if (self.kind == "MAP") != (self.user_key is not None):
             raise UsageError(f"state {self.name}: expected a user_key for a MAP, and for no other kind")
-        value = ttl_snapshot(_snapshot(self.value)) if self.ttl else _snapshot(self.value)
+        value = ttl_snapshot(snapshot_of(self.value)) if self.ttl else snapshot_of(self.value)
         if self.user_key is not None:
-            value = map_snapshot(_snapshot(self.user_key), value)
+            value = map_snapshot(snapshot_of(self.user_key), value)
         elif self.kind == "LIST":
             value = list_snapshot(value)
         namespace = simple_snapshot(Scalar.VOID_NAMESPACE)
@@ -66,26 +66,12 @@ class NewState:
         return StateMeta(self.name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, self.kind),), serializers)
 
 
-def _snapshot(type_: FlinkType) -> SerializerSnapshot:
-    match type_:
-        case Scalar() | PrimitiveArrayType():
-            return simple_snapshot(type_)
-        case MapType(key, value):
-            return map_snapshot(_snapshot(key), _snapshot(value))
-        case ListType(element):
-            return list_snapshot(_snapshot(element))
-    raise RefusedError(
-        f"a new savepoint can't describe the type {type_name(type_)}: only types without parts, primitive arrays, "
-        "lists and maps. Let the job write a savepoint with the state, and copy that one with other entries"
-    )
-
-
 def write_new(
     target: str, uid: str, key: FlinkType, states: Sequence[NewState], parallelism: int, max_parallelism: int
 ) -> None:
     """Writes a canonical savepoint of one operator into a new folder."""
     check_layout(max_parallelism, parallelism)
-    header = KeyedHeader(False, _snapshot(key), tuple(state.meta() for state in states))
+    header = KeyedHeader(False, snapshot_of(key), tuple(state.meta() for state in states))
     refuse_twins(header.states, target)
     described = keyed_states(header, target)
     rows = [new_rows(one, state.entries, max_parallelism) for one, state in zip(described, states, strict=True)]

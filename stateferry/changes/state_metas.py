@@ -13,8 +13,9 @@ from flinkstate.keyed.header import (
     StateMeta,
 )
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
-from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import NullableType, Scalar
 
 

@@ -20,8 +20,8 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import canonical_properties, native_properties
 from flinkstate.reading.reader import has_keyed_state
-from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
-from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.snapshot_classes import NULLABLE_SNAPSHOT, TTL_SNAPSHOT
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.rules import Rules
@@ -152,9 +152,11 @@ def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
     """The description that makes Flink accept a map state: the legacy map's serializers, the timestamp in the value."""
     serializers = dict(legacy.serializers)
     value = serializers[VALUE_SERIALIZER]
-    if rules.legacy.ttl and value.class_name == TTL_SNAPSHOT:
-        user_key, user_value = value.nested[1].nested
-        value = map_snapshot(user_key, ttl_snapshot(user_value))
+    stamped = rules.legacy.ttl and value.class_name == TTL_SNAPSHOT
+    map_ = value.nested[1] if stamped else value
+    while map_.class_name == NULLABLE_SNAPSHOT:
+        map_ = map_.nested[0]
+    value = map_snapshot(map_.nested[0], ttl_snapshot(map_.nested[1])) if stamped else map_
     return StateMeta(
         rules.new_name,
         BackendKind.KEY_VALUE,

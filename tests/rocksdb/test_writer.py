@@ -31,7 +31,7 @@ from flinkstate.metadata.metadata import NativeHandle, RelativeFile
 from flinkstate.rocksdb import write_family, write_sst_file
 from flinkstate.rocksdb.merge import Found
 from flinkstate.rocksdb.scan import Scan
-from flinkstate.serializers.snapshots import simple_snapshot
+from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing import native_writer
 from flinkstate.writing.native_writer import NativeFileWriter

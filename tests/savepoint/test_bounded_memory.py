@@ -20,7 +20,7 @@ from flinkstate.keyed.header import KeyedHeader
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint, operator_id
-from flinkstate.serializers.snapshots import map_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot
 from flinkstate.writing.operator_rewrite import Layout
 from flinkstate.writing.writer import KeyedFileWriter, SavepointWriter
 from stateferry.look.survey import survey

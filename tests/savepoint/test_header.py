@@ -21,7 +21,8 @@ from flinkstate.keyed.key_group_file import KeyGroupFile
 from flinkstate.keyed.state import StateKind, keyed_states
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.binary import ByteWriter
-from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import OpaqueType, Scalar
 from tests.support.samples import LONG, METAS, STRING, keyed_meta, timers_meta
 

@@ -22,7 +22,8 @@ from flinkstate.metadata.metadata import AbsoluteFile, InlineBytes, KeyedHandle,
 from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.binary import ByteWriter
-from flinkstate.serializers.snapshots import SerializerSnapshot, simple_snapshot
+from flinkstate.serializers.built_snapshots import simple_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import Scalar
 from tests.rocksdb.goldens import SAVEPOINTS, metadata_of, opened, roots_of
 

@@ -12,7 +12,7 @@ from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed import kernels
 from flinkstate.keyed.header import NAMESPACE_SERIALIZER, VALUE_SERIALIZER, BackendKind, KeyedHeader, StateMeta
 from flinkstate.keyed.key_group_check import Membership
-from flinkstate.serializers.snapshots import simple_snapshot
+from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.serializers.walker import new_failure
 from flinkstate.values.codecs import encode

@@ -32,7 +32,7 @@ from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading import batches
 from flinkstate.reading.batches import read_batches, read_chunk, schema
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.types import (
     OpaqueType,
     PojoType,

@@ -14,13 +14,8 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers import snapshots
-from flinkstate.serializers.snapshots import (
-    SerializerSnapshot,
-    SnapshotParser,
-    map_snapshot,
-    simple_snapshot,
-    ttl_snapshot,
-)
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
 from flinkstate.serializers.types import (
     SCALA_EITHER,
     SCALA_TRY,

@@ -21,7 +21,7 @@ from flinkstate.keyed.header import (
 )
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.reader import operator_id
-from flinkstate.serializers.snapshots import map_snapshot, simple_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.values.codecs import encode
 from flinkstate.writing.writer import SavepointWriter

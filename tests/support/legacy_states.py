@@ -20,7 +20,8 @@ from flinkstate.keyed.header import (
 )
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.reader import Savepoint, operator_id
-from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.ttl import expired
 from flinkstate.values.codecs import encode

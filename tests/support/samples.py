@@ -22,14 +22,9 @@ from flinkstate.keyed.header import (
 )
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.built_snapshots import composite_snapshot, map_snapshot, simple_snapshot, ttl_snapshot
 from flinkstate.serializers.snapshot_classes import LIST_SNAPSHOT, TIMER_SNAPSHOT
-from flinkstate.serializers.snapshots import (
-    SerializerSnapshot,
-    composite_snapshot,
-    map_snapshot,
-    simple_snapshot,
-    ttl_snapshot,
-)
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import ListType, MapType, Scalar, TimerType
 from flinkstate.values import codecs
 from flinkstate.writing.writer import SavepointWriter

@@ -24,7 +24,7 @@ from flinkstate.metadata.metadata import (
     Subtask,
 )
 from flinkstate.metadata.operator_state import DistributionMode
-from flinkstate.serializers.snapshots import simple_snapshot
+from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
 from stateferry.proof import carried_check

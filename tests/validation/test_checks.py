@@ -23,7 +23,7 @@ from flinkstate.keyed.compression import Compression
 from flinkstate.keyed.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.metadata.metadata import InlineBytes, KeyedHandle, Operator
 from flinkstate.reading.reader import Savepoint, operator_id
-from flinkstate.serializers.snapshots import map_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.blobs_to_rows import BlobsToRows

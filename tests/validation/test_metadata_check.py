@@ -20,7 +20,8 @@ from flinkstate.keyed.header import (
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import InlineBytes, KeyedHandle, Metadata, NativeHandle, Operator, Subtask
 from flinkstate.metadata.savepoint_properties import NATIVE_SAVEPOINT
-from flinkstate.serializers.snapshots import SerializerSnapshot, map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.lazy_cut import LazyCut, Order

@@ -105,7 +105,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "legacy-2.3-rocksdb",
         "same",
         {},
-        dict.fromkeys((f"{module}.walk_entries" for module in (SECTIONS, CONTENT)), without_last_entries),
+        {"flinkstate.serializers.maps.walk_entries": without_last_entries},
     ),
     "expiry": (
         "legacy-ttl-2.3-rocksdb",

@@ -10,8 +10,8 @@ from flinkstate.keyed.state import StateKind
 from flinkstate.metadata.metadata import (
     Operator,
 )
+from flinkstate.serializers.built_snapshots import map_snapshot
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
-from flinkstate.serializers.snapshots import map_snapshot
 from tests.support.alterations.scene import (
     NotApplicableError,
     Place,
