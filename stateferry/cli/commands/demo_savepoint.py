@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flinkstate.errors import UsageError
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.basics.printable import say
 from stateferry.basics.private_files import usual_files
 from stateferry.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from stateferry.demo_maps import Declared
 
 _METADATA_VERSIONS = {"2.3": 6, "1.20": 4}
 
@@ -39,6 +42,13 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     add("--now", type=int, metavar="MS", help="the time that the ages count from (default now)")
     add("--compressed", action="store_true", help="with snappy, as a job with snapshot compression writes it")
     add("--flink", choices=tuple(_METADATA_VERSIONS), default="2.3", help="as this version writes it (default 2.3)")
+    declared = parser.add_mutually_exclusive_group()
+    declared.add_argument(
+        "--nullable", action="store_true", help="mainState is declared by a TypeHint<Map<String, Long>> in Flink 2"
+    )
+    declared.add_argument(
+        "--kryo", action="store_true", help="mainState is declared by a TypeHint<HashMap<String, Long>>"
+    )
     return parser
 
 
@@ -47,6 +57,16 @@ def _duration(text: str) -> int:
         return parse_duration(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _declared(options: argparse.Namespace) -> Declared:
+    from stateferry.demo_maps import Declared
+
+    if options.kryo:
+        return Declared.KRYO_2 if options.flink == "1.20" else Declared.KRYO_5
+    if options.nullable and options.flink == "1.20":
+        raise UsageError("--nullable needs --flink 2.3: in Flink 1.20 a map declared by a TypeHint is Kryo (--kryo)")
+    return Declared.NULLABLE if options.nullable else Declared.MAP
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         compressed=options.compressed,
         metadata_version=_METADATA_VERSIONS[options.flink],
+        declared=_declared(options),
     )
     with usual_files(), progress_bar("writing", state.size) as written:
         write_demo_savepoint(options.folder, state, written)
