@@ -58,8 +58,10 @@ def measure(folder: Path, ttl: int | None, options: str) -> Contents:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("ttl", [None, TTL], ids=["without TTL", "with TTL"])
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "ttl"),
+    [(name, ttl) for name in OPTIONS for ttl in (None, TTL) if ttl or "keep_expired" not in OPTIONS[name]],
+)
 @pytest.mark.parametrize("declared", [Declared.NULLABLE])
 def test_a_run_makes_the_same_of_it(declared: Declared, options: str, ttl: int | None, tmp_path: Path) -> None:
     assert result(tmp_path, declared, ttl, options) == measure(tmp_path, ttl, options)
