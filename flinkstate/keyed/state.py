@@ -103,7 +103,7 @@ class KeyedState:
             return f"{self.kind.value} state, not a ValueState"
         if opaque := (*opaque_parts(self.key), *opaque_parts(self.namespace)):
             return f"its key or namespace has a part whose end can't be found: {_named(opaque)}"
-        if isinstance(self.value, OpaqueType):
+        if isinstance(self.value, OpaqueType) and self.map_type is None:
             return f"its value is {self.value.class_name}, {self.value.reason}"
         if self.map_type is None:
             return f"a ValueState<{self.type_name}>, not of a map"

@@ -273,6 +273,14 @@ class OpaqueType:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class KryoMapType(OpaqueType):
+    """A map by Kryo, of whose keys and values it is known what they are. No header says that; the values do."""
+
+    kryo: OpaqueType
+    map: MapType
+
+
 FlinkType = (
     Scalar
     | ListType
@@ -323,6 +331,8 @@ def type_name(type_: FlinkType) -> str:
             return f"{type_name(element)}[]"
         case TupleType(parts, class_name):
             return f"{simple_name(class_name)}{_in_brackets(parts)}"
+        case KryoMapType():
+            return type_name(type_.map)
         case PojoType() | EnumType() | OpaqueType() | AvroFixedType() | AvroRecordType():
             return simple_name(type_.class_name)
         case NullableType(value):
@@ -391,9 +401,12 @@ def with_parts(type_: FlinkType) -> Iterator[FlinkType]:
 
 def map_of(type_: FlinkType | None) -> MapType | None:
     """Returns the map that each value of this type is, whatever serializer is around it; None if it isn't one."""
-    if isinstance(type_, NullableType):
-        type_ = type_.value
-    return type_ if isinstance(type_, MapType) else None
+    match type_:
+        case MapType() | NullableType(MapType()):
+            return type_ if isinstance(type_, MapType) else map_of(type_.value)
+        case KryoMapType():
+            return type_.map
+    return None
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:

@@ -43,7 +43,7 @@ class BlobsToRows:
         """
         metas = {meta.name: meta for meta in merged.states}
         for rules in self.rules:
-            new = new_state_meta(metas[rules.legacy.name], rules.new_name)
+            new = new_state_meta(metas[rules.legacy.name], rules.new_name, rules.map_type)
             described = metas.setdefault(rules.new_name, new).merged_with(new)
             if described is None:
                 raise PlanError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from flinkstate.errors import PlanError
 from flinkstate.keyed.header import (
@@ -13,15 +14,18 @@ from flinkstate.keyed.header import (
     StateMeta,
 )
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, snapshot_of, ttl_snapshot
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
 from flinkstate.serializers.snapshots import SerializerSnapshot
-from flinkstate.serializers.types import NullableType, Scalar
+from flinkstate.serializers.types import MapType, NullableType, OpaqueType, Scalar
 
 
-def new_state_meta(legacy: StateMeta, name: str) -> StateMeta:
-    """Returns the description of the map state that a `ValueState<Map>` becomes, from the parts of its own."""
-    return _made_of(legacy, name, StateKind.MAP, _map_of_stamped)
+def new_state_meta(legacy: StateMeta, name: str, map_: MapType) -> StateMeta:
+    """Returns the description of the map state that a `ValueState<Map>` becomes, from the parts of its own.
+
+    If these don't describe keys and values, as Kryo's don't, the description is that of `map_`.
+    """
+    return _made_of(legacy, name, StateKind.MAP, partial(_map_of_stamped, map_=map_))
 
 
 def legacy_state_meta(new: StateMeta, name: str) -> StateMeta:
@@ -58,17 +62,22 @@ def _made_of(
     )
 
 
-def _map_of_stamped(value: SerializerSnapshot) -> SerializerSnapshot:
+def _map_of_stamped(value: SerializerSnapshot, map_: MapType) -> SerializerSnapshot:
     """Turns `Ttl<Map<K, V>>` into `Map<K, Ttl<V>>`; a map without time to live stays as it is."""
     if value.class_name != TTL_SNAPSHOT:
-        return _map_inside(value)
-    user_key, user_value = _map_inside(value.nested[1]).nested
+        return _described(value, map_)
+    user_key, user_value = _described(value.nested[1], map_).nested
     return map_snapshot(user_key, ttl_snapshot(user_value))
 
 
-def _map_inside(value: SerializerSnapshot) -> SerializerSnapshot:
+def _described(value: SerializerSnapshot, map_: MapType) -> SerializerSnapshot:
     """Returns the map's own serializer, without the one around it that stores null maps."""
-    return value.nested[0] if isinstance(value.type, NullableType) else value
+    match value.type:
+        case NullableType():
+            return value.nested[0]
+        case OpaqueType():
+            return snapshot_of(map_)
+    return value
 
 
 def _stamped_map(value: SerializerSnapshot) -> SerializerSnapshot:

@@ -20,8 +20,8 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import canonical_properties, native_properties
 from flinkstate.reading.reader import has_keyed_state
-from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
-from flinkstate.serializers.snapshot_classes import NULLABLE_SNAPSHOT, TTL_SNAPSHOT
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, snapshot_of, ttl_snapshot
+from flinkstate.serializers.snapshot_classes import KRYO_SNAPSHOT, NULLABLE_SNAPSHOT, TTL_SNAPSHOT
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.rules import Rules
@@ -156,6 +156,8 @@ def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
     map_ = value.nested[1] if stamped else value
     while map_.class_name == NULLABLE_SNAPSHOT:
         map_ = map_.nested[0]
+    if map_.class_name == KRYO_SNAPSHOT:
+        map_ = snapshot_of(rules.map_type)
     value = map_snapshot(map_.nested[0], ttl_snapshot(map_.nested[1])) if stamped else map_
     return StateMeta(
         rules.new_name,

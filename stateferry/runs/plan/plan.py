@@ -15,7 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
 
 from flinkstate.errors import PlanError, UsageError
 from flinkstate.metadata.chunks import TARGET_BYTES
@@ -35,6 +44,7 @@ from stateferry.runs.plan.plan_fields import (
     Share,
     absolute_place,
     check_name_of_home,
+    valid_map_type,
     valid_milliseconds,
     valid_roots,
     valid_share,
@@ -114,6 +124,19 @@ class StatePlan(PlanModel):
             "contain it",
             row=60,
             name="ttl",
+        ),
+    ] = None
+
+    map_type: Annotated[
+        StrictStr | None,
+        AfterValidator(valid_map_type),
+        Option(
+            Kind.TEXT,
+            "Type of the map",
+            "what the maps of a legacy state by Kryo are, such as Map<String, Long>, if their values don't show it",
+            row=65,
+            name="as",
+            metavar="TYPE",
         ),
     ] = None
 

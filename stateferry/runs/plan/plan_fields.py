@@ -23,6 +23,8 @@ from flinkstate.errors import UsageError
 from flinkstate.files.uris import check_uri, path_of_file_uri
 from flinkstate.hashing.key_groups import UPPER_BOUND_MAX_PARALLELISM
 from flinkstate.metadata.moved_files import root_of
+from flinkstate.serializers.type_text import parse_map_type
+from flinkstate.serializers.types import type_name
 from stateferry.basics.durations import MAX_MILLISECONDS, parse_duration
 from stateferry.basics.quantities import parse_share
 
@@ -33,6 +35,14 @@ def valid_milliseconds(value: object) -> object:
         return value
     try:
         return parse_duration(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def valid_map_type(text: str | None) -> str | None:
+    """The text, if it names the type of a map."""
+    try:
+        return text if text is None else type_name(parse_map_type(text))
     except UsageError as error:
         raise ValueError(str(error)) from None
 

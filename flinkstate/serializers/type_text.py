@@ -1,0 +1,124 @@
+"""Reads a type as a Java developer writes it: `Map<String, List<Long>>`, `java.util.HashMap<String, double[]>`."""
+
+from __future__ import annotations
+
+import re
+
+from flinkstate.did_you_mean import there_are
+from flinkstate.errors import UsageError
+from flinkstate.serializers.types import (
+    ArrayType,
+    FlinkType,
+    ListType,
+    MapType,
+    PrimitiveArrayType,
+    Scalar,
+)
+
+_TOKEN = re.compile(r"\s*([\w.$]+|\[\]|[<>,])")
+_MAPS = ("Map", "HashMap", "LinkedHashMap", "TreeMap", "SortedMap", "ConcurrentMap", "ConcurrentHashMap")
+_LISTS = ("List", "ArrayList", "LinkedList", "Collection")
+_SCALARS = {
+    one.label: one
+    for one in (
+        Scalar.BOOLEAN, Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER, Scalar.LONG, Scalar.FLOAT, Scalar.DOUBLE,
+        Scalar.CHARACTER, Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL, Scalar.DATE, Scalar.INSTANT,
+        Scalar.LOCAL_DATE, Scalar.LOCAL_TIME, Scalar.LOCAL_DATE_TIME,
+    )
+}  # fmt: skip
+_PRIMITIVES = {
+    "boolean": Scalar.BOOLEAN,
+    "byte": Scalar.BYTE,
+    "short": Scalar.SHORT,
+    "int": Scalar.INTEGER,
+    "long": Scalar.LONG,
+    "float": Scalar.FLOAT,
+    "double": Scalar.DOUBLE,
+    "char": Scalar.CHARACTER,
+}
+_MOST_LEVELS = 32
+
+
+def parse_map_type(text: str) -> MapType:
+    """Returns the map that the text names."""
+    parser = _Parser(text)
+    found = parser.type(0)
+    if parser.rest():
+        raise UsageError(f"{text!r}: expected the end behind the type, found {parser.rest()!r}")
+    if not isinstance(found, MapType):
+        raise UsageError(f"{text!r}: expected a map, such as Map<String, Long>")
+    return found
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text, self._position = text, 0
+
+    def rest(self) -> str:
+        return self._text[self._position :].strip()
+
+    def type(self, level: int) -> FlinkType:
+        if level > _MOST_LEVELS:
+            raise UsageError(f"{self._text!r}: the type is nested more than {_MOST_LEVELS} deep")
+        name = (self._take() or "the end").rpartition(".")[2]
+        if name in _PRIMITIVES:
+            self._expect("[]", f"{name}[] or {_PRIMITIVES[name].label}, because a map has no values of type {name}")
+            found: FlinkType = PrimitiveArrayType(_PRIMITIVES[name])
+        elif name in _MAPS:
+            found = MapType(*self._arguments(name, 2, level))
+        elif name in _LISTS:
+            found = ListType(*self._arguments(name, 1, level))
+        elif name in _SCALARS:
+            found = _SCALARS[name]
+        else:
+            known = [*_SCALARS, _MAPS[0], _LISTS[0], *(f"{name}[]" for name in _PRIMITIVES)]
+            raise UsageError(f"{self._text!r}: no type {name!r} is known here. {there_are(name, known)}")
+        while self._next() == "[]":
+            self._take()
+            found = _array_of(found)
+        return found
+
+    def _arguments(self, name: str, count: int, level: int) -> list[FlinkType]:
+        self._expect("<", f"{name}<{', '.join('KV' if count == 2 else 'E')}>")
+        found = [self.type(level + 1)]
+        while len(found) < count:
+            self._expect(",", f"{count} types in {name}<...>")
+            found.append(self.type(level + 1))
+        self._expect(">", f"> behind {name}<...")
+        return found
+
+    def _next(self) -> str:
+        match = _TOKEN.match(self._text, self._position)
+        return match.group(1) if match else ""
+
+    def _take(self) -> str:
+        match = _TOKEN.match(self._text, self._position)
+        if match is None:
+            return ""
+        self._position = match.end()
+        return match.group(1)
+
+    def _expect(self, token: str, wanted: str) -> None:
+        if self._next() != token:
+            raise UsageError(f"{self._text!r}: expected {wanted}, found {self.rest() or 'the end'!r}")
+        self._take()
+
+
+def _array_of(element: FlinkType) -> FlinkType:
+    if element is Scalar.STRING:
+        return PrimitiveArrayType(Scalar.STRING)
+    name = element.label if isinstance(element, Scalar) else ""
+    if not name:
+        raise UsageError("an array of this type isn't known here: only arrays of scalar types")
+    return ArrayType(element, f"{_PACKAGES.get(name, 'java.lang')}.{name}")
+
+
+_PACKAGES = {
+    "BigInteger": "java.math",
+    "BigDecimal": "java.math",
+    "Date": "java.util",
+    "Instant": "java.time",
+    "LocalDate": "java.time",
+    "LocalTime": "java.time",
+    "LocalDateTime": "java.time",
+}

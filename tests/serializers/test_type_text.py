@@ -1,0 +1,49 @@
+"""The types that people write."""
+
+from __future__ import annotations
+
+import pytest
+
+from flinkstate.errors import UsageError
+from flinkstate.serializers.type_text import parse_map_type
+from flinkstate.serializers.types import ArrayType, FlinkType, ListType, MapType, PrimitiveArrayType, Scalar, type_name
+
+STRING, LONG = Scalar.STRING, Scalar.LONG
+TYPES: dict[str, FlinkType] = {
+    "Map<String, Long>": MapType(STRING, LONG),
+    " java.util.HashMap< java.lang.String ,java.lang.Long > ": MapType(STRING, LONG),
+    "TreeMap<Integer,List<java.util.Date>>": MapType(Scalar.INTEGER, ListType(Scalar.DATE)),
+    "Map<String, Map<String, double[]>>": MapType(STRING, MapType(STRING, PrimitiveArrayType(Scalar.DOUBLE))),
+    "Map<String, String[]>": MapType(STRING, PrimitiveArrayType(STRING)),
+    "Map<String, BigDecimal[]>": MapType(STRING, ArrayType(Scalar.BIG_DECIMAL, "java.math.BigDecimal")),
+}
+
+
+@pytest.mark.parametrize("text", TYPES)
+def test_a_type_is_read(text: str) -> None:
+    found = parse_map_type(text)
+    assert found == TYPES[text]
+    assert parse_map_type(type_name(found)) == found
+
+
+NO_TYPES = {
+    "": "no type 'the end' is known",
+    "Long": "expected a map",
+    "Map": "expected Map<K, V>, found 'the end'",
+    "List": "expected List<E>",
+    "Map<String>": "expected 2 types in Map<...>",
+    "Map<String, Long": "expected > behind Map<...",
+    "Map<String, Long>>": "expected the end behind the type",
+    "Map<String, long>": "expected long[] or Long",
+    "Map<String, Lnog>": "Did you mean Long?",
+    "Map<String, com.acme.Order>": "no type 'Order' is known here",
+    "Map<String, List<Long>[]>": "only arrays of scalar types",
+    "Map<String, " * 50 + "Long" + ">" * 50: "nested more than 32 deep",
+}
+
+
+@pytest.mark.parametrize("text", NO_TYPES)
+def test_what_is_no_type_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_map_type(text)
+    assert NO_TYPES[text] in str(refused.value)
