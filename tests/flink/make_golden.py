@@ -19,7 +19,7 @@ from typing import Any
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Made
 from tests.flink.jobs import Job, Timers
-from tests.flink.scenarios import SCENARIOS
+from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
@@ -51,7 +51,7 @@ class Golden:
 
 def _small(name: str, keys: int, backend: str = "rocksdb", inline_threshold: int = 0) -> Job:
     """A scenario with fewer keys, and its state in files unless told otherwise."""
-    job = SCENARIOS[name]
+    job = SCENARIOS.get(name) or DECLARED_MAPS[name]
     operators = tuple(replace(o, keys=min(o.keys, keys)) for o in job.operators)
     return replace(job, operators=operators, backend=backend, inline_threshold=inline_threshold)
 
@@ -111,6 +111,19 @@ CASES: Mapping[str, Golden] = {
     "legacy-integer-row-ttl-1.20-hashmap": Golden("1.20.0", _small("legacy-integer-row-ttl", 20, "hashmap")),
     "legacy-pojo-list-ttl-2.3-hashmap": Golden("2.3.0", _small("legacy-pojo-list-ttl", 15, "hashmap")),
     "legacy-enum-1.20-rocksdb": Golden("1.20.0", _small("legacy-string-enum", 20)),
+    "hint-map-2.3-rocksdb": Golden("2.3.0", _small("hint-map", 24)),
+    "hint-map-ttl-2.3-hashmap": Golden("2.3.0", _small("hint-map-ttl", 24, "hashmap")),
+    "hint-map-1.20-rocksdb": Golden("1.20.0", _small("hint-map", 24)),
+    "hint-map-ttl-1.20-hashmap": Golden("1.20.0", _small("hint-map-ttl", 24, "hashmap")),
+    "hint-hash-map-1.20-rocksdb": Golden("1.20.0", _small("hint-hash-map", 24)),
+    "hint-hash-map-ttl-1.20-rocksdb": Golden("1.20.0", _small("hint-hash-map-ttl", 24)),
+    "hint-hash-map-2.3-rocksdb": Golden("2.3.0", _small("hint-hash-map", 24)),
+    "hint-hash-map-ttl-2.3-hashmap": Golden("2.3.0", _small("hint-hash-map-ttl", 24, "hashmap")),
+    "native-hint-hash-map-1.20-rocksdb": Golden("1.20.0", _small("hint-hash-map", 12), format="NATIVE"),
+    "declared-1.20-rocksdb": Golden("1.20.0", _small("declared", 8)),
+    "declared-ttl-1.20-hashmap": Golden("1.20.0", _small("declared-ttl", 8, "hashmap")),
+    "declared-2.3-hashmap": Golden("2.3.0", _small("declared", 8, "hashmap")),
+    "declared-ttl-2.3-rocksdb": Golden("2.3.0", _small("declared-ttl", 8)),
     "kinds-2.3-rocksdb": Golden("2.3.0", _small("kinds", 12)),
     "kinds-ttl-1.20-hashmap": Golden("1.20.0", _small("kinds-ttl", 12, "hashmap")),
     "kinds-in-windows-1.20-rocksdb": Golden("1.20.0", _small("kinds-in-windows", 4)),

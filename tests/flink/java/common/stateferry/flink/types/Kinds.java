@@ -139,6 +139,8 @@ public final class Kinds {
             case "Nullable" -> new NullableKind<>(arguments.get(0), false);
             case "PaddedNullable" -> new NullableKind<>(arguments.get(0), true);
             case "Ttl" -> new TtlKind<>(arguments.get(0));
+            case "HintedMap", "AnyMap", "HashMap", "LinkedHashMap", "TreeMap", "MapClass", "HashMapClass" ->
+                    DeclaredMap.named(name, arguments, size);
             case "String" -> given == null ? Scalars.named(name) : Scalars.strings(given.least(), given.most());
             default -> {
                 Kind<?> found = Scalars.named(name);
