@@ -82,15 +82,20 @@ class FlinkHarness:
     ) -> None:
         self.close()
 
-    def make(self, job: Job, path: Path, *, format_: str = "CANONICAL") -> Made:
+    def make(self, job: Job, path: Path, *, format_: str = "CANONICAL", earlier: Path | None = None) -> Made:
         """Run the job until it holds its contents, and stop it with a savepoint at ``path``, which must not exist.
 
-        ``format_`` is ``CANONICAL``, ``NATIVE`` or, for a retained checkpoint, ``CHECKPOINT``.
+        ``format_`` is ``CANONICAL``, ``NATIVE`` or, for a retained checkpoint, ``CHECKPOINT``. From an ``earlier``
+        savepoint the job writes its contents over what it finds; what it doesn't write over isn't in the lines.
         """
         with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             expected = Path(scratch) / "expected.jsonl"
-            command = {"job": dataclasses.asdict(job), "format": format_, "target": scratch, "expected": str(expected)}
-            made = self.ask("make", **command)["savepoint"]
+            places = {
+                "target": scratch,
+                "expected": str(expected),
+                "earlier": None if earlier is None else str(earlier),
+            }
+            made = self.ask("make", job=dataclasses.asdict(job), format=format_, **places)["savepoint"]
             shutil.move(unquote(urlparse(made).path), path)
             return Made(path, _lines(expected))
 
@@ -98,8 +103,9 @@ class FlinkHarness:
         """As `make`, but the snapshot stays where Flink wrote it, which the absolute paths of a checkpoint need."""
         scratch = Path(tempfile.mkdtemp(dir=self._scratch))
         expected = scratch / "expected.jsonl"
-        command = {"job": dataclasses.asdict(job), "format": format_, "target": str(scratch), "expected": str(expected)}
-        made = Path(unquote(urlparse(self.ask("make", **command)["savepoint"]).path))
+        places = {"target": str(scratch), "expected": str(expected), "earlier": None}
+        answer = self.ask("make", job=dataclasses.asdict(job), format=format_, **places)
+        made = Path(unquote(urlparse(answer["savepoint"]).path))
         return Made(made, _lines(expected))
 
     def carry(self, savepoint: Path, job: Job, *, format_: str, claim: bool = False) -> Path:

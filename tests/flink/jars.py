@@ -94,6 +94,14 @@ def class_path(version: str) -> str:
     return _tests(version).class_path()
 
 
+def class_path_of_java_alone(version: str) -> str:
+    """As `class_path`, as most jobs have it: without flink-scala and flink-avro, which register classes with Kryo."""
+    folder, classes = _tests(version).made()
+    others = ("flink-scala", "flink-avro", "scala-", "avro-", "chill_", "chill-protobuf", "chill-thrift")
+    kept = [jar for jar in sorted(folder.glob("*.jar")) if not jar.name.startswith(others)]
+    return os.pathsep.join(map(str, (classes, *kept)))
+
+
 def with_other_backends(version: str) -> Program:
     """The tests' Java and Flink, with the backends whose snapshots are refused; only golden snapshots need it."""
     more = ("flink-statebackend-forst", "flink-statebackend-changelog", "flink-dstl-dfs")

@@ -11,19 +11,27 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.flink import jars
-from tests.flink.harness import FlinkHarness, Made
+from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Timers
-from tests.flink.scenarios import SCENARIOS
+from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
 REFUSED = ROUNDS.parent / "refused"
+
+
+CLASS_PATHS: Mapping[str, Callable[[str], str]] = {
+    "all": jars.class_path,
+    "java alone": jars.class_path_of_java_alone,
+    # Only these cases need them.
+    "other backends": lambda version: jars.with_other_backends(version).class_path(),
+}
 
 
 @dataclass(frozen=True)
@@ -31,8 +39,9 @@ class Golden:
     """One case: which Flink runs what, and in which version of the format Flink writes the metadata anew, if at all.
 
     A checkpoint of a job with rounds comes with its shared files; ``carried_to``: that of another parallelism, which
-    the job took after it was started from the first one. ``other_backend``: it takes a backend that other tests don't
-    need; ``refused``: it can't be read.
+    the job took after it was started from the first one. ``jars``: what is on the class path, by `CLASS_PATHS`;
+    ``refused``: it can't be read. ``earlier``: the case from which the job was started, whose contents it has
+    written over in part.
     """
 
     version: str
@@ -40,8 +49,9 @@ class Golden:
     format: str = "CANONICAL"
     metadata_version: int | None = None
     carried_to: int | None = None
-    other_backend: bool = False
+    jars: str = "all"
     refused: bool = False
+    earlier: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -51,7 +61,7 @@ class Golden:
 
 def _small(name: str, keys: int, backend: str = "rocksdb", inline_threshold: int = 0) -> Job:
     """A scenario with fewer keys, and its state in files unless told otherwise."""
-    job = SCENARIOS[name]
+    job = SCENARIOS.get(name) or DECLARED_MAPS[name]
     operators = tuple(replace(o, keys=min(o.keys, keys)) for o in job.operators)
     return replace(job, operators=operators, backend=backend, inline_threshold=inline_threshold)
 
@@ -76,6 +86,17 @@ def _rounds(rounds: int, **changes: Any) -> Job:
     return replace(job, **changes)
 
 
+def _upgraded(name: str, keys: int) -> Job:
+    """The job of another version: it writes only half of the maps again, with more entries, and not every state."""
+    (operator,) = _small(name, keys).operators
+    # Flink 2 takes a hint of Map for another type than Flink 1, and refuses to start.
+    by_kryo = tuple(
+        s for s in operator.states if s.type.startswith(("HashMap", "LinkedHashMap", "TreeMap", "MapClass"))
+    )
+    again = tuple(replace(s, share=(0.0, 0.35), type=s.type.replace("{0-", "{1-1")) for s in by_kryo)
+    return replace(_small(name, keys), operators=(replace(operator, states=again),))
+
+
 _CHANGELOG = {
     "state.changelog.enabled": "true",
     "state.changelog.storage": "filesystem",
@@ -95,6 +116,30 @@ def _legacy_in_rounds() -> Job:
     return replace(_small("legacy-string-long-ttl", 128), rounds=2, settings=_IN_PLACE)
 
 
+DECLARED: Mapping[str, Golden] = {
+    "hint-map-2.3-rocksdb": Golden("2.3.0", _small("hint-map", 24)),
+    "hint-map-ttl-2.3-hashmap": Golden("2.3.0", _small("hint-map-ttl", 24, "hashmap")),
+    "hint-map-1.20-rocksdb": Golden("1.20.0", _small("hint-map", 24)),
+    "hint-map-ttl-1.20-hashmap": Golden("1.20.0", _small("hint-map-ttl", 24, "hashmap")),
+    "hint-hash-map-1.20-rocksdb": Golden("1.20.0", _small("hint-hash-map", 24)),
+    "hint-hash-map-ttl-1.20-rocksdb": Golden("1.20.0", _small("hint-hash-map-ttl", 24)),
+    "hint-hash-map-2.3-rocksdb": Golden("2.3.0", _small("hint-hash-map", 24)),
+    "hint-hash-map-ttl-2.3-hashmap": Golden("2.3.0", _small("hint-hash-map-ttl", 24, "hashmap")),
+    "native-hint-hash-map-1.20-rocksdb": Golden("1.20.0", _small("hint-hash-map", 12), format="NATIVE"),
+    "declared-1.20-rocksdb": Golden("1.20.0", _small("declared", 8)),
+    "declared-ttl-1.20-hashmap": Golden("1.20.0", _small("declared-ttl", 8, "hashmap")),
+    "declared-2.3-hashmap": Golden("2.3.0", _small("declared", 8, "hashmap")),
+    "declared-ttl-2.3-rocksdb": Golden("2.3.0", _small("declared-ttl", 8)),
+    "upgraded-2.3-rocksdb": Golden("2.3.0", _upgraded("declared", 8), earlier="declared-1.20-rocksdb"),
+    "upgraded-hint-hash-map-2.3-rocksdb": Golden(
+        "2.3.0", _upgraded("hint-hash-map", 24), earlier="hint-hash-map-1.20-rocksdb"
+    ),
+    "upgraded-hint-hash-map-ttl-2.3-rocksdb": Golden(
+        "2.3.0", _upgraded("hint-hash-map-ttl", 24), earlier="hint-hash-map-ttl-1.20-rocksdb"
+    ),
+}
+"""Maps as people declare them."""
+
 CASES: Mapping[str, Golden] = {
     "legacy-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long", 128)),
     "legacy-ttl-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long-ttl", 128)),
@@ -111,6 +156,8 @@ CASES: Mapping[str, Golden] = {
     "legacy-integer-row-ttl-1.20-hashmap": Golden("1.20.0", _small("legacy-integer-row-ttl", 20, "hashmap")),
     "legacy-pojo-list-ttl-2.3-hashmap": Golden("2.3.0", _small("legacy-pojo-list-ttl", 15, "hashmap")),
     "legacy-enum-1.20-rocksdb": Golden("1.20.0", _small("legacy-string-enum", 20)),
+    **{name: replace(case, jars="java alone") for name, case in DECLARED.items()},
+    "hint-hash-map-scala-avro-1.20-hashmap": Golden("1.20.0", _small("hint-hash-map", 24, "hashmap")),
     "kinds-2.3-rocksdb": Golden("2.3.0", _small("kinds", 12)),
     "kinds-ttl-1.20-hashmap": Golden("1.20.0", _small("kinds-ttl", 12, "hashmap")),
     "kinds-in-windows-1.20-rocksdb": Golden("1.20.0", _small("kinds-in-windows", 4)),
@@ -148,11 +195,11 @@ CASES: Mapping[str, Golden] = {
         "2.3.0",
         replace(_small("legacy-string-long", 5), settings=_CHANGELOG),
         format="CHECKPOINT",
-        other_backend=True,
+        jars="other backends",
         refused=True,
     ),
     "forst-asynchronous-checkpoint-2.3": Golden(
-        "2.3.0", replace(_asynchronous(), backend="forst"), format="CHECKPOINT", other_backend=True, refused=True
+        "2.3.0", replace(_asynchronous(), backend="forst"), format="CHECKPOINT", jars="other backends", refused=True
     ),
     "hashmap-checkpoint-2.3": Golden(
         "2.3.0", _small("legacy-string-long", 5, "hashmap"), format="CHECKPOINT", refused=True
@@ -188,12 +235,11 @@ CASES: Mapping[str, Golden] = {
 
 def make(names: list[str]) -> None:
     """Replace the named cases, each by a fresh savepoint."""
-    for version, other in sorted({(CASES[name].version, CASES[name].other_backend) for name in names}):
-        class_path = jars.with_other_backends(version).class_path() if other else None
-        with FlinkHarness(version, class_path) as flink:
+    for version, jars_ in sorted({(CASES[name].version, CASES[name].jars) for name in names}):
+        with FlinkHarness(version, CLASS_PATHS[jars_](version)) as flink:
             for name in names:
                 case = CASES[name]
-                if (case.version, case.other_backend) == (version, other):
+                if (case.version, case.jars) == (version, jars_):
                     target = case.folder / name
                     shutil.rmtree(target, ignore_errors=True)
                     made = _made(flink, case, target)
@@ -206,7 +252,10 @@ def make(names: list[str]) -> None:
 
 def _made(flink: FlinkHarness, case: Golden, target: Path) -> Made:
     if not (case.job.rounds and case.format == "CHECKPOINT"):
-        return flink.make(case.job, target, format_=case.format)
+        if case.earlier is None:
+            return flink.make(case.job, target, format_=case.format)
+        earlier = CASES[case.earlier].folder / case.earlier
+        return _over(_lines(earlier), flink.make(case.job, target, format_=case.format, earlier=earlier))
     made = flink.make_in_place(case.job, format_=case.format)
     chosen = made.path
     if case.carried_to is not None:
@@ -214,6 +263,21 @@ def _made(flink: FlinkHarness, case: Golden, target: Path) -> Made:
     shutil.copytree(chosen.parent, target)
     shutil.rmtree(_CHECKPOINTS)
     return Made(target, made.lines)
+
+
+def _lines(savepoint: Path) -> list[Line]:
+    with (savepoint / "expected.jsonl").open(encoding="ascii") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _over(earlier: list[Line], made: Made) -> Made:
+    """What there is after a job has written over a part of an earlier savepoint."""
+
+    def place(line: Line) -> str:
+        return json.dumps([line["state"], line["key"], line.get("user_key")])
+
+    written = {place(line) for line in made.lines}
+    return Made(made.path, [*made.lines, *(line for line in earlier if place(line) not in written)])
 
 
 if __name__ == "__main__":

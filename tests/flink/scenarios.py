@@ -79,6 +79,17 @@ SCALA = (
     *("Traversable<String?>", "Traversable<ScalaTuple2<String,Long>>", "Map<Suit,ScalaTuple2<Unit,Option<Suit>>>"),
 )
 AVRO = ("AvroOrder", "AvroReading", "List<AvroReading>", "Map<String,AvroOrder?>")
+DECLARED = (
+    *(f"{name}{{0-7}}<String,Long?>" for name in ("HintedMap", "HashMap", "LinkedHashMap", "TreeMap", "MapClass")),
+    *("HashMapClass{0-7}<String,Long?>", "AnyMap{0-7}<String,Long?>"),
+    *("HintedMap<String,Integer?>", "HashMap<Integer,Double?>", "HashMap<Long,String?>", "HashMap<String,Boolean>"),
+    *("HintedMap<String,List<String>?>", "HashMap<String,List<String?>>", "HashMap<String,HashMap<String,Long?>>"),
+    *("HintedMap<String,HintedMap<String,Long?>>", "HashMap<String,Date?>", "HashMap<String,BigDecimal?>"),
+    *("HashMap<String,double[]?>", "HintedMap<String,double[]>", "HashMap<String,String{300-700}>"),
+    *("HashMap<String,Tuple2<Long,String>>", "LinkedHashMap<Date,Float?>", "TreeMap<Long,Short?>"),
+    *("HashMap<Character,BigInteger>", "HintedMap<Byte,Color?>", "HintedMap<String,Tuple2<Long,Long>?>"),
+)
+"""Declarations of maps; see `DeclaredMap.java`."""
 _KRYO = "{type: kryo, kryo-type: registered, class: com.twitter.chill"
 _REGISTERED_WITH_KRYO = (
     "[stateferry.flink.pojo.Opaque: {type: kryo},"
@@ -107,6 +118,13 @@ def values(types: tuple[str, ...], *, kind: str = "VALUE", ttl: str | None = Non
         State(f"{kind.lower()}-{i}-{_slug(type_)}", type_, kind=kind, ttl=ttl) for i, type_ in enumerate(types)
     )
     return Job((Operator("values", key="Long", keys=12, states=states),), parallelism=2)
+
+
+def _declared(types: tuple[str, ...], *, ttl: str | None = None) -> Job:
+    """Maps as people declare them, one state for each type; under time to live some of the maps are null."""
+    (operator,) = values(tuple(type_ + ("?" if ttl else "") for type_ in types), ttl=ttl).operators
+    states = (*operator.states, State("plain", "Map<String,Long>", ttl=ttl))
+    return Job((replace(operator, uid="declared", states=states),), parallelism=2)
 
 
 def kinds(key: str, namespace: str | None, *, ttl: str | None = None, keys: int = 40) -> Job:
@@ -320,6 +338,18 @@ SCENARIOS: Mapping[str, Job] = {
     "empty": Job((replace(_SPARSE, keys=0, timers=Timers(event=1)),), parallelism=2),
     **{f"key-{_slug(type_)}": keys(type_) for type_ in KEYS},
 }
+
+_HINTED = {"hint-map": "HintedMap{0-9}<String,Long?>", "hint-hash-map": "HashMap{0-9}<String,Long?>"}
+DECLARED_MAPS: Mapping[str, Job] = {
+    **{name: legacy(type_, new_type="Map{0-9}<String,Long>", keys=24) for name, type_ in _HINTED.items()},
+    **{
+        f"{name}-ttl": legacy(type_, new_type="Map{0-9}<String,Long>", keys=24, ttl="stamped")
+        for name, type_ in _HINTED.items()
+    },
+    "declared": _declared(DECLARED),
+    "declared-ttl": _declared(DECLARED, ttl="stamped"),
+}
+"""Jobs that hold maps as people declare them."""
 
 BACKENDS = ("rocksdb", "hashmap")
 # Flink 1.20 knows none of these types; only RocksDB of Flink 2 lets a map hold nulls of types that have no null; and

@@ -33,10 +33,10 @@ final class JobRunner {
         this.patience = patience;
     }
 
-    /** Runs a job that writes its contents; answers with the savepoint's path. */
-    String make(Spec.Job job, String format, Path target, Path expected) throws Exception {
+    /** Runs a job that writes its contents, over those of an earlier savepoint if there is one; answers with the path. */
+    String make(Spec.Job job, Path earlier, String format, Path target, Path expected) throws Exception {
         try (Board board = new Board(UUID.randomUUID().toString(), true, expected)) {
-            JobID id = start(board, job, null, false);
+            JobID id = start(board, job, earlier, false);
             try {
                 return savepoint(id, job, format, target, board);
             } catch (ExecutionException e) {

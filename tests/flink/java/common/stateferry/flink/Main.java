@@ -61,6 +61,7 @@ public final class Main {
         switch (name) {
             case "make" -> answer.put("savepoint", jobs.make(
                     Json.bind(command.get("job"), Spec.Job.class),
+                    command.get("earlier").isNull() ? null : path(command, "earlier"),
                     command.get("format").asText(),
                     path(command, "target"),
                     path(command, "expected")));

@@ -1,6 +1,7 @@
 package stateferry.flink.types;
 
 import java.lang.reflect.Array;
+import java.lang.reflect.Type;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -9,6 +10,7 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Random;
 import java.util.Set;
 import org.apache.flink.api.common.typeinfo.BasicArrayTypeInfo;
@@ -57,6 +59,11 @@ public final class Composites {
         }
 
         @Override
+        Type declared() {
+            return kind.declared();
+        }
+
+        @Override
         protected T random(Random random) {
             return random.nextInt(NULL_ONE_IN) == 0 ? null : kind.draw(random);
         }
@@ -79,6 +86,11 @@ public final class Composites {
         @Override
         public TypeInformation<List<T>> info() {
             return Types.LIST(element.info());
+        }
+
+        @Override
+        Type declared() {
+            return new DeclaredMap.Generic(List.class, element.declared());
         }
 
         @Override
@@ -108,6 +120,11 @@ public final class Composites {
         @Override
         public TypeInformation<Set<T>> info() {
             return TypesSinceFlink2.set(element.info());
+        }
+
+        @Override
+        Type declared() {
+            return new DeclaredMap.Generic(Set.class, element.declared());
         }
 
         @Override
@@ -173,8 +190,8 @@ public final class Composites {
         }
     }
 
-    /** A map: an object in JSON when its keys are strings, an array of pairs otherwise. */
-    static final class MapKind<K, V> extends Kind<Map<K, V>> {
+    /** A map: an object in JSON when its keys are strings and none is null, an array of pairs otherwise. */
+    static class MapKind<K, V> extends Kind<Map<K, V>> {
         final Kind<K> key;
         final Kind<V> value;
         private final Size size;
@@ -195,6 +212,11 @@ public final class Composites {
         }
 
         @Override
+        Type declared() {
+            return new DeclaredMap.Generic(Map.class, key.declared(), value.declared());
+        }
+
+        @Override
         protected Map<K, V> random(Random random) {
             Map<K, V> drawn = new HashMap<>();
             for (int n = size.draw(random); n > 0; n--) {
@@ -209,7 +231,7 @@ public final class Composites {
 
         @Override
         protected JsonNode json(Map<K, V> map) {
-            if (key.info().equals(Types.STRING)) {
+            if (key.info().equals(Types.STRING) && map.keySet().stream().noneMatch(Objects::isNull)) {
                 ObjectNode out = Json.NODES.objectNode();
                 map.forEach((k, v) -> out.set((String) k, value.show(v)));
                 return out;
@@ -232,6 +254,12 @@ public final class Composites {
         @Override
         public TypeInformation<Tuple> info() {
             return Types.TUPLE(infos(fields));
+        }
+
+        @Override
+        Type declared() {
+            Type[] arguments = fields.stream().map(Kind::declared).toArray(Type[]::new);
+            return new DeclaredMap.Generic(Tuple.getTupleClass(fields.size()), arguments);
         }
 
         @Override

@@ -1,5 +1,6 @@
 package stateferry.flink.types;
 
+import java.lang.reflect.Type;
 import java.util.List;
 import java.util.Random;
 import org.apache.flink.api.common.serialization.SerializerConfig;
@@ -13,6 +14,11 @@ public abstract class Kind<T> {
     private static final int EDGE_ONE_IN = 6;
 
     public abstract TypeInformation<T> info();
+
+    /** The Java type as a {@code TypeHint} names it. */
+    Type declared() {
+        return info().getTypeClass();
+    }
 
     protected abstract T random(Random random);
 
