@@ -55,9 +55,10 @@ class MapLayout:
             user_key: Layout = [("user_key_class", "u1"), ("user_key_mark", "u1"), ("user_key", "u1", self.text)]
             value: Layout = [("value_class", "u1"), ("value", "u1", 3)]
         else:
-            head = [("null_map", "u1")] if self.declared is Declared.NULLABLE else []
-            head = [*head, ("count", ">i4")]
-            user_key = [("user_key_length", "u1"), ("user_key", "u1", self.text), ("is_null", "u1")]
+            nullable = self.declared is Declared.NULLABLE
+            head = [*([("null_map", "u1")] if nullable else []), ("count", ">i4")]
+            user_key = [*([("null_user_key", "u1")] if nullable else []), ("user_key_length", "u1")]
+            user_key += [("user_key", "u1", self.text), ("is_null", "u1")]
             value = [("value", ">i8")]
         return [*head, ("map", np.dtype([*user_key, *value]), (self.entries,))]
 
@@ -66,7 +67,7 @@ class MapLayout:
         entries = maps["map"]
         if not self.declared.is_kryo:
             if self.declared is Declared.NULLABLE:
-                maps["null_map"] = 0
+                maps["null_map"], entries["null_user_key"] = 0, 0
             maps["count"] = self.entries
             entries["user_key_length"], entries["user_key"], entries["is_null"] = self.text + 1, texts, 0
             entries["value"] = numbers
@@ -84,8 +85,9 @@ class MapLayout:
         """The serializer of the map, from those of user keys and values."""
         if self.declared.is_kryo:
             return kryo_snapshot("java.util.HashMap")
-        map_ = map_snapshot(text, number)
-        return nullable_snapshot(map_) if self.declared is Declared.NULLABLE else map_
+        if self.declared is Declared.NULLABLE:
+            return nullable_snapshot(map_snapshot(nullable_snapshot(text), number))
+        return map_snapshot(text, number)
 
     @property
     def _count(self) -> list[int]:

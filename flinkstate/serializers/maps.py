@@ -1,9 +1,8 @@
 """The maps of a `ValueState<Map>`, however the job's serializer stores them.
 
-| serializer of the state | a value |
-|---|---|
-| `MapSerializer` | the map: i32 count, entries |
-| `NullableSerializer` around it (Flink 2 with a `TypeHint`) | bool `isNull`, then the padding if null, else the map |
+- `MapSerializer`: i32 count, then each entry as key, bool `isNull`, value unless null.
+- `NullableSerializer` around it (Flink 2 with a `TypeHint`): bool `isNull`, then padding if null, else the map. Each key
+  is nullable, too: it is behind a bool `isNull` of its own.
 
 `whole_maps` finds the entries of all of them in the form that `MapSerializer` writes.
 """
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import FlinkType, MapType, NullableType
 from flinkstate.serializers.walker import Bytes, Flags, MapEntries, Positions, read_counts, walk_entries
 
@@ -63,7 +62,12 @@ def _nullable_entries(type_: MapType, padding: int, data: Bytes, starts: Positio
     found = _whole_entries(type_, data, starts[there] + 1, ends[there])
     counts = np.zeros(len(starts), np.int64)
     counts[there] = found.counts
-    return MapEntries(counts, found.starts, found.key_ends, found.ends, ends)
+    keys = found.starts
+    if isinstance(type_.key, NullableType):
+        for place in np.flatnonzero(data[keys] != 0)[:1]:
+            raise RefusedError(f"at offset {keys[place]}: a map has a null key, which a MapState can't have")
+        keys = keys + 1
+    return MapEntries(counts, keys, found.key_ends, found.ends, ends)
 
 
 def _null_flags(data: Bytes, starts: Positions, ends: Positions) -> Flags:

@@ -400,10 +400,15 @@ def with_parts(type_: FlinkType) -> Iterator[FlinkType]:
 
 
 def map_of(type_: FlinkType | None) -> MapType | None:
-    """Returns the map that each value of this type is, whatever serializer is around it; None if it isn't one."""
+    """Returns the map that each value of this type is, whatever serializer is around it; None if it isn't one.
+
+    Flink 2 makes the keys of a nullable map nullable too. Keys of a MapState are not.
+    """
     match type_:
-        case MapType() | NullableType(MapType()):
-            return type_ if isinstance(type_, MapType) else map_of(type_.value)
+        case MapType():
+            return type_
+        case NullableType(MapType(NullableType(key), value)) | NullableType(MapType(key, value)):
+            return MapType(key, value)
         case KryoMapType():
             return type_.map
     return None

@@ -71,10 +71,11 @@ def _map_of_stamped(value: SerializerSnapshot, map_: MapType) -> SerializerSnaps
 
 
 def _described(value: SerializerSnapshot, map_: MapType) -> SerializerSnapshot:
-    """Returns the map's own serializer, without the one around it that stores null maps."""
+    """Returns the map's own serializer, without those around it and around its keys that store null."""
     match value.type:
         case NullableType():
-            return value.nested[0]
+            key, user_value = value.nested[0].nested
+            return map_snapshot(key.nested[0] if isinstance(key.type, NullableType) else key, user_value)
         case OpaqueType():
             return snapshot_of(map_)
     return value

@@ -154,8 +154,10 @@ def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
     value = serializers[VALUE_SERIALIZER]
     stamped = rules.legacy.ttl and value.class_name == TTL_SNAPSHOT
     map_ = value.nested[1] if stamped else value
-    while map_.class_name == NULLABLE_SNAPSHOT:
-        map_ = map_.nested[0]
+    if map_.class_name == NULLABLE_SNAPSHOT:
+        map_ = map_snapshot(*map_.nested[0].nested)
+        while map_.nested[0].class_name == NULLABLE_SNAPSHOT:
+            map_ = map_snapshot(map_.nested[0].nested[0], map_.nested[1])
     if map_.class_name == KRYO_SNAPSHOT:
         map_ = snapshot_of(rules.map_type)
     value = map_snapshot(map_.nested[0], ttl_snapshot(map_.nested[1])) if stamped else map_

@@ -331,7 +331,9 @@ class PlainReader:
         """The entries of a blob."""
         data, stamp = blob.value, self._states[blob.state].stamp(blob)
         position, limit = 0 if stamp is None else 8, len(data)
+        nullable_keys = False
         if isinstance(stored := self._rules.legacy.value, NullableType):
+            nullable_keys = isinstance(children(stored.value)[0], NullableType)
             position += 1
             if read_flag(data, position - 1, limit, "a map's null flag"):
                 _check_end(data, position + stored.padding)
@@ -341,6 +343,10 @@ class PlainReader:
             raise DamagedError("the size of a map", f"{limit} bytes")
         user_key_text, value_text = self._texts
         for _ in range(struct.unpack_from(">i", data, position - 4)[0]):
+            if nullable_keys:
+                position += 1
+                if read_flag(data, position - 1, limit, "a map's key's null flag"):
+                    raise RefusedError("a map has a null key")
             user_key, end = self._blob_user_key(data, position, limit)
             is_null = read_flag(data, end, limit, "a map entry's null flag")
             value, stop = (None, end + 1) if is_null else self._blob_value(data, end + 1, limit)
