@@ -1,8 +1,8 @@
 """The maps of a `ValueState<Map>`, however the job's serializer stores them.
 
 - `MapSerializer`: i32 count, then each entry as key, bool `isNull`, value unless null.
-- `NullableSerializer` around it (Flink 2 with a `TypeHint`): bool `isNull`, then padding if null, else the map. Each key
-  is nullable, too: it is behind a bool `isNull` of its own.
+- `NullableSerializer` around it (Flink 2 with a `TypeHint`): bool `isNull`, then padding if null, else the map. Each
+  key is behind a bool `isNull` of its own.
 
 `whole_maps` finds the entries of all of them in the form that `MapSerializer` writes.
 """
