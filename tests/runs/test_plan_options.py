@@ -13,8 +13,10 @@ from stateferry.runs.checks import state_names
 from stateferry.runs.checks.plan_check import planned
 from stateferry.runs.guards import expiry_guard, name_guard, option_notes
 from stateferry.runs.plan.options import Kind, OptionField
-from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.plan.plan_options import PLAN_OPTIONS, STATE_OPTIONS
+from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 
 # What a command asks for in its own way, what the program finds by itself, and what only a plan file can say.
@@ -106,9 +108,8 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
     assert (without == values) is False
 
 
-def test_a_new_plan_has_the_compression_of_today_and_an_earlier_one_that_of_its_time() -> None:
+def test_the_compression_is_found_out_unless_it_is_given() -> None:
     values = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE]))
-    assert plan_of(values).compression == "source"
     assert planned(values).compression == "auto"
     assert planned({**values, "compression": "none"}).compression == "none"
     (help_,) = (one.if_not_given for one in PLAN_OPTIONS if one.name == "compression")

@@ -31,7 +31,7 @@ def report(*checks: Check) -> Report:
             "files": ["a", "b"],
         }
     }
-    return Report("orders", "one", "ab" * 32, 1_700_000_000_000, SOURCE, STAGED, checks, facts, {"restore": 12.4})
+    return Report("orders", "one", "ab" * 32, 1_700_000_000_000, SOURCE, STAGED, checks, facts)
 
 
 checks = st.builds(

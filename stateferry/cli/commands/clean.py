@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.basics.durations import now_ms
     from stateferry.runs.catalog.publications import Control
     from stateferry.runs.control.cleaning import Cleaning, Retention
-    from stateferry.runs.plan.plan import default_warehouse
+    from stateferry.runs.plan.homes import default_warehouse
     from stateferry.runs.record.runs import runs_of
     from stateferry.tables.iceberg.commits import TableHome
 

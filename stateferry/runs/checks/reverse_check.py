@@ -10,7 +10,7 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import MapType
 from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
-from stateferry.runs.plan.plan import StatePlan
+from stateferry.runs.plan.planned_states import StatePlan
 
 
 def state_to_make(

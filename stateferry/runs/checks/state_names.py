@@ -13,7 +13,8 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import MapType
 from stateferry.changes.rules import Rules
 from stateferry.inventory.wrong_name_signs import rivals_of
-from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import runs_of
 
