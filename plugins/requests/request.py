@@ -30,7 +30,6 @@ from stateferry.airflow.requests.request_parts import (
 from stateferry.airflow.requests.request_stop import WhenToStop
 from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES, OPERATORS, STATE_EXCLUSIONS, broken, given_fields
 from stateferry.runs.plan.options import RUN, SOURCE, STATES, Kind, Option, OptionField
-from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_options import (
     NAMES_OF_A_STATE,
     PLAN_OPTIONS,
@@ -373,7 +372,7 @@ class MigrationRequest(_PlanOptions):
         operators = [] if self.work == "rescale only" else values["operators"]
         lists = [one["states"] for one in operators if isinstance(one.get("states"), list)]
         states = [state for of_operator in lists for state in of_operator if isinstance(state, dict)]
-        for row in broken(given_in({**values, "operators": operators or ()}, states, MigrationPlan)):
+        for row in broken(given_in({**values, "operators": operators or ()}, states)):
             if not operators and OPERATORS in row.needs:
                 yield _needs_a_migration(name_of_option(row.option))
             else:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flinkstate.errors import PlanError
-from stateferry.runs.plan.plan import MigrationPlan, new_run_id
+from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of, plan_of_json
+from stateferry.runs.plan.run_options import new_run_id
 
 STATE = {"legacy": "mainState", "new": "newMainState"}
 VALUES: dict[str, Any] = {

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _clean(cleaning: Cleaning) -> None:
-    from stateferry.runs.plan.plan import new_run_id
+    from stateferry.runs.plan.run_options import new_run_id
 
     removed = list(_show(cleaning, cleaning.remove_temporary_folders()))
     if cleaning.dry_run:

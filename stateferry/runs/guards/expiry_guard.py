@@ -24,7 +24,8 @@ from functools import cached_property
 from flinkstate.errors import RejectedError
 from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
 from stateferry.basics.quantities import noun, percent, percent_at_least
-from stateferry.runs.plan.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
 from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, runs_of

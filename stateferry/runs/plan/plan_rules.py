@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from flinkstate.errors import UsageError
 from stateferry.basics import catalog_address
@@ -12,17 +11,13 @@ from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES, broken, given_fi
 from stateferry.runs.plan.homes import CATALOG_VARIABLE
 from stateferry.runs.plan.plan_fields import absolute_place, check_name_of_home, folder_of, repeated
 from stateferry.runs.plan.planned_states import StatePlan
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.run_options import RunOptions
 
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
 _CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
 
 
-def problems_of(plan: MigrationPlan) -> Iterator[str]:
+def problems_of(plan: RunOptions) -> Iterator[str]:
     """Yields what contradicts itself in the plan, one sentence each."""
     if not _RUN_ID.fullmatch(plan.run_id):
         yield (
@@ -42,7 +37,7 @@ def problems_of(plan: MigrationPlan) -> Iterator[str]:
     yield from _option_problems(plan)
 
 
-def _catalog_problems(plan: MigrationPlan) -> Iterator[str]:
+def _catalog_problems(plan: RunOptions) -> Iterator[str]:
     if not plan.catalog_uri.startswith(_CATALOGS):
         yield (
             "catalog_uri: expected sqlite:////absolute/path.db or postgresql://host/database, found "
@@ -55,7 +50,7 @@ def _catalog_problems(plan: MigrationPlan) -> Iterator[str]:
         )
 
 
-def _place_problems(plan: MigrationPlan) -> Iterator[str]:
+def _place_problems(plan: RunOptions) -> Iterator[str]:
     """What is wrong with the names of places, by themselves."""
     for what, name in (("home", plan.home), ("warehouse", plan.warehouse), ("catalog_uri", plan.catalog_shown)):
         try:
@@ -72,7 +67,7 @@ def _place_problems(plan: MigrationPlan) -> Iterator[str]:
             yield f"files_from: {error}"
 
 
-def _layout_problems(plan: MigrationPlan) -> Iterator[str]:
+def _layout_problems(plan: RunOptions) -> Iterator[str]:
     wanted = plan.parallelism if isinstance(plan.parallelism, dict) else {"": plan.parallelism}
     for operator, parallelism in wanted.items():
         if parallelism and plan.max_parallelism and parallelism > plan.max_parallelism:
@@ -83,9 +78,9 @@ def _layout_problems(plan: MigrationPlan) -> Iterator[str]:
             )
 
 
-def _option_problems(plan: MigrationPlan) -> Iterator[str]:
+def _option_problems(plan: RunOptions) -> Iterator[str]:
     """What is wrong with options beside others, or without them."""
-    given = given_in(dict(plan), (dict(state) for operator in plan.operators for state in operator.states), type(plan))
+    given = given_in(dict(plan), (dict(state) for operator in plan.operators for state in operator.states))
     asked = given & ASK_WITHOUT_STATES
     if plan.rescales_only and asked <= {"state_ttls"} and not any(one.drops for one in plan.state_ttls):
         yield (
@@ -97,7 +92,7 @@ def _option_problems(plan: MigrationPlan) -> Iterator[str]:
         yield from _lazy_problems(plan)
 
 
-def _lazy_problems(plan: MigrationPlan) -> Iterator[str]:
+def _lazy_problems(plan: RunOptions) -> Iterator[str]:
     if (plan.share is None) == (plan.budget_ms is None):
         found = "neither" if plan.share is None else "both"
         yield f"lazy: expected a share or a budget, found {found}: say how many keys the run may move"
@@ -116,6 +111,6 @@ def _lazy_problems(plan: MigrationPlan) -> Iterator[str]:
             )
 
 
-def given_in(values: Mapping[str, object], states: Iterable[Mapping[str, object]], model: type[BaseModel]) -> set[str]:
-    """The options that the values of a plan and of its states give; `model` is the plan's."""
-    return given_fields(values, model).union(*(given_fields(state, StatePlan) for state in states))
+def given_in(values: Mapping[str, object], states: Iterable[Mapping[str, object]]) -> set[str]:
+    """The options that the values of a plan and of its states give."""
+    return given_fields(values, RunOptions).union(*(given_fields(state, StatePlan) for state in states))

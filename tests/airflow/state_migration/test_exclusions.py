@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from flinkstate.errors import PlanError
 from stateferry.airflow.requests.planning import requested_by_form
-from stateferry.cli.options import add_plan_options, named_by_options, plan_values_of_options
 from stateferry.runs.plan.exclusions import EXCLUSIONS, OPERATORS, STATE_EXCLUSIONS, Exclusion
 from stateferry.runs.plan.options import Kind
 from stateferry.runs.plan.plan_json import plan_of
@@ -21,6 +21,8 @@ ROWS = pytest.mark.parametrize(
     "row", [*EXCLUSIONS, *STATE_EXCLUSIONS], ids=lambda row: f"{row.option}-{row.beside or row.needs[0]}"
 )
 Options = dict[str, Any]
+# Typed where the kernels are, which Airflow's environment doesn't have.
+COMMAND_LINE: Any = importlib.import_module("stateferry.cli.options")
 STATE = {"operator": "main", "legacy_state": "old", "new_state": "new"}
 
 
@@ -55,10 +57,10 @@ def on_the_command_line(options: Options) -> None:
             values = str(value).split("\n")[:1] if one.option.kind is Kind.LINES else [str(value)]
             arguments += [one.flag, *([] if one.option.kind is Kind.SWITCH else values)]
     parser = argparse.ArgumentParser()
-    add_plan_options(parser)
+    COMMAND_LINE.add_plan_options(parser)
     parsed = parser.parse_args(arguments, argparse.Namespace(source="/in", target="/out"))
-    with named_by_options(parsed):
-        plan_of(plan_values_of_options(parsed))
+    with COMMAND_LINE.named_by_options(parsed):
+        plan_of(COMMAND_LINE.plan_values_of_options(parsed))
 
 
 def refusal(ask: Callable[[Options], None], options: Options) -> str:
