@@ -64,7 +64,7 @@ class Server:
         self.stop()
         self.settings.home.mkdir(parents=True, exist_ok=True)
         self.settings.stateferry_home.mkdir(parents=True, exist_ok=True)
-        # An earlier version's log has the password, and may be readable itself.
+        # The file of passwords is in this folder.
         self.settings.home.chmod(0o700)
         write_passwords(self.settings)
         self._migrate_database()

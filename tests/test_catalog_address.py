@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 from flinkstate.errors import PlanError
 from stateferry.basics import catalog_address, databases
 from stateferry.runs.catalog.control_tables import engine_for
-from stateferry.runs.plan.plan import new_plan_values, plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run
 from stateferry.tables.iceberg.commits import TableHome
 from tests.runs.test_plan import VALUES
@@ -47,13 +47,15 @@ def test_the_password_of_the_environment_is_used_and_never_stored(
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_a_plan_with_a_password_is_refused(address: str) -> None:
-    with pytest.raises(PlanError, match=r"^catalog_uri: .* has a password, which would be in the file") as caught:
-        new_plan_values({**VALUES, "catalog_uri": address})
+    with pytest.raises(
+        PlanError, match=r"^the plan: catalog_uri: .* has a password, which would be in the file"
+    ) as caught:
+        plan_of({**VALUES, "catalog_uri": address})
     assert SECRET not in str(caught.value)
 
 
-def test_a_run_of_an_earlier_version_goes_on_with_the_password_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = plan_of({**VALUES, "catalog_uri": "postgresql://me:old@db/catalog"})
+def test_a_run_goes_on_with_the_password_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = plan_of({**VALUES, "catalog_uri": "postgresql://me@db/catalog"})
     monkeypatch.setenv(catalog_address.VARIABLE, f"postgresql://me:{SECRET}@db/catalog")
     assert stored.is_asked_for_again_by(plan_of({**VALUES, "home": stored.home}))
     assert engine_for(stored.catalog_uri).url.password == SECRET

@@ -16,7 +16,7 @@ from stateferry.basics import databases
 from stateferry.basics.formats import FORMAT
 from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, main
 from stateferry.runs.catalog import control_tables
-from stateferry.runs.catalog.control_tables import format_version, rejection
+from stateferry.runs.catalog.control_tables import format_version
 from stateferry.runs.catalog.lease import Lease, Leases
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
@@ -125,19 +125,6 @@ def test_who_looks_sees_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixt
         control.acquire("orders", "first")
     assert main(["status", "--home", str(tmp_path)]) == 0
     assert "at work: run first" in capsys.readouterr().out
-
-
-def test_who_looks_sees_what_an_earlier_version_has_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Control(f"sqlite:///{tmp_path}/catalog.db") as control:
-        control.acquire("orders", "first")
-    with sqlite3.connect(tmp_path / "catalog.db") as catalog:
-        catalog.execute(f"DROP TABLE {rejection.name}")
-    assert main(["status", "--home", str(tmp_path)]) == 0
-    assert "at work: run first" in capsys.readouterr().out
-    found = Control.if_there(f"sqlite:///{tmp_path}/catalog.db")
-    assert found is not None
-    with found as control:
-        assert control.rejection("orders", "first") is None
 
 
 def test_a_role_that_may_not_read_the_catalog_is_told_so_in_one_line() -> None:

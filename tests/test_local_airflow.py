@@ -134,7 +134,8 @@ def test_what_has_ended_is_started_and_the_rest_is_left_at_work(server: Server, 
     assert server.resume() == [name for name in COMPONENTS if name in lost]
     assert server.is_running()
     assert {name for name in COMPONENTS if server.pid(name) != before[name]} == {*lost}
-    # The task goes on; the worker that nobody gives work to any more is gone. A new scheduler's task begins later.
+    # The task goes on; the worker that nobody gives work to any more is gone. A new scheduler's task begins a moment
+    # later.
     schedulers = 2 if "scheduler" in lost else 1
     deadline = time.monotonic() + 20
     while _commands(server).count("sleep 2000") < schedulers and time.monotonic() < deadline:

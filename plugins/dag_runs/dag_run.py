@@ -34,8 +34,6 @@ PLAN_TASK = "plan"
 # What `plan` returns: the folder of the run; if the job is stopped for the run, also that of the rehearsal before it,
 # and that of another one, which is made if the first is too old when the job may be stopped.
 FOLDER, REHEARSAL, REHEARSAL_AGAIN = "folder", "rehearsal", "rehearsal_again"
-OF_EARLIER_VERSION = "an earlier version has planned this DAG run, without this task"
-"""Why a task is skipped that came with an update, in the middle of the DAG run."""
 REFUSED = "refused"
 """An XCom of the tasks before there is a run: why there is none."""
 LEFT_OUT = "left_out"
@@ -59,8 +57,6 @@ def run_of(context: Context, which: str = FOLDER) -> Run:
     """One of the runs of the DAG run: the one that was asked for, or a rehearsal before it."""
     said = planned_by(context)
     assert said is not None, "this task comes after plan"
-    if said.get(which) is None:
-        skip(_log, OF_EARLIER_VERSION)
     return Run.open(Location.of(said[which]))
 
 

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, Field, StrictStr
 from flinkstate.errors import PlanError
 from stateferry.airflow.requests.request import MigrationRequest, migration_request
 from stateferry.airflow.requests.request_parts import Request, Text, checked
-from stateferry.runs.plan.plan import plan_values
+from stateferry.runs.plan.plan_json import plan_values
 
 VARIABLE, FILE_VARIABLE = "state_migration", "STATEFERRY_JOBS_FILE"
 DAG_ID = "state_migration"

@@ -23,8 +23,9 @@ from stateferry.airflow.requests.sources import (
     read_metadata,
 )
 from stateferry.runs.checks.apart import check_apart, check_buckets
-from stateferry.runs.plan import plan as plans
-from stateferry.runs.plan.plan import MigrationPlan, new_plan_values, plan_of
+from stateferry.runs.plan import homes
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run, folder_name, run_folder
 
 _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
@@ -32,7 +33,7 @@ _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 
 def default_catalog() -> str:
     """The catalog's address: from the environment, else a SQLite database in the home."""
-    return plans.default_catalog(home_folder())
+    return homes.default_catalog(home_folder())
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str, *, no_t
     }
     if no_timers:
         values["no_timers"] = True
-    return plan_of(new_plan_values(values), "the plan")
+    return plan_of(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +170,4 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
     check_apart(plan)
     check_buckets(plan)
     check_operators(read_metadata(source), plan.operator_names, source)
-    return plan, Run.create(_as_begun(plan), occasion.now)
-
-
-def _as_begun(plan: MigrationPlan) -> MigrationPlan:
-    """The plan, with the `now` of the run if it exists already; an earlier version may have chosen another `now`."""
-    run = Run.if_there(run_folder(plan.home, plan.job, plan.run_id))
-    if run is None:
-        return plan
-    is_same = plan.like(run.plan).model_copy(update={"now": run.plan.now, "now_from": run.plan.now_from}) == run.plan
-    return run.plan if is_same else plan
+    return plan, Run.create(plan, occasion.now)

@@ -28,8 +28,18 @@ from stateferry.airflow.requests.request_parts import (
     list_or_none,
 )
 from stateferry.airflow.requests.request_stop import WhenToStop
+from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES, OPERATORS, STATE_EXCLUSIONS, broken, given_fields
 from stateferry.runs.plan.options import RUN, SOURCE, STATES, Kind, Option, OptionField
-from stateferry.runs.plan.plan_options import NAMES_OF_A_STATE, PLAN_OPTIONS, STATE_OPTIONS, plan_values_of
+from stateferry.runs.plan.plan_options import (
+    NAMES_OF_A_STATE,
+    PLAN_OPTIONS,
+    STATE_OPTIONS,
+    in_words_of_options,
+    name_of_option,
+    plan_values_of,
+)
+from stateferry.runs.plan.plan_rules import given_in
+from stateferry.runs.plan.planned_states import StatePlan
 
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
 DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
@@ -44,11 +54,6 @@ SOURCE_FIELDS = {
     "checkpoint": ("flink_job", "checkpoint_folder", "savepoint_directory"),
 }
 _NEEDED = SOURCE_FIELDS | {"checkpoint": ()}
-# Options that mean nothing if no state is migrated.
-_OF_A_MIGRATION = {
-    *("keep_expired", "keep_legacy", "nulls", "on_contradiction", "accept_expired"),
-    *("lazy", "share", "budget", "largest_first"),
-}
 
 
 def _request_field(one: OptionField) -> Any:
@@ -301,6 +306,7 @@ class MigrationRequest(_PlanOptions):
         yield from self.approval_problems()
         yield from self.stop_problems(stops_job=self.stops_job)
         yield from self._state_problems() if self.work == "migrate" else self._rescale_problems()
+        yield from self._option_problems()
         if self.start_job and self.rehearses:
             yield "start_job: a rehearsal starts no job: choose mode 'cut over', or leave start_job off"
         if self.checks_only and self.source == "flink":
@@ -347,12 +353,10 @@ class MigrationRequest(_PlanOptions):
 
     def _rescale_problems(self) -> Iterator[str]:
         given = self.given_options()
-        of_a_migration = {one.name for one in STATE_OPTIONS} | _OF_A_MIGRATION
-        named = [name for name in given if name in of_a_migration]
+        named = [one.name for one in STATE_OPTIONS if one.name in given]
         named += ["operators"] if self.operators is not None else []
-        for name in named:
-            yield f"{name}: given, but work is 'rescale only': choose 'migrate', or leave {name} empty"
-        if not {"parallelism", "max_parallelism", "format", "state_ttl"} & given.keys():
+        yield from map(_needs_a_migration, named)
+        if not ASK_WITHOUT_STATES & plan_values_of(given).keys():
             yield (
                 "parallelism: missing: work 'rescale only' needs parallelism or max_parallelism (or format 'native', "
                 "or state_ttl to drop what has expired): give one of them"
@@ -360,16 +364,35 @@ class MigrationRequest(_PlanOptions):
         if "job" not in given and self.source != "demo":
             yield "job: missing: without an operator to migrate, nothing names the job: give it a name"
 
+    def _option_problems(self) -> Iterator[str]:
+        """Options that others exclude, in the words of the form."""
+        if not self.names_states:
+            return
+        values = self.plan_values()
+        operators = [] if self.work == "rescale only" else values["operators"]
+        lists = [one["states"] for one in operators if isinstance(one.get("states"), list)]
+        states = [state for of_operator in lists for state in of_operator if isinstance(state, dict)]
+        for row in broken(given_in({**values, "operators": operators or ()}, states)):
+            if not operators and OPERATORS in row.needs:
+                yield _needs_a_migration(name_of_option(row.option))
+            else:
+                yield in_words_of_options(row.why, name_of_option)
+        for state in states:
+            for row in broken(given_fields(state, StatePlan), STATE_EXCLUSIONS):
+                yield in_words_of_options(row.why, name_of_option)
+
     def _state_problems(self) -> Iterator[str]:
         given = self.given_options()
         named = [one.name for one in STATE_OPTIONS if one.name in given]
-        if {"flag_state", "no_flag_state"} <= given.keys():
-            yield "no_flag_state: on, but flag_state is given: turn it off, or leave flag_state empty"
         if self.operators is not None:
             yield from (f"{name}: given beside operators: give it in operators, or leave it empty" for name in named)
         elif named or not (self.checks_only or self.source == "demo"):
             together = f"{', '.join(NAMES_OF_A_STATE[:-1])} and {NAMES_OF_A_STATE[-1]} are named together"
             yield from (f"{name}: missing: {together}" for name in NAMES_OF_A_STATE if name not in given)
+
+
+def _needs_a_migration(name: str) -> str:
+    return f"{name}: given, but work is 'rescale only': choose 'migrate', or leave {name} empty"
 
 
 def migration_request(values: Mapping[str, object], origin: str) -> MigrationRequest:

@@ -15,7 +15,7 @@ from flinkstate.metadata.file_names import METADATA, complete_savepoints
 from flinkstate.metadata.metadata import Metadata
 from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.newest_timestamp import newest_timestamp
-from stateferry.runs.plan.plan import default_home
+from stateferry.runs.plan.homes import default_home
 
 if TYPE_CHECKING:
     from stateferry.airflow.flink.checkpoints import Checkpoint

@@ -17,12 +17,10 @@ from stateferry.airflow.dag_runs.application_ends import (
     what_is_next,
 )
 from stateferry.airflow.dag_runs.dag_run import (
-    OF_EARLIER_VERSION,
     PLAN_TASK,
     REFUSED,
     fail_if_refused,
     request_of,
-    skip,
 )
 from stateferry.airflow.dag_runs.foreseen import foreseen, refusal
 from stateferry.airflow.dag_runs.page_links import NOTE
@@ -58,8 +56,6 @@ class CheckSavepoint(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its answer becomes an XCom
         said = context["ti"].xcom_pull(task_ids=PLAN_TASK)
-        if "report" not in said:
-            skip(self.log, OF_EARLIER_VERSION)
         try:
             super().execute(context)
         except Exception as error:

@@ -9,12 +9,10 @@ from airflow.sdk import BaseOperator
 
 from stateferry.airflow.dag_runs.dag_run import (
     FOLDER,
-    OF_EARLIER_VERSION,
     REHEARSAL_AGAIN,
     began,
     check_not_returned,
     fail_if_refused,
-    planned_by,
     publication_of,
     rehearsal_of,
     request_of,
@@ -91,8 +89,6 @@ class TakeSavepoint(TaskWithFlink):
         return {"savepoint": plan.source}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        if self.rehearsal is not None and (planned_by(context) or {}).get(self.rehearsal) is None:
-            skip(self.log, OF_EARLIER_VERSION)
         request, occasion = request_of(context), occasion_of(context)
         if self.rehearsal is not None and not request.rehearses:
             request, occasion = request.rehearsal(), occasion.rehearsal(self.rehearsal)

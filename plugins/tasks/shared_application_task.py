@@ -18,7 +18,6 @@ from flinkstate.errors import StateferryError, TransientError
 from stateferry.airflow.dag_runs.application_ends import FINAL, application_file, ended_text, exit_code
 from stateferry.airflow.dag_runs.dag_run import (
     FOLDER,
-    OF_EARLIER_VERSION,
     PLAN_TASK,
     REHEARSAL,
     REHEARSAL_AGAIN,
@@ -70,9 +69,9 @@ class ShareApplication(SparkSubmitOperator):
         return application_file("steps")
 
     def execute(self, context: Context) -> None:
-        folder = (planned_by(context) or {}).get(self.of_run)
-        if folder is None:
-            skip(self.log, OF_EARLIER_VERSION)
+        planned = planned_by(context)
+        assert planned is not None, "this task comes after plan"
+        folder = planned[self.of_run]
         catalog = default_catalog()
         self.application_args = [*(self.application_args or ()), *_naming(catalog)]
         name = str(context["ti"].id)

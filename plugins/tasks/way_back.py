@@ -17,7 +17,8 @@ from stateferry.airflow.requests.rollback_request import RollbackRequest
 from stateferry.airflow.requests.sources import home_folder, read_metadata
 from stateferry.runs.catalog.publications import Publication
 from stateferry.runs.control.target_metadata import published_run
-from stateferry.runs.plan.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
 

@@ -28,9 +28,6 @@ def has_password(address: str) -> bool:
 
 
 def to_connect(address: str) -> str:
-    """Returns the address with the password that `STATEFERRY_CATALOG` has for the same database, if it has one.
-
-    It counts more than one in a plan that an earlier version has stored, which may have been changed since.
-    """
+    """Returns the address with the password that `STATEFERRY_CATALOG` has for the same database, if it has one."""
     named = os.environ.get(VARIABLE, "")
     return named if has_password(named) and without_password(named) == without_password(address) else address

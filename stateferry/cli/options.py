@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from stateferry.runs.plan.options import OptionField
     from stateferry.runs.plan.plan import MigrationPlan
 
-# With one of these, a plan needs no state to migrate.
-_ASK_WITHOUT_STATES = {"parallelism", "max_parallelism", "output_format", "state_ttls"}
 # Values of a plan that a command asks for in its own way, if it does.
 _OF_THE_COMMAND = ("source", "target", "rehearse", "home")
 
@@ -79,7 +77,8 @@ def _settings(one: OptionField) -> dict[str, Any]:
 
 def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The values in the plan file and the options; values that neither gives are those of a run, or are left out."""
-    from stateferry.runs.plan.plan import plan_values
+    from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES
+    from stateferry.runs.plan.plan_json import plan_values
     from stateferry.runs.plan.plan_options import plan_values_of
 
     given = vars(options)
@@ -97,7 +96,7 @@ def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any
     for name, option in (("source", "--savepoint"), ("target", "--target")):
         if name not in values:
             raise UsageError(f"{option} is missing: give it, or a plan file (--plan) that has {name}")
-    if "operators" not in values and not _ASK_WITHOUT_STATES & values.keys():
+    if "operators" not in values and not ASK_WITHOUT_STATES & values.keys():
         raise UsageError(
             "--operator is missing: give it with --legacy-state and --new-state, or a plan file (--plan) that has "
             "operators; to rescale without a migration, give --parallelism or --max-parallelism"
@@ -153,7 +152,7 @@ def add_place_options(parser: argparse._ActionsContainer) -> None:
 
 def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
     """The home and the catalog's address that the options name."""
-    from stateferry.runs.plan.plan import default_catalog, default_home
+    from stateferry.runs.plan.homes import default_catalog, default_home
     from stateferry.runs.plan.plan_fields import absolute_place, check_name_of_home
     from stateferry.runs.record.runs import check_home
 

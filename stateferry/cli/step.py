@@ -34,7 +34,7 @@ from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve
 from stateferry.runs.control.after_publication import tables_are_left
 from stateferry.runs.control.rejecting import check_may_continue
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
-from stateferry.runs.plan.plan import new_plan_values, plan_of, plan_values
+from stateferry.runs.plan.plan_json import plan_of, plan_values
 from stateferry.runs.record.facts import NothingToDo, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -133,7 +133,7 @@ def _run_of(options: argparse.Namespace) -> Run:
     if options.run is not None:
         return Run.open(Location.of(options.run))
     try:
-        values = new_plan_values(plan_values(Path(options.plan).read_bytes(), options.plan))
+        values = plan_values(Path(options.plan).read_bytes(), options.plan)
     except OSError as error:
         raise UsageError(f"the plan can't be read: {error}") from None
     plan = plan_of(values, options.plan)

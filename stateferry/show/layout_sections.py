@@ -117,10 +117,8 @@ def _load(when: str, one: OperatorSizes) -> Markup:
     return charts.figure(when.capitalize(), aside, drawn, axis, _beside(one))
 
 
-def _beside(one: OperatorSizes) -> Markup | None:
-    """What the bytes don't show: rows, idle subtasks and empty key groups; None for runs of earlier versions."""
-    if one.idle is None:
-        return None
+def _beside(one: OperatorSizes) -> Markup:
+    """What the bytes don't show: rows, idle subtasks and empty key groups."""
     load = Load.of(one)
     found = [] if load.rows is None else [f"rows: at worst {load.rows.worst_over_mean:.2f} × the mean"]
     idle = f"{one.idle:,} {noun(one.idle, 'subtask')} without state" if one.idle else "no idle subtask"

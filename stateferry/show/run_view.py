@@ -1,7 +1,7 @@
 """What the page of a run shows, read from the run's folder.
 
-Runs of earlier versions keep fewer facts, and a run that is at work or was killed has not all of them yet. What is
-missing is None; what can't be read is a problem, which the page tells.
+A run that is at work or was killed has not all of its facts yet. What is missing is None; what can't be read is a
+problem, which the page names.
 """
 
 from __future__ import annotations
@@ -155,10 +155,8 @@ class RunView:
     @property
     def times(self) -> tuple[tuple[str, float | None, float | None], ...]:
         """Each part with its seconds and its predicted seconds, in their order; parts without either are left out."""
-        predicted: Mapping[str, float] = {}
-        if self.report is not None:
-            kept = self.report.prediction
-            predicted = self.report.predictions if kept is None else kept.seconds
+        prediction = self.report.prediction if self.report is not None else None
+        predicted = prediction.seconds if prediction is not None else {}
         rows = ((part, self.seconds.get(part), predicted.get(part)) for part in PART_NAMES)
         return tuple(row for row in rows if row[1] is not None or row[2] is not None)
 

@@ -69,7 +69,6 @@ def _report(work: RunAtWork, checks: tuple[Check, ...]) -> Report:
         cut_over.digests_of(work.workers, staged, _written(work)),
         checks,
         reported_facts(run, Step.VALIDATE.earlier(rehearses=True)),
-        foreseen.seconds,
         tables_pending=Step.TABLES in run.steps,
         prediction=foreseen,
         balance=balance_of(run.facts_if_sound(SourceSizes), sizes),

@@ -23,7 +23,7 @@ from stateferry import cli
 from stateferry.basics.exit_codes import exit_code_of, if_interrupted
 from stateferry.cli import main
 from stateferry.cli.progress import progress_bar
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run
 from tests.support.samples import write_sample
 

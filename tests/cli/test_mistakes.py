@@ -75,7 +75,7 @@ def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(
         (["--share", "30%"], "--share: only a lazy run moves some of the keys"),
         (["--on-contradiction", "rows"], "name the flag state (--flag-state), or leave --on-contradiction out"),
         (["--new-state", "mainState"], "legacy and new state are both 'mainState'"),
-        (["--drop-legacy-blobs"], "--drop-legacy-blobs is for a run in reverse"),
+        (["--drop-legacy-blobs"], "--drop-legacy-blobs: only a run in reverse has it"),
     ],
 )
 def test_what_is_wrong_with_options_is_said_of_the_options(

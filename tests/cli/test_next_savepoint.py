@@ -22,7 +22,7 @@ from stateferry.cli import engine, main
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.plan.plan import new_plan_values, plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run, runs_of
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import without_spark
@@ -114,7 +114,7 @@ def test_the_same_command_twice_leaves_one_run(
     home = str(tmp_path / "home")
     values = {"job": "orders", "source": f"{folder}/savepoint-new", "target": f"{tmp_path}/target", "home": home}
     state = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": 30 * DAY}
-    other = plan_of(new_plan_values({**values, "operators": [{"operator": "main", "states": [state]}]}))
+    other = plan_of({**values, "operators": [{"operator": "main", "states": [state]}]})
     held = list[Lease]()
 
     def does() -> None:

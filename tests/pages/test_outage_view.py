@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
 from stateferry.runs.predict.outage import OutageExceeded, StopAsked
 from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, SnapshotFacts

@@ -59,7 +59,7 @@ def test_all_parts_are_there() -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(IN_RUN))
-def test_an_older_run_lacks_facts(missing: str) -> None:
+def test_a_run_that_was_killed_lacks_facts(missing: str) -> None:
     empty: dict[str, Any] = {"changes": (), "movements": (), "seconds": {}, "problems": ()}
     left_out: dict[str, Any] = {missing: empty.get(missing)}
     page_of(replace(whole(), **left_out))

@@ -8,8 +8,10 @@ from typing import Any
 
 from stateferry.changes.counts import ConversionCounts
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.runs.plan.plan import MigrationPlan, plan_of
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict.convergence import Night
+from stateferry.runs.predict.estimates import Estimate, Prediction
 from stateferry.runs.record.facts import (
     MigrateFacts,
     RescaleFacts,
@@ -54,6 +56,10 @@ def report(*checks: Check, **values: Any) -> Report:
     return Report("orders", "one", "ab" * 32, NOW, source, source, checks or (PASSED,), **values)
 
 
+def predicted(**seconds: float) -> Prediction:
+    return Prediction(1, parts={part: Estimate(taken, taken, taken, 1) for part, taken in seconds.items()})
+
+
 def sizes(key_groups: int, subtasks: int) -> OperatorSizes:
     """Of key groups and subtasks that grow from the first to the last, in as many bins as facts have."""
     key_bins, subtask_bins = (len(list(bins(range(number)))) for number in (key_groups, subtasks))
@@ -95,7 +101,7 @@ def whole(key_groups: int = 128, old: int = 4, new: int = 6) -> RunView:
         plan(),
         "/home/runs/orders/one",
         (StateChange(RunState.PLANNED, NOW, ""), StateChange(RunState.PUBLISHED, NOW + 12_000, "")),
-        report(PASSED, UNSURE, predictions={"snapshot": 3.5, "migrate": 2.2, "validate": 2.0}),
+        report(PASSED, UNSURE, prediction=predicted(snapshot=3.5, migrate=2.2, validate=2.0)),
         SnapshotFacts(states={"main/old": StateSize(10, 4000)}, ages=FoundAges(NOW, False, (ages,)), read={"a": "b"}),
         MigrateFacts(files=new, bytes=7000, counts={"main/old": counts}),
         RescaleFacts(),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stateferry.basics.durations import moment
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict import convergence
 from stateferry.runs.predict.convergence import Convergence, Night, nights_of
 from stateferry.runs.record.facts import TablesFacts

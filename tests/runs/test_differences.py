@@ -19,7 +19,7 @@ AGES = StateAges("main", "mainState", "mainState", Holds.BLOBS, 1000, 10_000, 50
 
 def found(entries: int, expired: int = 500) -> SnapshotFacts:
     ages = FoundAges(0, keeps_expired=False, states=(replace(AGES, counted=entries, expired=expired),))
-    return SnapshotFacts(states={"main/mainState": StateSize(entries, 9 * entries)}, ages=ages, seconds=1.0)
+    return SnapshotFacts(states={"main/mainState": StateSize(entries, 9 * entries)}, ages=ages, seconds=1.0, ended_at=0)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_state_that_is_not_migrated_may_come_and_go(before: Run, now: Run) -> 
 
 
 def test_a_state_that_is_new_or_gone_is_told(before: Run, now: Run) -> None:
-    now.keep(SnapshotFacts(states={"main/newMainState": StateSize(5_000, 1)}, seconds=1.0))
+    now.keep(SnapshotFacts(states={"main/newMainState": StateSize(5_000, 1)}, seconds=1.0, ended_at=0))
     assert [one.text for one in beyond(before, now, 0.1)] == [
         "entries of main/mainState: 10,000 before, 0 now",
         "entries of main/newMainState: 0 before, 5,000 now",

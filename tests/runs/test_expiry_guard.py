@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import RejectedError
-from stateferry.changes.counts import InventoryCounts
 from stateferry.runs.guards.expiry_guard import ClockContradictedError, TooManyExpireError, check_ages
-from stateferry.runs.plan.plan import MigrationPlan, plan_of
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -44,13 +44,6 @@ class Job:
         for one in (RunState.RUNNING, RunState.VERIFIED, state):
             run.enter(one, self.runs, "because")
         return plan
-
-    def of_an_earlier_version(self, expired: int, counted: int, *, future: int = 0, **told: Any) -> None:
-        run = Run.create(self.plan(**told), self.runs)
-        met = InventoryCounts(blob_entries=counted, blob_entries_expired=expired, timestamps_in_the_future=future)
-        run.keep(SnapshotFacts(met={"main/mainState": met}))
-        for one in (RunState.RUNNING, RunState.VERIFIED):
-            run.enter(one, self.runs)
 
     def stops(self, expired: int, counted: int = 1000, **told: Any) -> str:
         """What the next run is stopped with; empty if it isn't."""
@@ -226,16 +219,6 @@ def test_a_job_that_ran_green_under_its_limit_may_drift_over_it(job: Job) -> Non
     assert job.stops(690, accept_expired=0.6)
 
 
-def test_runs_of_an_earlier_version_count(job: Job) -> None:
-    job.of_an_earlier_version(600, 1000)
-    assert not job.stops(620)
-    assert job.stops(701)
-    other = Job(job.home / "other")
-    other.of_an_earlier_version(0, 1000, keep_expired=True)
-    assert other.stops(300), "what was kept was not counted, and says nothing"
-    assert not other.stops(240)
-
-
 def test_a_night_is_not_held_against_days_that_were_backfilled_since(job: Job) -> None:
     job.green(400, accept_expired=0.5)
     job.green(0, now_from="backfill")
@@ -289,20 +272,10 @@ def test_a_job_whose_clocks_differed_in_its_green_run_goes_on(job: Job) -> None:
     assert clock(job, 61 * MINUTE)
 
 
-def test_an_earlier_version_said_only_how_many_were_ahead(job: Job) -> None:
-    job.of_an_earlier_version(0, 1000, future=7)
-    assert not clock(job, HOUR)
-    assert clock(job, HOUR, now_from="backfill")
-    job.of_an_earlier_version(0, 1000)
-    assert clock(job, HOUR)
-
-
 def test_facts_keep_all_of_it_and_read_well(job: Job) -> None:
     plan = job.plan(keep_expired=True)
     made = found(plan, 45, 1000, youngest=-2 * HOUR)
     stored = json.loads(json.dumps(SnapshotFacts(ages=made).to_json()))
-    assert SnapshotFacts.of_json(stored, "the file").ages == made
-    stored["ages"]["states"][0]["said by a later version"] = 1
     assert SnapshotFacts.of_json(stored, "the file").ages == made
     assert SnapshotFacts.of_json({}, "the file").ages is None
     heading, line = made.lines()

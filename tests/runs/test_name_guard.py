@@ -15,7 +15,7 @@ from stateferry.inventory.wrong_name_signs import MOST_NAMED
 from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
 from stateferry.runs.guards.name_guard import WrongStateError
 from stateferry.runs.guards.option_notes import option_notes
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import FlaggedKeys, SnapshotFacts
 from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess

@@ -13,7 +13,7 @@ from flinkstate.serializers.types import Scalar
 from stateferry.inventory.inventory import inventory_tasks, total
 from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
 from stateferry.runs.guards.option_notes import nothing_to_do_lines, option_notes
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.steps.snapshot import ages
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.rewriting import rewrite

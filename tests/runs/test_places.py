@@ -9,7 +9,7 @@ import pytest
 from flinkstate.errors import PlanError, UsageError
 from flinkstate.files.storage import Location
 from stateferry.runs.checks.apart import check_apart
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from tests.runs.test_plan import VALUES, problems
 
 UNCLEAR = (

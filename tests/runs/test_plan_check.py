@@ -24,7 +24,7 @@ from stateferry.runs.checks.plan_check import (
     resolve,
     target_content,
 )
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from tests.support.rewriting import rewrite
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"

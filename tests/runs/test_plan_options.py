@@ -13,8 +13,10 @@ from stateferry.runs.checks import state_names
 from stateferry.runs.checks.plan_check import planned
 from stateferry.runs.guards import expiry_guard, name_guard, option_notes
 from stateferry.runs.plan.options import Kind, OptionField
-from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan, plan_of
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.plan.plan_options import PLAN_OPTIONS, STATE_OPTIONS
+from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 
 # What a command asks for in its own way, what the program finds by itself, and what only a plan file can say.
@@ -67,7 +69,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
-        *("--drop-legacy-blobs", "--accept-empty", "--files-from"),
+        *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as"),
     }
 
 
@@ -93,6 +95,8 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
     text, expected = (GIVEN | chosen)[option.option.kind]
     if option.name == "files_from":
         text, expected = ROOT, {"s3://old/env=prod/chk": "/backup/chk"}
+    if option.name == "as":
+        text, expected = "java.util.HashMap<String, Long>", "Map<String,Long>"
     given = [option.flag, *([text] if text else [])]
     if option.name == "lazy":
         given += [*_FLAGGED, "--share", "30%"]
@@ -106,9 +110,8 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
     assert (without == values) is False
 
 
-def test_a_new_plan_has_the_compression_of_today_and_an_earlier_one_that_of_its_time() -> None:
+def test_the_compression_is_found_out_unless_it_is_given() -> None:
     values = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE]))
-    assert plan_of(values).compression == "source"
     assert planned(values).compression == "auto"
     assert planned({**values, "compression": "none"}).compression == "none"
     (help_,) = (one.if_not_given for one in PLAN_OPTIONS if one.name == "compression")

@@ -287,18 +287,6 @@ def test_a_rehearsal_of_another_savepoint_at_the_same_path_is_a_new_one(newest: 
     assert {line["key"] for line in dumped(Path(Run.open(new.folder).staged.path), "main", NEW)} == {"a", "b", "late"}
 
 
-@pytest.mark.slow
-def test_a_run_whose_snapshot_is_of_an_earlier_version_goes_on_and_says_what_it_can_t_tell(world: World) -> None:
-    world.pictures[RunState.RUNNING].restore(world.root)
-    facts = world.run.facts(SnapshotFacts)
-    assert facts is not None
-    world.run.keep(replace(facts, read=None))
-    world.do("migrate", "rescale", "validate", "cut_over")
-    (check,) = (one for one in Report.read(world.run.report).checks if one.name == NAME)
-    assert check.outcome is Outcome.COULD_NOT_TELL
-    assert world.run.state is RunState.PUBLISHED
-
-
 def test_the_report_has_the_check_and_not_the_digests(world: World) -> None:
     world.pictures[RunState.PUBLISHED].restore(world.root)
     report = Report.read(world.run.report)

@@ -12,7 +12,7 @@ from flinkstate.metadata.metadata import Metadata
 from flinkstate.reading.reader import Savepoint
 from stateferry.runs.guards.timer_guard import LostTimersError, check_timers
 from stateferry.runs.guards.timers import are_in_native_savepoints, shown_timers
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import ShownTimers, SnapshotFacts, StateSize
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run

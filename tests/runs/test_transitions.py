@@ -18,7 +18,7 @@ from stateferry.cli import main
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control, RunEndedError
 from stateferry.runs.control.rejecting import approve, reject
-from stateferry.runs.plan.plan import plan_of_json
+from stateferry.runs.plan.plan_json import plan_of_json
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.steps import new_files

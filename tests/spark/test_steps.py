@@ -21,7 +21,7 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.basics.exit_codes import INTERRUPTED
 from stateferry.inventory.inventory import take
 from stateferry.runs.checks.plan_check import resolve
-from stateferry.runs.plan.plan import plan_of_json
+from stateferry.runs.plan.plan_json import plan_of_json
 from stateferry.runs.record.facts import FACTS_OF, SnapshotFacts, Step, TablesFacts
 from stateferry.runs.record.runs import Run
 from stateferry.spark_jobs.session import LOOPBACK, session

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from local_airflow.server import Server
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import Began, SnapshotFacts, StateSize
 from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
 from stateferry.runs.record.run_states import RunState
@@ -60,7 +60,7 @@ def a_run(airflow: Server, job: str, run_id: str, dag_id: str | None, at: int = 
     )
     run = Run.create(plan, at)
     run.keep(Began(at, dag_id, None if dag_id is None else f"manual__{run_id}"))
-    run.keep(SnapshotFacts(states={"main/old": StateSize(10, 4000)}, seconds=2.0))
+    run.keep(SnapshotFacts(states={"main/old": StateSize(10, 4000)}, seconds=2.0, ended_at=0))
     for state in (RunState.RUNNING, RunState.VERIFIED):
         run.enter(state, at + 1000)
     return run

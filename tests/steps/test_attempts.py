@@ -25,7 +25,7 @@ from stateferry.changes import staging
 from stateferry.cli import main
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
-from stateferry.runs.plan.plan import plan_of_json
+from stateferry.runs.plan.plan_json import plan_of_json
 from stateferry.runs.record.facts import Claim, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.steps import migrate, new_files

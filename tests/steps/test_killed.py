@@ -17,7 +17,7 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import resolve
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import runs_of
 from stateferry.runs.report.report import Report
 from stateferry.tables.iceberg.commits import TableHome

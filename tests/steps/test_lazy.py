@@ -20,7 +20,7 @@ from stateferry.changes.rules import ContradictionsError
 from stateferry.cli import main
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.checks.plan_check import resolve
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, Step, ValidateFacts
 from stateferry.runs.record.runs import Run, runs_of
 from stateferry.steps import validate

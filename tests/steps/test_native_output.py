@@ -16,7 +16,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.runs.checks.plan_check import ResolvedPlan, native_operators
 from stateferry.runs.guards.option_notes import option_notes
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.steps.new_files import digests_of
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of

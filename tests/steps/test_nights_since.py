@@ -437,14 +437,6 @@ def written_again(database: NightlyDatabase, _: Path) -> None:
     file.write_bytes(build_metadata(replace(metadata, checkpoint_id=7)))
 
 
-def without_digests(_: NightlyDatabase, home: Path) -> None:
-    """An earlier version took that night's snapshot."""
-    first = Run.find(str(home), "nights", "nights-1")
-    facts = first.facts(SnapshotFacts)
-    assert facts is not None
-    first.keep(replace(facts, read=None))
-
-
 def by_another_version(_: NightlyDatabase, home: Path) -> None:
     first = Run.find(str(home), "nights", "nights-1")
     counted = first.facts(Counted)
@@ -452,7 +444,7 @@ def by_another_version(_: NightlyDatabase, home: Path) -> None:
     first.keep(replace(counted, by="0.0"))
 
 
-@pytest.mark.parametrize("changed_since", [gone, written_again, without_digests])
+@pytest.mark.parametrize("changed_since", [gone, written_again])
 def test_without_the_night_before_everything_is_read(
     changed_since: Callable[[NightlyDatabase, Path], None], tmp_path: Path
 ) -> None:

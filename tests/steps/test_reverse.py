@@ -126,4 +126,4 @@ def test_a_flag_that_the_plan_does_not_name_stops_the_run(
 def test_without_reverse_there_is_nothing_to_drop(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     without = [part for part in command if part != "--reverse"]
     assert main([*without, "--drop-legacy-blobs"]) != 0
-    assert "--drop-legacy-blobs is for a run in reverse" in capsys.readouterr().err
+    assert "--drop-legacy-blobs: only a run in reverse has it" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rejecting import reject
 from stateferry.runs.control.shared_application import Said, SharedApplication
-from stateferry.runs.plan.plan import plan_of
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, run_folder
 from stateferry.steps.workers import InProcess, Progress, Watch

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
-from stateferry.runs.plan.plan import MigrationPlan, plan_of
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import Step
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report

@@ -25,7 +25,7 @@ from stateferry.inventory.inventory import take, total
 from stateferry.look.survey import survey
 from stateferry.runs.checks.plan_check import open_source, resolve
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
-from stateferry.runs.plan.plan import plan_of, plan_values
+from stateferry.runs.plan.plan_json import plan_of, plan_values
 from stateferry.steps import snapshot
 
 

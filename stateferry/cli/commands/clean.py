@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.basics.durations import now_ms
     from stateferry.runs.catalog.publications import Control
     from stateferry.runs.control.cleaning import Cleaning, Retention
-    from stateferry.runs.plan.plan import default_warehouse
+    from stateferry.runs.plan.homes import default_warehouse
     from stateferry.runs.record.runs import runs_of
     from stateferry.tables.iceberg.commits import TableHome
 
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _clean(cleaning: Cleaning) -> None:
-    from stateferry.runs.plan.plan import new_run_id
+    from stateferry.runs.plan.run_options import new_run_id
 
     removed = list(_show(cleaning, cleaning.remove_temporary_folders()))
     if cleaning.dry_run:

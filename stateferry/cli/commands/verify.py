@@ -83,14 +83,13 @@ def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str]:
     """The plan, and whose `now` it has; empty if an option or a plan file says it."""
     from stateferry.basics.durations import moment
     from stateferry.runs.checks.plan_check import planned
-    from stateferry.runs.plan.plan import default_home
+    from stateferry.runs.plan.homes import default_home
     from stateferry.runs.plan.plan_fields import absolute_place
 
     run = None
     if options.run_id is not None:
         run = named_run(options.run_id, options.job, lambda: str(absolute_place(options.home or default_home())))
-    # Plans of an earlier version have another default of the compression than new ones.
-    of_run = run.plan.model_dump(mode="json") | {"compression": run.plan.compression} if run is not None else None
+    of_run = run.plan.model_dump(mode="json") if run is not None else None
     values = plan_values_of_options(options, of_run)
     plan = planned(values)
     if run is not None and plan.now == run.plan.now:
@@ -109,7 +108,7 @@ def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str]:
 
 def _maker_of(plan: MigrationPlan) -> MigrationPlan | None:
     """The plan of the run that has made the target: one that was published, else the newest."""
-    from stateferry.runs.plan.plan import folder_of
+    from stateferry.runs.plan.plan_fields import folder_of
     from stateferry.runs.record.run_states import RunState
     from stateferry.runs.record.runs import runs_of
 
@@ -124,8 +123,7 @@ def _maker_of(plan: MigrationPlan) -> MigrationPlan | None:
 
 def _check_two(options: argparse.Namespace) -> None:
     """Refuses a savepoint beside itself, before the options of a run are missed."""
-    from stateferry.runs.plan.plan import folder_of
-    from stateferry.runs.plan.plan_fields import absolute_place
+    from stateferry.runs.plan.plan_fields import absolute_place, folder_of
 
     source, target = (folder_of(str(absolute_place(place))) for place in (options.source, options.target))
     if source == target:

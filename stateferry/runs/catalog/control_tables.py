@@ -172,22 +172,14 @@ def _make_database(file: Path) -> None:
 
 
 def engine_to_read(catalog_uri: str) -> Engine | None:
-    """An engine for reading; None if the database doesn't exist, or has none of these tables.
-
-    If an earlier version of Stateferry created its tables, the ones that were added since are created.
-    """
+    """An engine for reading; None if the database doesn't exist, or doesn't have these tables."""
     file = sqlite_file(catalog_uri)
     if file is not None and not file.exists():
         return None
     engine = _engine(catalog_uri, "BEGIN")
     with engine.begin() as connection:
         _check_format(connection)
-        there = [inspect(connection).has_table(name) for name in _metadata.tables]
-    if not any(there):
-        return None
-    if not all(there):
-        create_tables(engine)
-    return engine
+        return engine if inspect(connection).has_table(lease.name) else None
 
 
 def check_catalog(catalog_uri: str) -> None:

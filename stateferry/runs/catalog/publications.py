@@ -51,14 +51,6 @@ class Record(BaseModel):
     tables: dict[str, int]
     tables_pending: bool = False
 
-    def to_json(self) -> str:
-        # Earlier versions don't know this field.
-        return self.model_dump_json(exclude=None if self.tables_pending else {"tables_pending"})
-
-    @classmethod
-    def of_json(cls, text: str) -> Record:
-        return cls.model_validate_json(text)
-
 
 @dataclass(frozen=True, slots=True)
 class Publication:
@@ -124,7 +116,7 @@ class Control(Leases):
                     run_id=record.run_id,
                     token=held.token,
                     published_at=published.published_at,
-                    record=record.to_json(),
+                    record=record.model_dump_json(),
                 )
             )
             self._stand(connection, held.job, published.sequence, version)
@@ -147,7 +139,7 @@ class Control(Leases):
                 connection.execute(
                     update(publication)
                     .where(publication.c.job == held.job, publication.c.sequence == one.sequence)
-                    .values(record=complete.to_json())
+                    .values(record=complete.model_dump_json())
                 )
 
     def reject(self, job: str, run_id: str, reason: str) -> Rejection:
@@ -305,7 +297,7 @@ def _publication(row: RowMapping) -> Publication:
         row["sequence"],
         row["previous"],
         row["published_at"],
-        Record.of_json(row["record"]),
+        Record.model_validate_json(row["record"]),
         row["rolled_back_at"],
     )
 

@@ -9,7 +9,8 @@ from pathlib import PurePath
 from flinkstate.errors import PlanError
 from flinkstate.files.storage import Location
 from flinkstate.files.uris import canonical_uri, store_in
-from stateferry.runs.plan.plan import MigrationPlan, folder_of
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_fields import folder_of
 
 _IN_FILE = "sqlite:///"
 

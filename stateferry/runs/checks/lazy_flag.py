@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import Scalar
-from stateferry.runs.plan.plan import StatePlan
+from stateferry.runs.plan.planned_states import StatePlan
 
 
 def flag_of(state: StatePlan, states: Mapping[str, KeyedState]) -> KeyedState | None:

@@ -27,7 +27,9 @@ from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, slips
 from stateferry.runs.checks.told_ttls import find_told_ttls, with_told_ttl
 from stateferry.runs.checks.wanted_layout import layout_problems, wanted_layout
-from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan, new_plan_values, plan_of
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.record.facts import LazyChoice
 
 
@@ -153,13 +155,12 @@ def planned(values: Mapping[str, object], origin: str = "the plan") -> Migration
 
     The name is the one in the savepoint, so that an operator named by its id or by its uid gives the same job.
     """
-    values = new_plan_values(values)
     if values.get("job") is not None:
         return plan_of(values, origin)
     named_later = plan_of({**values, "job": "named later"}, origin)
     source = open_source(named_later)
     operator, wanted = _naming_operator(named_later, source)
-    # Before version 5, a savepoint has neither name nor uid: then the value in the plan is the uid, or at least the id.
+    # `_metadata` before version 5 has neither name nor uid: then the plan has the uid, or at least the id.
     return plan_of({**values, "job": operator.name or operator.uid or wanted}, origin)
 
 

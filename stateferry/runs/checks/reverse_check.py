@@ -9,7 +9,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
-from stateferry.runs.plan.plan import StatePlan
+from stateferry.runs.plan.planned_states import StatePlan
 
 
 def state_to_make(

@@ -12,7 +12,8 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from stateferry.changes.rules import Rules
 from stateferry.inventory.wrong_name_signs import rivals_of
-from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import runs_of
 

@@ -8,7 +8,7 @@ from flinkstate.errors import RejectedError
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control, Publication, RolledBack
 from stateferry.runs.control.target_metadata import TargetMetadata, published_run
-from stateferry.runs.plan.plan import new_run_id
+from stateferry.runs.plan.run_options import new_run_id
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import check_home
 

@@ -24,7 +24,8 @@ from functools import cached_property
 from flinkstate.errors import RejectedError
 from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
 from stateferry.basics.quantities import noun, percent, percent_at_least
-from stateferry.runs.plan.plan import DEFAULT_CLOCK_TOLERANCE_MS, MigrationPlan
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
 from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, runs_of
@@ -177,20 +178,15 @@ def _before(one: StateAges, green: _GreenRuns) -> _Before | None:
 
 
 def _of_run(one: StateAges, run: Run) -> _Before | None:
-    facts = run.facts_if_sound(SnapshotFacts) or SnapshotFacts()
-    accepted = run.plan.accept_expired
-    if facts.ages is not None:
-        for state in facts.ages.states:
-            if (state.operator, state.legacy, state.state) == (one.operator, one.legacy, one.state):
-                return _Before(run.plan.run_id, state.ttl, accepted, state.counted, state.expired)
-        return None
-    # An earlier version counted the entries that expired, but not if they were kept.
-    met = facts.met.get(f"{one.operator}/{one.legacy}")
-    if met is None or run.plan.keep_expired:
-        return None
-    of_blobs, of_rows = (met.blob_entries, met.blob_entries_expired), (met.rows_read, met.rows_expired)
-    ttl = next((state.ttl_ms for op in run.plan.operators for state in op.states if state.legacy == one.legacy), None)
-    return _Before(run.plan.run_id, ttl, accepted, *(of_blobs if one.holds is Holds.BLOBS else of_rows))
+    for state in _ages_of(run):
+        if (state.operator, state.legacy, state.state) == (one.operator, one.legacy, one.state):
+            return _Before(run.plan.run_id, state.ttl, run.plan.accept_expired, state.counted, state.expired)
+    return None
+
+
+def _ages_of(run: Run) -> tuple[StateAges, ...]:
+    facts = run.facts_if_sound(SnapshotFacts)
+    return () if facts is None or facts.ages is None else facts.ages.states
 
 
 def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> Iterator[str]:
@@ -198,7 +194,9 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
     if latest is None or -latest.youngest <= plan.clock_tolerance_ms:
         return
     ahead = -latest.youngest
-    if any(_was_as_far_ahead(run, plan, found, ahead) for run in green.all[:1]):
+    # If the timestamps of the last green run were about as far ahead, the difference is not new.
+    before = (-state.youngest for run in green.all[:1] for state in _ages_of(run))
+    if ahead <= 2 * max(before, default=0):
         return
     newest = f"{moment(plan.now + ahead)}, {rough_duration(ahead)} after"
     allow = f"--clock-tolerance {_tolerance(ahead)} (it is {format_duration(plan.clock_tolerance_ms)})"
@@ -217,17 +215,6 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
             "those of the TaskManagers that wrote the timestamps. Nothing has been written. Correct the "
             f"clock or --now. If the clocks are known to differ so much, allow it: {allow}"
         )
-
-
-def _was_as_far_ahead(run: Run, plan: MigrationPlan, found: FoundAges, ahead: int) -> bool:
-    """Whether the timestamps of a green run were about as far ahead, so that the difference is not new."""
-    facts = run.facts_if_sound(SnapshotFacts) or SnapshotFacts()
-    if facts.ages is not None:
-        return ahead <= 2 * max((-state.youngest for state in facts.ages.states), default=0)
-    # An earlier version recorded only how many timestamps were ahead.
-    earlier = sum(met.timestamps_in_the_future for met in facts.met.values())
-    future = sum(state.future for state in found.states if state.holds is not Holds.FLAGS)
-    return plan.now_from != "backfill" and earlier > 0 and future <= 2 * max(earlier, FEW)
 
 
 def _tolerance(ahead: int) -> str:

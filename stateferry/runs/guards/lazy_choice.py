@@ -12,7 +12,8 @@ from statistics import median
 from flinkstate.errors import RejectedError
 from stateferry.basics.durations import format_duration
 from stateferry.changes.lazy_cut import Order, RankCounts
-from stateferry.runs.plan.plan import MigrationPlan, folder_of
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_fields import folder_of
 from stateferry.runs.record.facts import (
     JobStarted,
     LazyChoice,

@@ -12,7 +12,7 @@ from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import inventory_tasks, total
 from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.runs.guards.name_guard import errors_of
-from stateferry.runs.plan.plan import StatePlan
+from stateferry.runs.plan.planned_states import StatePlan
 
 
 def check_migrated_before(resolved: ResolvedPlan) -> None:

@@ -19,7 +19,8 @@ from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.name_guard import needs_accepted_share
 from stateferry.runs.guards.null_values import null_notes
 from stateferry.runs.guards.ttl_notes import ttl_notes
-from stateferry.runs.plan.plan import DEFAULT_CLOCK_TOLERANCE_MS, StatePlan
+from stateferry.runs.plan.planned_states import StatePlan
+from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
 from stateferry.runs.record.state_ages import FoundAges, Holds
 
 

@@ -42,7 +42,6 @@ class Option:
 
     `name` is its name, if that isn't the field's. `help` begins without a capital and ends without a full stop.
     `if_empty` says what holds without it, if the default doesn't. Options of a section come in the order of `row`.
-    `new` is the default in new plans, if it isn't the field's: plans of an earlier version keep that one.
     """
 
     kind: Kind
@@ -55,7 +54,6 @@ class Option:
     metavar: str = ""
     if_empty: str = ""
     in_form: bool = True
-    new: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,5 @@ def option_fields(model: type[BaseModel]) -> Iterator[OptionField]:
             if isinstance(mark, Option):
                 choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
                 has_default = not field.is_required() and field.default_factory is None
-                default = mark.new if mark.new is not None else field.default if has_default else None
-                if mark.kind is Kind.LINES:
-                    default = None
+                default = field.default if has_default and mark.kind is not Kind.LINES else None
                 yield OptionField(mark, name, default, choices, field.is_required())

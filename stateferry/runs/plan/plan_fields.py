@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated
 
 from pydantic import (
     BaseModel,
@@ -13,10 +14,8 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
-    SerializerFunctionWrapHandler,
     StrictInt,
     StrictStr,
-    model_serializer,
 )
 
 from flinkstate.errors import UsageError
@@ -118,6 +117,11 @@ def absolute_place(value: object) -> object:
     return os.path.abspath(os.path.expanduser(value))
 
 
+def folder_of(name: str) -> str:
+    """The savepoint's folder, without a slash at the end; `name` may also be the path of its `_metadata`."""
+    return name.rstrip("/").removesuffix("/_metadata").rstrip("/")
+
+
 def valid_place(value: object) -> object:
     """The same for a field of a plan."""
     try:
@@ -151,6 +155,17 @@ def check_name_of_home(name: str, what: str) -> None:
         )
 
 
+def raise_problems(problems: Iterable[str]) -> None:
+    """Raises an error with a line for each problem, if there are any."""
+    if lines := list(problems):
+        raise ValueError("\n".join(lines))
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that are there more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 Name = Annotated[StrictStr, Field(min_length=1)]
 Place = Annotated[Name, BeforeValidator(valid_place)]
 Parallelism = Annotated[StrictInt, Field(ge=1, le=UPPER_BOUND_MAX_PARALLELISM)]
@@ -161,28 +176,5 @@ Share = Annotated[float, Field(ge=0, le=1)]
 MovedShare = Annotated[float, Field(gt=0, le=1)]
 
 
-class _Added:
-    """Marks a field that plans of an earlier version don't have."""
-
-
-# The outermost mark of such a field's type: `name: Annotated[type, ADDED] = default`. The default must never change.
-ADDED = _Added()
-
-
 class PlanModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_serializer(mode="wrap")
-    def _without_added_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out each added field that has its default.
-
-        So a plan that doesn't use the field keeps the JSON and the fingerprint that it had before the field was added,
-        and a run that an earlier version began can continue.
-        """
-        unused = {
-            name
-            for name, field in type(self).model_fields.items()
-            if ADDED in field.metadata and getattr(self, name) == field.default
-        }
-        values: dict[str, Any] = serialize(self)
-        return {name: value for name, value in values.items() if name not in unused}

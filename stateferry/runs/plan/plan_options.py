@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stateferry.runs.plan.options import OptionField, option_fields
-from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 
 
 def _by_row(*options: OptionField) -> tuple[OptionField, ...]:
@@ -36,13 +37,26 @@ def plan_values_of(given: Mapping[str, object]) -> dict[str, Any]:
 _PLACE = re.compile(r"^the plan: (operators\[0\](\.states\[0\])?(\.|: ))?", re.MULTILINE)
 
 
-def in_words_of_options(problems: str) -> str:
-    """The problems of a plan that was made of options: they name the options, and not the plan's fields."""
+_BY_FIELD = {one.field: one for one in PLAN_OPTIONS}
+
+
+def name_of_option(field: str) -> str:
+    """The name of a plan's option in the form and in a request."""
+    return _BY_FIELD[field].name
+
+
+def flag_of_option(field: str) -> str:
+    """The name of a plan's option on the command line."""
+    return _BY_FIELD[field].flag
+
+
+def in_words_of_options(problems: str, shown: Callable[[str], str] = flag_of_option) -> str:
+    """The problems of a plan that was made of options: they name the options as `shown`, and not the plan's fields."""
     problems = _PLACE.sub("", problems)
-    for one in PLAN_OPTIONS:
-        problems = re.sub(rf"^{one.field}(?=: )", one.flag, problems, flags=re.MULTILINE)
-        problems = problems.replace(f"({one.field})", f"({one.flag})")
-        if "_" in one.field:
+    for field in _BY_FIELD:
+        problems = re.sub(rf"^{field}(?=: )", shown(field), problems, flags=re.MULTILINE)
+        problems = problems.replace(f"({field})", f"({shown(field)})")
+        if "_" in field:
             # This is no word of a sentence; in quotes or in a path it is the name of something else.
-            problems = re.sub(rf"(?<![\w/'\"-]){one.field}(?![\w'\"-])", one.flag, problems)
+            problems = re.sub(rf"(?<![\w/'\"-]){field}(?![\w'\"-])", shown(field), problems)
     return problems

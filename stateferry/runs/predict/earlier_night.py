@@ -38,9 +38,8 @@ class Counted(RunFacts):
     """What the snapshot counted; it is kept if the next night can go on from it.
 
     `entries` and `sizes` have a number for each key group, separated by spaces, and `met` has counts; all are by
-    `operator id/state`. `signs` are by `operator id/legacy state`, then by state; without them, as an earlier version
-    kept these facts, no night goes on from here. `by` is the version that counted. Counts that depend on the time are
-    those of this run; what they follow from is in the run's `blob_times`.
+    `operator id/state`. `signs` are by `operator id/legacy state`, then by state. `by` is the version that counted.
+    Counts that depend on the time are those of this run; what they follow from is in the run's `blob_times`.
     """
 
     name: ClassVar[str] = "counted"
@@ -49,7 +48,7 @@ class Counted(RunFacts):
     entries: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, str] = field(default_factory=dict)
     met: Mapping[str, InventoryCounts] = field(default_factory=dict)
-    signs: Mapping[str, Mapping[str, StateSigns]] | None = None
+    signs: Mapping[str, Mapping[str, StateSigns]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, inventory: Inventory, metadata: Metadata) -> Counted:
@@ -84,9 +83,7 @@ class Counted(RunFacts):
             if part >= 0 and (sum_ := RowSum.of_text(digest)) is not None
         }
         met = {_parts(name): counts for name, counts in self.met.items()}
-        signs = {
-            (*_parts(name), state): found for name, of in (self.signs or {}).items() for state, found in of.items()
-        }
+        signs = {(*_parts(name), state): found for name, of in self.signs.items() for state, found in of.items()}
         return EarlierInventory(entries, sizes, met, signs, sums, {_parts(name): one for name, one in times.items()})
 
 
@@ -152,7 +149,7 @@ def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
         return None
     run = Run(newest.plan, newest.folder)
     facts, counted = run.facts_if_sound(SnapshotFacts), run.facts_if_sound(Counted)
-    if facts is None or facts.read is None:
+    if facts is None:
         return None
     read = BytesRead.of_facts(facts.read)
     try:
@@ -165,7 +162,7 @@ def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
     if read.files.get(METADATA, {}).get(WHOLE) != digest_of(hasher):
         return None
     seconds = (facts.seconds or 0.0) if facts.of_all is None else facts.of_all
-    can_use = counted is not None and counted.by == _version() and counted.signs is not None
+    can_use = counted is not None and counted.by == _version()
     return EarlierNight(
         run.plan.run_id, source, read, counted if can_use else None, run.blob_times, seconds / max(facts.size, 1)
     )

@@ -146,22 +146,20 @@ def part_times(run: Run) -> tuple[PartTime, ...]:
 def times_of(run: Run) -> dict[str, Taken]:
     """The times of the parts that are done, in the order of a cut-over.
 
-    A part begins where the one before it ended, or when a person approved. For runs of earlier versions, which didn't
-    keep when a part ended, only the work is known.
+    A part begins where the one before it ended, or when a person approved.
     """
-    facts = [of for part in PARTS if (of := run.facts_if_sound(part)) is not None and of.seconds is not None]
-    taken: dict[str, Taken] = {}
+    facts = [of for part in PARTS if (of := run.facts_if_sound(part)) is not None and of.ended_at is not None]
+    found: dict[str, Taken] = {}
     last = _began_at(run)
-    for one in sorted((one for one in facts if one.ended_at is not None), key=lambda one: one.ended_at or 0):
+    for one in sorted(facts, key=lambda one: one.ended_at or 0):
         ended, work = one.ended_at or 0, one.seconds or 0.0
         begins = [last, *([one.requested_at] if isinstance(one, SavepointTaken) else ())]
         if isinstance(one, CutOverFacts):
             begins += [change.at for change in run.changes() if change.state is RunState.APPROVED]
         known = [at for at in begins if at is not None and at <= ended]
         wall = (ended - max(known)) / 1000 if known else work
-        taken[one.name] = Taken(max(wall, work), work)
+        found[one.name] = Taken(max(wall, work), work)
         last = ended
-    found = {one.name: taken.get(one.name, Taken(one.seconds or 0.0, one.seconds or 0.0)) for one in facts}
     savepoint, began = run.facts_if_sound(SavepointTaken), run.facts_if_sound(Began)
     if run.plan.rehearse and began is not None and savepoint is not None and savepoint.requested_at is not None:
         found[START] = Taken(max(savepoint.requested_at - began.at, 0) / 1000, 0.0)

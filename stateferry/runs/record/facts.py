@@ -1,7 +1,7 @@
 """The facts that a run keeps in its folder, each kind in a file of its own: `steps/<name>.json`.
 
 A step keeps its facts when it is done. Other kinds record what must be known after a kill, such as the claim on the
-target. Facts that are None aren't stored. Facts that this version doesn't know are left out when a file is read.
+target. Facts that are None aren't stored.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _stored(value: Any) -> Any:
 class TimedFacts(RunFacts):
     """Facts of a part of a cut-over, with the seconds that it took.
 
-    `ended_at` is the time in milliseconds at which it was done; earlier versions didn't keep it.
+    `ended_at` is the time in milliseconds at which it was done. Both are None until the step is done.
     """
 
     seconds: float | None = field(default=None, kw_only=True)
@@ -210,7 +210,6 @@ class SnapshotFacts(TimedFacts):
 
     `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
     writes them. `lazy` says what a lazy run moves of each legacy state, `flags` what the job has moved by each flag.
-    Earlier versions kept no `ages`, no `read` and no `flags`.
 
     If only what has changed since another night was read, `of_all` are the seconds that reading everything would have
     taken, by the newest night that did.
@@ -222,7 +221,7 @@ class SnapshotFacts(TimedFacts):
     met: Mapping[str, InventoryCounts] = field(default_factory=dict)
     ages: FoundAges | None = None
     notes: tuple[str, ...] = ()
-    read: Mapping[str, str] | None = None
+    read: Mapping[str, str] = field(default_factory=dict)
     lazy: tuple[LazyChoice, ...] | None = None
     flags: tuple[FlaggedKeys, ...] | None = None
     of_all: float | None = None
@@ -277,7 +276,7 @@ class RescaleFacts(WritingFacts):
 
 @dataclass(frozen=True, slots=True)
 class ValidateFacts(TimedFacts):
-    """Whether the report is green, and the digest of its file; earlier versions didn't keep that."""
+    """Whether the report is green, and the digest of its file."""
 
     name: ClassVar[str] = Step.VALIDATE.value
 
@@ -357,7 +356,7 @@ class ShownTimers(RunFacts):
 
 @dataclass(frozen=True, slots=True)
 class Claim(RunFacts):
-    """This run writes into the target, whose parts get the `access` in the end; earlier versions didn't keep it."""
+    """This run writes into the target, whose parts get the `access` in the end."""
 
     name: ClassVar[str] = "claim"
 
@@ -425,7 +424,7 @@ class StagedAccounts(RunFacts):
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo(RunFacts):
-    """The run had nothing to do, and why; earlier versions didn't keep it."""
+    """The run had nothing to do, and why."""
 
     name: ClassVar[str] = "nothing_to_do"
 
@@ -459,10 +458,7 @@ class SavepointTaken(TimedFacts):
 
 @dataclass(frozen=True, slots=True)
 class Began(RunFacts):
-    """When the work on the run began, in milliseconds, if the run was planned for another time: by a DAG run.
-
-    Earlier versions didn't keep which DAG run.
-    """
+    """When the work on the run began, in milliseconds, if the run was planned for another time: by a DAG run."""
 
     name: ClassVar[str] = "began"
 

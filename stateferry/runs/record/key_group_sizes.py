@@ -22,9 +22,9 @@ class OperatorSizes:
 
     `bytes` and `entries` are of each `per_bin` key groups; `by_subtask` and `entries_by_subtask` are those of the
     largest of each `subtasks_per_bin` subtasks. `fullest` are the largest key groups with their bytes. `idle` subtasks
-    and `empty` key groups have no keyed state; earlier versions didn't count them. Entries are left out if they were
-    not counted. `raw` are the bytes of all entries as they are in memory, of which `heavy_key` has its own; it is the
-    heaviest key of the key groups that weigh at least half of a subtask's fair share.
+    and `empty` key groups have no keyed state. Entries are left out if they were not counted. `raw` are the bytes of
+    all entries as they are in memory, of which `heavy_key` has its own; it is the heaviest key of the key groups that
+    weigh at least half of a subtask's fair share.
     """
 
     operator: str
@@ -35,8 +35,8 @@ class OperatorSizes:
     fullest: tuple[tuple[int, int], ...] = ()
     entries: tuple[int, ...] = ()
     entries_by_subtask: tuple[int, ...] = ()
-    idle: int | None = None
-    empty: int | None = None
+    idle: int = 0
+    empty: int = 0
     raw: int = 0
     heavy_key: HeavyKey | None = None
 

@@ -37,7 +37,8 @@ from stateferry.basics.formats import FIELD, FIRST, FORMAT, check_format
 from stateferry.basics.private_files import private_files
 from stateferry.runs.catalog.control_tables import check_catalog
 from stateferry.runs.catalog.lease import job_locked
-from stateferry.runs.plan.plan import MigrationPlan, plan_of_json
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_json import plan_of_json
 from stateferry.runs.record.facts import FACTS_OF, RunFacts, Step, steps_of
 from stateferry.runs.record.run_states import (
     ENDED,
@@ -169,7 +170,7 @@ class Run(RunFolder):
         content = file.read_if_there()
         if content is not None:
             run = cls(plan_of_json(content, file.shown), folder)
-            if plan.like(run.plan) != run.plan:
+            if plan != run.plan:
                 raise PlanError(
                     f"run {plan.run_id} of job {plan.job} exists already, with another plan ({file.shown}): "
                     "give another run_id, or none"
@@ -275,10 +276,9 @@ class Run(RunFolder):
         if content.get("plan") != self.plan.fingerprint or not isinstance(content.get("facts"), dict):
             return None
         facts: dict[str, Any] = content["facts"]
-        # Earlier versions kept no digest.
-        if content.get(_DIGEST, found := _digest(facts)) != found:
+        if content.get(_DIGEST) != _digest(facts):
             what = "to have the step done again, remove the file" if kind in FACTS_OF.values() else "start a new run"
-            raise DamagedError(f"facts of digest {content[_DIGEST]}", f"other ones: {what}", file=file.shown)
+            raise DamagedError(f"facts of digest {content.get(_DIGEST)}", f"other ones: {what}", file=file.shown)
         return facts
 
     def keep(self, *facts: RunFacts) -> None:

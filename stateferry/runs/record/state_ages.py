@@ -64,7 +64,7 @@ class StateAges:
 class FoundAges:
     """The ages that a snapshot found, at the `now` of its run.
 
-    `untold` are states with a time to live that neither a migration nor an option tells; earlier versions had none.
+    `untold` are states with a time to live that neither a migration nor an option gives.
     """
 
     now: int

@@ -48,8 +48,8 @@ class Load:
             sizes.max_parallelism,
             Spread.of(sizes.bytes, sizes.by_subtask, sizes.parallelism),
             rows,
-            sizes.idle or 0,
-            sizes.empty or 0,
+            sizes.idle,
+            sizes.empty,
         )
 
     @property
@@ -106,8 +106,8 @@ class OperatorBalance:
 
 
 def balance_of(source: SourceSizes | None, staged: StagedSizes | None) -> tuple[OperatorBalance, ...]:
-    """The balance of each operator with keyed state; none of runs whose snapshot is of an earlier version."""
-    before = {one.operator: one for one in (source.operators if source else ()) if one.idle is not None}
+    """The balance of each operator with keyed state; none before the snapshot is done."""
+    before = {one.operator: one for one in (source.operators if source else ())}
     after = {one.operator: one for one in (staged.operators if staged else ())}
     return tuple(_of(name, one, after.get(name)) for name, one in before.items())
 

@@ -43,12 +43,12 @@ class SavepointDigests:
 class Report:
     """The result of the validation.
 
-    `facts` are by step. `prediction` is what was predicted for the run; earlier versions had only `predictions`, its
-    seconds by part. The tables are `tables_pending` until `tables`, the checks that are made of them last, are green.
-    `balance` says for each operator how evenly its state is spread.
+    `facts` are by step. `prediction` is what was predicted for the run. The tables are `tables_pending` until
+    `tables`, the checks that are made of them last, are green. `balance` says for each operator how evenly its state
+    is spread.
     """
 
-    # A report of a later version may have fields that this version doesn't know, so it is refused.
+    # What the report says in fields that aren't known would be left out of the page, so it is refused.
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     job: str
@@ -59,7 +59,6 @@ class Report:
     staged: SavepointDigests
     checks: tuple[Check, ...]
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    predictions: dict[str, float] = field(default_factory=dict)
     tables: tuple[Check, ...] = ()
     tables_pending: bool = False
     prediction: Prediction | None = None

@@ -51,11 +51,8 @@ def show_report(report: Report, file: TextIO, *, width: int | None = None, is_ov
 
 
 def foreseen_lines(report: Report, *, is_over: bool = False) -> list[str]:
-    """What was predicted for the run; of a report of an earlier version its seconds for each part."""
-    if report.prediction is not None:
-        return prediction_lines(report.prediction, is_over=is_over)
-    parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in report.predictions.items())
-    return [f"{'this cut-over was expected' if is_over else 'a cut-over is likely'} to take: {parts}"] if parts else []
+    """What was predicted for the run."""
+    return [] if report.prediction is None else prediction_lines(report.prediction, is_over=is_over)
 
 
 def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> None:

@@ -16,7 +16,7 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint, metadata_of
 from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.runs.plan.plan import folder_of
+from stateferry.runs.plan.plan_fields import folder_of
 from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import MOST_SAMPLES
@@ -45,7 +45,7 @@ def replaced_source(run: Run) -> str | None:
     The path alone doesn't tell: it may be a link to the newest savepoint. A store that can't be reached says nothing.
     """
     facts = run.facts_if_sound(SnapshotFacts)
-    before = BytesRead.of_facts((facts.read if facts is not None else None) or {}).files.get(METADATA, {}).get(WHOLE)
+    before = BytesRead.of_facts(facts.read if facts is not None else {}).files.get(METADATA, {}).get(WHOLE)
     try:
         now = Location.of(folder_of(run.plan.source)).child(METADATA).read_if_there()
     except TransientError:
@@ -58,21 +58,14 @@ def replaced_source(run: Run) -> str | None:
     )
 
 
-def check_source(before: Mapping[str, str] | None, now: BytesRead) -> Check:
-    """The check that compares the two readings of the source.
-
-    `before` are the digests that the snapshot kept; None if an earlier version took the snapshot.
-    """
-    if before is None:
-        return Check(NAME, Outcome.COULD_NOT_TELL, "as the snapshot read it", "the snapshot kept no digests of it")
+def check_source(before: Mapping[str, str], now: BytesRead) -> Check:
+    """The check that compares the two readings of the source; `before` are the digests that the snapshot kept."""
     snapshot = BytesRead.of_facts(before)
     parts = [(file, part) for file, digests in sorted(snapshot.files.items()) for part in sorted(digests)]
     expected = f"{_in_words(snapshot)} as the snapshot read them"
     found = [(one, _of(now, *one), _of(snapshot, *one)) for one in parts]
-    # An earlier version, which may have taken the snapshot, made digests of another length of RocksDB's rows.
-    unread = [one for one, after, then in found if after is None or (then is not None and len(after) != len(then))]
-    not_read = set(unread)
-    changed = [one for one, after, then in found if after != then and one not in not_read]
+    unread = [one for one, after, _ in found if after is None]
+    changed = [one for one, after, then in found if after not in (None, then)]
     if changed:
         texts = [f"{_place(*one)}: other bytes than at the snapshot" for one in changed]
         places = f"{len(changed)} {noun(len(changed), 'place')}"

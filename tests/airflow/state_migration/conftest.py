@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stateferry.airflow.requests.planning import Occasion
-from stateferry.runs.plan.plan import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
+from stateferry.runs.plan.homes import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 from tests.airflow.state_migration.savepoints import write_metadata
 
 AS_OF = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -97,7 +97,7 @@ def test_the_summary_says_what_one_has_to_know_and_takes_no_name_for_markup(run:
     )
     savepoint = SavepointDigests("/in", 7, {"_metadata": FileDigest(1, "00" * 8)})
     facts = {"snapshot": {"notes": ["--flag-state is<b>Moved had no effect"]}}
-    report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, facts, {"ferry": 12.4})
+    report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, facts)
     text = report_summary(report, run.plan)
     assert "**The report is green**: 1 check passed, 0 failed, 1 could not tell." in text
     assert "- from `/in` (checkpoint 7)" in text

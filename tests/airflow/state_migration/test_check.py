@@ -156,9 +156,9 @@ def test_the_application_gets_the_savepoint_and_the_plan(
 def test_earlier_runs_of_the_job_say_how_long_it_would_take(occasion: Occasion, submits: Submit) -> None:  # noqa: F811
     for number in range(3):
         one = a_run(Occasion(f"night {number}", occasion.as_of), MigrationRequest().rehearsal())
-        one.keep(SnapshotFacts(states={"main/mainState": StateSize(70, 500)}, seconds=4.0))
-        one.keep(RescaleFacts(seconds=5.0))
-        one.keep(ValidateFacts(seconds=6.0))
+        one.keep(SnapshotFacts(states={"main/mainState": StateSize(70, 500)}, seconds=4.0, ended_at=0))
+        one.keep(RescaleFacts(seconds=5.0, ended_at=0))
+        one.keep(ValidateFacts(seconds=6.0, ended_at=0))
     answer, context, _ = checked(submits, MigrationRequest(mode="check only"), occasion, found())
     assert answer["outage"] == pytest.approx(18, abs=2)
     assert "outage about 18 s" in context["ti"].said["note"]

@@ -31,7 +31,7 @@ def a_run(occasion: Occasion, request: MigrationRequest, **seconds: float) -> Ru
     assert run is not None
     for at, state in enumerate((RunState.RUNNING, RunState.VERIFIED)):
         run.enter(state, at)
-    run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=1.0))
+    run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=1.0, ended_at=0))
     kinds = {kind.name: kind for kind in PARTS}
     for part, taken in seconds.items():
         run.keep(kinds[part](seconds=taken))

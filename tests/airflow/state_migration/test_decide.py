@@ -79,9 +79,9 @@ def rehearsal(home: Path, occasion: Occasion, request_: MigrationRequest) -> Run
 
 def rehearsed(home: Path, occasion: Occasion, request: MigrationRequest, entries: int = 1000) -> Run:
     run = Run.create(plan_for(request.rehearsal(), occasion, str(home / "demo" / "legacy")), occasion.now)
-    run.keep(SnapshotFacts(states={"main/mainState": StateSize(entries, 10 * entries)}, seconds=5.0))
+    run.keep(SnapshotFacts(states={"main/mainState": StateSize(entries, 10 * entries)}, seconds=5.0, ended_at=0))
     run.keep(SourceLayout(7, {"main": (2, 128)}))
-    run.keep(ValidateFacts(green=True, seconds=6.0))
+    run.keep(ValidateFacts(green=True, seconds=6.0, ended_at=0))
     for state in (RunState.RUNNING, RunState.VERIFIED):
         run.enter(state, 1)
     savepoint = SavepointDigests("/in", 7, {})
@@ -435,7 +435,7 @@ def test_a_rehearsal_that_was_made_again_counts_if_it_is_like_the_approved_one(
     again = rehearsed(home, occasion.rehearsal("rehearsal_again"), request_, entries=2000)
     with pytest.raises(AirflowFailException, match=r"differs from the approved one.*1,000 before, 2,000 now.*runs on"):
         stop.execute(here)
-    again.keep(SnapshotFacts(states={"main/mainState": StateSize(1050, 1)}, seconds=5.0))
+    again.keep(SnapshotFacts(states={"main/mainState": StateSize(1050, 1)}, seconds=5.0, ended_at=0))
     stop.execute(here)
     assert [order.stop for order in flink.orders] == [True]
 
@@ -492,7 +492,7 @@ def final(rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink:
 def test_a_run_unlike_its_rehearsal_is_rejected_so_the_old_job_comes_back(
     final: Run, entries: int, layout: SourceLayout, why: str
 ) -> None:
-    final.keep(SnapshotFacts(states={"main/mainState": StateSize(entries, 1)}, seconds=1.0))
+    final.keep(SnapshotFacts(states={"main/mainState": StateSize(entries, 1)}, seconds=1.0, ended_at=0))
     final.keep(layout)
     with Control(final.plan.catalog_uri) as control:
         # As the step leaves it, for the next one.

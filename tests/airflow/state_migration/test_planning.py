@@ -18,7 +18,7 @@ from stateferry.airflow.requests.planning import Occasion, default_catalog, plan
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.sources import completed_at, home_folder, newest_savepoint
 from stateferry.airflow.tasks.plan_task import occasion_of
-from stateferry.runs.plan.plan import CATALOG_VARIABLE
+from stateferry.runs.plan.homes import CATALOG_VARIABLE
 from stateferry.runs.plan.plan_text import shown
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run

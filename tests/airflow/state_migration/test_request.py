@@ -17,8 +17,9 @@ from stateferry.airflow.requests.planning import Occasion, plan_for, requested_b
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.rollback_request import RollbackRequest, rollback_request
 from stateferry.runs.plan.options import OptionField, option_fields
-from stateferry.runs.plan.plan import MigrationPlan, OperatorPlan, StatePlan
+from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_options import PLAN_OPTIONS
+from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 
 STATE = {"operator": "main", "legacy_state": "old", "new_state": "new"}
@@ -89,7 +90,7 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         (PATH | {"new_state": ""}, "new_state: missing: operator, legacy_state and new_state are named together"),
         (PATH | {"ttl": "soon"}, "ttl: expected a duration such as 90s"),
         (PATH | {"operators": [{"operator": "main"}]}, "legacy_state: given beside operators: give it in operators"),
-        (PATH | {"flag_state": "f", "no_flag_state": True}, "no_flag_state: on, but flag_state is given"),
+        (PATH | {"flag_state": "f", "no_flag_state": True}, "no_flag_state: a flag is named, and no_flag_state says"),
         (PATH | {"operators": [{"operator": "main"}], "no_flag_state": True}, "no_flag_state: given beside operators"),
         ({"start_job": True}, "jar: missing, and start_job needs it"),
         ({"jar": "job.jar"}, "jar: given, but start_job is off"),

@@ -80,7 +80,7 @@ def test_a_step_is_done_by_the_application_and_what_it_prints_is_in_the_log(
     submits("echo nobody submits a step >&2; exit 70")
 
     def does(_: Request) -> list[Said]:
-        run.keep(RescaleFacts(seconds=1.0))
+        run.keep(RescaleFacts(seconds=1.0, ended_at=0))
         return [Said("rescale: 1/2 50%; 1s; run"), Said("rescale: 1/2 50%; 1s; running\nis done\n", exit_code=0)]
 
     with application(run, does) as asked:
@@ -92,7 +92,7 @@ def test_a_step_is_done_by_the_application_and_what_it_prints_is_in_the_log(
 
 def test_a_lease_that_the_application_keeps_between_steps_is_in_nobodys_way(run: Run, submits: Submit) -> None:
     submits("exit 70")
-    run.keep(RescaleFacts(seconds=1.0))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
     other = Process(os.getppid(), socket.gethostname(), 0)
     with Control(run.plan.catalog_uri) as control:
         with pytest.MonkeyPatch.context() as patch:
@@ -119,7 +119,7 @@ def test_a_refusal_means_what_it_means_in_an_application_of_its_own(run: Run, su
 @pytest.mark.parametrize("code", [70, 75, 143])
 def test_after_any_other_end_the_step_goes_on_alone(run: Run, submits: Submit, tmp_path: Path, code: int) -> None:
     submits(f"touch {tmp_path}/submitted")
-    run.keep(RescaleFacts(seconds=1.0))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
     with application(run, lambda _: [Said("stateferry: Spark's JVM was lost\n", exit_code=code)]):
         assert execute("rescale", run)["seconds"] == 1.0
     assert (tmp_path / "submitted").exists()
@@ -130,7 +130,7 @@ def test_an_application_that_never_begins_is_given_up(
 ) -> None:
     monkeypatch.setattr(shared_application_task, "_SECONDS_TO_BEGIN", 0.3)
     submits(f"touch {tmp_path}/submitted")
-    run.keep(RescaleFacts(seconds=1.0))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
     with application(run, lambda _: []):
         assert execute("rescale", run)["seconds"] == 1.0
         with mailbox(run) as shared:
@@ -145,7 +145,7 @@ def test_a_step_does_without_an_application_that_cant_be_asked(
         raise StateferryError("permission denied for table stateferry_application")
 
     submits(f"touch {tmp_path}/submitted")
-    run.keep(RescaleFacts(seconds=1.0))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
     monkeypatch.setattr(SharedApplication, "ask", refused)
     assert execute("rescale", run)["seconds"] == 1.0
     assert (tmp_path / "submitted").exists()
@@ -154,7 +154,7 @@ def test_a_step_does_without_an_application_that_cant_be_asked(
 
 def test_a_step_waits_while_the_catalog_is_away(run: Run, submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     submits("exit 70")
-    run.keep(RescaleFacts(seconds=1.0))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
     monkeypatch.setattr("stateferry.runs.control.shared_application._PAUSE", 0.05)
     said = SharedApplication.said
     times: list[int] = []
@@ -175,7 +175,7 @@ def test_a_step_whose_application_is_lost_has_one_of_its_own(
     run: Run, submits: Submit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     submits(f"touch {tmp_path}/submitted")
-    run.keep(RescaleFacts(seconds=1.0))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
 
     def is_lost(_: Request) -> list[Said]:
         with mailbox(run) as shared:
@@ -217,7 +217,7 @@ def test_a_step_waits_a_while_for_an_application_that_is_about_to_start(
 
 
 def step(run: Run, states: dict[str, str | None]) -> dict[str, Any]:
-    run.keep(SnapshotFacts(seconds=1.0))
+    run.keep(SnapshotFacts(seconds=1.0, ended_at=0))
     operator = StepOperator(task_id="snapshot", step="snapshot")
     context: Any = {"ti": TaskInstance(said(run), states), "task": operator, "outlet_events": {}}
     operator.render_template_fields(context)

@@ -100,20 +100,20 @@ def test_a_steps_facts_are_its_answer(run: Run, submits: Submit) -> None:
     run.keep(NothingToDo("nothing to do: mainState of main is already migrated"))
     with pytest.raises(AirflowSkipException, match="nothing to do: mainState of main is already migrated"):
         execute("snapshot", run)
-    run.keep(SnapshotFacts(states=states, seconds=2.0))
+    run.keep(SnapshotFacts(states=states, seconds=2.0, ended_at=0))
     assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0, "rows": 15, "bytes": 500, "rate": 250}
 
 
 def test_what_a_step_notes_is_in_its_log(run: Run, submits: Submit, capsys: pytest.CaptureFixture[str]) -> None:
     submits("")
-    run.keep(SnapshotFacts(notes=("--keep-expired had no effect",), seconds=2.0))
+    run.keep(SnapshotFacts(notes=("--keep-expired had no effect",), seconds=2.0, ended_at=0))
     assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0}
     assert "note: --keep-expired had no effect" in capsys.readouterr().out
 
 
 def test_the_application_is_told_the_runs_folder(run: Run, submits: Submit, tmp_path: Path) -> None:
     submits(f'echo "$@" > {tmp_path}/said')
-    run.keep(RescaleFacts(seconds=1.0))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
     execute("rescale", run)
     said = (tmp_path / "said").read_text()
     assert said.endswith(f"spark_jobs/rescale.py --run {run.folder.path}\n")
@@ -234,7 +234,7 @@ def test_a_task_that_a_person_ends_takes_its_application_along(run: Run, submits
     # The run doesn't take it for a failure of its own: the next try goes on.
     assert run.state is RunState.PLANNED
     submits("")
-    run.keep(RescaleFacts(seconds=1.0))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
     assert execute("rescale", run)["seconds"] == 1.0
 
 
@@ -246,7 +246,7 @@ def test_while_another_run_has_the_lease_the_task_waits(run: Run, submits: Submi
             execute("snapshot", run)
         assert not (tmp_path / "submitted").exists()
         control.release(held)
-    run.keep(SnapshotFacts(seconds=1.0))
+    run.keep(SnapshotFacts(seconds=1.0, ended_at=0))
     assert execute("snapshot", run)["seconds"] == 1.0
 
 
