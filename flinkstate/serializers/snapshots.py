@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import ByteReader
 from flinkstate.serializers.possible_starts import MOST_UNKNOWN_VERSION
 from flinkstate.serializers.snapshot_classes import (
@@ -32,6 +32,8 @@ from flinkstate.serializers.snapshot_classes import (
 from flinkstate.serializers.types import (
     EnumType,
     FlinkType,
+    KryoRegistration,
+    KryoType,
     OpaqueType,
     PojoField,
     PojoType,
@@ -278,10 +280,35 @@ def _enum(reader: ByteReader, class_name: str, version: int) -> FlinkType:
 def _kryo(reader: ByteReader, class_name: str, version: int) -> FlinkType:
     _expect_version(2, reader, class_name, version)
     value_class = reader.utf("the class of a Kryo value")
-    for _ in range(3):
-        for _name, _key, _value in optional_map(reader):
-            pass
-    return OpaqueType(value_class, "serialized by Kryo")
+    registrations = tuple(
+        KryoRegistration(name, _own_serializer(reader, value)) for name, _, value in optional_map(reader)
+    )
+    instances = [(name, "an instance") for name, _, _ in optional_map(reader)]
+    classes = [(name, _text_in(reader, value)) for name, _, value in optional_map(reader)]
+    return KryoType(value_class, registrations=registrations, defaults=(*instances, *classes))
+
+
+def _own_serializer(reader: ByteReader, extent: tuple[int, int] | None) -> str | None:
+    """Reads of a Kryo registration whether the job gave a serializer: utf class, i32 0 no, 1 its class, 2 an instance."""
+    if extent is None:
+        return "one that was missing"
+    frame = ByteReader(reader.data, reader.file, position=extent[0], limit=extent[1], base=reader.base)
+    try:
+        frame.utf("a registered class")
+        given = frame.i32("how a serializer is given")
+        return (None, frame.utf("a serializer") if given == 1 else "an instance")[given != 0]
+    except DamagedError:
+        return "one that the header doesn't name"
+
+
+def _text_in(reader: ByteReader, extent: tuple[int, int] | None) -> str:
+    if extent is None:
+        return "one that was missing"
+    frame = ByteReader(reader.data, reader.file, position=extent[0], limit=extent[1], base=reader.base)
+    try:
+        return frame.utf("a serializer")
+    except DamagedError:
+        return "one that the header doesn't name"
 
 
 # Snapshots without nested ones, by class; each reader reads the body to its end.

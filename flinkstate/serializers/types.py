@@ -274,10 +274,31 @@ class OpaqueType:
 
 
 @dataclass(frozen=True, slots=True)
+class KryoRegistration:
+    """A class that has an id in the values of a Kryo serializer, and the job's own serializer for it, if it has one."""
+
+    class_name: str
+    serializer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KryoType(OpaqueType):
+    """A value that Kryo wrote, opaque to everything but `flinkstate.kryo`.
+
+    `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers for
+    classes and their subclasses, as (class, serializer).
+    """
+
+    reason: str = "serialized by Kryo"
+    registrations: tuple[KryoRegistration, ...] = ()
+    defaults: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KryoMapType(OpaqueType):
     """A map by Kryo, of whose keys and values it is known what they are. No header says that; the values do."""
 
-    kryo: OpaqueType
+    kryo: KryoType
     map: MapType
 
 

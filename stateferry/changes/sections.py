@@ -11,7 +11,7 @@ from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.maps import whole_maps
+from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.serializers.types import Scalar
 from flinkstate.serializers.walker import Bytes, Flags, Positions, split_keys
 from flinkstate.ttl import expired_array

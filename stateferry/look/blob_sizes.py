@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.maps import map_counts
+from flinkstate.keyed.stored_maps import map_counts
 from flinkstate.serializers.walker import Positions
 
 _TIMESTAMP, _COUNT, _NULL_FLAG = 8, 4, 1

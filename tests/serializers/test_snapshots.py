@@ -29,6 +29,8 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoRegistration,
+    KryoType,
     ListType,
     MapType,
     NullableType,
@@ -182,6 +184,13 @@ KRYO = snapshot(
     + optional_map()
     + optional_map(),
 )
+KRYO_TYPE = KryoType(
+    "com.acme.Thing",
+    registrations=(
+        KryoRegistration("com.acme.Thing", "one that the header doesn't name"),
+        KryoRegistration("gone", "one that was missing"),
+    ),
+)
 NAME_FIELD = PojoField("name", Scalar.STRING)
 CAT_TYPE = PojoType("com.acme.Cat", (NAME_FIELD,))
 DOG_TYPE = PojoType("com.acme.Dog", (PojoField("bites", Scalar.LONG), NAME_FIELD))
@@ -247,7 +256,7 @@ STRUCTURED: dict[str, tuple[bytes, FlinkType]] = {
     ),
     "try": (
         composite(SCALA + "ScalaTrySerializerSnapshot", 2, b"", LONG, KRYO),
-        EitherType(Scalar.LONG, OpaqueType("com.acme.Thing", "serialized by Kryo"), SCALA_TRY),
+        EitherType(Scalar.LONG, KRYO_TYPE, SCALA_TRY),
     ),
     "traversable": (
         composite(SCALA + "TraversableSerializerSnapshot", 2, utf("implicitly[Cbf]"), LONG),
@@ -326,7 +335,7 @@ STRUCTURED: dict[str, tuple[bytes, FlinkType]] = {
             ),
         ),
     ),
-    "kryo": (KRYO, OpaqueType("com.acme.Thing", "serialized by Kryo")),
+    "kryo": (KRYO, KRYO_TYPE),
 }
 
 

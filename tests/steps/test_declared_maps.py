@@ -62,6 +62,6 @@ def measure(folder: Path, ttl: int | None, options: str) -> Contents:
     ("options", "ttl"),
     [(name, ttl) for name in OPTIONS for ttl in (None, TTL) if ttl or "keep_expired" not in OPTIONS[name]],
 )
-@pytest.mark.parametrize("declared", [Declared.NULLABLE])
+@pytest.mark.parametrize("declared", [Declared.NULLABLE, Declared.KRYO_2, Declared.KRYO_5])
 def test_a_run_makes_the_same_of_it(declared: Declared, options: str, ttl: int | None, tmp_path: Path) -> None:
     assert result(tmp_path, declared, ttl, options) == measure(tmp_path, ttl, options)

@@ -105,7 +105,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "legacy-2.3-rocksdb",
         "same",
         {},
-        {"flinkstate.serializers.maps.walk_entries": without_last_entries},
+        {"flinkstate.keyed.stored_maps.walk_entries": without_last_entries},
     ),
     "expiry": (
         "legacy-ttl-2.3-rocksdb",

@@ -21,7 +21,7 @@ from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.maps import whole_maps
+from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.serializers.walker import Flags, Positions, skip_runs, split_keys
 from stateferry.proof.expected import kernels

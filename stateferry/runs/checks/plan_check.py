@@ -22,6 +22,7 @@ from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, slips
@@ -265,8 +266,10 @@ def _resolve_operator(
             if (legacy := state_to_make(state, states, operator, problems)) is not None:
                 rules.append(_rules(plan, state, legacy))
         elif state.legacy in states:
+            states[state.legacy] = with_known_map(state, states, source, operator)
             found = [
                 *contradictions(state, states, operator),
+                *map_contradiction(state, states[state.legacy], operator),
                 *(lazy_problems(state, states, operator) if plan.lazy else ()),
             ]
             problems += found

@@ -3,6 +3,7 @@
 - `MapSerializer`: i32 count, then each entry as key, bool `isNull`, value unless null.
 - `NullableSerializer` around it (Flink 2 with a `TypeHint`): bool `isNull`, then padding if null, else the map. Each
   key is behind a bool `isNull` of its own.
+- Kryo (`HashMap`, and `Map` by a `TypeHint` in Flink 1): see `flinkstate/kryo/`.
 
 `whole_maps` finds the entries of all of them in the form that `MapSerializer` writes.
 """
@@ -10,11 +11,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.serializers.types import FlinkType, MapType, NullableType
+from flinkstate.kryo.transcoding import KryoReader
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType
 from flinkstate.serializers.walker import Bytes, Flags, MapEntries, Positions, read_counts, walk_entries
 
 # The flag that says whether the value is null.
@@ -36,11 +39,15 @@ def whole_maps(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Po
             return WholeMaps(data, _whole_entries(type_, data, starts, ends))
         case NullableType(MapType() as map_, padding):
             return WholeMaps(data, _nullable_entries(map_, padding, data, starts, ends))
+        case KryoMapType():
+            return _kryo_maps(type_, data, starts, ends)
     raise TypeError(f"not a map: {type_}")
 
 
 def map_counts(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Positions) -> Positions:
     """Returns the number of entries of each map, from what is before them; `map_of` the type is a map."""
+    if isinstance(type_, KryoMapType):
+        return whole_maps(type_, data, starts, ends).entries.counts
     if not isinstance(type_, NullableType):
         return read_counts(data, starts, ends, _LEAST_ENTRY)
     there = ~_null_flags(data, starts, ends)
@@ -68,6 +75,18 @@ def _nullable_entries(type_: MapType, padding: int, data: Bytes, starts: Positio
             raise RefusedError(f"at offset {keys[place]}: a map has a null key, which a MapState can't have")
         keys = keys + 1
     return MapEntries(counts, keys, found.key_ends, found.ends, ends)
+
+
+@lru_cache(maxsize=64)
+def _kryo_reader(kryo: KryoType, map_: MapType) -> KryoReader:
+    return KryoReader(kryo, map_)
+
+
+def _kryo_maps(type_: KryoMapType, data: Bytes, starts: Positions, ends: Positions) -> WholeMaps:
+    # The maps go into a buffer of their own, each behind four bytes for its length and without a key.
+    heads = starts - 4
+    made = _kryo_reader(type_.kryo, type_.map).to_flink(data, heads, heads, ends, timestamps=False)
+    return WholeMaps(made.data, walk_entries(type_.map, made.data, made.key_ends + 4, made.ends))
 
 
 def _null_flags(data: Bytes, starts: Positions, ends: Positions) -> Flags:

@@ -1,0 +1,1236 @@
+"""The compiled reading of maps that Kryo wrote: each becomes the bytes that Flink's MapSerializer writes for it.
+
+A value of Kryo 2 (Flink 1.x) or Kryo 5 (Flink 2.x) is a class tag, a reference mark, the object. All varints have 7 bits
+a byte, the lowest first; zigzag puts the sign into bit 0.
+
+| part | bytes |
+|---|---|
+| class tag | `00` null; varint id + 2; or `01`, varint name id, and for the next new name id the name as a string |
+| reference mark | not for boxed primitives: `01` a new object, which gets the next number; varint n + 2: object n once more |
+| String | ASCII of 2 to 63 (Kryo 5: 32) characters: the bytes, the last with bit 7 set; else varint length + 1 with bit 7 \
+of its first byte set and 6 bits in it, then each UTF-16 unit as UTF-8 |
+| Integer, Long | zigzag varint; the ninth byte of a long has 8 bits |
+| Short, Character, Float, Double | big endian; Kryo 5 little endian |
+| BigInteger | varint n + 1, n bytes; BigDecimal: the same and the scale as zigzag varint |
+| Date, java.sql.Date, Time | milliseconds as varint; java.sql.Timestamp: and nanoseconds (Kryo 5: without the part of a second) |
+| LocalDate | Kryo 2: i16 day, i16 month, zigzag year; Kryo 5: varint year, month, day |
+| LocalTime | Kryo 2: hour, minute, zigzag nanoseconds, second; Kryo 5: hour, minute, second, varint nanoseconds, cut behind \
+the last that is not 0, which is inverted |
+| LocalDateTime | Kryo 2: mark, date, mark, time; Kryo 5: date, time |
+| Instant | Kryo 2: zigzag nanoseconds, zigzag seconds; Kryo 5: varint seconds, varint nanoseconds |
+| array of primitives | varint n + 1, the elements as above (float and double 4 and 8 bytes) |
+| array of Strings, Longs... | varint n + 1, for each a mark (`00` null; boxed ones too) and the object |
+| list | Kryo 2: varint n, each with class tag, mark, object. Kryo 5: varint n + 1 with a flag in bit 7. Without: each as in \
+Kryo 2. With it: the class of all, `01` if some are null, each with a mark, if boxed only then; `00` if all are null |
+| List.of | the same; in Kryo 5 without what says of nulls |
+| Arrays.asList | Kryo 2: varint n, a class tag, each as in a list |
+| map | Kryo 2: varint n, Kryo 5: varint n + 1; then key and value, each with class tag, mark, object |
+| sorted map | Kryo 2: the comparator (with class tag and mark, `00` none), then as a map; Kryo 5: behind the count |
+| emptyMap, emptyList | nothing; singletonMap: key and value; singletonList: the element |
+| Tuple | its fields, each with class tag, mark, object |
+
+Only what the Kryo of the version could have written is read: no longer varints than needed, no Kryo 5 map with count 0.
+So a value that was read to its end by one Kryo can hardly be read by the other; if it can, both results are compared.
+
+Classes are rows of a table, and places in the map (the map, its keys, its values, elements of its values) are nodes. A
+reading either holds each class against those that are allowed at a node, or counts which classes occur there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+# How a class is read. The first eight are boxed: their objects have no reference mark.
+FOREIGN = 0
+INTEGER = 1
+LONG = 2
+SHORT = 3
+BYTE = 4
+BOOLEAN = 5
+CHARACTER = 6
+FLOAT = 7
+DOUBLE = 8
+STRING = 9
+BIG_INTEGER = 10
+BIG_DECIMAL = 11
+MILLIS = 12
+TIMESTAMP = 13
+LOCAL_DATE = 14
+LOCAL_TIME = 15
+LOCAL_DATE_TIME = 16
+INSTANT = 17
+PRIMITIVE_ARRAY = 18  # with the kind of its elements
+OBJECT_ARRAY = 19  # with the class of its elements
+EMPTY_LIST = 20
+SINGLETON_LIST = 21
+LIST = 22
+FILLED_LIST = 23
+AS_LIST = 24
+EMPTY_MAP = 25
+SINGLETON_MAP = 26
+MAP = 27
+SORTED_MAP = 28
+TUPLE = 29  # with the number of its fields
+COMPARATOR = 30
+ENUM_COMPARATOR = 31
+
+# Columns of a node's children.
+ELEMENT = 0
+KEY = 1
+VALUE = 2
+FIELDS = 3
+CHILDREN = 13
+
+# Which row of the class table stands for null.
+NULL = 0
+
+# Places in `state`, where a reading says what it found.
+OUT_END = 0
+COUNTED = 1  # whether the map has a count, which the two Kryos write differently
+NESTED = 2  # whether anything else in it has other extents by the other Kryo
+ENTRIES = 3
+NODES = 4
+TOUCHED = 5
+POSITION = 6  # where a helper has read to
+OBJECTS = 7
+NAMES = 8
+IS_NULL = 9
+STATES = 10
+
+# What a reading does with the classes that it meets: holds them against those allowed, counts them, or neither.
+HOLDING = 0
+COUNTING = 1
+LOOKING = 2
+
+# Columns of an object that may be referred to.
+OF_CLASS = 0
+OF_NODE = 1
+BEGIN = 2
+END = 3
+OBJECT_PARTS = 4
+
+# Columns of a frame of the stack.
+_KIND = 0
+_NODE = 1
+_LEFT = 2
+_OBJECT = 3
+_NEXT = 4
+_CLASS = 5
+_MARKED = 6
+_FIRST = 7
+FRAME_PARTS = 8
+DEEPEST = 64
+
+# Kinds of frames.
+_MAP_FRAME = 0
+_TAGGED_FRAME = 1
+_TYPED_FRAME = 2
+_TUPLE_FRAME = 3
+
+# The class of the first element that isn't null, if all elements must not have the same one; else one of these.
+_NONE_YET = -1
+_ANY = -2
+
+MOST_NAMES = 64
+MOST_NODES = 1024
+
+# Why a reading failed.
+TRUNCATED = 1
+BAD_VARINT = 2
+BAD_STRING = 3
+BAD_COUNT = 4
+BAD_MARK = 5
+BAD_REFERENCE = 6
+CYCLE = 7
+TOO_DEEP = 8
+LEFTOVER = 9
+BAD_CONTENT = 10
+FOREIGN_CLASS = 11
+WRONG_CLASS = 12
+TOO_MANY_NAMES = 13
+TOO_MANY_NODES = 14
+TOO_LARGE = 15
+AMBIGUOUS = 16
+BAD_TAG = 17
+NO_ROOM = 18
+NO_OBJECTS = 19
+NULL_PART = 20
+BAD_COMPARATOR = 21
+
+# What is said of a value.
+KRYO_2 = 1
+KRYO_5 = 2
+NULL_MAP = 4
+EMPTY_MAP_FLAG = 8
+STOPPED = 16
+
+_MOST_GROWTH = 64
+_FREE_GROWTH = 1 << 20
+_HIGH = np.uint64(0x8080808080808080)
+_SPARE = 64
+
+_njit: Any = njit
+_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_intrinsic: Any = intrinsic
+_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _load64(_context: Any, data: Any, position: Any) -> Any:
+    """Loads eight bytes at once, in the machine's (little-endian) order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        loaded = builder.load(pointer)
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(data, position), generate
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _store64(_context: Any, data: Any, position: Any, word: Any) -> Any:
+    """Stores eight bytes at once, in the machine's (little-endian) order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        stored = builder.store(arguments[2], pointer)
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(data, position, types.uint64), generate
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _swapped(_context: Any, word: Any) -> Any:
+    """Returns the eight bytes in the other order."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bswap(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def _zeros_below(_context: Any, word: Any) -> Any:
+    """Returns the number of zero bits below the lowest one bit of a word that isn't 0."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@_inlined
+def _fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
+    failure[0] = code
+    failure[1] = position
+    failure[2] = detail
+    return np.int64(-1)
+
+
+@_inlined
+def _put32(out, at, number):  # type: ignore[no-untyped-def]
+    word = np.uint64(number)
+    out[at] = np.uint8(word >> np.uint64(24) & np.uint64(0xFF))
+    out[at + 1] = np.uint8(word >> np.uint64(16) & np.uint64(0xFF))
+    out[at + 2] = np.uint8(word >> np.uint64(8) & np.uint64(0xFF))
+    out[at + 3] = np.uint8(word & np.uint64(0xFF))
+
+
+@_inlined
+def _put64(out, at, number):  # type: ignore[no-untyped-def]
+    _store64(out, at, _swapped(np.uint64(number)))
+
+
+@_inlined
+def _copy(data, start, out, at, size):  # type: ignore[no-untyped-def]
+    while size >= 8:
+        _store64(out, at, _load64(data, start))
+        start += 8
+        at += 8
+        size -= 8
+    for offset in range(size):
+        out[at + offset] = data[start + offset]
+
+
+@_kernel
+def _read_varint(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """Reads 32 bits without a sign. Returns the number and the position behind it, which is negative on failure."""
+    start = position
+    number = np.int64(0)
+    for shift in range(0, 35, 7):
+        if position >= limit:
+            return number, _fail(failure, TRUNCATED, start, 1)
+        byte = np.int64(data[position])
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if (byte == 0 and shift > 0) or number > 0xFFFFFFFF:
+                return number, _fail(failure, BAD_VARINT, start, 0)
+            return number, position
+    return number, _fail(failure, BAD_VARINT, start, 0)
+
+
+@_kernel
+def _read_long(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """Reads 64 bits. Returns them and the position behind them, which is negative on failure."""
+    start = position
+    number = np.uint64(0)
+    for index in range(9):
+        if position >= limit:
+            return number, _fail(failure, TRUNCATED, start, 1)
+        byte = np.uint64(data[position])
+        position += 1
+        last = index == 8 or byte < 0x80
+        number |= (byte if index == 8 else byte & np.uint64(0x7F)) << np.uint64(7 * index)
+        if last:
+            if byte == 0 and index > 0:
+                return number, _fail(failure, BAD_VARINT, start, 0)
+            return number, position
+    return number, position
+
+
+@_inlined
+def _varint(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    if position < limit and data[position] < 0x80:
+        number = np.int64(data[position])
+        position += 1
+    else:
+        number, position = _read_varint(data, position, limit, failure)
+    return number, position
+
+
+@_inlined
+def _long(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    if position + 1 < limit and data[position] >= 0x80 and 0 < data[position + 1] < 0x80:
+        number = np.uint64(data[position] & 0x7F) | np.uint64(data[position + 1]) << np.uint64(7)
+        position += 2
+    elif position < limit and data[position] < 0x80:
+        number = np.uint64(data[position])
+        position += 1
+    else:
+        number, position = _read_long(data, position, limit, failure)
+    return number, position
+
+
+@_inlined
+def _unzigzag(number):  # type: ignore[no-untyped-def]
+    return np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1))
+
+
+@_kernel
+def _read_flagged(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """Reads a varint whose first byte has a flag in bit 7 and 6 bits; the caller looks at the flag."""
+    start = position
+    if position >= limit:
+        return np.int64(0), _fail(failure, TRUNCATED, start, 1)
+    byte = np.int64(data[position])
+    number = byte & 0x3F
+    position += 1
+    if not byte & 0x40:
+        return number, position
+    for shift in range(6, 34, 7):
+        if position >= limit:
+            return number, _fail(failure, TRUNCATED, start, 1)
+        byte = np.int64(data[position])
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if byte == 0 or number > 0x7FFFFFFF:
+                return number, _fail(failure, BAD_VARINT, start, 0)
+            return number, position
+    return number, _fail(failure, BAD_VARINT, start, 0)
+
+
+@_kernel
+def _wide_string(data, position, limit, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
+    """Writes a String that is stored with its length. Returns where it ends in `out`."""
+    start = position
+    units, position = _read_flagged(data, position, limit, failure)
+    if position < 0:
+        return position
+    if units == 0:
+        return _fail(failure, BAD_STRING, start, 0)
+    count = units - 1
+    if count > limit - position:
+        return _fail(failure, TRUNCATED, start, count)
+    if at + 3 * count + 16 > room:
+        return _fail(failure, NO_ROOM, start, 3 * count)
+    while units >= 0x80:
+        out[at] = np.uint8(units & 0x7F | 0x80)
+        units >>= 7
+        at += 1
+    out[at] = np.uint8(units)
+    at += 1
+    left = count
+    while left >= 8 and position + 8 <= limit and _load64(data, position) & _HIGH == 0:
+        _store64(out, at, _load64(data, position))
+        position += 8
+        at += 8
+        left -= 8
+    ascii_only = True
+    for _ in range(left):
+        if position >= limit:
+            return _fail(failure, TRUNCATED, start, count)
+        byte = np.int64(data[position])
+        if byte < 0x80:
+            out[at] = np.uint8(byte)
+            position += 1
+            at += 1
+            continue
+        ascii_only = False
+        if byte >> 5 == 0b110:
+            more = 1
+            unit = byte & 0x1F
+        elif byte >> 4 == 0b1110:
+            more = 2
+            unit = byte & 0x0F
+        else:
+            return _fail(failure, BAD_STRING, position, byte)
+        if limit - position <= more:
+            return _fail(failure, TRUNCATED, start, count)
+        for _more in range(more):
+            position += 1
+            byte = np.int64(data[position])
+            if byte >> 6 != 0b10:
+                return _fail(failure, BAD_STRING, position, byte)
+            unit = unit << 6 | byte & 0x3F
+        position += 1
+        if unit < (0x80 if more == 1 else 0x800):
+            return _fail(failure, BAD_STRING, position, unit)
+        while unit >= 0x80:
+            out[at] = np.uint8(unit & 0x7F | 0x80)
+            unit >>= 7
+            at += 1
+        out[at] = np.uint8(unit)
+        at += 1
+    if ascii_only and 1 < count <= (32 if five else 63):
+        return _fail(failure, BAD_STRING, start, count)
+    state[POSITION] = position
+    return at
+
+
+@_kernel
+def _string(data, position, limit, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
+    """Writes a String as Flink does: varint length + 1, each unit as varint. Returns where it ends in `out`."""
+    if position >= limit:
+        return _fail(failure, TRUNCATED, position, 1)
+    if data[position] >= 0x80:
+        return _wide_string(data, position, limit, five, out, at, room, state, failure)
+    if at + 80 > room:
+        return _fail(failure, NO_ROOM, position, 80)
+    most = 32 if five else 63
+    start = position
+    begin = at
+    at += 1
+    size = np.int64(0)
+    while size <= most:
+        if position + 8 <= len(data):
+            word = _load64(data, position)
+            high = word & _HIGH
+            _store64(out, at + size, word & ~_HIGH)
+            if high == 0:
+                size += 8
+                position += 8
+                continue
+            step = np.int64(_zeros_below(high) >> np.uint64(3)) + 1
+            size += step
+            position += step
+        else:
+            ended = False
+            while not ended:
+                if position >= limit or size > most:
+                    return _fail(failure, TRUNCATED, start, 1)
+                byte = data[position]
+                out[at + size] = byte & 0x7F
+                ended = byte >= 0x80
+                size += 1
+                position += 1
+        if position > limit:
+            return _fail(failure, TRUNCATED, start, 1)
+        if size < 2 or size > most:
+            return _fail(failure, BAD_STRING, start, size)
+        out[begin] = np.uint8(size + 1)
+        state[POSITION] = position
+        return at + size
+    return _fail(failure, TRUNCATED if position > limit else BAD_STRING, start, size)
+
+
+@_kernel
+def _read_class(data, position, limit, five, table, names, known, foreign_too, state, failure):  # type: ignore[no-untyped-def]
+    """Reads a class tag. Returns the row of the class (0 null), or a negative number on failure.
+
+    `known` has for each name id of this value the row and where the name is. `state` gets the position behind the tag.
+    A class that can't be read is row 0 if it may occur here, else a failure.
+    """
+    start = position
+    kinds, ids, slots, extents = table
+    tag, position = _varint(data, position, limit, failure)
+    if position < 0:
+        return position
+    if tag == 0:
+        state[POSITION] = position
+        return np.int64(NULL)
+    if tag > 1:
+        version = 1 if five else 0
+        row = np.int64(ids[version, tag - 2]) if tag - 2 < ids.shape[1] else np.int64(-1)
+        if row < 0:
+            return _fail(failure, BAD_TAG, start, tag - 2)
+        if kinds[version, row] == FOREIGN and not foreign_too:
+            return _fail(failure, FOREIGN_CLASS, start, -1 - row)
+        state[POSITION] = position
+        return row
+    name, position = _varint(data, position, limit, failure)
+    if position < 0:
+        return position
+    if name > state[NAMES]:
+        return _fail(failure, BAD_TAG, start, name)
+    if name == state[NAMES]:
+        if name == MOST_NAMES:
+            return _fail(failure, TOO_MANY_NAMES, start, name)
+        at = position
+        row = np.int64(-1)
+        if position < limit and data[position] >= 0x80:
+            count, position = _read_flagged(data, position, limit, failure)
+            if position < 0:
+                return position
+            if count < 2 or count - 1 > limit - position:
+                return _fail(failure, TRUNCATED, at, count)
+            position += count - 1
+        else:
+            code = np.uint64(14695981039346656037)
+            byte = np.uint8(0)
+            while byte < 0x80:
+                if position >= limit:
+                    return _fail(failure, TRUNCATED, at, 1)
+                byte = data[position]
+                position += 1
+                code = (code ^ np.uint64(byte & 0x7F)) * np.uint64(1099511628211)
+            slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(len(slots) - 1))
+            while slots[slot] >= 0 and row < 0:
+                found = np.int64(slots[slot])
+                if extents[found, 1] == position - at:
+                    same = True
+                    for index in range(position - at):
+                        same = same and names[extents[found, 0] + index] == data[at + index] & 0x7F
+                    if same:
+                        row = found
+                slot = (slot + 1) & (len(slots) - 1)
+        known[name, 0] = row
+        known[name, 1] = at
+        state[NAMES] += 1
+    row = known[name, 0]
+    state[POSITION] = position
+    if row < 0 or kinds[1 if five else 0, row] == FOREIGN:
+        return np.int64(0) if foreign_too else _fail(failure, FOREIGN_CLASS, start, known[name, 1])
+    return row
+
+
+@_kernel
+def _number(kind, data, position, limit, five, out, at, state, failure):  # type: ignore[no-untyped-def]
+    """Writes a boxed primitive, or an element of a primitive array. Returns where it ends in `out`."""
+    if kind == INTEGER:
+        number, end = _varint(data, position, limit, failure)
+        if end < 0:
+            return end
+        _put32(out, at, _unzigzag(np.uint64(number)))
+        state[POSITION] = end
+        return at + 4
+    if kind == LONG:
+        word, end = _long(data, position, limit, failure)
+        if end < 0:
+            return end
+        _put64(out, at, _unzigzag(word))
+        state[POSITION] = end
+        return at + 8
+    size = 1 if kind in (BYTE, BOOLEAN) else 2 if kind in (SHORT, CHARACTER) else 4 if kind == FLOAT else 8
+    if size > limit - position:
+        return _fail(failure, TRUNCATED, position, size)
+    if kind == BOOLEAN and data[position] > 1:
+        return _fail(failure, BAD_CONTENT, position, np.int64(data[position]))
+    for index in range(size):
+        out[at + index] = data[position + (size - 1 - index if five else index)]
+    state[POSITION] = position + size
+    return at + size
+
+
+@_kernel
+def _big_number(kind, data, position, limit, out, at, room, state, failure):  # type: ignore[no-untyped-def]
+    """Writes a BigInteger or BigDecimal: i32 1, 2, 3 for 0, 1, 10, else 4 + size and the bytes; then an i32 scale."""
+    start = position
+    size, position = _varint(data, position, limit, failure)
+    if position < 0:
+        return position
+    size -= 1
+    if size <= 0:
+        return _fail(failure, BAD_CONTENT, start, size)
+    if size > limit - position:
+        return _fail(failure, TRUNCATED, start, size)
+    if size > 1:
+        first = data[position]
+        if (first == 0 and data[position + 1] < 0x80) or (first == 0xFF and data[position + 1] >= 0x80):
+            return _fail(failure, BAD_CONTENT, start, size)
+    if at + size + _SPARE > room:
+        return _fail(failure, NO_ROOM, start, size)
+    only = np.int64(data[position]) if size == 1 else np.int64(-1)
+    if only == 0 or only == 1 or only == 10:
+        _put32(out, at, 3 if only == 10 else only + 1)
+        at += 4
+    else:
+        _put32(out, at, size + 4)
+        _copy(data, position, out, at + 4, size)
+        at += 4 + size
+    position += size
+    if kind == BIG_DECIMAL:
+        scale, position = _varint(data, position, limit, failure)
+        if position < 0:
+            return position
+        _put32(out, at, _unzigzag(np.uint64(scale)))
+        at += 4
+    state[POSITION] = position
+    return at
+
+
+@_kernel
+def _put_date(year, month, day, start, out, at, failure):  # type: ignore[no-untyped-def]
+    if not (1 <= month <= 12 and 1 <= day <= 31 and -999999999 <= year <= 999999999):
+        return _fail(failure, BAD_CONTENT, start, month)
+    _put32(out, at, year)
+    out[at + 4] = np.uint8(month)
+    out[at + 5] = np.uint8(day)
+    return at + 6
+
+
+@_kernel
+def _put_time(hour, minute, second, nano, start, out, at, failure):  # type: ignore[no-untyped-def]
+    if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and 0 <= nano < 1000000000):
+        return _fail(failure, BAD_CONTENT, start, hour)
+    out[at] = np.uint8(hour)
+    out[at + 1] = np.uint8(minute)
+    out[at + 2] = np.uint8(second)
+    _put32(out, at + 3, nano)
+    return at + 7
+
+
+@_kernel
+def _date(data, position, limit, five, out, at, state, failure):  # type: ignore[no-untyped-def]
+    start = position
+    if five:
+        year, position = _varint(data, position, limit, failure)
+        if position < 0:
+            return position
+        if limit - position < 2:
+            return _fail(failure, TRUNCATED, start, 2)
+        state[POSITION] = position + 2
+        year = np.int64(np.int32(np.uint32(year)))
+        return _put_date(year, np.int64(data[position]), np.int64(data[position + 1]), start, out, at, failure)
+    if limit - position < 5:
+        return _fail(failure, TRUNCATED, start, 5)
+    if data[position] != 0 or data[position + 2] != 0:
+        return _fail(failure, BAD_CONTENT, start, 0)
+    zigzag, end = _varint(data, position + 4, limit, failure)
+    if end < 0:
+        return end
+    state[POSITION] = end
+    year = _unzigzag(np.uint64(zigzag))
+    return _put_date(year, np.int64(data[position + 3]), np.int64(data[position + 1]), start, out, at, failure)
+
+
+@_kernel
+def _time(data, position, limit, five, out, at, state, failure):  # type: ignore[no-untyped-def]
+    start = position
+    hour = minute = second = nano = np.int64(0)
+    if five:
+        # Each part that is inverted is the last one; only the first may be 0 then.
+        for index in range(3):
+            if position >= limit:
+                return _fail(failure, TRUNCATED, start, 1)
+            part = np.int64(np.int8(data[position]))
+            position += 1
+            last = part < 0
+            part = ~part if last else part
+            if last and part == 0 and index > 0:
+                return _fail(failure, BAD_CONTENT, start, 0)
+            if index == 0:
+                hour = part
+            elif index == 1:
+                minute = part
+            else:
+                second = part
+            if last:
+                state[POSITION] = position
+                return _put_time(hour, minute, second, nano, start, out, at, failure)
+        nano, position = _varint(data, position, limit, failure)
+        if position < 0:
+            return position
+        if nano == 0:
+            return _fail(failure, BAD_CONTENT, start, 0)
+        state[POSITION] = position
+        return _put_time(hour, minute, second, nano, start, out, at, failure)
+    if limit - position < 4:
+        return _fail(failure, TRUNCATED, start, 4)
+    hour = np.int64(data[position])
+    minute = np.int64(data[position + 1])
+    zigzag, position = _varint(data, position + 2, limit, failure)
+    if position < 0:
+        return position
+    if position >= limit:
+        return _fail(failure, TRUNCATED, start, 1)
+    state[POSITION] = position + 1
+    nano = _unzigzag(np.uint64(zigzag))
+    return _put_time(hour, minute, np.int64(data[position]), nano, start, out, at, failure)
+
+
+@_kernel
+def _shared_part(kind, row, data, position, limit, node, out, at, objects, state, failure):  # type: ignore[no-untyped-def]
+    """Writes the date or the time of a LocalDateTime of Kryo 2, which is an object with a mark. Returns as `_string`."""
+    start = position
+    mark, position = _varint(data, position, limit, failure)
+    if position < 0:
+        return position
+    if mark == 0:
+        return _fail(failure, BAD_MARK, start, 0)
+    number = state[OBJECTS]
+    if mark > 1:
+        if mark - 2 >= number or objects[mark - 2, OF_CLASS] != row:
+            return _fail(failure, BAD_REFERENCE, start, mark - 2)
+        begin = objects[mark - 2, BEGIN]
+        size = 6 if kind == LOCAL_DATE else 7
+        for index in range(size):
+            out[at + index] = out[begin + index]
+        state[POSITION] = position
+        return at + size
+    state[OBJECTS] += 1
+    if kind == LOCAL_DATE:
+        end = _date(data, position, limit, False, out, at, state, failure)
+    else:
+        end = _time(data, position, limit, False, out, at, state, failure)
+    objects[number, OF_CLASS] = row
+    objects[number, OF_NODE] = node
+    objects[number, BEGIN] = at
+    objects[number, END] = end
+    return end
+
+
+@_kernel
+def _moment(kind, rows, data, position, limit, five, node, out, at, objects, state, failure):  # type: ignore[no-untyped-def]
+    """Writes a date, a time or a moment. `rows` are those of LocalDate and LocalTime. Returns as `_string`."""
+    start = position
+    if kind == LOCAL_DATE:
+        return _date(data, position, limit, five, out, at, state, failure)
+    if kind == LOCAL_TIME:
+        return _time(data, position, limit, five, out, at, state, failure)
+    if kind == LOCAL_DATE_TIME and five:
+        at = _date(data, position, limit, five, out, at, state, failure)
+        return at if at < 0 else _time(data, state[POSITION], limit, five, out, at, state, failure)
+    if kind == LOCAL_DATE_TIME:
+        at = _shared_part(LOCAL_DATE, rows[0], data, position, limit, node, out, at, objects, state, failure)
+        if at < 0:
+            return at
+        return _shared_part(LOCAL_TIME, rows[1], data, state[POSITION], limit, node, out, at, objects, state, failure)
+    if kind == INSTANT and not five:
+        zigzag, position = _varint(data, position, limit, failure)
+        if position < 0:
+            return position
+        nano = _unzigzag(np.uint64(zigzag))
+        word, position = _long(data, position, limit, failure)
+        if position < 0:
+            return position
+        first = _unzigzag(word)
+    else:
+        word, position = _long(data, position, limit, failure)
+        if position < 0:
+            return position
+        first = np.int64(word)
+        nano = np.int64(0)
+        if kind != MILLIS:
+            nano, position = _varint(data, position, limit, failure)
+            if position < 0:
+                return position
+    if nano < 0 or nano > 999999999:
+        return _fail(failure, BAD_CONTENT, start, nano)
+    if kind == TIMESTAMP:
+        if first % 1000 != (0 if five else nano // 1000000):
+            return _fail(failure, BAD_CONTENT, start, nano)
+        if five:
+            first += nano // 1000000
+    _put64(out, at, first)
+    at += 8
+    if kind != MILLIS:
+        _put32(out, at, nano)
+        at += 4
+    state[POSITION] = position
+    return at
+
+
+@_kernel
+def _primitive_array(kind, data, position, limit, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
+    """Writes an array of primitives: i32 size, the elements. Returns as `_string`."""
+    start = position
+    size, position = _varint(data, position, limit, failure)
+    if position < 0:
+        return position
+    size -= 1
+    if size < 0 or size > limit - position:
+        return _fail(failure, BAD_COUNT, start, size)
+    if at + 8 * size + _SPARE > room:
+        return _fail(failure, NO_ROOM, start, 8 * size)
+    _put32(out, at, size)
+    at += 4
+    for _ in range(size):
+        at = _number(kind, data, position, limit, five, out, at, state, failure)
+        if at < 0:
+            return at
+        position = state[POSITION]
+    state[POSITION] = position
+    return at
+
+
+@_kernel
+def _scalar(kind, param, rows, data, position, limit, five, node, out, at, room, objects, state, failure):  # type: ignore[no-untyped-def]
+    """Writes an object that has no parts of its own. Returns where it ends in `out`."""
+    if kind == STRING:
+        return _string(data, position, limit, five, out, at, room, state, failure)
+    if kind <= DOUBLE:
+        return _number(kind, data, position, limit, five, out, at, state, failure)
+    if kind in (BIG_INTEGER, BIG_DECIMAL):
+        return _big_number(kind, data, position, limit, out, at, room, state, failure)
+    if kind == PRIMITIVE_ARRAY:
+        return _primitive_array(param, data, position, limit, five, out, at, room, state, failure)
+    if kind != MILLIS and kind != TIMESTAMP:
+        state[NESTED] = 1
+    return _moment(kind, rows, data, position, limit, five, node, out, at, objects, state, failure)
+
+
+@_kernel
+def _comparator(data, position, limit, five, table, names, known, node, objects, state, failure):  # type: ignore[no-untyped-def]
+    """Reads a comparator of the JDK. Returns the position behind it."""
+    start = position
+    row = _read_class(data, position, limit, five, table, names, known, False, state, failure)
+    if row < 0:
+        return row
+    position = state[POSITION]
+    if row == NULL:
+        return position
+    kind = table[0][1 if five else 0, row]
+    if kind != COMPARATOR and kind != ENUM_COMPARATOR:
+        return _fail(failure, BAD_COMPARATOR, start, row)
+    if kind == COMPARATOR or not five:
+        mark, position = _varint(data, position, limit, failure)
+        if position < 0:
+            return position
+        number = state[OBJECTS]
+        if mark == 0 or mark - 2 >= number or (mark > 1 and objects[mark - 2, OF_CLASS] != row):
+            return _fail(failure, BAD_REFERENCE, start, mark - 2)
+        if mark > 1:
+            return position
+        objects[number, OF_CLASS] = row
+        objects[number, OF_NODE] = node
+        objects[number, BEGIN] = 0
+        objects[number, END] = 0
+        state[OBJECTS] += 1
+    if kind == ENUM_COMPARATOR:
+        if position >= limit or data[position] != 1:
+            return _fail(failure, BAD_COMPARATOR, start, row)
+        position += 1
+    return position
+
+
+@_inlined
+def _child(children, state, node, column, finding, failure, position):  # type: ignore[no-untyped-def]
+    child = children[node, column]
+    if child < 0:
+        if finding == HOLDING or state[NODES] >= len(children):
+            child = _fail(failure, TOO_MANY_NODES, position, 0)
+        else:
+            child = state[NODES]
+            children[node, column] = child
+            state[NODES] += 1
+    return child
+
+
+@_inlined
+def _note(cells, scratch, touched, state, finding, node, row):  # type: ignore[no-untyped-def]
+    """Counts the class at the node, or says whether it is allowed there."""
+    allowed = True
+    if finding == COUNTING:
+        if scratch[node, row] == 0:
+            touched[state[TOUCHED], 0] = node
+            touched[state[TOUCHED], 1] = row
+            state[TOUCHED] += 1
+        scratch[node, row] += 1
+    elif finding == HOLDING:
+        allowed = cells[node, row] != 0
+    return allowed
+
+
+@_kernel
+def _read_map(  # type: ignore[no-untyped-def]
+    data, position, limit, five, table, params, rows, names, known, finding, children, kinships, nulls, cells, scratch,
+    touched, stack, objects, out, begin, state, failure,
+):  # fmt: skip
+    """Reads one value by one Kryo, and writes it to `out` from `begin`. Returns 0, or a negative number on failure.
+
+    `kinships` says which nodes have the same type, `nulls` how many zero bytes a null is at a node that has no flag.
+    """
+    kinds = table[0]
+    version = 1 if five else 0
+    room = len(out) - _SPARE
+    most = begin + _MOST_GROWTH * (limit - position) + _FREE_GROWTH
+    state[COUNTED] = 0
+    state[NESTED] = 0
+    state[ENTRIES] = 0
+    state[OBJECTS] = 0
+    state[NAMES] = 0
+    state[IS_NULL] = 0
+    at = begin
+    depth = 0
+    node = np.int64(0)
+    # How the next object is stored: its class if it has no tag, whether it may be null nevertheless; 1: a flag says in
+    # Flink's bytes whether it is null, 2: whether it is not.
+    fixed = np.int64(-1)
+    marked = False
+    flag = 0
+    while True:
+        if at + _SPARE > room:
+            return _fail(failure, NO_ROOM, position, 0)
+        if state[OBJECTS] + 4 > len(objects):
+            return _fail(failure, NO_OBJECTS, position, 0)
+        start = position
+        row = fixed
+        if fixed < 0:
+            if position < limit and 1 < data[position] < 0x80 and np.int64(data[position]) - 2 < table[1].shape[1]:
+                row = np.int64(table[1][version, data[position] - 2])
+                if row >= 0 and kinds[version, row] != FOREIGN:
+                    position += 1
+                else:
+                    row = np.int64(-1)
+            if row < 0:
+                row = _read_class(data, position, limit, five, table, names, known, False, state, failure)
+                if row < 0:
+                    return row
+                position = state[POSITION]
+        kind = np.int64(kinds[version, row])
+        mark = np.int64(1)
+        if row != NULL and (kind > DOUBLE or marked):
+            mark, position = _varint(data, position, limit, failure)
+            if position < 0:
+                return position
+            if mark == 0:
+                if not marked:
+                    return _fail(failure, BAD_MARK, start, 0)
+                row = np.int64(NULL)
+            elif kind <= DOUBLE and mark != 1:
+                return _fail(failure, BAD_MARK, start, mark)
+        if depth > 0 and stack[depth - 1, _KIND] == _TAGGED_FRAME and row != NULL:
+            first = stack[depth - 1, _FIRST]
+            if first == _NONE_YET:
+                stack[depth - 1, _FIRST] = row
+            elif first >= 0 and first != row:
+                stack[depth - 1, _FIRST] = _ANY
+        if not _note(cells, scratch, touched, state, finding, node, row):
+            if row == NULL:
+                return _fail(failure, NULL_PART, start, node)
+            return _fail(failure, WRONG_CLASS, start, node << 32 | row)
+        if flag > 0:
+            out[at] = np.uint8(flag - 1 if row != NULL else 2 - flag)
+            at += 1
+        if row == NULL:
+            if depth == 0:
+                state[IS_NULL] = 1
+                _put32(out, at, 0)
+                at += 4
+            elif flag == 0:
+                for _ in range(nulls[node]):
+                    out[at] = 0
+                    at += 1
+        elif mark > 1:
+            number = mark - 2
+            if number >= state[OBJECTS] or objects[number, OF_CLASS] != row:
+                return _fail(failure, BAD_REFERENCE, start, number)
+            first, end = objects[number, BEGIN], objects[number, END]
+            if end < 0:
+                return _fail(failure, CYCLE, start, number)
+            if kind >= OBJECT_ARRAY and finding == HOLDING and kinships[objects[number, OF_NODE]] != kinships[node]:
+                return _fail(failure, WRONG_CLASS, start, node << 32 | row)
+            if at + end - first > most:
+                return _fail(failure, TOO_LARGE, start, end - first)
+            if at + end - first + _SPARE > room:
+                return _fail(failure, NO_ROOM, start, end - first)
+            _copy(out, first, out, at, end - first)
+            at += end - first
+        else:
+            number = state[OBJECTS]
+            if kind > DOUBLE:
+                objects[number, OF_CLASS] = row
+                objects[number, OF_NODE] = node
+                objects[number, BEGIN] = at
+                objects[number, END] = -1
+                state[OBJECTS] = number + 1
+            if kind < OBJECT_ARRAY:
+                param = params[row]
+                end = _scalar(
+                    kind, param, rows, data, position, limit, five, node, out, at, room, objects, state, failure
+                )
+                if end < 0:
+                    return end
+                position = state[POSITION]
+                at = end
+                if kind > DOUBLE:
+                    objects[number, END] = at
+            elif kind > TUPLE:
+                return _fail(failure, FOREIGN_CLASS, start, -1 - row)
+            else:
+                if depth == DEEPEST:
+                    return _fail(failure, TOO_DEEP, start, depth)
+                frame = stack[depth]
+                depth += 1
+                frame[_KIND] = _TAGGED_FRAME
+                frame[_NODE] = node
+                frame[_OBJECT] = number
+                frame[_NEXT] = 0
+                frame[_CLASS] = -1
+                frame[_MARKED] = 0
+                frame[_FIRST] = _ANY
+                count = np.int64(0)
+                if kind in (SINGLETON_LIST, SINGLETON_MAP):
+                    count = np.int64(1)
+                elif kind == TUPLE:
+                    frame[_KIND] = _TUPLE_FRAME
+                    count = params[row]
+                elif kind != EMPTY_LIST and kind != EMPTY_MAP:
+                    if kind == OBJECT_ARRAY:
+                        count, position = _varint(data, position, limit, failure)
+                        count -= 1
+                        frame[_KIND] = _TYPED_FRAME
+                        frame[_CLASS] = params[row]
+                        frame[_MARKED] = 1
+                    elif kind <= FILLED_LIST and five:
+                        listed = position
+                        count, position = _read_flagged(data, position, limit, failure)
+                        count -= 1
+                        if position >= 0 and data[listed] >= 0x80:
+                            frame[_KIND] = _TYPED_FRAME
+                        elif count > 0:
+                            frame[_FIRST] = _NONE_YET
+                        state[NESTED] = 1
+                    elif kind <= AS_LIST:
+                        count, position = _varint(data, position, limit, failure)
+                        state[NESTED] = 1
+                        if kind == AS_LIST and position >= 0:
+                            # The class of the array may be one that no element has.
+                            row = _read_class(data, position, limit, five, table, names, known, True, state, failure)
+                            position = state[POSITION] if row >= 0 else row
+                    else:
+                        if depth == 1:
+                            state[COUNTED] = 1
+                        else:
+                            state[NESTED] = 1
+                        if kind == SORTED_MAP:
+                            state[NESTED] = 1
+                        if kind == SORTED_MAP and not five:
+                            position = _comparator(
+                                data, position, limit, five, table, names, known, node, objects, state, failure
+                            )
+                            if position < 0:
+                                return position
+                        count, position = _varint(data, position, limit, failure)
+                        if five:
+                            count -= 1
+                        if kind == SORTED_MAP and five and position >= 0:
+                            position = _comparator(
+                                data, position, limit, five, table, names, known, node, objects, state, failure
+                            )
+                    if position < 0:
+                        return position
+                    if count < 0 or count > limit - position:
+                        return _fail(failure, BAD_COUNT, start, count)
+                if frame[_KIND] == _TYPED_FRAME and kind != OBJECT_ARRAY:
+                    if count == 0:
+                        return _fail(failure, BAD_COUNT, start, count)
+                    row = _read_class(data, position, limit, five, table, names, known, False, state, failure)
+                    if row < 0:
+                        return row
+                    position = state[POSITION]
+                    if row == NULL:
+                        # All elements are null, and nothing more is stored of them.
+                        frame[_CLASS] = NULL
+                    elif kind == LIST:
+                        if position >= limit or data[position] > 1:
+                            return _fail(failure, BAD_CONTENT, position, 0)
+                        frame[_CLASS] = row
+                        frame[_MARKED] = data[position]
+                        position += 1
+                    else:
+                        frame[_CLASS] = row
+                if kind >= EMPTY_MAP and kind != TUPLE:
+                    frame[_KIND] = _MAP_FRAME
+                    if depth == 1:
+                        state[ENTRIES] = count
+                if kind != TUPLE:
+                    _put32(out, at, count)
+                    at += 4
+                frame[_LEFT] = count
+        # What comes next: a part of what was entered, or of what is around it.
+        while depth > 0:
+            frame = stack[depth - 1]
+            if frame[_LEFT] > 0 or (frame[_NEXT] == VALUE and frame[_KIND] == _MAP_FRAME):
+                break
+            # A list of Kryo 5 without a flag has elements of several classes, if it has any.
+            if frame[_FIRST] >= _NONE_YET:
+                return _fail(failure, BAD_CONTENT, start, 0)
+            objects[frame[_OBJECT], END] = at
+            depth -= 1
+        if depth == 0:
+            break
+        frame = stack[depth - 1]
+        marked = False
+        fixed = np.int64(-1)
+        flag = 0
+        if frame[_KIND] == _MAP_FRAME:
+            if frame[_NEXT] == VALUE:
+                column = VALUE
+                frame[_NEXT] = KEY
+                flag = 1
+            else:
+                column = KEY
+                frame[_NEXT] = VALUE
+                frame[_LEFT] -= 1
+        else:
+            frame[_LEFT] -= 1
+            column = ELEMENT
+            if frame[_KIND] == _TUPLE_FRAME:
+                column = FIELDS + frame[_NEXT]
+                frame[_NEXT] += 1
+            elif frame[_KIND] == _TYPED_FRAME:
+                fixed = frame[_CLASS]
+                marked = frame[_MARKED] != 0
+                owner = objects[frame[_OBJECT], OF_CLASS]
+                if kinds[version, owner] == OBJECT_ARRAY and kinds[version, fixed] != STRING:
+                    flag = 2
+        node = _child(children, state, frame[_NODE], column, finding, failure, position)
+        if node < 0:
+            return node
+    if position != limit:
+        return _fail(failure, LEFTOVER, position, limit - position)
+    state[OUT_END] = at
+    return np.int64(0)
+
+
+@_kernel
+def _forget(scratch, touched, state, cells, keep):  # type: ignore[no-untyped-def]
+    """Ends the counting of a reading: adds its counts to the others if they are to be kept."""
+    for index in range(state[TOUCHED]):
+        node, row = touched[index, 0], touched[index, 1]
+        if keep:
+            cells[node, row] += scratch[node, row]
+        scratch[node, row] = 0
+    state[TOUCHED] = 0
+
+
+@_kernel
+def _same(out, one, other, size):  # type: ignore[no-untyped-def]
+    for index in range(size):
+        if out[one + index] != out[other + index]:
+            return False
+    return True
+
+
+@_kernel
+def read_maps(  # type: ignore[no-untyped-def]
+    data, starts, heads, skipped, limits, first, hint, table, params, rows, names, known, finding, children, kinships,
+    nulls, cells, scratch, touched, stack, objects, out, at, ends, head_ends, found, counts, stops, state, failure,
+):  # fmt: skip
+    """Reads values from the one with the number `first` on. Returns how many are done: all, unless one failed.
+
+    Entry i is `data[starts[i]:limits[i]]`, its head ends at `heads[i]`, behind that are four bytes, `skipped` bytes and
+    the map. Unless the classes are being found, `out` gets the head, an i32 length, the skipped bytes and the map; it is
+    filled up to `at`, and from entry to entry `ends` says how far. `found` gets what is said of each value, `counts` its
+    entries. What stops a value when classes are found goes into `stops`: node, position and detail of a foreign class.
+    `hint` is the Kryo to try first; `failure` also says it for the next call.
+    """
+    version = hint
+    for index in range(first, len(starts)):
+        begin = np.int64(0) if finding == COUNTING else at
+        position = heads[index] + 4 + skipped
+        if position > limits[index]:
+            _fail(failure, TRUNCATED, heads[index], 4 + skipped)
+            return np.int64(index)
+        if finding == HOLDING:
+            size = heads[index] - starts[index]
+            if begin + size + skipped + 2 * _SPARE > len(out):
+                _fail(failure, NO_ROOM, starts[index], size + skipped)
+                return np.int64(index)
+            _copy(data, starts[index], out, begin, size)
+            head_ends[index] = begin + size
+            begin += size + 4
+            for offset in range(skipped):
+                out[begin + offset] = data[heads[index] + 4 + offset]
+            begin += skipped
+        code = np.int64(-1)
+        farthest = np.int64(-1)
+        why = detail = np.int64(0)
+        said = np.int64(0)
+        end = np.int64(0)
+        for attempt in range(2):
+            five = (version == 1) if attempt == 0 else (version != 1)
+            if attempt == 1 and code == 0 and state[COUNTED] == 1 and state[NESTED] == 0:
+                break
+            place = begin if code < 0 else end
+            entries, null = state[ENTRIES], state[IS_NULL]
+            mode = LOOKING if finding == COUNTING and code == 0 else finding
+            result = _read_map(
+                data, position, limits[index], five, table, params, rows, names, known, mode, children, kinships,
+                nulls, cells, scratch, touched, stack, objects, out, place, state, failure,
+            )  # fmt: skip
+            if result < 0 and code < 0:
+                _forget(scratch, touched, state, cells, False)
+            if result == 0:
+                if code < 0:
+                    code = np.int64(0)
+                    end = state[OUT_END]
+                    said = np.int64(KRYO_5 if five else KRYO_2)
+                    continue
+                if state[OUT_END] - end != end - begin or not _same(out, begin, end, end - begin):
+                    _fail(failure, AMBIGUOUS, position, 0)
+                    return np.int64(index)
+                said = np.int64(KRYO_2 | KRYO_5)
+            elif failure[0] == NO_ROOM or failure[0] == NO_OBJECTS:
+                _forget(scratch, touched, state, cells, False)
+                return np.int64(index)
+            elif failure[1] > farthest:
+                farthest, why, detail = failure[1], failure[0], failure[2]
+            if code == 0:
+                state[ENTRIES], state[IS_NULL] = entries, null
+        if code < 0:
+            failure[0], failure[1], failure[2] = why, farthest, detail
+            if finding == HOLDING or why != FOREIGN_CLASS:
+                return np.int64(index)
+            found[index] = STOPPED
+            counts[index] = 0
+            stops[index, 0] = farthest
+            stops[index, 1] = detail
+            continue
+        _forget(scratch, touched, state, cells, True)
+        if said < 3:
+            version = np.int64(1 if said == KRYO_5 else 0)
+        failure[4] = version
+        if state[IS_NULL] == 1:
+            said |= NULL_MAP
+        elif state[ENTRIES] == 0:
+            said |= EMPTY_MAP_FLAG
+        found[index] = said
+        counts[index] = state[ENTRIES]
+        if finding == HOLDING:
+            at = end
+            ends[index] = at
+            _put32(out, head_ends[index], at - head_ends[index] - 4)
+    return np.int64(len(starts))

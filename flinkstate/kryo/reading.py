@@ -1,0 +1,173 @@
+"""Runs the kernel over many values: owns what it works with, makes room, and makes errors of what it reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flinkstate.array_types import ByteFlags, Bytes, Positions
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.kryo import kernels
+from flinkstate.kryo.classes import ClassTable
+from flinkstate.kryo.places import Places, names_of
+from flinkstate.serializers.types import simple_name
+
+_LEAST_OBJECTS = 4096
+_LEAST_ROOM = 1 << 12
+_LARGEST = 1 << 31
+
+
+@dataclass(slots=True, eq=False)
+class Values:
+    """Values in a buffer: entry i is `data[starts[i]:ends[i]]`; behind its head are 4 and `skipped` bytes, then a map."""
+
+    data: Bytes
+    starts: Positions
+    heads: Positions
+    ends: Positions
+    skipped: int
+
+
+@dataclass(slots=True, eq=False)
+class Said:
+    """What the kernel said of each value: the Kryo and what is special, its entries, and what stopped it."""
+
+    found: ByteFlags
+    counts: Positions
+    stops: Positions
+    out: Bytes
+    head_ends: Positions
+    ends: Positions
+
+
+@dataclass(slots=True, eq=False)
+class MapReading:
+    """The readings of one serializer's values; the Kryo that wrote the last one is tried first for the next one."""
+
+    table: ClassTable
+    places: Places
+    finding: bool
+    hint: int = 0
+    objects: Positions = field(default_factory=lambda: np.empty((_LEAST_OBJECTS, kernels.OBJECT_PARTS), np.int64))
+    state: Positions = field(default_factory=lambda: np.zeros(kernels.STATES, np.int64))
+    stack: Positions = field(default_factory=lambda: np.zeros((kernels.DEEPEST, kernels.FRAME_PARTS), np.int64))
+    known: Positions = field(default_factory=lambda: np.zeros((kernels.MOST_NAMES, 2), np.int64))
+    scratch: Positions = field(init=False)
+    touched: Positions = field(init=False)
+    rows: Positions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scratch = np.zeros_like(self.places.cells) if self.finding else np.zeros((1, 1), np.int64)
+        self.touched = np.zeros((self.scratch.size, 2), np.int64)
+        self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
+        self.state[kernels.NODES] = len(names_of(self.places.children))
+
+    def read(self, values: Values) -> Said:
+        """Reads all values."""
+        count, size = len(values.starts), len(values.data)
+        room = _LEAST_ROOM if self.finding else 2 * int((values.ends - values.starts).sum()) + _LEAST_ROOM
+        said = Said(
+            np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros((count, 2), np.int64),
+            np.empty(room, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int64),
+        )  # fmt: skip
+        failure = np.array([0, 0, 0, 0, self.hint], np.int64)
+        done = 0
+        while True:
+            at = int(said.ends[done - 1]) if done and not self.finding else 0
+            done = self._run(values, said, done, at, failure)
+            self.hint = int(failure[4])
+            if done == count:
+                return said
+            code, position = int(failure[0]), int(failure[1])
+            if code == kernels.NO_ROOM and len(said.out) < _LARGEST:
+                more = np.empty(2 * len(said.out) + int(failure[2]), np.uint8)
+                more[: len(said.out)] = said.out
+                said.out = more
+            elif code == kernels.NO_OBJECTS and len(self.objects) < max(size, _LEAST_OBJECTS):
+                self.objects = np.empty((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
+            else:
+                raise self.error(code, position, int(failure[2]), values.data)
+
+    def _run(self, values: Values, said: Said, first: int, at: int, failure: Positions) -> int:
+        table, places = self.table, self.places
+        done: int = kernels.read_maps(
+            values.data, values.starts, values.heads, values.skipped, values.ends, first, int(failure[4]),
+            table.tables, table.params, self.rows, table.pool, self.known,
+            kernels.COUNTING if self.finding else kernels.HOLDING, places.children, places.kinships, places.nulls,
+            places.cells, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
+            said.head_ends, said.found, said.counts, said.stops, self.state, failure,
+        )  # fmt: skip
+        return done
+
+    def error(self, code: int, position: int, detail: int, data: Bytes) -> StateferryError:
+        """Makes an error of what the kernel reported; its offset is a position in `data`."""
+        if code == kernels.FOREIGN_CLASS:
+            return RefusedError(
+                f"at offset {position}: {self.foreign(detail, data)} can't be read in a map that Kryo wrote"
+            )
+        if code == kernels.WRONG_CLASS:
+            node, row = detail >> 32, detail & 0xFFFFFFFF
+            place, allowed = names_of(self.places.children)[node], np.flatnonzero(self.places.cells[node])
+            names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != kernels.NULL]
+            told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+            return RefusedError(f"at offset {position}: expected {told} as {_a(place)}, found {self.table.names[row]}")
+        if code == kernels.NULL_PART:
+            place = names_of(self.places.children)[detail]
+            return RefusedError(f"at offset {position}: null as {_a(place)}, which Flink can't write")
+        if code in _REFUSED:
+            return RefusedError(f"at offset {position}: {_REFUSED[code]}")
+        expected, found = _DAMAGED[code]
+        return DamagedError(expected, found.format(detail), offset=position)
+
+    def foreign(self, detail: int, data: Bytes) -> str:
+        """Returns the class that stopped a reading, and why it did."""
+        if detail >= 0:
+            return _name_at(data, detail)
+        name = self.table.names[-1 - detail]
+        own = self.table.own_serializers.get(name)
+        return name if own is None else f"{name} (with the job's serializer {own})"
+
+
+def _name_at(data: Bytes, position: int) -> str:
+    """Reads the name of a class that the kernel has passed."""
+    first = int(data[position])
+    if first < 0x80:
+        # The kernel has seen the end.
+        end = position + int(np.argmax(data[position : position + 65536] >= 0x80)) + 1
+        return bytes(data[position:end] & 0x7F).decode("ascii", "replace")
+    length, shift = first & 0x3F, 6
+    position += 1
+    while first & (0x40 if shift == 6 else 0x80):
+        first = int(data[position])
+        length |= (first & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return bytes(data[position : position + length - 1]).decode("utf-8", "replace")
+
+
+def _a(place: str) -> str:
+    return f"the map's {place}" if place != "map" else "the map"
+
+
+_REFUSED = {
+    kernels.TOO_DEEP: f"objects nested more than {kernels.DEEPEST} deep",
+    kernels.TOO_LARGE: "one object stands so often in the map that its bytes grow beyond 64 times the value's own",
+    kernels.CYCLE: "an object contains itself",
+    kernels.AMBIGUOUS: "Kryo 2 and Kryo 5 could both have written this map, and mean different ones",
+    kernels.TOO_MANY_NAMES: f"more than {kernels.MOST_NAMES} classes in one map",
+    kernels.TOO_MANY_NODES: "lists, maps or tuples nested in too many different ways",
+    kernels.BAD_COMPARATOR: "a sorted map with a comparator that is not one of the JDK's own without parts",
+    kernels.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
+}
+_DAMAGED = {
+    kernels.TRUNCATED: ("more bytes of a map that Kryo wrote", "its end"),
+    kernels.BAD_VARINT: ("a number in no more bytes than it needs", "another"),
+    kernels.BAD_STRING: ("a String as Kryo writes it", "{}"),
+    kernels.BAD_COUNT: ("a number of elements that fits into the rest of the map", "{}"),
+    kernels.BAD_MARK: ("the mark of an object in a map that Kryo wrote", "{}"),
+    kernels.BAD_REFERENCE: ("a reference to an earlier object of the same class", "{}"),
+    kernels.LEFTOVER: ("the end of a map that Kryo wrote", "{} more bytes"),
+    kernels.BAD_CONTENT: ("an object as Kryo writes it", "{}"),
+    kernels.BAD_TAG: ("the number of a class that Kryo knows", "{}"),
+    kernels.NO_OBJECTS: ("fewer objects than bytes", "more"),
+}

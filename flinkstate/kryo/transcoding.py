@@ -1,0 +1,84 @@
+"""Maps that Kryo wrote become the bytes that Flink's own MapSerializer writes for them, in a buffer of their own.
+
+Each has the same head (key) and the same timestamp. Behind them everything works as it does for maps by Flink's own
+serializer. Null and empty maps both become a map without entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flinkstate.array_types import ByteFlags, Bytes, Positions
+from flinkstate.kryo import kernels
+from flinkstate.kryo.classes import class_table
+from flinkstate.kryo.places import places_of
+from flinkstate.kryo.reading import MapReading, Values
+from flinkstate.serializers.types import KryoType, MapType
+
+TIMESTAMP = 8
+KRYO_2, KRYO_5 = kernels.KRYO_2, kernels.KRYO_5
+NULL_MAP, EMPTY_MAP = kernels.NULL_MAP, kernels.EMPTY_MAP_FLAG
+
+
+@dataclass(frozen=True, slots=True)
+class KryoCounts:
+    """Maps by the Kryo that wrote them; `either` are those that both write alike, such as null."""
+
+    kryo_2: int = 0
+    kryo_5: int = 0
+    either: int = 0
+    null_maps: int = 0
+    empty_maps: int = 0
+    entries: int = 0
+
+    def __add__(self, other: KryoCounts) -> KryoCounts:
+        return KryoCounts(
+            self.kryo_2 + other.kryo_2, self.kryo_5 + other.kryo_5, self.either + other.either,
+            self.null_maps + other.null_maps, self.empty_maps + other.empty_maps, self.entries + other.entries,
+        )  # fmt: skip
+
+
+def counts_of(kinds: ByteFlags, entries: int) -> KryoCounts:
+    """Counts what is said of each value."""
+    by = np.bincount(kinds & (KRYO_2 | KRYO_5), minlength=4).tolist()
+    null, empty = (int(np.count_nonzero(kinds & flag)) for flag in (NULL_MAP, EMPTY_MAP))
+    return KryoCounts(by[KRYO_2], by[KRYO_5], by[KRYO_2 | KRYO_5], null, empty, entries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlinkMaps:
+    """Entries as a section has them: i32 key length, key, i32 value length, timestamp if there is one, the map.
+
+    Entry i is `data[starts[i]:ends[i]]`, its key ends at `key_ends[i]`. `kinds[i]` has KRYO_2 or KRYO_5 (both if both
+    write the map alike), and NULL_MAP or EMPTY_MAP.
+    """
+
+    data: Bytes
+    starts: Positions
+    key_ends: Positions
+    ends: Positions
+    kinds: ByteFlags
+    counts: KryoCounts
+
+
+class KryoReader:
+    """Transcodes the values of one Kryo serializer into maps of one type; keep it, it owns buffers."""
+
+    def __init__(self, kryo: KryoType, map_: MapType) -> None:
+        table = class_table(kryo)
+        self._reading = MapReading(table, places_of(map_, table), finding=False)
+
+    def to_flink(
+        self, data: Bytes, starts: Positions, key_ends: Positions, ends: Positions, *, timestamps: bool
+    ) -> FlinkMaps:
+        """Returns the entries with their maps as Flink's MapSerializer writes them.
+
+        Raises `DamagedError` with an offset in `data`, or `RefusedError` for what can't become such a map.
+        """
+        said = self._reading.read(Values(data, starts, key_ends, ends, TIMESTAMP if timestamps else 0))
+        size = int(said.ends[-1]) if len(said.ends) else 0
+        begins = np.append(np.int64(0), said.ends[:-1]) if len(said.ends) else said.ends
+        counts = counts_of(said.found, int(said.counts.sum()))
+        return FlinkMaps(said.out[:size], begins, said.head_ends, said.ends, said.found, counts)

@@ -1,0 +1,89 @@
+"""What the maps of a legacy state by Kryo are: what the plan says, or else what the first of them show.
+
+No header says of which classes the keys and values of such a map are, but each object bears its class. What is found
+here holds for some maps; the snapshot reads all of them as such, and refuses the run at the first object of another
+class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from flinkstate.errors import RefusedError
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.found import FoundClasses, find_classes
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.type_text import parse_map_type
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, type_name
+from stateferry.runs.plan.planned_states import StatePlan
+
+_ENOUGH_ENTRIES = 10_000
+_MOST_BYTES = 64 << 20
+_TIMESTAMP = 8
+
+
+def with_known_map(
+    state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator
+) -> KeyedState:
+    """Returns the legacy state; if its maps are by Kryo, with the type that they have."""
+    legacy = states[state.legacy]
+    if not isinstance(legacy.value, KryoType) or legacy.kind is not StateKind.VALUE:
+        return legacy
+    if state.map_type is not None:
+        map_ = parse_map_type(state.map_type)
+    else:
+        try:
+            map_ = _found(source, operator, legacy)
+        except RefusedError as error:
+            of_rows = _type_of_rows(states.get(state.new))
+            if of_rows is None:
+                raise RefusedError(
+                    f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo; {error}"
+                    ". If you know the type of all maps, give it, such as --as 'Map<String, Long>'"
+                ) from None
+            map_ = of_rows
+    return replace(legacy, value=KryoMapType(legacy.value.class_name, legacy.value.reason, legacy.value, map_))
+
+
+def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
+    """Yields a problem if the plan says another type of a map that the savepoint describes."""
+    if state.map_type is not None and legacy.map_type is not None and state.map_type != type_name(legacy.map_type):
+        yield (
+            f"state {legacy.name} of operator {operator.label} is a {type_name(legacy.map_type)}, as the savepoint "
+            f"says, not a {state.map_type}: leave --as out"
+        )
+
+
+def _type_of_rows(new: KeyedState | None) -> MapType | None:
+    if new is None or new.user_key is None or new.value is None:
+        return None
+    return MapType(new.user_key, new.value)
+
+
+def _found(source: Savepoint, operator: Operator, legacy: KeyedState) -> MapType:
+    """Returns the type that the first maps have."""
+    assert isinstance(legacy.value, KryoType)
+    found, read = FoundClasses(), 0
+    for section in _sections(source, operator, legacy.name):
+        with section.locating():
+            starts = section.value_starts + (_TIMESTAMP if legacy.ttl else 0)
+            found += find_classes(legacy.value, section.data, starts, section.ends)
+        read += int((section.ends - section.starts).sum())
+        if found.entries >= _ENOUGH_ENTRIES:
+            try:
+                return found.proposed()
+            except RefusedError:
+                # Perhaps all values were null so far.
+                if found.foreign or read > _MOST_BYTES:
+                    raise
+    return found.proposed()
+
+
+def _sections(source: Savepoint, operator: Operator, name: str) -> Iterator[Section]:
+    for file in source.open_files(operator):
+        names = [state.name for state in file.header.states]
+        for key_group in file.handle.range:
+            yield from (section for section in file.sections(key_group) if names[section.state] == name)
