@@ -107,6 +107,8 @@ HOLDING = 0
 COUNTING = 1
 LOOKING = 2
 
+# A cell says of a class whether it is allowed at a node: 0 no, 1 yes, -k as a number of the wider kind k.
+
 # Columns of an object that may be referred to.
 OF_CLASS = 0
 OF_NODE = 1
@@ -811,6 +813,38 @@ def _scalar(kind, param, rows, data, position, limit, five, node, out, at, room,
 
 
 @_kernel
+def _widened(out, end, kind, wide):  # type: ignore[no-untyped-def]
+    """Makes a wider number of the one before `end`, a float of which becomes the double with the same value."""
+    size = 1 if kind == BYTE else 2 if kind == SHORT else 4
+    begin = end - size
+    number = np.int64(0)
+    for index in range(begin, end):
+        number = number << 8 | np.int64(out[index])
+    if kind != FLOAT:
+        number -= (number >> (8 * size - 1)) << (8 * size)
+    else:
+        sign, exponent, fraction = number >> 31, number >> 23 & 0xFF, number & 0x7FFFFF
+        if exponent == 255 and fraction != 0:
+            # Java has one bit pattern for all that is not a number.
+            sign, exponent, fraction = np.int64(0), np.int64(255), np.int64(0x400000)
+        if exponent == 0 and fraction != 0:
+            exponent = np.int64(1)
+            while not fraction & 0x800000:
+                fraction <<= 1
+                exponent -= 1
+            fraction &= 0x7FFFFF
+            exponent += 896
+        elif exponent != 0:
+            exponent = np.int64(2047) if exponent == 255 else exponent + 896
+        number = sign << 63 | exponent << 52 | fraction << 29
+    if wide == INTEGER:
+        _put32(out, begin, number)
+        return begin + 4
+    _put64(out, begin, number)
+    return begin + 8
+
+
+@_kernel
 def _comparator(data, position, limit, five, table, names, known, node, objects, state, failure):  # type: ignore[no-untyped-def]
     """Reads a comparator of the JDK. Returns the position behind it."""
     start = position
@@ -984,6 +1018,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                     return end
                 position = state[POSITION]
                 at = end
+                if finding == HOLDING and cells[node, row] < 0:
+                    at = _widened(out, at, kind, -cells[node, row])
                 if kind > DOUBLE:
                     objects[number, END] = at
             elif kind > TUPLE:
@@ -1234,3 +1270,22 @@ def read_maps(  # type: ignore[no-untyped-def]
             ends[index] = at
             _put32(out, head_ends[index], at - head_ends[index] - 4)
     return np.int64(len(starts))
+
+
+@_kernel
+def read_until_refused(  # type: ignore[no-untyped-def]
+    data, position, limit, five, table, params, rows, names, known, children, kinships, nulls, cells, scratch, touched,
+    stack, objects, out, state, failure,
+):  # fmt: skip
+    """Reads a value that one Kryo can't have written, or that has something not allowed in it.
+
+    Returns how many entries `out` has as a whole, or -1 if the key of the next one isn't there.
+    """
+    stack[0, _KIND] = -1
+    result = _read_map(
+        data, position, limit, five, table, params, rows, names, known, HOLDING, children, kinships, nulls, cells,
+        scratch, touched, stack, objects, out, np.int64(0), state, failure,
+    )  # fmt: skip
+    if result == 0 or stack[0, _KIND] != _MAP_FRAME or stack[0, _NEXT] != KEY:
+        return np.int64(-1)
+    return state[ENTRIES] - stack[0, _LEFT] - 1

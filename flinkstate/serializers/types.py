@@ -296,10 +296,14 @@ class KryoType(OpaqueType):
 
 @dataclass(frozen=True, slots=True)
 class KryoMapType(OpaqueType):
-    """A map by Kryo, of whose keys and values it is known what they are. No header says that; the values do."""
+    """A map by Kryo, of whose keys and values it is known what they are. No header says that; the values do.
+
+    With `widen` its numbers may be of narrower types: each becomes one of the wider type that `map` has.
+    """
 
     kryo: KryoType
     map: MapType
+    widen: bool = False
 
 
 FlinkType = (

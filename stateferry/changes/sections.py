@@ -12,6 +12,7 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.keyed.stored_maps import whole_maps
+from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import Scalar
 from flinkstate.serializers.walker import Bytes, Flags, Positions, split_keys
 from flinkstate.ttl import expired_array
@@ -20,6 +21,7 @@ from stateferry.changes.key_hashes import Hashes, as_keys, hash_each, hashed_key
 from stateferry.changes.rules import Rules
 
 STAMP = 8
+_TO_WIDEN = "; with the wider type in --as, --widen makes all of them that: --as 'Map<String, Long>' --widen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,10 @@ def parse_blobs(section: Section, rules: Rules) -> Blobs:
     stamped = rules.legacy.ttl
     with section.locating():
         timestamps = read_timestamps(data, starts, section.ends) if stamped else np.empty(0, np.int64)
-        maps = whole_maps(rules.legacy.value, data, starts + (STAMP if stamped else 0), section.ends)
+        try:
+            maps = whole_maps(rules.legacy.value, data, starts + (STAMP if stamped else 0), section.ends)
+        except RefusedValueError as error:
+            raise error.because(_TO_WIDEN) if error.mixes_numbers else error from None
     found = maps.entries
     firsts = np.cumsum(found.counts) - found.counts
     return Blobs(

@@ -7,6 +7,7 @@ class.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -42,10 +43,10 @@ def with_known_map(
             if of_rows is None:
                 raise RefusedError(
                     f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo; {error}"
-                    ". If you know the type of all maps, give it, such as --as 'Map<String, Long>'"
                 ) from None
             map_ = of_rows
-    return replace(legacy, value=KryoMapType(legacy.value.class_name, legacy.value.reason, legacy.value, map_))
+    kryo = legacy.value
+    return replace(legacy, value=KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
 
 
 def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
@@ -74,12 +75,28 @@ def _found(source: Savepoint, operator: Operator, legacy: KeyedState) -> MapType
         read += int((section.ends - section.starts).sum())
         if found.entries >= _ENOUGH_ENTRIES:
             try:
-                return found.proposed()
+                return proposed(found)
             except RefusedError:
                 # Perhaps all values were null so far.
                 if found.foreign or read > _MOST_BYTES:
                     raise
-    return found.proposed()
+    return proposed(found)
+
+
+def proposed(found: FoundClasses) -> MapType:
+    """Returns the type that all maps have, or raises `RefusedError` with the reason and what can be done."""
+    try:
+        return found.proposed()
+    except RefusedError as error:
+        if found.foreign:
+            raise
+        try:
+            wide = type_name(found.proposed(widen=True))
+        except RefusedError:
+            raise RefusedError(
+                f"{error}. If you know the type of all maps, give it, such as --as 'Map<String, Long>'"
+            ) from None
+        raise RefusedError(f"{error}. To make all of them the widest, give --as {shlex.quote(wide)} --widen") from None
 
 
 def _sections(source: Savepoint, operator: Operator, name: str) -> Iterator[Section]:

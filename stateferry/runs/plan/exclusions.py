@@ -95,6 +95,11 @@ STATE_EXCLUSIONS: tuple[Exclusion, ...] = (
     Exclusion(
         "no_flag", "no_flag: a flag is named, and no_flag says that there is none: leave one of them out", beside="flag"
     ),
+    Exclusion(
+        "widen",
+        "widen: it isn't said to which type: give the type of the map (as), or leave widen out",
+        needs=("map_type",),
+    ),
 )
 
 
