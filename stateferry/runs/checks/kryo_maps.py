@@ -14,7 +14,8 @@ from dataclasses import replace
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.found import FoundClasses, find_classes
+from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found import ClassFinder, map_type_of
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type
@@ -67,31 +68,32 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
 def _found(source: Savepoint, operator: Operator, legacy: KeyedState) -> MapType:
     """Returns the type that the first maps have."""
     assert isinstance(legacy.value, KryoType)
-    found, read = FoundClasses(), 0
+    finder, read = ClassFinder(legacy.value), 0
     for section in _sections(source, operator, legacy.name):
         with section.locating():
             starts = section.value_starts + (_TIMESTAMP if legacy.ttl else 0)
-            found += find_classes(legacy.value, section.data, starts, section.ends)
+            finder.add(section.data, starts, section.ends)
         read += int((section.ends - section.starts).sum())
-        if found.entries >= _ENOUGH_ENTRIES:
+        if finder.entries >= _ENOUGH_ENTRIES:
+            found = finder.found()
             try:
                 return proposed(found)
             except RefusedError:
                 # Perhaps all values were null so far.
                 if found.foreign or read > _MOST_BYTES:
                     raise
-    return proposed(found)
+    return proposed(finder.found())
 
 
 def proposed(found: FoundClasses) -> MapType:
     """Returns the type that all maps have, or raises `RefusedError` with the reason and what can be done."""
     try:
-        return found.proposed()
+        return map_type_of(found)
     except RefusedError as error:
         if found.foreign:
             raise
         try:
-            wide = type_name(found.proposed(widen=True))
+            wide = type_name(map_type_of(found, widen=True))
         except RefusedError:
             raise RefusedError(
                 f"{error}. If you know the type of all maps, give it, such as --as 'Map<String, Long>'"
