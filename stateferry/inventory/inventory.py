@@ -49,8 +49,9 @@ class Inventory:
     `entries` and `sizes` (in bytes) are by operator id, state and key group. `met` counts by operator and legacy state
     what a migration meets; `signs` are by operator, legacy state and state, whose place may be another than the plan
     says. `maps` are the classes in all maps of legacy states by Kryo. `named` are the texts of some keys by operator,
-    legacy state and what they are named for. `ages` are by operator, legacy state and state (the legacy state itself, the new state, the flag) under time to live; a state that
-    isn't migrated is in the place of its legacy state. `blob_times` are by operator and legacy state. `promised` are
+    legacy state and what they are named for. `ages` are by operator, legacy state and state (the legacy state itself,
+    the new state, the flag) under time to live; a state that isn't migrated is in the place of its legacy state.
+    `blob_times` are by operator and legacy state. `promised` are
     the greatest ages of entries that a cleanup in full snapshots would have left out, had they expired; `unread` are
     states whose timestamps couldn't be read. `ranks` count the keys by operator and legacy state for a lazy run.
     `heavy_keys` are by operator id. `read` has the digests of the bytes.

@@ -35,6 +35,6 @@ def upgrade_note(state: str, found: FoundClasses, *, of_flink_2: bool) -> str | 
         return None
     return (
         f"{old:,} {noun(old, 'map')} of {state} {noun(old, 'is', 'are')} by Kryo 2, from before the job's upgrade to "
-        "Flink 2. A job of Flink 2 reads such a map without one of its entries, an empty one and a TreeMap as null, and "
-        "other doubles, floats and lists; no error says so. This run reads them as they were written"
+        "Flink 2. A job of Flink 2 reads such a map without one of its entries, an empty one and a TreeMap as null, "
+        "and other doubles, floats and lists; no error says so. This run reads them as they were written"
     )

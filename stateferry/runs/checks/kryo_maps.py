@@ -38,7 +38,7 @@ def with_known_map(
         map_ = parse_map_type(state.map_type)
     else:
         try:
-            map_ = _found(source, operator, legacy)
+            map_ = proposed(first_maps(source, operator, legacy))
         except RefusedError as error:
             of_rows = _type_of_rows(states.get(state.new))
             if of_rows is None:
@@ -65,8 +65,8 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
     return MapType(new.user_key, new.value)
 
 
-def _found(source: Savepoint, operator: Operator, legacy: KeyedState) -> MapType:
-    """Returns the type that the first maps have."""
+def first_maps(source: Savepoint, operator: Operator, legacy: KeyedState) -> FoundClasses:
+    """Returns the classes in the first maps, of which some aren't empty if there are such."""
     assert isinstance(legacy.value, KryoType)
     finder, read = ClassFinder(legacy.value), 0
     for section in _sections(source, operator, legacy.name):
@@ -77,12 +77,13 @@ def _found(source: Savepoint, operator: Operator, legacy: KeyedState) -> MapType
         if finder.entries >= _ENOUGH_ENTRIES:
             found = finder.found()
             try:
-                return proposed(found)
+                map_type_of(found)
             except RefusedError:
                 # Perhaps all values were null so far.
-                if found.foreign or read > _MOST_BYTES:
-                    raise
-    return proposed(finder.found())
+                if not found.foreign and read <= _MOST_BYTES:
+                    continue
+            return found
+    return finder.found()
 
 
 def proposed(found: FoundClasses) -> MapType:

@@ -39,8 +39,9 @@ class Counted(RunFacts):
     """What the snapshot counted; it is kept if the next night can go on from it.
 
     `entries` and `sizes` have a number for each key group, separated by spaces, and `met` has counts; all are by
-    `operator id/state`, as are the classes in `maps` by Kryo. `signs` are by `operator id/legacy state`, then by state. `by` is the version that counted.
-    Counts that depend on the time are those of this run; what they follow from is in the run's `blob_times`.
+    `operator id/state`, as are the classes in `maps` by Kryo. `signs` are by `operator id/legacy state`, then by state.
+    `by` is the version that counted. Counts that depend on the time are those of this run; what they follow from is in
+    the run's `blob_times`.
     """
 
     name: ClassVar[str] = "counted"
