@@ -92,7 +92,7 @@ def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[
 
     def meant(found: KryoObject | None) -> list[tuple[Any, Any]]:
         if found is None or found.class_name not in MAPS or not widen:
-            return [] if found is None else as_flink(map_, found)  # type: ignore[no-any-return]
+            return [] if found is None else as_flink(map_, found)
         entries = [(as_flink(map_.key, key, True), as_flink_or_null(map_.value, one, True)) for key, one in found.value]
         if len({repr(key) for key, _ in entries}) < len(entries):
             raise RefusedError(f"two keys of the map become the same {type_name(map_.key)}")
