@@ -139,12 +139,12 @@ public final class Kinds {
             case "Nullable" -> new NullableKind<>(arguments.get(0), false);
             case "PaddedNullable" -> new NullableKind<>(arguments.get(0), true);
             case "Ttl" -> new TtlKind<>(arguments.get(0));
-            case "HintedMap", "AnyMap", "HashMap", "LinkedHashMap", "TreeMap", "MapClass", "HashMapClass" ->
-                    DeclaredMap.named(name, arguments, size);
+            case "AnyList" -> new DeclaredList<>(arguments.get(0), size);
             case "String" -> given == null ? Scalars.named(name) : Scalars.strings(given.least(), given.most());
             default -> {
                 // Avro and Scala come late: some jobs of the tests run without them.
                 Kind<?> found = Scalars.named(name);
+                found = found == null && arguments.size() == 2 ? DeclaredMap.named(name, arguments, size) : found;
                 found = found == null && name.startsWith("Avro") ? AvroKind.named(name) : found;
                 found = found == null ? ofClass(name) : found;
                 found = found == null ? TypesOfScala.build(name, arguments) : found;
