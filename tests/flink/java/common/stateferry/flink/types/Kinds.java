@@ -98,13 +98,10 @@ public final class Kinds {
         } else {
             out = build(name, arguments(), size);
         }
-        while (text.startsWith("[]", position)) {
-            position += 2;
-            out = new ArrayKind<>(out, out.info().getTypeClass(), Size.SMALL);
-        }
-        if (text.startsWith("?", position)) {
-            position++;
-            out = new MaybeNull<>(out);
+        while (text.startsWith("[]", position) || text.startsWith("?", position)) {
+            boolean array = text.startsWith("[]", position);
+            position += array ? 2 : 1;
+            out = array ? new ArrayKind<>(out, out.info().getTypeClass(), Size.SMALL) : new MaybeNull<>(out);
         }
         return out;
     }
