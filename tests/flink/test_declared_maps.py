@@ -46,16 +46,21 @@ ARRAYS = (
     *("String[]", "Long?[]", "Integer[]", "Short[]", "Byte[]", "Boolean?[]", "Character[]", "Float[]", "Double?[]"),
 )
 COMPOSITES = (
-    *("List<String>", "AnyList<Long>", "List<Double>", "List<Date>", "List<Tuple2<Long,String>>", "List<AnyList<Short>>"),
-    *("HashMap<Integer,List<BigDecimal>>", "TreeMap<Long,Instant?>", "UtilMap<String,Byte>", "List<HashMap<Long,Float>>"),
+    *("List<String>", "AnyList<Long>", "List<Double>", "List<Date>", "List<Tuple2<Long,String>>"),
+    *("List<AnyList<Short>>", "HashMap<Integer,List<BigDecimal>>", "TreeMap<Long,Instant?>", "UtilMap<String,Byte>"),
+    "List<HashMap<Long,Float>>",
     *("Tuple2<Long,Long>", "Tuple3<Integer,Boolean,Double>", "Tuple1<LocalDateTime>", "Tuple2<List<String>,long[]>"),
     "Tuple2<Tuple2<Long,Character>,HashMap<String,Long?>>",
 )
 OF_VALUES = (
     *(f"HashMap<String,{type_}?>" for type_ in (*SCALARS, *ARRAYS, *COMPOSITES)),
-    *(f"HintedMap<String,{type_}?>" for type_ in ("Integer", "Double", "Date", "SqlTime", "Instant", "double[]", "Long[]")),
-    *(f"HintedMap<String,{type_}?>" for type_ in ("List<String>", "Tuple2<Long,Long>", "HintedMap<String,Long?>")),
-    *("LinkedHashMap<Integer,Boolean?>", "TreeMap<Long,Float?>", "MapClass<Short,LocalDate?>", "HashMap<String,String{300-700}>"),
+    *(f"HintedMap<String,{type_}?>" for type_ in ("Integer", "Double", "Date", "SqlTime", "Instant", "double[]")),
+    *(
+        f"HintedMap<String,{type_}?>"
+        for type_ in ("Long[]", "List<String>", "Tuple2<Long,Long>", "HintedMap<String,Long?>")
+    ),
+    *("LinkedHashMap<Integer,Boolean?>", "TreeMap<Long,Float?>", "MapClass<Short,LocalDate?>"),
+    "HashMap<String,String{300-700}>",
 )
 OF_KEYS = (
     *(f"HashMap<{type_},Long>" for type_ in SCALARS if type_ != "String"),
