@@ -86,7 +86,12 @@ def read_kryo_map(kryo: KryoType, map_: MapType, data: bytes, position: int) -> 
 
 
 def as_flink(type_: FlinkType, found: KryoObject | None) -> Any:
-    """Returns what an object is as a value of a type, whose serializer must be able to write it."""
+    """Returns what an object is as a value of a type, whose serializer must be able to write it.
+
+    For Kryo itself it stays the object; whether its class is one of the declared class's is not looked at.
+    """
+    if isinstance(type_, KryoType):
+        return found
     if found is None:
         if type_ in (Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL):
             return None

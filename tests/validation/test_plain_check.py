@@ -201,7 +201,7 @@ def test_keys_that_are_taken_for_the_same_are_seen(tmp_path: Path, monkeypatch: 
     ],
 )
 def test_maps_are_read_plainly_however_they_are_stored(case: str, tmp_path: Path) -> None:
-    now = {"now": expiring(case)} if "-ttl" in case else {}
+    now: dict[str, Any] = {"now": expiring(case)} if "-ttl" in case else {}
     made = migrated(GOLDEN / case, tmp_path / "new", "main", LAYOUTS["same"], **now)
     checks = made.checks(made.folder)
     assert not outcomes(checks, Outcome.FAILED)
