@@ -79,6 +79,10 @@ TUPLE = 29  # with the number of its fields
 COMPARATOR = 30
 ENUM_COMPARATOR = 31
 
+# What a class of maps can't have.
+NO_NULL_KEY = 1
+NO_NULL_VALUE = 2
+
 # Columns of a node's children.
 ELEMENT = 0
 KEY = 1
@@ -985,6 +989,10 @@ def _read_map(  # type: ignore[no-untyped-def]
                 row = np.int64(NULL)
             elif kind <= DOUBLE and mark != 1:
                 return _fail(failure, BAD_MARK, start, mark)
+        if row == NULL and depth > 0 and stack[depth - 1, _KIND] == _MAP_FRAME:
+            never = params[objects[stack[depth - 1, _OBJECT], OF_CLASS]]
+            if never & (NO_NULL_KEY if stack[depth - 1, _NEXT] == VALUE else NO_NULL_VALUE):
+                return _fail(failure, BAD_CONTENT, start, 0)
         if depth > 0 and stack[depth - 1, _KIND] == _TAGGED_FRAME and row != NULL:
             first = stack[depth - 1, _FIRST]
             if first == _NONE_YET:

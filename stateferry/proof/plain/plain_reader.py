@@ -38,14 +38,14 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from flinkstate.values.codec_parts import read_flag
-from flinkstate.values.codecs import decoder
+from flinkstate.values.codecs import decoder, whole_codec
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.value_json import json_text
 from stateferry.changes.rules import Contradiction, Nulls, Rules
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
-from stateferry.proof.plain.plain_maps import map_reader
+from stateferry.proof.plain.plain_maps import content, map_reader
 
 _LATEST = 2**63 - 1
 _MOST_TEXT = 200
@@ -135,9 +135,9 @@ class _PlainEntry:
 
     def line(self, state: str, group: int, key: _Key) -> Line:
         # The bytes of a null depend on the serializer, so they don't count.
-        content = key.raw + self.user_key + (b"" if self.value_text == "null" else self.value)
+        judged = key.raw + self.user_key + (b"" if self.value_text == "null" else self.value)
         texts = (key.text, self.user_key_text, int(self.is_null), self.value_text)
-        return (state, group, *texts, self.stamp, zlib.crc32(content))
+        return (state, group, *texts, self.stamp, zlib.crc32(judged))
 
 
 class PlainStateReader:
@@ -175,8 +175,8 @@ class PlainStateReader:
         is_null = read_flag(row.value, 0, len(row.value), "a map entry's null flag")
         stamp = long_at(row.value, 1) if self.state.ttl else None
         value = row.value[9 if self.state.ttl else 1 :]
-        text = "null" if is_null else self._value(value)
-        return _PlainEntry(user_key, self._user_key(user_key), is_null, value, text, stamp)
+        text, content = ("null", b"") if is_null else self._value(value)
+        return _PlainEntry(user_key, self._user_key(user_key)[0], is_null, content, text, stamp)
 
     def stamp(self, row: Row) -> int | None:
         """The timestamp of a row of a value state; None without time to live."""
@@ -371,17 +371,17 @@ def _behind_length(data: bytes, position: int, length: int) -> int:
     return position + size
 
 
-def _whole_reader(type_: FlinkType | None) -> Callable[[bytes], str]:
-    """A function that turns the bytes of one whole value into text."""
+def _whole_reader(type_: FlinkType | None) -> Callable[[bytes], tuple[str, bytes]]:
+    """A function that turns the bytes of one whole value into text, and into what must be equal of it."""
     if type_ is None:
-        return lambda data: ""
-    read, text = decoder(type_), json_text(type_)
+        return lambda data: ("", b"")
+    read, text = whole_codec(type_).decode, json_text(type_)
 
-    def whole(data: bytes) -> str:
+    def whole(data: bytes) -> tuple[str, bytes]:
         value, end = read(data, 0, len(data))
         if end != len(data):
             raise DamagedError(f"the end of a {type_name(type_)}", f"{len(data) - end} more bytes")
-        return _cut(text(value))
+        return _cut(text(value)), content(type_, value, data)
 
     return whole
 
