@@ -13,12 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from flinkstate.keyed.state import StateKind
-from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import MapType
 from stateferry.basics.durations import MAX_MILLISECONDS
-from stateferry.look.declaration import map_state_declaration
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.runs import Run
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Operator, State
@@ -67,7 +64,7 @@ OF_KEYS = (
     *("HintedMap<Integer,Long>", "HintedMap<Character,String?>", "TreeMap<BigDecimal,Byte>", "TreeMap<Instant,Long?>"),
     *("HashMap<Tuple2<Integer,String>,Long>", "HashMap<List<String>,Double>", "LinkedHashMap<Tuple1<LocalDate>,Date>"),
 )
-TYPES = (*DECLARATIONS, *OF_VALUES, *OF_KEYS)
+TYPES = {"declarations": DECLARATIONS, "values": OF_VALUES, "keys": OF_KEYS}
 CHANGES = {"same": Change(), "parallelism": Change(parallelism=3), "max": Change(max_parallelism=300)}
 FORMATS = ("rocksdb", "hashmap", "native")
 TTLS = {"plain": None, "ttl": "stamped"}
@@ -83,7 +80,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def old_job(types: Sequence[str], ttl: str | None, backend: str) -> Job:
     """Under time to live some of the maps are null."""
     states = tuple(State(f"old-{i}", type_ + ("?" if ttl else ""), ttl=ttl) for i, type_ in enumerate(types))
-    return Job((Operator("main", key="Long", keys=12, states=states),), parallelism=2, backend=backend)
+    return Job((Operator("main", key="Long", keys=8, states=states),), parallelism=2, backend=backend)
 
 
 def of_flink(type_: str) -> str:
@@ -91,22 +88,21 @@ def of_flink(type_: str) -> str:
     return re.sub(r"\b\w*List<", "List<", re.sub(r"\b\w*(Map|MapClass|Hashtable)(?=[<{])", "Map", type_)).rstrip("?")
 
 
-def new_job(old: Job, target: Path) -> Job:
-    """The job that declares the states of the new savepoint, each by the line that a run prints for it."""
+def new_job(old: Job, run: Run) -> Job:
+    """The job that declares the new states, each by the line that the run has printed for it."""
     (operator,) = old.operators
-    opened = Savepoint.open(str(target))
-    found = {state.name: state for state in opened.keyed_states(opened.operator(operator.uid))}
-    assert {state.kind for state in found.values()} == {StateKind.MAP}
-    states = []
-    for state in operator.states:
-        name = state.name.replace("old", "new")
-        meta = found.pop(name)
-        assert meta.user_key is not None
-        assert meta.value is not None
-        line = map_state_declaration(name, MapType(meta.user_key, meta.value))
-        states.append(replace(state, name=name, kind="MAP", type=of_flink(state.type), java=line))
-    assert found == {}
+    facts = run.facts(SnapshotFacts)
+    assert facts is not None
+    assert facts.declarations is not None
+    states = [
+        replace(state, name=new_name(state), kind="MAP", type=of_flink(state.type), java=line.removeprefix("main: "))
+        for state, line in zip(operator.states, facts.declarations, strict=True)
+    ]
     return replace(old, operators=(replace(operator, states=tuple(states)),))
+
+
+def new_name(state: State) -> str:
+    return state.name.replace("old", "new")
 
 
 # Of these, Flink's own serializers write null by themselves.
@@ -131,12 +127,12 @@ def expected(old: Job, lines: Sequence[Line]) -> list[Line]:
     return found
 
 
-def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) -> None:
+def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) -> Run:
     """A run that moves all states of the job."""
     (operator,) = old.operators
     ttl = operator.states[0].ttl is not None
     states = [
-        {"legacy": state.name, "new": state.name.replace("old", "new"), **({"ttl_ms": state.ttl_millis} if ttl else {})}
+        {"legacy": state.name, "new": new_name(state), **({"ttl_ms": state.ttl_millis} if ttl else {})}
         for state in operator.states
     ]
     options = {
@@ -152,23 +148,24 @@ def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) 
         "max_parallelism": change.max_parallelism,
     }
     plan = plan_of({name: value for name, value in options.items() if value is not None})
-    do_steps(Run.create(plan, plan.now), STAGED)
+    return do_steps(Run.create(plan, plan.now), STAGED)
 
 
 @pytest.mark.matrix
+@pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("ttl", TTLS)
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_new_job_finds_every_entry(
-    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+    version: str, format_: str, ttl: str, change: str, types: str, made: Make, flink: Flink, tmp_path: Path
 ) -> None:
     backend = "hashmap" if format_ == "hashmap" else "rocksdb"
-    old = old_job(TYPES, TTLS[ttl], backend)
+    old = old_job(TYPES[types], TTLS[ttl], backend)
     source = made(version, old, "NATIVE" if format_ == "native" else "CANONICAL")
     target = tmp_path / "new"
-    ferried(source.path, target, old, CHANGES[change], format_)
+    run = ferried(source.path, target, old, CHANGES[change], format_)
     found = Made(target, expected(old, source.lines))
-    new = CHANGES[change].job(new_job(old, target))
+    new = CHANGES[change].job(new_job(old, run))
     for by in VERSIONS[version]:
         check_restored(flink(by), target, new, found, moved=CHANGES[change].max_parallelism is not None)
