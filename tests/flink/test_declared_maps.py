@@ -95,7 +95,7 @@ def new_job(old: Job, run: Run) -> Job:
     assert facts is not None
     assert facts.declarations is not None
     states = [
-        replace(state, name=new_name(state), kind="MAP", type=of_flink(state.type), java=line.removeprefix("main: "))
+        replace(state, name=new_name(state), kind="MAP", type=of_flink(state.type), java=line.partition(": ")[2])
         for state, line in zip(operator.states, facts.declarations, strict=True)
     ]
     return replace(old, operators=(replace(operator, states=tuple(states)),))
@@ -142,6 +142,7 @@ def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) 
         "operators": [{"operator": operator.uid, "states": states}],
         "nulls": "drop" if ttl else "keep",
         "keep_expired": ttl,
+        "no_timers": format_ == "native",
         "clock_tolerance_ms": MAX_MILLISECONDS,
         "output_format": "native" if format_ == "native" else "canonical",
         "parallelism": change.parallelism,
