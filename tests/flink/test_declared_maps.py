@@ -6,6 +6,7 @@ it doesn't declare, and every entry and timestamp must be what the generator of 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,10 +18,15 @@ from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.runs import Run
+from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Operator, State
 from tests.flink.judge import Change, Make, check_restored
-from tests.support.verified_runs import STAGED, do_steps
+from tests.flink.make_golden import SAVEPOINTS
+from tests.flink.scenarios import DECLARED_MAPS
+from tests.flink.test_pipeline import expected as expected_of_legacy
+from tests.flink.test_pipeline import of_new_shape
+from tests.support.verified_runs import STAGED, do_steps, verified
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
@@ -45,7 +51,7 @@ ARRAYS = (
 COMPOSITES = (
     *("List<String>", "AnyList<Long>", "List<Double>", "List<Date>", "List<Tuple2<Long,String>>"),
     *("List<AnyList<Short>>", "HashMap<Integer,List<BigDecimal>>", "TreeMap<Long,Instant?>", "UtilMap<String,Byte>"),
-    "List<HashMap<Long,Float>>",
+    *("List<HashMap<Long,Float>>", "List<String?>", "Tuple2<String?,Long>"),
     *("Tuple2<Long,Long>", "Tuple3<Integer,Boolean,Double>", "Tuple1<LocalDateTime>", "Tuple2<List<String>,long[]>"),
     "Tuple2<Tuple2<Long,Character>,HashMap<String,Long?>>",
 )
@@ -105,6 +111,16 @@ def new_name(state: State) -> str:
     return state.name.replace("old", "new")
 
 
+def value_type(map_: str) -> str:
+    """Of `Map<Tuple2<Long,String>,List<Long>?>` it is `List<Long>`."""
+    depth = 0
+    for place, character in enumerate(map_):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if (character, depth) == (",", 1):
+            return map_[place + 1 : -1].rstrip("?")
+    raise AssertionError(map_)
+
+
 # Of these, Flink's own serializers write null by themselves.
 _HAVE_A_NULL = (
     *("String", "BigInteger", "BigDecimal", "Date", "SqlDate", "SqlTime", "SqlTimestamp", "LocalDate", "LocalTime"),
@@ -114,7 +130,7 @@ _HAVE_A_NULL = (
 
 def expected(old: Job, lines: Sequence[Line]) -> list[Line]:
     """What the new job is to find."""
-    types = {state.name: of_flink(state.type).rpartition(",")[2].rstrip(">?") for state in old.operators[0].states}
+    values = {state.name: value_type(of_flink(state.type)) for state in old.operators[0].states}
     found = []
     for line in lines:
         if line["value"] is None:
@@ -122,7 +138,7 @@ def expected(old: Job, lines: Sequence[Line]) -> list[Line]:
         shared = {name: value for name, value in line.items() if name != "value"}
         shared["state"] = line["state"].replace("old", "new")
         entries = line["value"].items() if isinstance(line["value"], dict) else line["value"]
-        kept = "timestamp" not in line or types[line["state"]] in _HAVE_A_NULL
+        kept = "timestamp" not in line or values[line["state"]] in _HAVE_A_NULL
         found += [shared | {"user_key": key, "value": value} for key, value in entries if kept or value is not None]
     return found
 
@@ -170,3 +186,53 @@ def test_a_new_job_finds_every_entry(
     new = CHANGES[change].job(new_job(old, run))
     for by in VERSIONS[version]:
         check_restored(flink(by), target, new, found, moved=CHANGES[change].max_parallelism is not None)
+
+
+# Flink gives them ids, which come into every value; LocalTime gets one although it isn't written by itself.
+REGISTERED = (
+    *(
+        "java.util.ArrayList",
+        "java.util.LinkedHashMap",
+        "java.time.LocalTime",
+        "java.math.BigDecimal",
+        "java.util.UUID",
+    ),
+    *("java.lang.Long", "java.util.HashMap", "org.apache.flink.api.java.tuple.Tuple2", "java.util.TreeMap"),
+)
+CLASS_PATHS = {"all": jars.class_path, "java": jars.class_path_of_java_alone}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("class_path", CLASS_PATHS)
+@pytest.mark.parametrize("registered", [(), REGISTERED], ids=["none", "some"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_may_register_classes_and_have_scala_and_avro_beside_it(
+    version: str, registered: tuple[str, ...], class_path: str, flink: Flink, tmp_path: Path
+) -> None:
+    old = old_job((*DECLARATIONS, *OF_VALUES), None, "rocksdb")
+    listed = ", ".join(f"{name}: {{type: kryo}}" for name in registered)
+    old = replace(old, settings={"pipeline.serialization-config": f"[{listed}]"} if registered else {})
+    with FlinkHarness(version, CLASS_PATHS[class_path](version)) as writer:
+        source = writer.make(old, tmp_path / "old")
+    run = ferried(source.path, tmp_path / "new", old, Change(), "rocksdb")
+    found = Made(tmp_path / "new", expected(old, source.lines))
+    new = replace(new_job(old, run), settings={})
+    for by in VERSIONS[version]:
+        check_restored(flink(by), tmp_path / "new", new, found, moved=False)
+
+
+@pytest.mark.parametrize("ttl", [pytest.param("", marks=pytest.mark.full), "-ttl"])
+def test_an_upgraded_job_has_maps_of_both_kryos(ttl: str, flink: Flink, tmp_path: Path) -> None:
+    source = SAVEPOINTS / f"upgraded-hint-hash-map{ttl}-2.3-rocksdb"
+    options = {"ttl_ms": 30 * 86_400_000, "keep_expired": True} if ttl else {}
+    nulls = "drop" if ttl else "keep"
+    run = verified(source, tmp_path / "new", nulls=nulls, clock_tolerance_ms=MAX_MILLISECONDS, **options)
+    facts = run.facts(SnapshotFacts)
+    assert facts is not None
+    assert facts.kryo is not None
+    assert min(facts.kryo[0].classes.kryo[version] for version in ("2", "5")) > 2
+    with (source / "expected.jsonl").open(encoding="ascii") as file:
+        found = expected_of_legacy([json.loads(line) for line in file])
+    found = [line for line in found if not ttl or line["value"] is not None]
+    new = of_new_shape(DECLARED_MAPS[f"hint-hash-map{ttl}"])
+    check_restored(flink("2.3.0"), tmp_path / "new", new, Made(tmp_path / "new", found), moved=False)
