@@ -157,9 +157,7 @@ IN_POJOS: Mapping[str, Golden] = {
     "in-pojos-ttl-1.20-rocksdb": Golden("1.20.0", _in_files(in_pojos("1.20.0", ttl="stamped"))),
     "in-pojos-2.3-hashmap": Golden("2.3.0", _in_files(in_pojos("2.3.0", "hashmap"))),
     "in-pojos-ttl-2.3-rocksdb": Golden("2.3.0", _in_files(in_pojos("2.3.0", ttl="stamped"))),
-    "in-pojos-upgraded-2.3-rocksdb": Golden(
-        "2.3.0", _in_files(_upgraded_pojos()), earlier="in-pojos-1.20-rocksdb"
-    ),
+    "in-pojos-upgraded-2.3-rocksdb": Golden("2.3.0", _in_files(_upgraded_pojos()), earlier="in-pojos-1.20-rocksdb"),
 }
 """Maps in fields of POJOs."""
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.keyed.stored_maps import map_spans
 from flinkstate.kryo.found import FoundClasses, find_classes
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type
-from flinkstate.serializers.types import KryoMapType, KryoType, MapType, type_name
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, PojoMapType, type_name
+from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
 from stateferry.runs.plan.planned_states import StatePlan
 
 _ENOUGH_ENTRIES = 10_000
@@ -29,15 +30,16 @@ _TIMESTAMP = 8
 def with_known_map(
     state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator
 ) -> KeyedState:
-    """Returns the legacy state; if its maps are by Kryo, with the type that they have."""
+    """Returns the legacy state with its maps, in a field of it if the plan says so; by Kryo with the type they have."""
     legacy = states[state.legacy]
-    if not isinstance(legacy.value, KryoType) or legacy.kind is not StateKind.VALUE:
-        return legacy
+    kryo = map_in_field(state, legacy)
+    if not isinstance(kryo, KryoType) or legacy.kind is not StateKind.VALUE:
+        return with_map(state, legacy, kryo)
     if state.map_type is not None:
         map_ = parse_map_type(state.map_type)
     else:
         try:
-            map_ = _found(source, operator, legacy)
+            map_ = _found(source, operator, with_map(state, legacy, kryo), kryo)
         except RefusedError as error:
             of_rows = _type_of_rows(states.get(state.new))
             if of_rows is None:
@@ -45,8 +47,7 @@ def with_known_map(
                     f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo; {error}"
                 ) from None
             map_ = of_rows
-    kryo = legacy.value
-    return replace(legacy, value=KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
+    return with_map(state, legacy, KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
 
 
 def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
@@ -64,14 +65,16 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
     return MapType(new.user_key, new.value)
 
 
-def _found(source: Savepoint, operator: Operator, legacy: KeyedState) -> MapType:
+def _found(source: Savepoint, operator: Operator, legacy: KeyedState, kryo: KryoType) -> MapType:
     """Returns the type that the first maps have."""
-    assert isinstance(legacy.value, KryoType)
     found, read = FoundClasses(), 0
     for section in _sections(source, operator, legacy.name):
         with section.locating():
-            starts = section.value_starts + (_TIMESTAMP if legacy.ttl else 0)
-            found += find_classes(legacy.value, section.data, starts, section.ends)
+            starts, ends = section.value_starts + (_TIMESTAMP if legacy.ttl else 0), section.ends
+            if isinstance(legacy.value, PojoMapType):
+                spans = map_spans(legacy.value, section.data, starts, ends)
+                starts, ends = spans.starts[spans.present], spans.ends[spans.present]
+            found += find_classes(kryo, section.data, starts, ends)
         read += int((section.ends - section.starts).sum())
         if found.entries >= _ENOUGH_ENTRIES:
             try:

@@ -88,8 +88,19 @@ def _option_problems(plan: RunOptions) -> Iterator[str]:
             "migration, give parallelism, max_parallelism or format native"
         )
     yield from (row.why for row in broken(given))
+    if not plan.keep_legacy:
+        yield from _open_questions(plan)
     if plan.lazy and not plan.rescales_only and not plan.keep_legacy:
         yield from _lazy_problems(plan)
+
+
+def _open_questions(plan: RunOptions) -> Iterator[str]:
+    """Yields which states of several have a field, but no word for the rest of the POJO."""
+    states = [state for operator in plan.operators for state in operator.states]
+    if any(state.rest != "stop" for state in states):
+        for state in states:
+            if state.field is not None and state.rest == "stop":
+                yield f"rest: state {state.legacy!r} has a field {state.field!r}, but no rest: give keep or drop"
 
 
 def _lazy_problems(plan: RunOptions) -> Iterator[str]:
