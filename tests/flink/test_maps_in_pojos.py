@@ -130,7 +130,8 @@ def new_job(case: Case) -> Job:
     maps = tuple(
         State(f"{state.name}Counts", "Map<String,Long>", kind="MAP", ttl=state.ttl) for state in operator.states
     )
-    return case.change.job(replace(case.old, operators=(replace(operator, states=(*kept, *maps)),)))
+    backend = "rocksdb" if case.into == "native" else case.backend
+    return case.change.job(replace(case.old, operators=(replace(operator, states=(*kept, *maps)),), backend=backend))
 
 
 def expected(lines: Sequence[Line], case: Case) -> list[Line]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import DamagedError, PlanError, RefusedError
+from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.stored_maps import map_spans
 from flinkstate.reading.reader import Savepoint
@@ -46,7 +46,9 @@ Line = dict[str, Any]
 
 def lines_of(golden: str) -> list[Line]:
     with (GOLDENS / golden / "expected.jsonl").open(encoding="ascii") as lines:
-        return [json.loads(line) for line in lines]
+        found = [json.loads(line) for line in lines]
+    # The class of `moved` has no such field in Flink 2, which leaves it out of the description of the state.
+    return [line for line in found if "upgraded" not in golden or line["state"] != "moved"]
 
 
 def moved(state: str, golden: str, rest: str = "keep", **more: object) -> dict[str, object]:
@@ -101,7 +103,7 @@ def test_entries_become_rows_and_pojos_stay_without_them(golden: str, options: s
     for name in names:
         rows = dumped(target, "main", f"{name}Counts")
         assert texts(rows, without_group=regrouped) == texts(rows_of(lines, name), without_group=regrouped)
-    kept = {state for state, _, _ in contents(Savepoint.open(str(target)))} - {f"{name}Counts" for name in names}
+    kept = {state for state, _, _ in contents(Savepoint.open(str(target)))} & set(names)
     assert kept == (set(names) if rest == "keep" else set())
     if rest == "keep" and "2.3" in golden and "upgraded" not in golden:
         found = dumped(target, "main", "totals")
@@ -145,9 +147,8 @@ def test_the_proof_sees_a_wrong_rest(wrong: str, tmp_path: Path, monkeypatch: py
         )
         options |= {"keep_expired": False}
     monkeypatch.setattr(rests, "without_maps", without_maps)
-    report, _ = run(GOLDENS / golden, tmp_path, **options)
-    failed = {check.name for check in report.checks if check.outcome.value == "failed"}
-    assert "main/totals: POJOs without their maps" in failed
+    with pytest.raises(RejectedError, match=r"failed its checks.*main/totals: POJOs without their maps"):
+        run(GOLDENS / golden, tmp_path, **options)
 
 
 def problems(golden: str, state: dict[str, object], **options: object) -> str:
