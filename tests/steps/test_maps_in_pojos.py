@@ -187,7 +187,7 @@ def test_what_contradicts_itself_is_refused(changes: dict[str, object], message:
     ("options", "message"),
     [
         ({"reverse": True}, "field and reverse"),
-        ({"lazy": True, "share": "30%"}, "field and lazy"),
+        ({"lazy": True, "share": "30%"}, "lazy: the map of state 'totals' is in a field"),
         ({"keep_legacy": True}, "rest and keep_legacy"),
     ],
 )

@@ -96,12 +96,6 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         beside="keep_legacy",
     ),
     Exclusion(
-        "field",
-        "field and lazy: a POJO of which only the map is moved still looks like one that isn't moved: migrate without "
-        "lazy",
-        beside="lazy",
-    ),
-    Exclusion(
         "keep_legacy",
         "lazy and keep_legacy exclude each other: a lazy run keeps the blobs of the keys that it doesn't move, and "
         "needs the place of the others: leave one of them out",
@@ -121,7 +115,7 @@ STATE_EXCLUSIONS: tuple[Exclusion, ...] = (
     Exclusion(
         "field",
         "field and flag: a job that has moved the map of a key still has the key's POJO, so the flag doesn't say which "
-        "of the two counts: leave one of them out",
+        "of the two counts: leave the flag out, and have the job move no maps itself",
         beside="flag",
     ),
     Exclusion(

@@ -109,7 +109,12 @@ def _lazy_problems(plan: RunOptions) -> Iterator[str]:
         yield f"lazy: expected a share or a budget, found {found}: say how many keys the run may move"
     states = [state for operator in plan.operators for state in operator.states]
     for state in states:
-        if state.flag is None:
+        if state.field is not None:
+            yield (
+                f"lazy: the map of state {state.legacy!r} is in a field: a POJO of which only the map was moved looks "
+                "like one whose map is still to be moved: migrate it without lazy"
+            )
+        elif state.flag is None:
             yield (
                 f"lazy: state {state.legacy!r} has no flag: the job knows by the flag which keys are moved: name "
                 "the job's flag state (flag)"
