@@ -1326,3 +1326,29 @@ def read_until_refused(  # type: ignore[no-untyped-def]
     if result == 0 or stack[0, _KIND] != _MAP_FRAME or stack[0, _NEXT] != KEY:
         return np.int64(-1)
     return state[ENTRIES] - stack[0, _LEFT] - 1
+
+
+@_kernel
+def find_ends(  # type: ignore[no-untyped-def]
+    data, starts, limits, first, five, table, params, rows, names, known, children, kinships, nulls, cells, scratch,
+    touched, stack, objects, out, ends, state, failure,
+):  # fmt: skip
+    """Reads values by one Kryo, behind which there may be more bytes; from the one with the number `first` on.
+
+    `ends` gets where each ends, or -1 if this Kryo didn't write it: `failure` says why of the last such one. Returns
+    how many are done: all, unless there was no room for one.
+    """
+    for index in range(first, len(starts)):
+        result = _read_map(
+            data, starts[index], limits[index], five, table, params, rows, names, known, LOOKING, children, kinships,
+            nulls, cells, scratch, touched, stack, objects, out, np.int64(0), state, failure,
+        )  # fmt: skip
+        if result == 0:
+            ends[index] = limits[index]
+        elif failure[0] == LEFTOVER:
+            ends[index] = failure[1]
+        elif failure[0] == NO_ROOM or failure[0] == NO_OBJECTS:
+            return np.int64(index)
+        else:
+            ends[index] = -1
+    return np.int64(len(starts))

@@ -83,6 +83,14 @@ def read_kryo(type_: KryoType, data: bytes, position: int, limit: int) -> KryoOb
     return _by_either(type_, data, position, limit, lambda found: found)
 
 
+def read_kryo_part(
+    type_: KryoType, data: bytes, position: int, limit: int, *, five: bool
+) -> tuple[KryoObject | None, int]:
+    """Returns the value that Kryo 5, or Kryo 2, wrote at the position, and where it ends: before what is behind it."""
+    reader = KryoReader(five, *_classes(type_), data, position, limit)
+    return reader.object(), reader.position
+
+
 def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[Any, Any]]:
     """Returns the entries of the map that takes up all bytes from the position on; null has none.
 

@@ -28,6 +28,7 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
+    PojoMapType,
     PojoType,
     PrimitiveArrayType,
     RowType,
@@ -46,6 +47,7 @@ from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
 from stateferry.proof.plain.plain_maps import content, map_reader
+from stateferry.proof.plain.plain_pojos import find_field, without_map
 
 _LATEST = 2**63 - 1
 _MOST_TEXT = 200
@@ -193,7 +195,9 @@ class PlainReader:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
         self._states = {name: PlainStateReader(state) for name, state in states.items() if name in names}
-        self._map_entries = map_reader(rules.legacy.value, rules.map_type)
+        stored = rules.legacy.value
+        self._pojo = stored if isinstance(stored, PojoMapType) else None
+        self._map_entries = map_reader(stored if self._pojo is None else self._pojo.map, rules.map_type)
         self._texts = json_text(rules.map_type.key), json_text(rules.map_type.value)
 
     def expected(self, rows: list[Row]) -> KeyAccount:
@@ -265,6 +269,10 @@ class PlainReader:
         if self._conversion.keep_legacy:
             for row in (*blobs, *flags):
                 yield _untouched(row, group, key)
+        elif self._pojo is not None and rules.keeps_rest:
+            for row in living:
+                value = without_map(self._pojo, row.value, 8 if rules.legacy.ttl else 0)
+                yield _untouched(row._replace(value=value), group, key)
 
     def _flag_to_set(self, flag: KeyedState, blob: Row, key: _Key) -> Row:
         """The flag of a key that a lazy run moves."""
@@ -332,7 +340,13 @@ class PlainReader:
         """The entries of a blob."""
         stamp = self._states[blob.state].stamp(blob)
         user_key_text, value_text = self._texts
-        for entry in self._map_entries(blob.value, 0 if stamp is None else 8):
+        data, position = blob.value, 0 if stamp is None else 8
+        if self._pojo is not None:
+            field = find_field(self._pojo, data, position)
+            if field is None:
+                return
+            data, position = data[field.start : field.end], 0
+        for entry in self._map_entries(data, position):
             key_text = _cut(user_key_text(entry.user_key))
             text = "null" if entry.is_null else _cut(value_text(entry.value))
             yield _PlainEntry(entry.user_key_bytes, key_text, entry.is_null, entry.value_bytes, text, stamp)
