@@ -86,7 +86,7 @@ def _kryo_maps(type_: KryoMapType, data: Bytes, starts: Positions, ends: Positio
     # The maps go into a buffer of their own, each behind four bytes for its length and without a key.
     heads = starts - 4
     made = _kryo_reader(type_.kryo, type_.map).to_flink(data, heads, heads, ends, timestamps=False)
-    return WholeMaps(made.data, walk_entries(type_.map, made.data, made.key_ends + 4, made.ends))
+    return WholeMaps(made.data, made.entries)
 
 
 def _null_flags(data: Bytes, starts: Positions, ends: Positions) -> Flags:

@@ -17,7 +17,7 @@ from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
 from flinkstate.kryo.places import LISTS, MAPS, ROOT, names_of, places_to_find
 from flinkstate.kryo.reading import MapReading, Values
-from flinkstate.kryo.transcoding import counts_of
+from flinkstate.kryo.transcoding import OF_BOTH, counts_of
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
@@ -27,11 +27,13 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     Scalar,
     TupleType,
+    kept_by_kryo,
     simple_name,
 )
 
 _NULL = KNOWN[kernels.NULL].name
 _KNOWN = {known.name: known for known in KNOWN}
+_OF_THE_JOB = (kernels.PARTS, kernels.PARTS)
 
 ByClass = dict[str, int]
 
@@ -74,6 +76,8 @@ class FoundClasses:
                 f"all {self.maps} maps are null or empty, so they don't say which types their keys and values have"
             )
         type_ = self._type_at(ROOT)
+        if self.kryo.get("2") and self.kryo.get("5") and kept_by_kryo(type_):
+            raise RefusedError(OF_BOTH)
         if not isinstance(type_, MapType):
             raise RefusedError(f"the values are not maps: {_listed(self.classes[ROOT])}")
         return type_
@@ -82,13 +86,16 @@ class FoundClasses:
         classes = {name: count for name, count in self.classes.get(place, {}).items() if name != _NULL}
         if not classes:
             raise RefusedError(f"every {_of(place)} is null or missing, so it doesn't say which type it has")
-        known = [_KNOWN[name] for name in classes]
+        known = [_KNOWN.get(name) or KnownClass(name, _OF_THE_JOB) for name in classes]
         prefix = "" if place == ROOT else f"{place}."
         for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):
             if all(one.kinds[0] in kinds for one in known):
                 return make(prefix)
         if len(known) > 1:
-            raise RefusedError(f"{_of(place)} is not always of one class: {_listed(classes)}")
+            raise RefusedError(
+                f"{_of(place)} is not always of one class: {_listed(classes)}. Such can only stay a value of Kryo, as "
+                "Kryo<java.lang.Object> in the type that you give"
+            )
         return self._of_class(known[0], prefix)
 
     def _map_at(self, prefix: str) -> FlinkType:
@@ -100,9 +107,12 @@ class FoundClasses:
     def _of_class(self, known: KnownClass, prefix: str) -> FlinkType:
         if known.type is not None:
             return known.type
+        if known.kinds[1] > kernels.ENUM_COMPARATOR or known.kinds[1] == kernels.FOREIGN:
+            return KryoType(known.name)
         if known.component:
             element = _KNOWN[known.component].type
-            assert isinstance(element, Scalar)
+            if not isinstance(element, Scalar):
+                return KryoType(known.name)
             return PrimitiveArrayType(element) if element is Scalar.STRING else ArrayType(element, known.component)
         fields = tuple(self._type_at(f"{prefix}f{number}") for number in range(known.param))
         return TupleType(fields, known.name)
@@ -123,7 +133,11 @@ def find_classes(kryo: KryoType, data: Bytes, starts: Positions, ends: Positions
     for node, name in names.items():
         rows = np.flatnonzero(places.cells[node]).tolist()
         if rows:
-            classes[name] = {table.names[row]: int(places.cells[node, row]) for row in rows}
+            classes[name] = {}
+            for row in rows:
+                # Constants of an enum that have a body have classes of their own.
+                class_name = table.job.enum_of.get(table.names[row], table.names[row])
+                classes[name][class_name] = classes[name].get(class_name, 0) + int(places.cells[node, row])
     stopped = (said.found & kernels.STOPPED) != 0
     foreign = Counter(reading.foreign(detail, data) for detail in said.stops[stopped, 1].tolist())
     counts = counts_of(said.found[~stopped], int(said.counts.sum()))

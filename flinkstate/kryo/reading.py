@@ -39,6 +39,7 @@ class Said:
     out: Bytes
     head_ends: Positions
     ends: Positions
+    marks: Positions
 
 
 @dataclass(slots=True, eq=False)
@@ -49,16 +50,18 @@ class MapReading:
     places: Places
     finding: bool
     hint: int = 0
-    objects: Positions = field(default_factory=lambda: np.empty((_LEAST_OBJECTS, kernels.OBJECT_PARTS), np.int64))
+    objects: Positions = field(default_factory=lambda: np.zeros((_LEAST_OBJECTS, kernels.OBJECT_PARTS), np.int64))
     state: Positions = field(default_factory=lambda: np.zeros(kernels.STATES, np.int64))
     stack: Positions = field(default_factory=lambda: np.zeros((kernels.DEEPEST, kernels.FRAME_PARTS), np.int64))
-    known: Positions = field(default_factory=lambda: np.zeros((kernels.MOST_NAMES, 2), np.int64))
+    known: Positions = field(default_factory=lambda: np.zeros((kernels.MOST_NAMES, 3), np.int64))
+    said: Positions = field(init=False)
     scratch: Positions = field(init=False)
     touched: Positions = field(init=False)
     rows: Positions = field(init=False)
 
     def __post_init__(self) -> None:
         self.scratch = np.zeros_like(self.places.cells) if self.finding else np.zeros((1, 1), np.int64)
+        self.said = np.zeros((len(self.table.names), 2), np.int64)
         self.touched = np.zeros((self.scratch.size, 2), np.int64)
         self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
         self.state[kernels.NODES] = len(names_of(self.places.children))
@@ -70,6 +73,7 @@ class MapReading:
         said = Said(
             np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros((count, 2), np.int64),
             np.empty(room, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int64),
+            np.empty(_LEAST_ROOM, np.int64),
         )  # fmt: skip
         failure = np.array([0, 0, 0, 0, self.hint], np.int64)
         done = 0
@@ -84,19 +88,25 @@ class MapReading:
                 more = np.empty(2 * len(said.out) + int(failure[2]), np.uint8)
                 more[: len(said.out)] = said.out
                 said.out = more
+            elif code == kernels.NO_MARKS:
+                said.marks = np.append(said.marks, np.empty(int(failure[2]) + len(said.marks), np.int64))
             elif code == kernels.NO_OBJECTS and len(self.objects) < max(size, _LEAST_OBJECTS):
-                self.objects = np.empty((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
+                self.objects = np.zeros((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
             else:
                 raise self.error(code, position, int(failure[2]), values.data)
 
     def _run(self, values: Values, said: Said, first: int, at: int, failure: Positions) -> int:
         table, places = self.table, self.places
+        copying = (
+            places.copies, places.new_ids, self.said, table.copied_kinds, table.parts.spans, table.parts.parts,
+            table.parts.differs, table.parts.contexts,
+        )  # fmt: skip
         done: int = kernels.read_maps(
             values.data, values.starts, values.heads, values.skipped, values.ends, first, int(failure[4]),
             table.tables, table.params, self.rows, table.pool, self.known,
             kernels.COUNTING if self.finding else kernels.HOLDING, places.children, places.kinships, places.nulls,
-            places.cells, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
-            said.head_ends, said.found, said.counts, said.stops, self.state, failure,
+            places.cells, copying, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
+            said.head_ends, said.found, said.counts, said.stops, said.marks, self.state, failure,
         )  # fmt: skip
         return done
 
@@ -123,7 +133,9 @@ class MapReading:
     def foreign(self, detail: int, data: Bytes) -> str:
         """Returns the class that stopped a reading, and why it did."""
         if detail >= 0:
-            return _name_at(data, detail)
+            name = _name_at(data, detail)
+            reason = self.table.job.reasons.get(name)
+            return name if reason is None else f"{name} ({reason})"
         name = self.table.names[-1 - detail]
         own = self.table.own_serializers.get(name)
         return name if own is None else f"{name} (with the job's serializer {own})"
@@ -156,6 +168,7 @@ _REFUSED = {
     kernels.AMBIGUOUS: "Kryo 2 and Kryo 5 could both have written this map, and mean different ones",
     kernels.TOO_MANY_NAMES: f"more than {kernels.MOST_NAMES} classes in one map",
     kernels.TOO_MANY_NODES: "lists, maps or tuples nested in too many different ways",
+    kernels.TWO_CONTEXTS: "one collection stands at two places of the map, at one of them in a field with type arguments",
     kernels.BAD_COMPARATOR: "a sorted map with a comparator that is not one of the JDK's own without parts",
     kernels.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
 }

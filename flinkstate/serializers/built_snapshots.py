@@ -22,6 +22,8 @@ from flinkstate.serializers.snapshots import (
 )
 from flinkstate.serializers.types import (
     FlinkType,
+    KryoRegistration,
+    KryoType,
     ListType,
     MapType,
     NullableType,
@@ -46,6 +48,8 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
             return map_snapshot(snapshot_of(key), snapshot_of(value))
         case ListType(element):
             return list_snapshot(snapshot_of(element))
+        case KryoType(registrations=(_, *_)):
+            return _kryo_snapshot_of(type_)
     raise RefusedError(
         f"a new state of type {type_name(type_)} can't be described: only types without parts, primitive arrays, "
         "lists and maps. Let the job write a savepoint with the state, and copy that one with other entries"
@@ -83,19 +87,28 @@ def nullable_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:
 def kryo_snapshot(value_class: str) -> SerializerSnapshot:
     """Builds the snapshot of Kryo's serializer for a class of the JDK, of a job that registers no classes."""
 
-    def framed(content: ByteWriter) -> bytes:
-        data = content.bytes()
-        return ByteWriter().boolean(True).i32(len(data)).raw(data).bytes()
-
-    writer = ByteWriter().utf(KRYO_SNAPSHOT).i32(2).utf(value_class).i64(OPTIONAL_MAP_MAGIC).i32(2)
-    writer.utf(value_class).raw(framed(ByteWriter().utf(value_class)))
-    writer.raw(framed(ByteWriter().utf(value_class).i32(_BY_CLASS)))
     dummy = ByteWriter().utf(_KRYO_PARTS + "DummyAvroRegisteredClass").i32(_BY_SERIALIZER_CLASS)
     dummy.utf(_KRYO_PARTS + "DummyAvroKryoSerializerClass")
-    writer.utf(_AVRO_ARRAY).raw(framed(ByteWriter().utf(_AVRO_ARRAY))).raw(framed(dummy))
-    for _ in ("default serializers", "classes of default serializers"):
-        writer.i64(OPTIONAL_MAP_MAGIC).i32(0)
+    avro = ByteWriter().utf(_AVRO_ARRAY).raw(_framed(ByteWriter().utf(_AVRO_ARRAY))).raw(_framed(dummy)).bytes()
+    parts = KryoRegistration(value_class), KryoRegistration(_AVRO_ARRAY, _KRYO_PARTS, avro)
+    return _kryo_snapshot_of(KryoType(value_class, registrations=parts))
+
+
+def _kryo_snapshot_of(type_: KryoType) -> SerializerSnapshot:
+    writer = ByteWriter().utf(KRYO_SNAPSHOT).i32(2).utf(type_.class_name)
+    writer.i64(OPTIONAL_MAP_MAGIC).i32(len(type_.registrations))
+    for part in type_.registrations:
+        name = part.class_name
+        by_class = ByteWriter().utf(name).raw(_framed(ByteWriter().utf(name)))
+        writer.raw(part.raw or by_class.raw(_framed(ByteWriter().utf(name).i32(_BY_CLASS))).bytes())
+    # Without any: default serializers, and classes of default serializers.
+    writer.raw(type_.raw_defaults or 2 * ByteWriter().i64(OPTIONAL_MAP_MAGIC).i32(0).bytes())
     return SnapshotParser(writer.bytes(), "a snapshot of Kryo's serializer").read(0)[0]
+
+
+def _framed(content: ByteWriter) -> bytes:
+    data = content.bytes()
+    return ByteWriter().boolean(True).i32(len(data)).raw(data).bytes()
 
 
 def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:

@@ -9,6 +9,7 @@ from flinkstate.errors import UsageError
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
+    KryoType,
     ListType,
     MapType,
     PrimitiveArrayType,
@@ -70,9 +71,16 @@ class _Parser:
             found = ListType(*self._arguments(name, 1, level))
         elif name in _SCALARS:
             found = _SCALARS[name]
+        elif name == "Kryo":
+            self._expect("<", "Kryo<...> with the full name of a class, such as Kryo<java.util.UUID>")
+            found = KryoType(self._take())
+            self._expect(">", f"> behind Kryo<{found.class_name}")
         else:
             known = [*_SCALARS, _MAPS[0], _LISTS[0], *(f"{name}[]" for name in _PRIMITIVES)]
-            raise UsageError(f"{self._text!r}: no type {name!r} is known here. {there_are(name, known)}")
+            raise UsageError(
+                f"{self._text!r}: no type {name!r} is known here. {there_are(name, known)}. "
+                "A class without a serializer of Flink's own stays a value of Kryo: Kryo<com.acme.Thing>"
+            )
         while self._next() == "[]":
             self._take()
             found = _array_of(found)

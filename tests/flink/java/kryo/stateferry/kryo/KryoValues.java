@@ -90,6 +90,7 @@ public final class KryoValues {
             references();
             registrations();
             nested();
+            KryoThings.examples();
         }
     }
 
