@@ -17,21 +17,26 @@ from typing import Self
 
 import numpy as np
 
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.key_group_check import Membership
+from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.key_group_extents import KeyGroupExtent, SubtaskFile
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle
+from flinkstate.serializers.types import FlinkType
 from flinkstate.serializers.walker import Positions
+from flinkstate.values.codecs import decode
+from flinkstate.values.value_json import json_text
 
 WINDOW = 8 << 20
 MOST_ENTRIES = 1 << 16
 # Limits for a key group that is kept to be iterated twice: its bytes with the positions of its entries.
 MOST_HELD = 128 << 20
 ENTRY_POSITIONS = 24
+_MOST_TEXT = 200
 LARGEST_HEADER = 64 << 20
 
 
@@ -97,11 +102,35 @@ class Section:
 
     @contextmanager
     def locating(self) -> Iterator[None]:
-        """Gives a `DamagedError` whose offset is a position in `data` its place in the file."""
+        """Gives an error whose offset is a position in `data` its place in the file."""
         try:
             yield
         except DamagedError as error:
             raise self.file.locate(error, self.extent, self.base) from None
+        except RefusedValueError as error:
+            raise RefusedError(self._refused(error)) from None
+
+    def _refused(self, error: RefusedValueError) -> str:
+        """Returns the reason with state, key, user key, file and offset."""
+        place = self.file.locate(DamagedError("", "", offset=error.offset), self.extent, self.base)
+        offset = "" if place.offset is None else f", offset {place.offset}{place.found}"
+        row = int(np.searchsorted(self.ends, error.offset, "right"))
+        key = self.data[self.key_starts[row] + self.file.prefix : self.key_ends[row]].tobytes()
+        named = [
+            f"state {self.file.header.states[self.state].name}",
+            f"key {_text(self.file.header.key_serializer.type, key)}",
+        ]
+        named += [f"user key {_text(*error.user_key)}"] if error.user_key is not None else []
+        return f"{', '.join(named)}: {error.why} ({place.file}, key group {self.key_group}{offset})"
+
+
+def _text(type_: FlinkType, data: bytes) -> str:
+    """Returns a value, behind which there may be more, as people read it."""
+    try:
+        text = json_text(type_)(decode(type_, data)[0])
+    except StateferryError:
+        text = f"with the bytes {data.hex()}"
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
 class KeyedFile(ABC):

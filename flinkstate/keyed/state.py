@@ -17,10 +17,10 @@ from flinkstate.keyed.header import (
 )
 from flinkstate.serializers.types import (
     FlinkType,
-    ListType,
-    MapType,
     KryoMapType,
     KryoType,
+    ListType,
+    MapType,
     OpaqueType,
     TimerType,
     TtlType,

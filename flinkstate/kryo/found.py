@@ -6,8 +6,8 @@ Kryo's bytes don't declare the types of keys and values. The values do: each obj
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
-from flinkstate.kryo.places import LISTS, MAPS, ROOT, names_of, places_to_find
+from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, names_of, places_to_find
 from flinkstate.kryo.reading import MapReading, Values
-from flinkstate.kryo.transcoding import OF_BOTH, counts_of
+from flinkstate.kryo.transcoding import OF_BOTH, KryoCounts, counts_of
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
@@ -35,55 +36,35 @@ _NULL = KNOWN[kernels.NULL].name
 _KNOWN = {known.name: known for known in KNOWN}
 _OF_THE_JOB = (kernels.PARTS, kernels.PARTS)
 
-ByClass = dict[str, int]
+
+def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
+    """Returns the type that all maps have in Flink, or raises `RefusedError` with the reason.
+
+    With `widen` numbers of several classes have the widest of their types, if that has all of them as they are.
+    """
+    if found.foreign:
+        raise RefusedError(f"maps with objects that can't be read: {_listed(found.foreign)}")
+    if not found.entries:
+        raise RefusedError(
+            f"all {found.maps} maps are null or empty, so they don't say which types their keys and values have"
+        )
+    type_ = _Types(found, widen).at(ROOT)
+    if found.kryo.get("2") and found.kryo.get("5") and kept_by_kryo(type_):
+        raise RefusedError(OF_BOTH)
+    if not isinstance(type_, MapType):
+        raise RefusedError(f"the values are not maps: {_listed(found.classes[ROOT])}")
+    return type_
 
 
 @dataclass(frozen=True, slots=True)
-class FoundClasses:
-    """The classes of all objects in the maps of a state, by place: `map`, `key`, `value`, `value.element`, `value.f0`...
+class _Types:
+    """The types of all places in the maps."""
 
-    `kryo` counts maps by the Kryo that wrote them: "2", "5", "either" (both write it alike, such as null) or "unread"
-    (it has an object of a class that can't be read). `foreign` counts the latter by the first such class of each. The
-    class of null is "null".
-    """
+    found: FoundClasses
+    widen: bool
 
-    maps: int = 0
-    null_maps: int = 0
-    empty_maps: int = 0
-    entries: int = 0
-    kryo: dict[str, int] = field(default_factory=dict)
-    classes: dict[str, ByClass] = field(default_factory=dict)
-    foreign: dict[str, int] = field(default_factory=dict)
-
-    def __add__(self, other: FoundClasses) -> FoundClasses:
-        places = dict.fromkeys((*self.classes, *other.classes))
-        return FoundClasses(
-            self.maps + other.maps,
-            self.null_maps + other.null_maps,
-            self.empty_maps + other.empty_maps,
-            self.entries + other.entries,
-            _sum(self.kryo, other.kryo),
-            {place: _sum(self.classes.get(place, {}), other.classes.get(place, {})) for place in places},
-            _sum(self.foreign, other.foreign),
-        )
-
-    def proposed(self) -> MapType:
-        """Returns the type that all maps have in Flink, or raises `RefusedError` with the reason."""
-        if self.foreign:
-            raise RefusedError(f"maps with objects that can't be read: {_listed(self.foreign)}")
-        if not self.entries:
-            raise RefusedError(
-                f"all {self.maps} maps are null or empty, so they don't say which types their keys and values have"
-            )
-        type_ = self._type_at(ROOT)
-        if self.kryo.get("2") and self.kryo.get("5") and kept_by_kryo(type_):
-            raise RefusedError(OF_BOTH)
-        if not isinstance(type_, MapType):
-            raise RefusedError(f"the values are not maps: {_listed(self.classes[ROOT])}")
-        return type_
-
-    def _type_at(self, place: str) -> FlinkType:
-        classes = {name: count for name, count in self.classes.get(place, {}).items() if name != _NULL}
+    def at(self, place: str) -> FlinkType:
+        classes = {name: count for name, count in self.found.classes.get(place, {}).items() if name != _NULL}
         if not classes:
             raise RefusedError(f"every {_of(place)} is null or missing, so it doesn't say which type it has")
         known = [_KNOWN.get(name) or KnownClass(name, _OF_THE_JOB) for name in classes]
@@ -91,18 +72,20 @@ class FoundClasses:
         for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):
             if all(one.kinds[0] in kinds for one in known):
                 return make(prefix)
+        if self.widen and (place == "key" or not place.endswith("key")) and (wide := _widest(known)) is not None:
+            return wide
         if len(known) > 1:
             raise RefusedError(
-                f"{_of(place)} is not always of one class: {_listed(classes)}. Such can only stay a value of Kryo, as "
-                "Kryo<java.lang.Object> in the type that you give"
+                f"{_of(place)} is not always of one class: {_listed(classes)}. Such can stay values of Kryo if you give "
+                "their type as Kryo<...>, with a class that all of them are, such as java.lang.Object"
             )
         return self._of_class(known[0], prefix)
 
     def _map_at(self, prefix: str) -> FlinkType:
-        return MapType(self._type_at(f"{prefix}key"), self._type_at(f"{prefix}value"))
+        return MapType(self.at(f"{prefix}key"), self.at(f"{prefix}value"))
 
     def _list_at(self, prefix: str) -> FlinkType:
-        return ListType(self._type_at(f"{prefix}element"))
+        return ListType(self.at(f"{prefix}element"))
 
     def _of_class(self, known: KnownClass, prefix: str) -> FlinkType:
         if known.type is not None:
@@ -114,47 +97,76 @@ class FoundClasses:
             if not isinstance(element, Scalar):
                 return KryoType(known.name)
             return PrimitiveArrayType(element) if element is Scalar.STRING else ArrayType(element, known.component)
-        fields = tuple(self._type_at(f"{prefix}f{number}") for number in range(known.param))
+        fields = tuple(self.at(f"{prefix}f{number}") for number in range(known.param))
         return TupleType(fields, known.name)
 
 
-def find_classes(kryo: KryoType, data: Bytes, starts: Positions, ends: Positions) -> FoundClasses:
-    """Reads the values at these places and says which classes occur in them.
+def _widest(known: Sequence[KnownClass]) -> Scalar | None:
+    """Returns the number type of one of several classes that has the numbers of all others as they are."""
+    types = {one.type for one in known}
+    wide = [type_ for type_, narrow in WIDER_THAN.items() if type_ in types and types <= {type_, *narrow}]
+    return wide[0] if len(types) > 1 and wide else None
 
-    Raises `DamagedError`, whose offset is a position in `data`, for a value that Kryo didn't write.
-    """
-    table = class_table(kryo)
-    places = places_to_find(table)
-    reading = MapReading(table, places, finding=True)
-    # Without a head: the four bytes before a map are those of its length, which nothing reads.
-    said = reading.read(Values(data, starts - 4, starts - 4, ends, 0))
-    names = names_of(places.children)
-    classes = {}
-    for node, name in names.items():
-        rows = np.flatnonzero(places.cells[node]).tolist()
-        if rows:
-            classes[name] = {}
+
+class ClassFinder:
+    """Finds the classes of all objects in the values of one Kryo serializer; keep it, it owns buffers."""
+
+    def __init__(self, kryo: KryoType) -> None:
+        self._table = class_table(kryo)
+        self._places = places_to_find(self._table)
+        self._reading = MapReading(self._table, self._places)
+        self._counts = KryoCounts()
+        self._values = 0
+        self._foreign: Counter[str] = Counter()
+
+    def add(self, data: Bytes, starts: Positions, ends: Positions) -> Positions:
+        """Reads the values at these places; returns how many entries each has.
+
+        Raises `DamagedError`, whose offset is a position in `data`, for a value that Kryo didn't write.
+        """
+        # Without a head: the four bytes before a map are those of its length, which nothing reads.
+        said = self._reading.read(Values(data, starts - 4, starts - 4, ends, 0))
+        stopped = (said.found & kernels.STOPPED) != 0
+        self._foreign.update(self._reading.foreign(detail, data) for detail in said.stops[stopped, 1].tolist())
+        self._counts += counts_of(said.found[~stopped], int(said.counts.sum()))
+        self._values += len(starts)
+        return said.counts
+
+    @property
+    def entries(self) -> int:
+        """The entries that were read."""
+        return self._counts.entries
+
+    def found(self) -> FoundClasses:
+        """Returns what was found in all values."""
+        cells = self._places.cells
+        classes: dict[str, dict[str, int]] = {}
+        for node, name in names_of(self._places.children).items():
+            rows = np.flatnonzero(cells[node]).tolist()
+            if rows:
+                classes[name] = {}
             for row in rows:
                 # Constants of an enum that have a body have classes of their own.
-                class_name = table.job.enum_of.get(table.names[row], table.names[row])
-                classes[name][class_name] = classes[name].get(class_name, 0) + int(places.cells[node, row])
-    stopped = (said.found & kernels.STOPPED) != 0
-    foreign = Counter(reading.foreign(detail, data) for detail in said.stops[stopped, 1].tolist())
-    counts = counts_of(said.found[~stopped], int(said.counts.sum()))
-    kryo_counts = {"2": counts.kryo_2, "5": counts.kryo_5, "either": counts.either, "unread": int(stopped.sum())}
-    return FoundClasses(
-        len(starts),
-        counts.null_maps,
-        counts.empty_maps,
-        counts.entries,
-        {kind: count for kind, count in kryo_counts.items() if count},
-        classes,
-        dict(foreign),
-    )
+                class_name = self._table.job.enum_of.get(self._table.names[row], self._table.names[row])
+                classes[name][class_name] = classes[name].get(class_name, 0) + int(cells[node, row])
+        counts = self._counts
+        kryo = {"2": counts.kryo_2, "5": counts.kryo_5, "either": counts.either, "unread": self._foreign.total()}
+        return FoundClasses(
+            self._values,
+            counts.null_maps,
+            counts.empty_maps,
+            counts.entries,
+            {kind: count for kind, count in kryo.items() if count},
+            classes,
+            dict(self._foreign),
+        )
 
 
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return dict(Counter(one) + Counter(other))
+def find_classes(kryo: KryoType, data: Bytes, starts: Positions, ends: Positions) -> FoundClasses:
+    """Reads the values at these places and says which classes occur in them; raises errors as `ClassFinder` does."""
+    finder = ClassFinder(kryo)
+    finder.add(data, starts, ends)
+    return finder.found()
 
 
 def _of(place: str) -> str:

@@ -145,6 +145,8 @@ HOLDING = 0
 COUNTING = 1
 LOOKING = 2
 
+# A cell says of a class whether it is allowed at a node: 0 no, 1 yes, -k as a number of the wider kind k.
+
 # Columns of an object that may be referred to.
 OF_CLASS = 0
 OF_NODE = 1
@@ -218,6 +220,10 @@ KRYO_5 = 2
 NULL_MAP = 4
 EMPTY_MAP_FLAG = 8
 STOPPED = 16
+
+# Of Java's Instant.MIN and MAX.
+_FIRST_SECOND = -31557014167219200
+_LAST_SECOND = 31556889864403199
 
 _MOST_GROWTH = 64
 _FREE_GROWTH = 1 << 20
@@ -623,6 +629,15 @@ def _number(kind, data, position, limit, five, out, at, state, failure):  # type
         return _fail(failure, BAD_CONTENT, position, np.int64(data[position]))
     for index in range(size):
         out[at + index] = data[position + (size - 1 - index if five else index)]
+    if kind >= FLOAT and out[at] & 0x7F == 0x7F and out[at + 1] >= (0x80 if kind == FLOAT else 0xF0):
+        # Java writes only one NaN.
+        rest = np.int64(0)
+        for index in range(2, size):
+            rest |= np.int64(out[at + index])
+        infinite = out[at + 1] == (0x80 if kind == FLOAT else 0xF0)
+        nan = out[at] == 0x7F and out[at + 1] == (0xC0 if kind == FLOAT else 0xF8)
+        if rest != 0 or not (infinite or nan):
+            return _fail(failure, BAD_CONTENT, position, rest)
     state[POSITION] = position + size
     return at + size
 
@@ -668,6 +683,12 @@ def _big_number(kind, data, position, limit, out, at, room, state, failure):  # 
 def _put_date(year, month, day, start, out, at, failure):  # type: ignore[no-untyped-def]
     if not (1 <= month <= 12 and 1 <= day <= 31 and -999999999 <= year <= 999999999):
         return _fail(failure, BAD_CONTENT, start, month)
+    if month == 2:
+        last = 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    else:
+        last = 30 if month in (4, 6, 9, 11) else 31
+    if day > last:
+        return _fail(failure, BAD_CONTENT, start, day)
     _put32(out, at, year)
     out[at + 4] = np.uint8(month)
     out[at + 5] = np.uint8(day)
@@ -825,6 +846,8 @@ def _moment(kind, rows, data, position, limit, five, node, out, at, objects, sta
                 return position
     if nano < 0 or nano > 999999999:
         return _fail(failure, BAD_CONTENT, start, nano)
+    if kind == INSTANT and not _FIRST_SECOND <= first <= _LAST_SECOND:
+        return _fail(failure, BAD_CONTENT, start, first)
     if kind == TIMESTAMP:
         if first % 1000 != (0 if five else nano // 1000000):
             return _fail(failure, BAD_CONTENT, start, nano)
@@ -876,6 +899,38 @@ def _scalar(kind, param, rows, data, position, limit, five, node, out, at, room,
     if kind != MILLIS and kind != TIMESTAMP:
         state[NESTED] = 1
     return _moment(kind, rows, data, position, limit, five, node, out, at, objects, state, failure)
+
+
+@_kernel
+def _widened(out, end, kind, wide):  # type: ignore[no-untyped-def]
+    """Makes a wider number of the one before `end`, a float of which becomes the double with the same value."""
+    size = 1 if kind == BYTE else 2 if kind == SHORT else 4
+    begin = end - size
+    number = np.int64(0)
+    for index in range(begin, end):
+        number = number << 8 | np.int64(out[index])
+    if kind != FLOAT:
+        number -= (number >> (8 * size - 1)) << (8 * size)
+    else:
+        sign, exponent, fraction = number >> 31, number >> 23 & 0xFF, number & 0x7FFFFF
+        if exponent == 255 and fraction != 0:
+            # Java has one bit pattern for all that is not a number.
+            sign, exponent, fraction = np.int64(0), np.int64(255), np.int64(0x400000)
+        if exponent == 0 and fraction != 0:
+            exponent = np.int64(1)
+            while not fraction & 0x800000:
+                fraction <<= 1
+                exponent -= 1
+            fraction &= 0x7FFFFF
+            exponent += 896
+        elif exponent != 0:
+            exponent = np.int64(2047) if exponent == 255 else exponent + 896
+        number = sign << 63 | exponent << 52 | fraction << 29
+    if wide == INTEGER:
+        _put32(out, begin, number)
+        return begin + 4
+    _put64(out, begin, number)
+    return begin + 8
 
 
 @_kernel
@@ -1254,6 +1309,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                 position = state[POSITION]
                 if base < 0:
                     at = end
+                    if finding == HOLDING and cells[node, row] < 0:
+                        at = _widened(out, at, kind, -cells[node, row])
                 if shared:
                     objects[number, END] = at
                     objects[number, SOURCE_END] = position
@@ -1386,7 +1443,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                                 return at
                     if position < 0:
                         return position
-                    if count < 0 or count > limit - position:
+                    of_one_class = frame[_KIND] == _TYPED_FRAME and frame[_CLASS] < 0
+                    if count < 0 or (count > limit - position and not of_one_class):
                         return _fail(failure, BAD_COUNT, start, count)
                 if frame[_KIND] == _TYPED_FRAME and frame[_CLASS] < 0:
                     if count == 0:
@@ -1407,7 +1465,14 @@ def _read_map(  # type: ignore[no-untyped-def]
                         flushed = position
                     if row == NULL:
                         # All elements are null, and nothing more is stored of them.
+                        if kind != LIST:
+                            return _fail(failure, BAD_CONTENT, start, 0)
+                        if count > most - at:
+                            return _fail(failure, TOO_LARGE, start, count)
+                        most -= count
                         frame[_CLASS] = NULL
+                    elif count > limit - position:
+                        return _fail(failure, BAD_COUNT, start, count)
                     elif kind == LIST:
                         if position >= limit or data[position] > 1:
                             return _fail(failure, BAD_CONTENT, position, 0)
@@ -1646,3 +1711,22 @@ def read_maps(  # type: ignore[no-untyped-def]
             ends[index] = at
             _put32(out, head_ends[index], at - head_ends[index] - 4)
     return np.int64(len(starts))
+
+
+@_kernel
+def read_until_refused(  # type: ignore[no-untyped-def]
+    data, position, limit, five, table, params, rows, names, known, children, kinships, nulls, cells, copying, scratch,
+    touched, stack, objects, out, marks, state, failure,
+):  # fmt: skip
+    """Reads a value that one Kryo can't have written, or that has something not allowed in it.
+
+    Returns how many entries `out` has as a whole, or -1 if the key of the next one isn't there.
+    """
+    stack[0, _KIND] = -1
+    result = _read_map(
+        data, position, limit, five, table, params, rows, names, known, HOLDING, children, kinships, nulls, cells,
+        copying, scratch, touched, stack, objects, out, np.int64(0), marks, np.int64(0), state, failure,
+    )  # fmt: skip
+    if result == 0 or stack[0, _KIND] != _MAP_FRAME or stack[0, _NEXT] != KEY:
+        return np.int64(-1)
+    return state[ENTRIES] - stack[0, _LEFT] - 1

@@ -34,6 +34,13 @@ MAPS = (kernels.EMPTY_MAP, kernels.SINGLETON_MAP, kernels.MAP, kernels.SORTED_MA
 LISTS = (kernels.EMPTY_LIST, kernels.SINGLETON_LIST, kernels.LIST, kernels.FILLED_LIST, kernels.AS_LIST)
 # Types whose serializers write null by themselves, and in how many zero bytes.
 _NULLS = {Scalar.STRING: 1, Scalar.BIG_INTEGER: 4, Scalar.BIG_DECIMAL: 4}
+_WIDE = {Scalar.INTEGER: kernels.INTEGER, Scalar.LONG: kernels.LONG, Scalar.DOUBLE: kernels.DOUBLE}
+# The numbers that a wider one has as they are.
+WIDER_THAN = {
+    Scalar.INTEGER: (Scalar.BYTE, Scalar.SHORT),
+    Scalar.LONG: (Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER),
+    Scalar.DOUBLE: (Scalar.FLOAT,),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +94,11 @@ def _part(column: int) -> str:
     return named.get(column) or f"f{column - kernels.FIELDS}"
 
 
-def places_of(type_: MapType, table: ClassTable) -> Places:
-    """Returns the places of maps of a type. Refuses types that objects of Kryo can't become."""
+def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Places:
+    """Returns the places of maps of a type. Refuses types that objects of Kryo can't become.
+
+    With `widen` numbers of narrower types are allowed too, but for the keys of maps inside the map.
+    """
     lines: list[list[int]] = []
     types: list[FlinkType] = []
 
@@ -102,9 +112,13 @@ def places_of(type_: MapType, table: ClassTable) -> Places:
 
     add(type_)
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
+    inner_keys = {line[kernels.KEY] for line in lines[1:]}
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
+        if widen and node not in inner_keys:
+            for narrow in WIDER_THAN.get(part, ()) if isinstance(part, Scalar) else ():
+                cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]
         if not cells[node].any():
             raise RefusedError(
                 f"a map that Kryo wrote can't become {type_name(type_)}: no class becomes {type_name(part)}"

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flinkstate.array_types import ByteFlags, Bytes, Positions
-from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.errors import DamagedError, StateferryError
 from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import ClassTable
-from flinkstate.kryo.places import Places, names_of
-from flinkstate.serializers.types import simple_name
+from flinkstate.kryo.places import WIDER_THAN, Places, names_of
+from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.serializers.types import FlinkType, MapType, simple_name
 
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
@@ -20,7 +21,7 @@ _LARGEST = 1 << 31
 
 @dataclass(slots=True, eq=False)
 class Values:
-    """Values in a buffer: entry i is `data[starts[i]:ends[i]]`; behind its head are 4 and `skipped` bytes, then a map."""
+    """Values: entry i is `data[starts[i]:ends[i]]`; behind its head are 4 and `skipped` bytes, then a map."""
 
     data: Bytes
     starts: Positions
@@ -44,11 +45,14 @@ class Said:
 
 @dataclass(slots=True, eq=False)
 class MapReading:
-    """The readings of one serializer's values; the Kryo that wrote the last one is tried first for the next one."""
+    """The readings of one serializer's values; the Kryo that wrote the last one is tried first for the next one.
+
+    They find the classes of all objects, or hold them against those of `map_`.
+    """
 
     table: ClassTable
     places: Places
-    finding: bool
+    map_: MapType | None = None
     hint: int = 0
     objects: Positions = field(default_factory=lambda: np.zeros((_LEAST_OBJECTS, kernels.OBJECT_PARTS), np.int64))
     state: Positions = field(default_factory=lambda: np.zeros(kernels.STATES, np.int64))
@@ -65,6 +69,11 @@ class MapReading:
         self.touched = np.zeros((self.scratch.size, 2), np.int64)
         self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
         self.state[kernels.NODES] = len(names_of(self.places.children))
+
+    @property
+    def finding(self) -> bool:
+        """Whether the readings find classes."""
+        return self.map_ is None
 
     def read(self, values: Values) -> Said:
         """Reads all values."""
@@ -83,7 +92,7 @@ class MapReading:
             self.hint = int(failure[4])
             if done == count:
                 return said
-            code, position = int(failure[0]), int(failure[1])
+            code = int(failure[0])
             if code == kernels.NO_ROOM and len(said.out) < _LARGEST:
                 more = np.empty(2 * len(said.out) + int(failure[2]), np.uint8)
                 more[: len(said.out)] = said.out
@@ -93,42 +102,76 @@ class MapReading:
             elif code == kernels.NO_OBJECTS and len(self.objects) < max(size, _LEAST_OBJECTS):
                 self.objects = np.zeros((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
             else:
-                raise self.error(code, position, int(failure[2]), values.data)
+                raise self._error(values, done, said.out, failure)
+
+    @property
+    def copying(self) -> tuple[Positions, ...]:
+        """What the kernels call `copying`."""
+        places, parts = self.places, self.table.parts
+        return (
+            places.copies, places.new_ids, self.said, self.table.copied_kinds, parts.spans, parts.parts, parts.differs,
+            parts.contexts,
+        )  # fmt: skip
 
     def _run(self, values: Values, said: Said, first: int, at: int, failure: Positions) -> int:
         table, places = self.table, self.places
-        copying = (
-            places.copies, places.new_ids, self.said, table.copied_kinds, table.parts.spans, table.parts.parts,
-            table.parts.differs, table.parts.contexts,
-        )  # fmt: skip
         done: int = kernels.read_maps(
             values.data, values.starts, values.heads, values.skipped, values.ends, first, int(failure[4]),
             table.tables, table.params, self.rows, table.pool, self.known,
             kernels.COUNTING if self.finding else kernels.HOLDING, places.children, places.kinships, places.nulls,
-            places.cells, copying, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
+            places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
             said.head_ends, said.found, said.counts, said.stops, said.marks, self.state, failure,
         )  # fmt: skip
         return done
 
-    def error(self, code: int, position: int, detail: int, data: Bytes) -> StateferryError:
-        """Makes an error of what the kernel reported; its offset is a position in `data`."""
+    def _error(self, values: Values, index: int, out: Bytes, failure: Positions) -> StateferryError:
+        """Makes an error of what the kernel reported of a value; its offset is a position in the values' bytes."""
+        code, position, detail = (int(one) for one in failure[:3])
+        why = self._refusal(code, detail, values.data)
+        if why is not None:
+            user_key = self._user_key(values, index, out, failure[:2].tolist())
+            return RefusedValueError(why, position, user_key, code == kernels.WRONG_CLASS and self._are_numbers(detail))
+        expected, found = _DAMAGED[code]
+        return DamagedError(expected, found.format(detail), offset=position)
+
+    def _are_numbers(self, detail: int) -> bool:
+        """Whether the class that was met and one that is allowed there are numbers with one wide enough for both."""
+        met = self.table.names[detail & 0xFFFFFFFF]
+        allowed = {self.table.names[row] for row in np.flatnonzero(self.places.cells[detail >> 32]).tolist()}
+        families = [{f"java.lang.{one.label}" for one in (wide, *narrow)} for wide, narrow in WIDER_THAN.items()]
+        return any(met in family and allowed & family for family in families)
+
+    def _refusal(self, code: int, detail: int, data: Bytes) -> str | None:
+        """Returns what can't be handled; None if the bytes are damaged."""
         if code == kernels.FOREIGN_CLASS:
-            return RefusedError(
-                f"at offset {position}: {self.foreign(detail, data)} can't be read in a map that Kryo wrote"
-            )
+            return f"{self.foreign(detail, data)} can't be read in a map that Kryo wrote"
         if code == kernels.WRONG_CLASS:
             node, row = detail >> 32, detail & 0xFFFFFFFF
             place, allowed = names_of(self.places.children)[node], np.flatnonzero(self.places.cells[node])
             names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != kernels.NULL]
             told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
-            return RefusedError(f"at offset {position}: expected {told} as {_a(place)}, found {self.table.names[row]}")
+            return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
         if code == kernels.NULL_PART:
-            place = names_of(self.places.children)[detail]
-            return RefusedError(f"at offset {position}: null as {_a(place)}, which Flink can't write")
-        if code in _REFUSED:
-            return RefusedError(f"at offset {position}: {_REFUSED[code]}")
-        expected, found = _DAMAGED[code]
-        return DamagedError(expected, found.format(detail), offset=position)
+            return f"null as {_a(names_of(self.places.children)[detail])}, which Flink can't write"
+        return _REFUSED.get(code)
+
+    def _user_key(self, values: Values, index: int, out: Bytes, reported: list[int]) -> tuple[FlinkType, bytes] | None:
+        """Reads the value again, and returns the key of the entry that was refused, if that was read."""
+        if self.map_ is None:
+            return None
+        table, places, failure = self.table, self.places, np.zeros(5, np.int64)
+        marks = np.zeros(2 * int(values.ends[index] - values.starts[index]) + 2, np.int64)
+        for five in (False, True):
+            entries = kernels.read_until_refused(
+                values.data, values.heads[index] + 4 + values.skipped, values.ends[index], five, table.tables,
+                table.params, self.rows, table.pool, self.known, places.children, places.kinships, places.nulls,
+                places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, out, marks, self.state,
+                failure,
+            )  # fmt: skip
+            if entries >= 0 and failure[:2].tolist() == reported:
+                begin, end = marks[2 * entries : 2 * entries + 2].tolist()
+                return self.map_.key, out[begin:end].tobytes()
+        return None
 
     def foreign(self, detail: int, data: Bytes) -> str:
         """Returns the class that stopped a reading, and why it did."""
@@ -155,6 +198,11 @@ def _name_at(data: Bytes, position: int) -> str:
         length |= (first & 0x7F) << shift
         position, shift = position + 1, shift + 7
     return bytes(data[position : position + length - 1]).decode("utf-8", "replace")
+
+
+def _shown(name: str) -> str:
+    """Returns `Integer`, and other classes with their package."""
+    return name.removeprefix("java.lang.")
 
 
 def _a(place: str) -> str:

@@ -89,10 +89,10 @@ def _of_the_job(type_: FlinkType, kryo: KryoType) -> FlinkType:
 class KryoReader:
     """Transcodes the values of one Kryo serializer into maps of one type; keep it, it owns buffers."""
 
-    def __init__(self, kryo: KryoType, map_: MapType) -> None:
+    def __init__(self, kryo: KryoType, map_: MapType, *, widen: bool = False) -> None:
         table = class_table(kryo)
         map_ = of_the_job(map_, kryo)
-        self._reading = MapReading(table, places_of(map_, table), finding=False)
+        self._reading = MapReading(table, places_of(map_, table, widen=widen), map_)
 
     def to_flink(
         self, data: Bytes, starts: Positions, key_ends: Positions, ends: Positions, *, timestamps: bool

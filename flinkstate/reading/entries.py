@@ -16,7 +16,7 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, TimerType
 from flinkstate.values.codec_parts import Decode, present, read_flag
-from flinkstate.values.codecs import codec, decoder
+from flinkstate.values.codecs import decoder, whole_codec
 from flinkstate.values.java_values import TtlValue
 
 _LENGTH_BYTES = 4
@@ -147,7 +147,7 @@ def _whole(read: Decode, what: str) -> _ReadWhole:
 
 def _user_key_reader(state: KeyedState) -> _ReadWhole:
     if state.user_key is not None:
-        return _whole(decoder(state.user_key), "a user key")
+        return _whole(whole_codec(state.user_key).decode, "a user key")
     return _whole(lambda data, start, end: (None, start), "a key")
 
 
@@ -162,9 +162,9 @@ def _value_reader(state: KeyedState) -> _ReadValue:
         case StateKind.LIST:
             return _list_reader(decoder(stored), state.ttl)
         case StateKind.MAP:
-            return _nullable_reader(_whole(present(codec(stored)).decode, "a map entry's value"), state.ttl)
+            return _nullable_reader(_whole(present(whole_codec(stored)).decode, "a map entry's value"), state.ttl)
         case _:
-            return _stamped(_whole(decoder(stored), "a value"), state.ttl)
+            return _stamped(_whole(whole_codec(stored).decode, "a value"), state.ttl)
 
 
 def _stamped(read: _ReadWhole, ttl: bool) -> _ReadValue:

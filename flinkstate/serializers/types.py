@@ -290,8 +290,8 @@ class KryoRegistration:
 class KryoType(OpaqueType):
     """A value that Kryo wrote, opaque to everything but `flinkstate.kryo`.
 
-    `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers for
-    classes and their subclasses, as (class, serializer). `classes` are those of the job, if they were given.
+    `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers
+    for classes and their subclasses, as (class, serializer). `classes` are those of the job, if they were given.
     """
 
     reason: str = "serialized by Kryo"
@@ -311,10 +311,14 @@ class KryoType(OpaqueType):
 
 @dataclass(frozen=True, slots=True)
 class KryoMapType(OpaqueType):
-    """A map by Kryo, of whose keys and values it is known what they are. No header says that; the values do."""
+    """A map by Kryo, of whose keys and values it is known what they are. No header says that; the values do.
+
+    With `widen` its numbers may be of narrower types: each becomes one of the wider type that `map` has.
+    """
 
     kryo: KryoType
     map: MapType
+    widen: bool = False
 
 
 FlinkType = (

@@ -22,6 +22,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoType,
     ListType,
     MapType,
     NullableType,
@@ -62,6 +63,7 @@ from flinkstate.values.java_values import (
     TimerValue,
     TtlValue,
 )
+from flinkstate.values.kryo_values import read_kryo
 from flinkstate.values.scalar_codecs import SCALAR_CODECS
 
 _I32 = struct.Struct(">i")
@@ -78,10 +80,25 @@ def decode(type_: FlinkType, data: bytes, position: int = 0, limit: int | None =
 
 def decode_whole(type_: FlinkType, data: bytes) -> Any:
     """Returns the value that fills `data`."""
-    value, end = codec(type_).decode(data, 0, len(data))
+    value, end = whole_codec(type_).decode(data, 0, len(data))
     if end != len(data):
         raise DamagedError(f"the end of a {type_name(type_)}", f"{len(data) - end} more bytes", offset=end)
     return value
+
+
+def whole_codec(type_: FlinkType) -> Codec:
+    """As `codec`, for values that take up all bytes to the limit. Only there can a value by Kryo be read.
+
+    Inside of another value, what follows could be a part of it or not, depending on the Kryo that wrote it.
+    """
+    match type_:
+        case KryoType():
+            return codec(type_)._replace(
+                decode=lambda data, start, limit: (read_kryo(type_, data, start, limit), limit)
+            )
+        case TtlType(KryoType() as value):
+            return _ttl(sequence((codec(Scalar.LONG), whole_codec(value))))
+    return codec(type_)
 
 
 def encode(type_: FlinkType, value: Any) -> bytes:
@@ -141,7 +158,7 @@ def codec(type_: FlinkType) -> Codec:
         case AvroRecordType():
             return record(type_, _in_order(type_))
         case TtlType():
-            return converted(_in_order(type_), lambda parts: TtlValue(*parts), lambda ttl: (ttl.timestamp, ttl.value))
+            return _ttl(_in_order(type_))
         case TimerType():
             return converted(_in_order(type_), _timer_of, _parts_of_timer)
         case OpaqueType():
@@ -150,6 +167,10 @@ def codec(type_: FlinkType) -> Codec:
 
 def _in_order(type_: SequenceType) -> Codec:
     return sequence(tuple(codec(part) for _, part in type_.parts))
+
+
+def _ttl(parts: Codec) -> Codec:
+    return converted(parts, lambda parts: TtlValue(*parts), lambda ttl: (ttl.timestamp, ttl.value))
 
 
 def _map(pairs: Codec) -> Codec:

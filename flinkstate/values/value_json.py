@@ -24,6 +24,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoType,
     MappingType,
     NullableType,
     OpaqueType,
@@ -56,6 +57,8 @@ from flinkstate.values.java_values import (
     TimerValue,
     TtlValue,
 )
+from flinkstate.values.kryo_reader import MAPS, KryoObject
+from flinkstate.values.kryo_values import PRIMITIVE_ARRAYS, SCALARS
 
 JsonText = Callable[[Any], str]
 
@@ -193,6 +196,8 @@ def _text_of(type_: FlinkType) -> JsonText:
             return _ttl(json_text(value))
         case TimerType(key, namespace):
             return _timer(json_text(key), json_text(namespace))
+        case KryoType():
+            return _kryo
         case OpaqueType():
             return _opaque
 
@@ -283,6 +288,23 @@ def _timer(key: JsonText, namespace: JsonText) -> JsonText:
         return object_json(parts)
 
     return text
+
+
+def _kryo(found: KryoObject | None) -> str:
+    """Writes an object that Kryo wrote like a value of the type that it is in Flink."""
+    if found is None:
+        return "null"
+    value = found.value
+    if (type_ := SCALARS.get(found.class_name) or PRIMITIVE_ARRAYS.get(found.class_name)) is not None:
+        return json_text(type_)(value)
+    if isinstance(value, str):
+        return string_json(value)
+    if found.class_name not in MAPS:
+        return _array(map(_kryo, value))
+    keys = {key.value for key, _ in value if key is not None and SCALARS.get(key.class_name) is Scalar.STRING}
+    if len(keys) == len(value):
+        return object_json({key.value: _kryo(part) for key, part in value})
+    return _array(f"[{_kryo(key)},{_kryo(part)}]" for key, part in value)
 
 
 def _opaque(value: object) -> str:

@@ -12,6 +12,7 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.keyed.stored_maps import whole_maps
+from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import Scalar
 from flinkstate.serializers.walker import Bytes, Flags, Positions, split_keys
 from flinkstate.ttl import expired_array
@@ -20,13 +21,14 @@ from stateferry.changes.key_hashes import Hashes, as_keys, hash_each, hashed_key
 from stateferry.changes.rules import Rules
 
 STAMP = 8
+_TO_WIDEN = "; with the wider type in --as, --widen makes all of them that: --as 'Map<String, Long>' --widen"
 
 
 @dataclass(frozen=True, slots=True)
 class Blobs:
     """A parsed section of the legacy state: keys without their key group, timestamps if it has any, entries.
 
-    Keys and stamps are positions in the section's bytes, entries are positions in `data`.
+    Keys, stamps and maps are positions in the section's bytes, entries are positions in `data`.
     """
 
     section: Section
@@ -34,6 +36,7 @@ class Blobs:
     key_starts: Positions
     key_ends: Positions
     stamps: Positions
+    maps: Positions
     timestamps: Positions
     counts: Positions
     firsts: Positions
@@ -68,9 +71,13 @@ def parse_blobs(section: Section, rules: Rules) -> Blobs:
     """Parses a section of the legacy state."""
     data, starts = section.data, section.value_starts
     stamped = rules.legacy.ttl
+    places = starts + (STAMP if stamped else 0)
     with section.locating():
         timestamps = read_timestamps(data, starts, section.ends) if stamped else np.empty(0, np.int64)
-        maps = whole_maps(rules.legacy.value, data, starts + (STAMP if stamped else 0), section.ends)
+        try:
+            maps = whole_maps(rules.legacy.value, data, places, section.ends)
+        except RefusedValueError as error:
+            raise error.because(_TO_WIDEN) if error.mixes_numbers else error from None
     found = maps.entries
     firsts = np.cumsum(found.counts) - found.counts
     return Blobs(
@@ -79,6 +86,7 @@ def parse_blobs(section: Section, rules: Rules) -> Blobs:
         section.key_starts + section.file.prefix,
         section.key_ends,
         starts,
+        places,
         timestamps,
         found.counts,
         firsts,

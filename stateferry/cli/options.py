@@ -23,12 +23,21 @@ _OF_THE_COMMAND = ("source", "target", "rehearse", "home")
 
 # The groups in which --help shows the options of a plan, by their names; those of no other group are in the last one.
 _GROUPS = {
-    "which state becomes which": ("operator", "legacy_state", "new_state", "flag_state", "no_flag_state", "job"),
+    "which state becomes which": (
+        "operator",
+        "legacy_state",
+        "new_state",
+        "flag_state",
+        "no_flag_state",
+        "as",
+        "widen",
+        "job",
+    ),
     "where the savepoint's files are": ("files_from",),
     "time to live": ("ttl", "state_ttl", "keep_expired", "accept_expired", "clock_tolerance", "now"),
     "the new savepoint": ("parallelism", "max_parallelism", "compression", "format", "keep_legacy"),
     "lazy runs, which move some of the keys": ("lazy", "share", "budget", "largest_first", "flag_ttl"),
-    "the way back to the old job": ("reverse", "drop_legacy_blobs"),
+    "the way back to the old job": ("reverse", "drop_legacy_blobs", "like"),
 }
 _LAST_GROUP = "what a run refuses unless it is told"
 

@@ -88,6 +88,11 @@ UNREADABLE = {
     "kryo-2.3-rocksdb": ({"opaque", "opaque-in-map"}, "stateferry.flink.pojo.Opaque"),
     "kryo-registered-1.20-rocksdb": ({"opaque", "protobuf", "thrift-in-map"}, "(serialized by Kryo)"),
     "kryo-registered-2.3-rocksdb": ({"opaque", "protobuf", "thrift-in-map"}, "(serialized by Kryo)"),
+    # A constant of an enum is only a number.
+    **dict.fromkeys(
+        ("declared-1.20-rocksdb", "declared-ttl-1.20-hashmap", "upgraded-2.3-rocksdb"),
+        ({"value-24-HintedMap-Byte-Color"}, "stateferry.flink.pojo.Color"),
+    ),
     # This backend describes only the subclasses that it had met before the snapshot began.
     "composites-ttl-1.20-hashmap": ({"value-22-Animal", "value-23-List-Animal"}, "stateferry.flink.pojo.Dog"),
 }
@@ -102,6 +107,15 @@ def as_multiset(lines: list[Line]) -> Counter[str]:
     return Counter(json.dumps(line, sort_keys=True) for line in lines)
 
 
+def unordered(lines: list[Line]) -> list[Line]:
+    """Without the order of the entries of maps by Kryo. An empty one doesn't say what its keys would be."""
+
+    def of(value: Any) -> Any:
+        return sorted(value, key=json.dumps) if isinstance(value, list) and value else value or {}
+
+    return [line | {"value": of(line["value"])} if "value" in line else line for line in lines]
+
+
 def entries_of(lines: list[Line], operator: dict[str, Any], state: str) -> list[Line]:
     """What the generator says of a state, as a dump says it. Before version 5, `_metadata` knows no uids."""
     return [
@@ -109,6 +123,11 @@ def entries_of(lines: list[Line], operator: dict[str, Any], state: str) -> list[
         for line in lines
         if line["state"] == state and operator_id(line["operator"]).hex() == operator["id"]
     ]
+
+
+def by_kryo(state: str, case: str) -> bool:
+    """Whether the state's maps are by Kryo, by the names that the generator gives to states and scenarios."""
+    return state.startswith("value-") and case.startswith(("declared", "upgraded"))
 
 
 @pytest.mark.part
@@ -125,6 +144,8 @@ def test_all_that_flink_wrote_is_inspected_and_dumped(terminal: Terminal, case: 
                 terminal.refuses(class_name, GOLDEN / case, operator["id"], state["name"])
             else:
                 dumped = terminal.dumps(GOLDEN / case, state["name"], operator=operator["id"])
+                if by_kryo(state["name"], case):
+                    dumped, known = unordered(dumped), unordered(known)
                 assert as_multiset(dumped) == as_multiset(known)
             accounted += len(known)
         for state in operator["operator_states"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,28 +21,32 @@ from flinkstate.keyed.header import (
 )
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.reader import Savepoint, operator_id
-from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.built_snapshots import kryo_snapshot, map_snapshot, simple_snapshot, ttl_snapshot
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.ttl import expired
 from flinkstate.values.codecs import encode
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.changes.rules import Contradiction, Rules
+from tests.support.kryo_writing import kryo_map
 
 LEGACY, NEW, FLAG = "mainState", "newMainState", "isMigratedState"
-UserMap = Mapping[str, object]
+UserMap = Mapping[Any, object]
 
 
 @dataclass(frozen=True)
 class LegacyState:
     """Blobs are (map, timestamp) by key; rows (value, timestamp) by key and user key; flags timestamps by key, true
-    ones and false ones. Without TTL no timestamp is written."""
+    ones and false ones. Without TTL no timestamp is written. Blobs by Kryo, whose number `kryo` is, may be null."""
 
-    blobs: Mapping[str, tuple[UserMap, int]] = field(default_factory=dict)
+    blobs: Mapping[str, tuple[UserMap | None, int]] = field(default_factory=dict)
     rows: Mapping[str, Mapping[str, tuple[object, int]]] = field(default_factory=dict)
     flags: Mapping[str, int] = field(default_factory=dict)
     ttl: bool = False
     value: Scalar = Scalar.LONG
+    kryo: int | None = None
+    # Keys whose blob the other Kryo wrote.
+    other_kryo: frozenset[str] = frozenset()
     max_parallelism: int = 128
     checkpoint_id: int = 1
     false_flags: Mapping[str, int] = field(default_factory=dict)
@@ -83,7 +88,8 @@ class LegacyState:
         def stamped(snapshot: SerializerSnapshot) -> SerializerSnapshot:
             return ttl_snapshot(snapshot) if self.ttl else snapshot
 
-        blobs, rows = stamped(map_snapshot(text, value)), map_snapshot(text, stamped(value))
+        map_ = map_snapshot(text, value) if self.kryo is None else kryo_snapshot("java.util.HashMap")
+        blobs, rows = stamped(map_), map_snapshot(text, stamped(value))
         flags = ttl_snapshot(boolean) if self._flags_are_stamped else boolean
         kinds = {LEGACY: ("VALUE", blobs), NEW: ("MAP", rows), FLAG: ("VALUE", flags)}
         kinds |= dict.fromkeys(self.more_blobs, ("VALUE", blobs))
@@ -119,7 +125,11 @@ class LegacyState:
         map_type = MapType(Scalar.STRING, self.value)
         for state, blobs in {LEGACY: self.blobs, **self.more_blobs}.items():
             for key, (content, timestamp) in blobs.items():
-                add(state, key, b"", stamp(timestamp) + encode(map_type, list(content.items())))
+                if self.kryo is not None:
+                    map_ = kryo_map(content, (self.kryo == 5) != (key in self.other_kryo))
+                else:
+                    map_ = encode(map_type, list((content or {}).items()))
+                add(state, key, b"", stamp(timestamp) + map_)
         for state, keys in {NEW: self.rows, **self.more_rows}.items():
             for key, rows in keys.items():
                 for user_key, (value, timestamp) in rows.items():
@@ -145,7 +155,7 @@ class LegacyState:
         for key in self.blobs.keys() | self.rows.keys():
             rows = {name: row for name, row in self.rows.get(key, {}).items() if live(row[1])}
             content, timestamp = self.blobs.get(key, ({}, 0))
-            blob = {name: (value, timestamp) for name, value in content.items()} if live(timestamp) else {}
+            blob = {name: (value, timestamp) for name, value in (content or {}).items()} if live(timestamp) else {}
             if key in self.flags and live(self.flags[key]) and key in self.blobs and live(timestamp):
                 merged = blob if rules.on_contradiction is Contradiction.BLOB else rows
             else:

@@ -45,6 +45,7 @@ from stateferry.changes.rules import Contradiction, Nulls, Rules
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
+from stateferry.proof.plain.plain_maps import map_reader
 
 _LATEST = 2**63 - 1
 _MOST_TEXT = 200
@@ -192,7 +193,7 @@ class PlainReader:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
         self._states = {name: PlainStateReader(state) for name, state in states.items() if name in names}
-        self._blob_user_key, self._blob_value = decoder(rules.map_type.key), decoder(rules.map_type.value)
+        self._map_entries = map_reader(rules.legacy.value, rules.map_type)
         self._texts = json_text(rules.map_type.key), json_text(rules.map_type.value)
 
     def expected(self, rows: list[Row]) -> KeyAccount:
@@ -329,36 +330,12 @@ class PlainReader:
 
     def _entries(self, blob: Row) -> Iterator[_PlainEntry]:
         """The entries of a blob."""
-        data, stamp = blob.value, self._states[blob.state].stamp(blob)
-        position, limit = 0 if stamp is None else 8, len(data)
-        nullable_keys = False
-        if isinstance(stored := self._rules.legacy.value, NullableType):
-            nullable_keys = isinstance(children(stored.value)[0], NullableType)
-            position += 1
-            if read_flag(data, position - 1, limit, "a map's null flag"):
-                _check_end(data, position + stored.padding)
-                return
-        position += 4
-        if limit < position:
-            raise DamagedError("the size of a map", f"{limit} bytes")
+        stamp = self._states[blob.state].stamp(blob)
         user_key_text, value_text = self._texts
-        for _ in range(struct.unpack_from(">i", data, position - 4)[0]):
-            if nullable_keys:
-                position += 1
-                if read_flag(data, position - 1, limit, "a map's key's null flag"):
-                    raise RefusedError("a map has a null key")
-            user_key, end = self._blob_user_key(data, position, limit)
-            is_null = read_flag(data, end, limit, "a map entry's null flag")
-            value, stop = (None, end + 1) if is_null else self._blob_value(data, end + 1, limit)
-            texts = _cut(user_key_text(user_key)), "null" if is_null else _cut(value_text(value))
-            yield _PlainEntry(data[position:end], texts[0], is_null, data[end + 1 : stop], texts[1], stamp)
-            position = stop
-        _check_end(data, position)
-
-
-def _check_end(data: bytes, position: int) -> None:
-    if position != len(data):
-        raise DamagedError("the end of a map", f"{len(data) - position} more bytes")
+        for entry in self._map_entries(blob.value, 0 if stamp is None else 8):
+            key_text = _cut(user_key_text(entry.user_key))
+            text = "null" if entry.is_null else _cut(value_text(entry.value))
+            yield _PlainEntry(entry.user_key_bytes, key_text, entry.is_null, entry.value_bytes, text, stamp)
 
 
 def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorConversion) -> int:

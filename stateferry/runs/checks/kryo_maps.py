@@ -7,13 +7,15 @@ class.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.found import FoundClasses, find_classes
+from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found import ClassFinder, map_type_of
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type
@@ -36,16 +38,16 @@ def with_known_map(
         map_ = parse_map_type(state.map_type)
     else:
         try:
-            map_ = _found(source, operator, legacy)
+            map_ = proposed(first_maps(source, operator, legacy))
         except RefusedError as error:
             of_rows = _type_of_rows(states.get(state.new))
             if of_rows is None:
                 raise RefusedError(
                     f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo; {error}"
-                    ". If you know the type of all maps, give it, such as --as 'Map<String, Long>'"
                 ) from None
             map_ = of_rows
-    return replace(legacy, value=KryoMapType(legacy.value.class_name, legacy.value.reason, legacy.value, map_))
+    kryo = legacy.value
+    return replace(legacy, value=KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
 
 
 def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
@@ -63,23 +65,41 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
     return MapType(new.user_key, new.value)
 
 
-def _found(source: Savepoint, operator: Operator, legacy: KeyedState) -> MapType:
-    """Returns the type that the first maps have."""
+def first_maps(source: Savepoint, operator: Operator, legacy: KeyedState) -> FoundClasses:
+    """Returns the classes in the first maps, of which some aren't empty if there are such."""
     assert isinstance(legacy.value, KryoType)
-    found, read = FoundClasses(), 0
+    finder, read = ClassFinder(legacy.value), 0
     for section in _sections(source, operator, legacy.name):
         with section.locating():
             starts = section.value_starts + (_TIMESTAMP if legacy.ttl else 0)
-            found += find_classes(legacy.value, section.data, starts, section.ends)
+            finder.add(section.data, starts, section.ends)
         read += int((section.ends - section.starts).sum())
-        if found.entries >= _ENOUGH_ENTRIES:
+        if finder.entries >= _ENOUGH_ENTRIES:
+            found = finder.found()
             try:
-                return found.proposed()
+                map_type_of(found)
             except RefusedError:
                 # Perhaps all values were null so far.
-                if found.foreign or read > _MOST_BYTES:
-                    raise
-    return found.proposed()
+                if not found.foreign and read <= _MOST_BYTES:
+                    continue
+            return found
+    return finder.found()
+
+
+def proposed(found: FoundClasses) -> MapType:
+    """Returns the type that all maps have, or raises `RefusedError` with the reason and what can be done."""
+    try:
+        return map_type_of(found)
+    except RefusedError as error:
+        if found.foreign:
+            raise
+        try:
+            wide = type_name(map_type_of(found, widen=True))
+        except RefusedError:
+            raise RefusedError(
+                f"{error}. If you know the type of all maps, give it, such as --as 'Map<String, Long>'"
+            ) from None
+        raise RefusedError(f"{error}. To make all of them the widest, give --as {shlex.quote(wide)} --widen") from None
 
 
 def _sections(source: Savepoint, operator: Operator, name: str) -> Iterator[Section]:

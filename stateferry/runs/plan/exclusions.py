@@ -76,6 +76,9 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         "drop_legacy_blobs: only a run in reverse has it: leave it out, or give reverse as well",
         needs=("reverse",),
     ),
+    Exclusion(
+        "like", "like: only a run in reverse needs it: leave it out, or give reverse as well", needs=("reverse",)
+    ),
     _not_in_reverse(
         "keep_expired", "a blob has the timestamp of its newest entry, so its expired entries would live again"
     ),
@@ -94,6 +97,11 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
 STATE_EXCLUSIONS: tuple[Exclusion, ...] = (
     Exclusion(
         "no_flag", "no_flag: a flag is named, and no_flag says that there is none: leave one of them out", beside="flag"
+    ),
+    Exclusion(
+        "widen",
+        "widen: it isn't said to which type: give the type of the map (as), or leave widen out",
+        needs=("map_type",),
     ),
 )
 

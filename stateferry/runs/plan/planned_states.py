@@ -87,6 +87,17 @@ class StatePlan(PlanModel):
         ),
     ] = None
 
+    widen: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Widen numbers",
+            "numbers of narrower types than the type of the map says become numbers of that type: Byte, Short and "
+            "Integer become Long, Byte and Short become Integer, Float becomes Double",
+            row=66,
+        ),
+    ] = False
+
     @model_validator(mode="after")
     def _names_differ(self) -> StatePlan:
         if self.new == self.legacy:

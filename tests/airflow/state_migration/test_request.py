@@ -175,6 +175,8 @@ GIVEN: dict[str, tuple[object, object]] = {
     "flag_state": ("moved", "moved"),
     "no_flag_state": (True, True),
     "ttl": ("30d", 2_592_000_000),
+    "as": ("Map<String, Long>", "Map<String,Long>"),
+    "widen": (True, True),
     "job": ("orders", "orders"),
     "on_contradiction": ("rows", "rows"),
     "keep_expired": (True, True),
@@ -214,6 +216,7 @@ NEEDED: dict[str, dict[str, object]] = {
     "budget": _LAZY,
     "largest_first": {**_LAZY, "share": "30%"},
     "drop_legacy_blobs": {"reverse": True},
+    "widen": {"as": "Map<String, Long>"},
 }
 
 

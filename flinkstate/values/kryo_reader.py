@@ -1,0 +1,326 @@
+"""Reads a value that Kryo 2 (Flink 1.x) or Kryo 5 (Flink 2.x) wrote, object by object.
+
+A value is a class tag, a reference mark, the object.
+
+| part | bytes |
+|---|---|
+| class tag | `00` null; varint id + 2 of a class with an id; or `01`, varint name id, and the name if that id is new |
+| mark | `01` a new object, which gets the next number; varint n + 2: object n once more. Boxed primitives have none |
+| LocalDateTime | Kryo 2: mark, date, mark, time. Kryo 5: date, time |
+| primitive array | varint n + 1, the elements |
+| array of objects | varint n + 1, each a mark (`00` null) and the object |
+| list, set | Kryo 2: varint n, each with class tag, mark. Kryo 5: varint n + 1 with a flag in bit 7 of its first byte.
+  Without it the same follows. With it: the class tag of all; then, unless it is a `List.of`, whether some are null
+  (then each has a mark, `00` null); each without tag. The tag `00` says that all are null |
+| Arrays.asList | Kryo 2: varint n, a class tag, each with class tag and mark |
+| map | varint n (Kryo 5: n + 1), then each key and value, with class tag and mark |
+| TreeMap, TreeSet | the comparator (with class tag and mark, `00` none), then as above; of Kryo 5 behind the count |
+| singletonList, singletonMap | the element, the key and the value; emptyList, emptyMap: nothing |
+| Tuple | its fields, with class tag and mark |
+
+`kryo_input` has the bytes of all other classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flinkstate.errors import RefusedError
+from flinkstate.values.java_values import LocalDateTime
+from flinkstate.values.kryo_input import KryoInput
+
+_DEEPEST = 64
+# One object may stand in several places. Written out, all may have so many times the bytes of the value.
+_MOST_GROWTH, _FREE_GROWTH = 64, 1 << 20
+_BOXED = frozenset(
+    f"java.lang.{name}" for name in ("Integer", "Long", "Short", "Byte", "Boolean", "Character", "Float", "Double")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KryoObject:
+    """An object with its class. Its parts are such objects too, or None for null.
+
+    The parts of lists, sets and arrays of objects are a list, of maps a list of pairs, of tuples a tuple. All else is
+    as `java_values` has it.
+    """
+
+    class_name: str
+    value: Any
+
+
+@dataclass(slots=True)
+class _Known:
+    """An object that may be referred to; `made` when it has been read, with the weight that it has written out."""
+
+    class_name: str
+    made: KryoObject | None = None
+    weight: int = 0
+
+
+class KryoReader(KryoInput):
+    """Reads one value, of Kryo 5 or of Kryo 2; `classes` have ids, `own` are those with a serializer of the job."""
+
+    def __init__(
+        self, five: bool, classes: Mapping[int, str], own: Mapping[str, str], data: bytes, position: int, limit: int
+    ) -> None:
+        super().__init__(five, data, position, limit)
+        self._classes, self._own = classes, own
+        self._most = _MOST_GROWTH * self.left + _FREE_GROWTH
+        self._names: list[str] = []
+        self._objects: list[_Known] = []
+        self._depth = self._weight = 0
+
+    def whole(self) -> KryoObject | None:
+        """Returns the object that takes up all bytes."""
+        found = self.object()
+        if self.left:
+            raise self.damaged("the end of a value that Kryo wrote", f"{self.left} more bytes")
+        return found
+
+    def object(self) -> KryoObject | None:
+        """Reads a class tag, a mark unless the class is boxed, and the object."""
+        name = self._class()
+        return None if name is None else self._marked(name, may_be_null=False)
+
+    def _marked(self, name: str, *, may_be_null: bool) -> KryoObject | None:
+        read = _READERS.get(name)
+        if name in self._own or read is None:
+            by = f", as the job gave Kryo {self._own[name]} for them" if name in self._own else ""
+            raise RefusedError(f"{name} (serialized by Kryo): its values can be copied, but not decoded{by}")
+        if name in _BOXED:
+            if may_be_null and not self.expect(self.varint(), range(2), "a mark 0 or 1"):
+                return None
+            return KryoObject(name, read(self, name))
+        return self._referable(name, read, may_be_null=may_be_null)
+
+    def _referable(self, name: str, read: _Read, *, may_be_null: bool) -> KryoObject | None:
+        mark = self.varint()
+        if mark == 0 and may_be_null:
+            return None
+        if mark != 1:
+            number = self.expect(mark - 2, range(len(self._objects)), "a reference to an earlier object")
+            known = self._objects[number]
+            if known.class_name != name:
+                raise self.damaged(f"a reference to a {name}", f"a {known.class_name}")
+            if known.made is None:
+                raise RefusedError("an object contains itself")
+            self._again(known.weight)
+            return known.made
+        known = _Known(name)
+        self._objects.append(known)
+        begin = self.position + self._weight
+        known.made = KryoObject(name, read(self, name))
+        known.weight = self.position + self._weight - begin + 1
+        return known.made
+
+    def _again(self, weight: int) -> None:
+        """Counts what needs no bytes of its own."""
+        self._weight += weight
+        if self._weight > self._most:
+            raise RefusedError("one object stands so often in a value that it would grow beyond all measure")
+
+    def _class(self) -> str | None:
+        tag = self.varint()
+        if tag == 0:
+            return None
+        if tag > 1:
+            if tag - 2 not in self._classes:
+                raise self.damaged("the id of a class", f"{tag - 2}")
+            return self._classes[tag - 2]
+        number = self.expect(self.varint(), range(len(self._names) + 1), "the number of a class's name")
+        if number == len(self._names):
+            self._names.append(self.string(is_name=True))
+        return self._names[number]
+
+    def nested(self, read: Callable[[], Any]) -> Any:
+        """Reads parts of an object."""
+        if self._depth == _DEEPEST:
+            raise RefusedError(f"objects nested more than {_DEEPEST} deep")
+        self._depth += 1
+        found = read()
+        self._depth -= 1
+        return found
+
+    def elements(self, name: str) -> list[KryoObject | None]:
+        """Reads the elements of a list or set."""
+        holds_null = name not in _WITHOUT_NULL
+        if not self.five:
+            if name in _SORTED_SETS:
+                self.comparator()
+            number = self.varint()
+            if name == _AS_LIST:
+                self._class()
+            return self._tagged(number, holds_null)
+        number, is_flagged = self.flagged()
+        if name in _SORTED_SETS:
+            self.comparator()
+        if not is_flagged:
+            found = self._tagged(number - 1, holds_null)
+            if found and len({part.class_name for part in found if part is not None}) < 2:
+                raise self.damaged("elements of two classes in a list that doesn't say the class of all", "one class")
+            return found
+        return self._of_one_class(self.count(number - 1, 0), holds_null)
+
+    def _tagged(self, number: int, holds_null: bool) -> list[KryoObject | None]:
+        found = [self.object() for _ in range(self.count(number))]
+        if None in found and not holds_null:
+            raise self.damaged("a list without null", "null")
+        return found
+
+    def _of_one_class(self, number: int, holds_null: bool) -> list[KryoObject | None]:
+        name = self._class()
+        if number == 0 or (name is None and not holds_null):
+            raise self.damaged("at least one element of a list that says the class of all", "none")
+        if name is None:
+            # Nothing is stored of them.
+            self._again(number)
+            return [None] * number
+        self.count(number)
+        some_null = holds_null and self.expect(self.byte(), range(2), "whether a list has nulls, 0 or 1") == 1
+        return [self._marked(name, may_be_null=some_null) for _ in range(number)]
+
+    def pairs(self, name: str) -> list[tuple[KryoObject | None, KryoObject | None]]:
+        """Reads the entries of a map."""
+        is_sorted = name == "java.util.TreeMap" or (self.five and name == _SKIP_LIST)
+        if is_sorted and not self.five:
+            self.comparator()
+        number = self.varint() - self.five
+        if is_sorted and self.five:
+            self.comparator()
+        return [(self.object(), self.object()) for _ in range(self.count(number, 2))]
+
+    def comparator(self) -> None:
+        name = self._class()
+        if name is None:
+            return
+        if name not in _COMPARATORS:
+            raise RefusedError(f"sorted by a comparator that can't be read: {name}")
+        read = _natural_order if name == _NATURAL_ORDER else _nothing
+        if self.five and name == _NATURAL_ORDER:
+            # An enum has no mark in Kryo 5.
+            read(self, name)
+        else:
+            self._referable(name, read, may_be_null=False)
+
+    def array(self, name: str) -> list[KryoObject | None]:
+        return [self._marked(name, may_be_null=True) for _ in range(self.count(self.varint() - 1))]
+
+    def primitives(self, read: Callable[[KryoReader], Any]) -> list[Any]:
+        return [read(self) for _ in range(self.count(self.varint() - 1))]
+
+    def date_time(self) -> LocalDateTime:
+        if self.five:
+            return LocalDateTime(self.date(), self.time())
+        parts = [self._referable(name, _READERS[name], may_be_null=False) for name in (_LOCAL_DATE, _LOCAL_TIME)]
+        date, time = (part.value for part in parts if part is not None)
+        return LocalDateTime(date, time)
+
+    def expect_first_constant(self) -> None:
+        self.expect(self.varint(), range(1, 2), "the only constant of an enum")
+
+
+_Read = Callable[[KryoReader, str], Any]
+
+
+def _tuple(arity: int) -> _Read:
+    return lambda reader, _: reader.nested(lambda: tuple([reader.object() for _ in range(arity)]))
+
+
+def _array_of(component: str) -> _Read:
+    return lambda reader, _: reader.nested(lambda: reader.array(component))
+
+
+def _primitives(read: Callable[[KryoReader], Any]) -> _Read:
+    return lambda reader, _: reader.primitives(read)
+
+
+def _one(read: Callable[[KryoReader], Any]) -> _Read:
+    return lambda reader, _: read(reader)
+
+
+def _natural_order(reader: KryoReader, _: str) -> None:
+    reader.expect_first_constant()
+
+
+def _nothing(_: KryoReader, __: str) -> None:
+    return
+
+
+_UTIL, _LOCAL_DATE, _LOCAL_TIME = "java.util.", "java.time.LocalDate", "java.time.LocalTime"
+_AS_LIST, _SKIP_LIST = "java.util.Arrays$ArrayList", "java.util.concurrent.ConcurrentSkipListMap"
+_NATURAL_ORDER = "java.util.Comparators$NaturalOrderComparator"
+_COMPARATORS = ("java.util.Collections$ReverseComparator", "java.lang.String$CaseInsensitiveComparator", _NATURAL_ORDER)
+_SORTED_SETS = ("java.util.TreeSet",)
+_WITHOUT_NULL = tuple(
+    f"java.util.ImmutableCollections${name}" for name in ("ListN", "List12", "SubList", "SetN", "Set12")
+)
+
+MAPS = tuple(
+    _UTIL + name
+    for name in (
+        *("HashMap", "LinkedHashMap", "TreeMap", "Hashtable", "Properties", "WeakHashMap"),
+        *("concurrent.ConcurrentHashMap", "concurrent.ConcurrentSkipListMap"),
+        *("Collections$UnmodifiableMap", "Collections$SynchronizedMap", "ImmutableCollections$MapN"),
+        *("ImmutableCollections$Map1", "Collections$EmptyMap", "Collections$SingletonMap"),
+    )
+)
+LISTS = tuple(
+    _UTIL + name
+    for name in (
+        *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList", "ArrayList$SubList"),
+        *("Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList", "Arrays$ArrayList"),
+        *("Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList"),
+        *("ImmutableCollections$ListN", "ImmutableCollections$List12", "ImmutableCollections$SubList"),
+        *("Collections$EmptyList", "Collections$SingletonList"),
+    )
+)
+SETS = tuple(
+    _UTIL + name
+    for name in (
+        *("HashSet", "LinkedHashSet", "TreeSet", "ImmutableCollections$SetN", "ImmutableCollections$Set12"),
+        *("Collections$EmptySet", "Collections$SingletonSet"),
+    )
+)
+_NUMBERS: dict[str, Callable[[KryoReader], Any]] = {
+    "Integer": KryoReader.integer,
+    "Long": KryoReader.long,
+    "Short": lambda reader: reader.unpack("h"),
+    "Byte": KryoReader.signed_byte,
+    "Boolean": KryoReader.boolean,
+    "Character": lambda reader: chr(reader.unpack("H")),
+    "Float": lambda reader: reader.unpack("f"),
+    "Double": lambda reader: reader.unpack("d"),
+}
+_READERS: dict[str, _Read] = {
+    **{f"java.lang.{name}": _one(read) for name, read in _NUMBERS.items()},
+    "java.lang.String": _one(KryoReader.string),
+    "java.math.BigInteger": _one(KryoReader.big_integer),
+    "java.math.BigDecimal": _one(KryoReader.big_decimal),
+    **dict.fromkeys(("java.util.Date", "java.sql.Date", "java.sql.Time"), _one(KryoReader.positive_long)),
+    "java.sql.Timestamp": _one(KryoReader.timestamp),
+    _LOCAL_DATE: _one(KryoReader.date),
+    _LOCAL_TIME: _one(KryoReader.time),
+    "java.time.LocalDateTime": _one(KryoReader.date_time),
+    "java.time.Instant": _one(KryoReader.instant),
+    "java.util.UUID": _one(KryoReader.uuid),
+    "[B": _one(lambda reader: reader.take(reader.count(reader.varint() - 1))),
+    **{
+        f"[{code}": _primitives(_NUMBERS[name])
+        for code, name in zip(
+            "IJSZCFD", ("Integer", "Long", "Short", "Boolean", "Character", "Float", "Double"), strict=True
+        )
+    },
+    **{f"[Ljava.lang.{name};": _array_of(f"java.lang.{name}") for name in (*_NUMBERS, "String")},
+    **dict.fromkeys((*LISTS, *SETS), lambda reader, name: reader.nested(lambda: reader.elements(name))),
+    **dict.fromkeys(MAPS, lambda reader, name: reader.nested(lambda: reader.pairs(name))),
+    **{f"{_UTIL}Collections$Empty{name}": lambda reader, _: reader.nested(list) for name in ("List", "Set", "Map")},
+    **{
+        f"{_UTIL}Collections$Singleton{name}": lambda reader, _: reader.nested(lambda: [reader.object()])
+        for name in ("List", "Set")
+    },
+    "java.util.Collections$SingletonMap": lambda reader, _: reader.nested(lambda: [(reader.object(), reader.object())]),
+    **{f"org.apache.flink.api.java.tuple.Tuple{arity}": _tuple(arity) for arity in range(1, 11)},
+}

@@ -1,0 +1,157 @@
+"""Single values that Kryo wrote: which Kryo wrote each of them, and what they are in Flink's own types.
+
+A decoding counts only if that Kryo's own writer could have written these bytes. If both count and give the same, there
+is no question. If both count and differ, or neither does, the value is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.serializers.types import (
+    ArrayType,
+    FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    PrimitiveArrayType,
+    Scalar,
+    TupleType,
+    simple_name,
+    type_name,
+)
+from flinkstate.values.kryo_reader import LISTS, MAPS, KryoObject, KryoReader
+
+SCALARS = {
+    **{
+        f"java.lang.{scalar.label}": scalar
+        for scalar in (
+            *(Scalar.INTEGER, Scalar.LONG, Scalar.SHORT, Scalar.BYTE, Scalar.BOOLEAN, Scalar.CHARACTER),
+            *(Scalar.FLOAT, Scalar.DOUBLE, Scalar.STRING),
+        )
+    },
+    "java.math.BigInteger": Scalar.BIG_INTEGER,
+    "java.math.BigDecimal": Scalar.BIG_DECIMAL,
+    "java.util.Date": Scalar.DATE,
+    "java.sql.Date": Scalar.SQL_DATE,
+    "java.sql.Time": Scalar.SQL_TIME,
+    "java.sql.Timestamp": Scalar.SQL_TIMESTAMP,
+    "java.time.LocalDate": Scalar.LOCAL_DATE,
+    "java.time.LocalTime": Scalar.LOCAL_TIME,
+    "java.time.LocalDateTime": Scalar.LOCAL_DATE_TIME,
+    "java.time.Instant": Scalar.INSTANT,
+}
+PRIMITIVE_ARRAYS = {
+    f"[{code}": PrimitiveArrayType(scalar)
+    for code, scalar in zip(
+        "IJSBZCFD",
+        (
+            *(Scalar.INTEGER, Scalar.LONG, Scalar.SHORT, Scalar.BYTE, Scalar.BOOLEAN, Scalar.CHARACTER),
+            *(Scalar.FLOAT, Scalar.DOUBLE),
+        ),
+        strict=True,
+    )
+}
+_TUPLE = "org.apache.flink.api.java.tuple.Tuple"
+
+_FIRST_OF_FLINK, _FIRST_OF_JOB = 73, 85
+_OF_KRYO = ("Integer", "String", "Float", "Boolean", "Byte", "Character", "Short", "Long", "Double")
+_OF_FLINK = (
+    *("java.util.Arrays$ArrayList", "java.util.BitSet", "java.util.PriorityQueue", "java.util.regex.Pattern"),
+    *("java.sql.Date", "java.sql.Time", "java.sql.Timestamp", "java.net.URI", "java.net.InetSocketAddress"),
+    *("java.util.UUID", "java.util.Locale", "java.text.SimpleDateFormat"),
+)
+_PRIMITIVES = ("int", "float", "boolean", "byte", "char", "short", "long", "double")
+# Flink registers a default serializer for it itself.
+_THROWABLE = "java.lang.Throwable"
+
+Kryo = Callable[[bytes, int, int], KryoObject | None]
+_T = TypeVar("_T")
+
+
+def read_kryo(type_: KryoType, data: bytes, position: int, limit: int) -> KryoObject | None:
+    """Returns the value that takes up all bytes from the position to the limit."""
+    return _by_either(type_, data, position, limit, lambda found: found)
+
+
+def read_kryo_map(kryo: KryoType, map_: MapType, data: bytes, position: int) -> list[tuple[Any, Any]]:
+    """Returns the entries of the map that takes up all bytes from the position on; null has none.
+
+    Keys and values are those of the map's type, as `java_values` has them. Raises `RefusedError` if they are of others.
+    """
+    return _by_either(kryo, data, position, len(data), lambda found: [] if found is None else as_flink(map_, found))
+
+
+def as_flink(type_: FlinkType, found: KryoObject | None) -> Any:
+    """Returns what an object is as a value of a type, whose serializer must be able to write it."""
+    if found is None:
+        if type_ in (Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL):
+            return None
+        raise RefusedError(f"null as a {type_name(type_)}, which Flink can't write")
+    name, value = found.class_name, found.value
+    match type_:
+        case MapType(key, element) if name in MAPS:
+            return [(as_flink(key, one), as_flink_or_null(element, other)) for one, other in value]
+        case ListType(element) if name in LISTS:
+            return [as_flink(element, part) for part in value]
+        case ArrayType(element) if name == f"[Ljava.lang.{type_name(element)};" and element is not Scalar.STRING:
+            return [as_flink_or_null(element, part) for part in value]
+        case PrimitiveArrayType(Scalar.STRING) if name == "[Ljava.lang.String;":
+            return [as_flink(Scalar.STRING, part) for part in value]
+        case TupleType(fields, class_name) if name == class_name and name == f"{_TUPLE}{len(fields)}":
+            return tuple(as_flink(field, part) for field, part in zip(fields, value, strict=True))
+        case _ if type_ in (SCALARS.get(name), PRIMITIVE_ARRAYS.get(name)):
+            return value
+    raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(name)} ({name})")
+
+
+def as_flink_or_null(type_: FlinkType, found: KryoObject | None) -> Any:
+    """As `as_flink`, where Flink writes a flag for null."""
+    return None if found is None else as_flink(type_, found)
+
+
+def _by_either(type_: KryoType, data: bytes, position: int, limit: int, meant: Callable[[KryoObject | None], _T]) -> _T:
+    ids, own = _classes(type_)
+    read: list[_T] = []
+    failed: list[tuple[int, DamagedError | RefusedError]] = []
+    for five in (False, True):
+        reader = KryoReader(five, ids, own, data, position, limit)
+        try:
+            read.append(meant(reader.whole()))
+        except (DamagedError, RefusedError) as error:
+            failed.append((reader.position, error))
+    if not read:
+        raise max(failed, key=lambda one: one[0])[1]
+    # Unlike values, texts of equal NaNs are equal.
+    if len(read) == 2 and repr(read[0]) != repr(read[1]):
+        raise RefusedError("Kryo 2 and Kryo 5 could both have written this value, and mean different ones")
+    return read[0]
+
+
+@lru_cache(maxsize=64)
+def _classes(type_: KryoType) -> tuple[dict[int, str], dict[str, str]]:
+    """Returns the classes by their ids, and the job's own serializers by their classes.
+
+    From 85 on ids are those of the registrations in order. A class that has an id gets another one only with a
+    serializer of its own.
+    """
+    for class_name, serializer in type_.defaults:
+        if class_name.startswith("java.") and class_name != _THROWABLE:
+            raise RefusedError(
+                f"the job gave Kryo a default serializer of its own, {serializer} for {class_name}, so values of "
+                f"{type_.class_name} can't be read"
+            )
+    ids = {number: f"java.lang.{name}" for number, name in enumerate(_OF_KRYO)}
+    ids.update(enumerate(_OF_FLINK, _FIRST_OF_FLINK))
+    ids.update(enumerate(_registered({*ids.values(), *_PRIMITIVES}, type_), _FIRST_OF_JOB))
+    return ids, {one.class_name: one.serializer for one in type_.registrations if one.serializer is not None}
+
+
+def _registered(known: set[str], type_: KryoType) -> Iterator[str]:
+    for registration in type_.registrations:
+        if registration.class_name not in known or registration.serializer is not None:
+            known.add(registration.class_name)
+            yield registration.class_name

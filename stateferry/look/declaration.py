@@ -1,0 +1,147 @@
+"""What a job must declare so that Flink takes a state: a line of Java, with the TypeInformation of each type.
+
+The expressions need these imports:
+
+    import org.apache.flink.api.common.state.*;
+    import org.apache.flink.api.common.typeinfo.*;
+    import org.apache.flink.api.java.typeutils.*;
+
+Classes of the job and of other packages stand with their whole names.
+"""
+
+from __future__ import annotations
+
+import re
+
+from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import (
+    FLINK_EITHER,
+    ArrayType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    KryoMapType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    PojoType,
+    PrimitiveArrayType,
+    Scalar,
+    SetType,
+    TupleType,
+    type_name,
+)
+from stateferry.look.balance.java_literals import java_literal
+
+_TUPLE = re.compile(r"org\.apache\.flink\.api\.java\.tuple\.Tuple[1-9][0-9]?", re.ASCII)
+_CLASS = re.compile(r"[\w.$]+")
+_SCALARS = {
+    Scalar.BOOLEAN: "BOOLEAN",
+    Scalar.BYTE: "BYTE",
+    Scalar.SHORT: "SHORT",
+    Scalar.INTEGER: "INT",
+    Scalar.LONG: "LONG",
+    Scalar.FLOAT: "FLOAT",
+    Scalar.DOUBLE: "DOUBLE",
+    Scalar.CHARACTER: "CHAR",
+    Scalar.STRING: "STRING",
+    Scalar.BIG_INTEGER: "BIG_INT",
+    Scalar.BIG_DECIMAL: "BIG_DEC",
+    Scalar.SQL_DATE: "SQL_DATE",
+    Scalar.SQL_TIME: "SQL_TIME",
+    Scalar.SQL_TIMESTAMP: "SQL_TIMESTAMP",
+    Scalar.INSTANT: "INSTANT",
+    Scalar.LOCAL_DATE: "LOCAL_DATE",
+    Scalar.LOCAL_TIME: "LOCAL_TIME",
+    Scalar.LOCAL_DATE_TIME: "LOCAL_DATE_TIME",
+    Scalar.VOID: "VOID",
+    Scalar.VARIANT: "VARIANT",
+    Scalar.BITMAP: "BITMAP",
+}
+_VALUES = (
+    *(Scalar.BOOLEAN_VALUE, Scalar.BYTE_VALUE, Scalar.SHORT_VALUE, Scalar.INT_VALUE, Scalar.LONG_VALUE),
+    *(Scalar.FLOAT_VALUE, Scalar.DOUBLE_VALUE, Scalar.CHAR_VALUE, Scalar.STRING_VALUE),
+)
+
+
+def map_state_declaration(name: str, map_: MapType) -> str:
+    """Returns the descriptor of a MapState, such as `new MapStateDescriptor<>("new", Types.STRING, Types.LONG)`."""
+    parts = (java_literal(Scalar.STRING, name), type_information(map_.key), type_information(map_.value))
+    return f"new MapStateDescriptor<>({', '.join(map(str, parts))})"
+
+
+def declared(name: str, map_: MapType) -> str:
+    """Returns the same, or why Java has no such line."""
+    try:
+        return map_state_declaration(name, map_)
+    except RefusedError as error:
+        return f"{name} as the old job declares its key and value: {error}"
+
+
+def value_state_declaration(name: str, type_: FlinkType) -> str:
+    """Returns the descriptor of a ValueState."""
+    return f"new ValueStateDescriptor<>({java_literal(Scalar.STRING, name)}, {type_information(type_)})"
+
+
+def type_information(type_: FlinkType) -> str:
+    """Returns the expression of a type's TypeInformation; raises `RefusedError` if Java has none for it."""
+    match type_:
+        case Scalar() if type_ in _SCALARS:
+            return f"Types.{_SCALARS[type_]}"
+        case Scalar.DATE:
+            return "BasicTypeInfo.DATE_TYPE_INFO"
+        case Scalar() if type_ in _VALUES:
+            return f"Types.VALUE(org.apache.flink.types.{type_.label}.class)"
+        case PrimitiveArrayType(Scalar.STRING):
+            return "Types.OBJECT_ARRAY(Types.STRING)"
+        case PrimitiveArrayType(element):
+            # `Types.PRIMITIVE_ARRAY` is a `TypeInformation<?>`, with which no descriptor of such an array compiles.
+            return f"PrimitiveArrayTypeInfo.{_SCALARS[element]}_PRIMITIVE_ARRAY_TYPE_INFO"
+        case ArrayType(element):
+            return f"Types.OBJECT_ARRAY({type_information(element)})"
+        case ListType(element):
+            return f"Types.LIST({type_information(element)})"
+        case SetType(element):
+            return f"Types.SET({type_information(element)})"
+        case MapType(key, value):
+            return f"Types.MAP({type_information(key)}, {type_information(value)})"
+        case TupleType(fields, class_name) if _TUPLE.fullmatch(class_name):
+            return f"Types.TUPLE({', '.join(map(type_information, fields))})"
+        case EitherType(left, right, class_name) if class_name == FLINK_EITHER:
+            return f"Types.EITHER({type_information(left)}, {type_information(right)})"
+        case EnumType(class_name, ids=None):
+            return f"Types.ENUM({_literal(class_name)})"
+        case PojoType(class_name):
+            return f"Types.POJO({_literal(class_name)})"
+        case KryoMapType(class_name) | KryoType(class_name):
+            return f"Types.GENERIC({_literal(class_name)})"
+        case NullableType():
+            return _nullable(type_)
+    raise RefusedError(f"Java has no expression for the TypeInformation of {type_name(type_)}: it is the job's own")
+
+
+def _nullable(type_: NullableType) -> str:
+    """The collections of Flink 2 that may be null."""
+    if type_.padding == 0:
+        match type_.value:
+            case MapType(NullableType(key), value):
+                return f"new NullableMapTypeInfo<>({_wrapped(key)}, {type_information(value)})"
+            case ListType(NullableType(element)):
+                return f"new NullableListTypeInfo<>({_wrapped(element)})"
+            case SetType(element):
+                return f"new NullableSetTypeInfo<>({type_information(element)})"
+    raise RefusedError(f"Java has no expression for the TypeInformation of a {type_name(type_)} that may be null")
+
+
+def _wrapped(part: FlinkType) -> str:
+    """What Flink makes nullable by itself, unless it is so already."""
+    is_collection = isinstance(part, MapType | ListType | SetType)
+    return type_information(NullableType(part, 0) if is_collection else part)
+
+
+def _literal(class_name: str) -> str:
+    """Returns `com.acme.Job.Reading.class` for `com.acme.Job$Reading`."""
+    if not _CLASS.fullmatch(class_name) or class_name.endswith("$"):
+        raise RefusedError(f"Java has no literal of the class {class_name}")
+    return f"{class_name.replace('$', '.')}.class"

@@ -1,0 +1,84 @@
+"""The lines of Java that a job must declare. Whether they compile, and make these serializers, Flink says itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import (
+    ArrayType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    OptionType,
+    PojoType,
+    PrimitiveArrayType,
+    RowType,
+    Scalar,
+    SetType,
+    TupleType,
+)
+from stateferry.look.declaration import map_state_declaration, type_information, value_state_declaration
+
+_TUPLE_2 = "org.apache.flink.api.java.tuple.Tuple2"
+_LONGS = (Scalar.LONG, Scalar.LONG)
+
+
+@pytest.mark.parametrize(
+    ("type_", "expression"),
+    [
+        (Scalar.INTEGER, "Types.INT"),
+        (Scalar.DATE, "BasicTypeInfo.DATE_TYPE_INFO"),
+        (Scalar.STRING_VALUE, "Types.VALUE(org.apache.flink.types.StringValue.class)"),
+        (PrimitiveArrayType(Scalar.CHARACTER), "PrimitiveArrayTypeInfo.CHAR_PRIMITIVE_ARRAY_TYPE_INFO"),
+        (PrimitiveArrayType(Scalar.STRING), "Types.OBJECT_ARRAY(Types.STRING)"),
+        (ArrayType(Scalar.LONG, "java.lang.Long"), "Types.OBJECT_ARRAY(Types.LONG)"),
+        (MapType(Scalar.STRING, ListType(Scalar.SHORT)), "Types.MAP(Types.STRING, Types.LIST(Types.SHORT))"),
+        (SetType(Scalar.BYTE), "Types.SET(Types.BYTE)"),
+        (TupleType(_LONGS, _TUPLE_2), "Types.TUPLE(Types.LONG, Types.LONG)"),
+        (EitherType(Scalar.LONG, Scalar.FLOAT), "Types.EITHER(Types.LONG, Types.FLOAT)"),
+        (EnumType("com.acme.Job$Color", ("RED",)), "Types.ENUM(com.acme.Job.Color.class)"),
+        (PojoType("com.acme.Point", ()), "Types.POJO(com.acme.Point.class)"),
+        (KryoType("java.util.UUID"), "Types.GENERIC(java.util.UUID.class)"),
+        (
+            NullableType(MapType(NullableType(Scalar.STRING, 0), Scalar.LONG), 0),
+            "new NullableMapTypeInfo<>(Types.STRING, Types.LONG)",
+        ),
+        (
+            NullableType(ListType(NullableType(ListType(NullableType(Scalar.LONG, 0)), 0)), 0),
+            "new NullableListTypeInfo<>(new NullableListTypeInfo<>(Types.LONG))",
+        ),
+    ],
+)
+def test_a_type_as_an_expression_of_java(type_: FlinkType, expression: str) -> None:
+    assert type_information(type_) == expression
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        Scalar.TIME_WINDOW,
+        OptionType(Scalar.LONG),
+        RowType((Scalar.LONG,), True),
+        TupleType(_LONGS, "com.acme.CaseClass"),
+        EnumType("com.acme.Scala", ("RED",), (3,)),
+        PojoType("com.acme.Job$", ()),
+        NullableType(Scalar.LONG, 8),
+        MapType(NullableType(Scalar.STRING, 0), Scalar.LONG),
+        NullableType(MapType(Scalar.STRING, Scalar.LONG), 0),
+    ],
+)
+def test_a_type_without_an_expression(type_: FlinkType) -> None:
+    with pytest.raises(RefusedError, match="Java has no"):
+        type_information(type_)
+
+
+def test_descriptors() -> None:
+    map_ = MapType(Scalar.STRING, Scalar.LONG)
+    assert map_state_declaration("new", map_) == 'new MapStateDescriptor<>("new", Types.STRING, Types.LONG)'
+    expected = 'new ValueStateDescriptor<>("a\\"\\u00fc", Types.MAP(Types.STRING, Types.LONG))'
+    assert value_state_declaration('a"ü', map_) == expected
