@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from flinkstate.classfiles.class_file import ClassFile, parse_class
@@ -42,6 +43,12 @@ class JobClasses:
             known = self.classes.get(following)
             following = None if known is None else known.superclass
         return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def job_classes(places: tuple[str, ...]) -> JobClasses:
+    """Reads them once for all that this process does."""
+    return read_job_classes(places)
 
 
 def read_job_classes(places: Sequence[str]) -> JobClasses:

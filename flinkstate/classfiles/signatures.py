@@ -1,4 +1,4 @@
-"""Types as class files have them: `I`, `Ljava/lang/String;`, `[J`, `Ljava/util/Map<Ljava/lang/String;Ljava/lang/Long;>;`."""
+"""Types as class files have them: `I`, `Ljava/lang/String;`, `[J`, `Ljava/util/List<Ljava/lang/Long;>;`."""
 
 from __future__ import annotations
 

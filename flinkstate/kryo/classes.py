@@ -250,14 +250,14 @@ def class_table(type_: KryoType) -> ClassTable:
     )
 
 
-_NO_JOB = JobTable((), {}, {})
+_NO_JOB = JobTable({}, {}, {})
 
 
 def _of_job(job: JobTable) -> Iterator[KnownClass]:
-    for kind, names in ((kernels.ENUM, job.enums), (kernels.PARTS, tuple(job.parts))):
+    for kind, names in ((kernels.ENUM, tuple(job.enums)), (kernels.PARTS, tuple(job.parts))):
         for name in names:
             if name not in _ROWS:
-                yield KnownClass(name, (kind, kind))
+                yield KnownClass(name, (kind, kind), param=len(job.enums.get(name, ())))
                 array = f"[L{name};"
                 if job.final[name]:
                     yield KnownClass(array, (kernels.OBJECT_ARRAY, kernels.OBJECT_ARRAY), component=name)

@@ -76,8 +76,8 @@ class _Types:
             return wide
         if len(known) > 1:
             raise RefusedError(
-                f"{_of(place)} is not always of one class: {_listed(classes)}. Such can stay values of Kryo if you give "
-                "their type as Kryo<...>, with a class that all of them are, such as java.lang.Object"
+                f"{_of(place)} is not always of one class: {_listed(classes)}. Such can stay values of Kryo if you "
+                "give their type as Kryo<...>, with a class that all of them are, such as java.lang.Object"
             )
         return self._of_class(known[0], prefix)
 

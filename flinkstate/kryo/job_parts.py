@@ -46,7 +46,8 @@ _FINAL = (
     *(f"java.time.{name}" for name in ("Year", "YearMonth", "MonthDay", "ZoneOffset", "OffsetTime", "OffsetDateTime")),
     *("java.time.ZonedDateTime", "java.time.DayOfWeek", "java.time.Month"),
 )
-# Interfaces of the JDK for which Kryo has no serializer.
+# Interfaces for which Kryo may have serializers, and those of the JDK for which it has none.
+_WITH_SERIALIZERS = ("java.util.", "com.esotericsoftware.", "org.apache.avro.", "scala.")
 _HARMLESS = ("java.io.Serializable", "java.lang.", "java.util.Comparator", "java.util.function.")
 
 
@@ -61,9 +62,9 @@ class JobPart:
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """What is known of the classes of a job: which are enums, the parts of others, and why some can't be read."""
+    """What is known of a job's classes: the constants of enums, the parts of others, and why some can't be read."""
 
-    enums: tuple[str, ...]
+    enums: dict[str, tuple[str, ...]]
     parts: dict[str, tuple[JobPart, ...]]
     reasons: dict[str, str]
     final: dict[str, bool] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class JobTable:
 
 def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
     """Looks at all classes; `defaults` are the job's own serializers for classes and their subclasses."""
-    enums: list[str] = []
+    enums: dict[str, tuple[str, ...]] = {}
     parts: dict[str, tuple[JobPart, ...]] = {}
     reasons: dict[str, str] = {}
     enum_of: dict[str, str] = {}
@@ -91,13 +92,13 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
             _expect_plain(job, chain, defaults)
             if chain[-1] == _ENUM:
                 # A constant with a body has a class of its own.
-                enums.append(name)
                 enum_of[name] = chain[-2]
+                enums[name] = job.classes[chain[-2]].constants
             elif not found.access & ABSTRACT:
                 parts[name] = tuple(_parts(job, final, chain[:-1]))
         except RefusedError as error:
             reasons[name] = str(error)
-    return JobTable(tuple(enums), parts, reasons, final, enum_of)
+    return JobTable(enums, parts, reasons, final, enum_of)
 
 
 def _expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> None:
@@ -109,9 +110,8 @@ def _expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str
         if one in defaults:
             raise RefusedError(f"with the job's serializer {defaults[one]}")
     for one in implemented:
-        if one.startswith(("java.util.", "com.esotericsoftware.", "org.apache.avro.", "scala.")):
-            if not one.startswith(_HARMLESS):
-                raise RefusedError(f"it implements {one}")
+        if one.startswith(_WITH_SERIALIZERS) and not one.startswith(_HARMLESS):
+            raise RefusedError(f"it implements {one}")
     for one in chain[:-1]:
         found = job.classes[one]
         if found.for_kryo:

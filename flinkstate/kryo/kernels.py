@@ -1,27 +1,30 @@
 """The compiled reading of maps that Kryo wrote: each becomes the bytes that Flink's MapSerializer writes for it.
 
-A value of Kryo 2 (Flink 1.x) or Kryo 5 (Flink 2.x) is a class tag, a reference mark, the object. All varints have 7 bits
-a byte, the lowest first; zigzag puts the sign into bit 0.
+A value of Kryo 2 (Flink 1.x) or Kryo 5 (Flink 2.x) is a class tag, a reference mark, the object. All varints have 7
+bits a byte, the lowest first; zigzag puts the sign into bit 0.
 
 | part | bytes |
 |---|---|
 | class tag | `00` null; varint id + 2; or `01`, varint name id, and for the next new name id the name as a string |
-| reference mark | not for boxed primitives: `01` a new object, which gets the next number; varint n + 2: object n once more |
-| String | ASCII of 2 to 63 (Kryo 5: 32) characters: the bytes, the last with bit 7 set; else varint length + 1 with bit 7 \
-of its first byte set and 6 bits in it, then each UTF-16 unit as UTF-8 |
+| reference mark | not for boxed primitives: `01` a new object, which gets the next number; varint n + 2: object n \
+once more |
+| String | ASCII of 2 to 63 (Kryo 5: 32) characters: the bytes, the last with bit 7 set; else varint length + 1 with \
+bit 7 of its first byte set and 6 bits in it, then each UTF-16 unit as UTF-8 |
 | Integer, Long | zigzag varint; the ninth byte of a long has 8 bits |
 | Short, Character, Float, Double | big endian; Kryo 5 little endian |
 | BigInteger | varint n + 1, n bytes; BigDecimal: the same and the scale as zigzag varint |
-| Date, java.sql.Date, Time | milliseconds as varint; java.sql.Timestamp: and nanoseconds (Kryo 5: without the part of a second) |
+| Date, java.sql.Date, Time | milliseconds as varint; java.sql.Timestamp: and nanoseconds (Kryo 5: without the part of \
+a second) |
 | LocalDate | Kryo 2: i16 day, i16 month, zigzag year; Kryo 5: varint year, month, day |
-| LocalTime | Kryo 2: hour, minute, zigzag nanoseconds, second; Kryo 5: hour, minute, second, varint nanoseconds, cut behind \
-the last that is not 0, which is inverted |
+| LocalTime | Kryo 2: hour, minute, zigzag nanoseconds, second; Kryo 5: hour, minute, second, varint nanoseconds, cut \
+behind the last that is not 0, which is inverted |
 | LocalDateTime | Kryo 2: mark, date, mark, time; Kryo 5: date, time |
 | Instant | Kryo 2: zigzag nanoseconds, zigzag seconds; Kryo 5: varint seconds, varint nanoseconds |
 | array of primitives | varint n + 1, the elements as above (float and double 4 and 8 bytes) |
 | array of Strings, Longs... | varint n + 1, for each a mark (`00` null; boxed ones too) and the object |
-| list | Kryo 2: varint n, each with class tag, mark, object. Kryo 5: varint n + 1 with a flag in bit 7. Without: each as in \
-Kryo 2. With it: the class of all, `01` if some are null, each with a mark, if boxed only then; `00` if all are null |
+| list | Kryo 2: varint n, each with class tag, mark, object. Kryo 5: varint n + 1 with a flag in bit 7. Without: each \
+as in Kryo 2. With it: the class of all, `01` if some are null, each with a mark, if boxed only then; `00` if all are \
+null |
 | List.of | the same; in Kryo 5 without what says of nulls |
 | Arrays.asList | Kryo 2: varint n, a class tag, each as in a list |
 | map | Kryo 2: varint n, Kryo 5: varint n + 1; then key and value, each with class tag, mark, object |
@@ -29,7 +32,7 @@ Kryo 2. With it: the class of all, `01` if some are null, each with a mark, if b
 | emptyMap, emptyList | nothing; singletonMap: key and value; singletonList: the element |
 | Tuple | its fields, each with class tag, mark, object |
 | set | as a list; sorted set, priority queue: as a list, the comparator where a sorted map has it |
-| enum | varint number of the constant + 1; in Kryo 5 it has no mark |
+| enum | varint number of the constant + 1; in Kryo 5 it has no mark. Flink's: i32 number |
 | array of objects | varint n + 1, for each class tag, mark, object; of a final class, mark (`00` null) and object |
 | other classes | parts, one after another, as the table of classes says |
 
@@ -37,8 +40,8 @@ Only what the Kryo of the version could have written is read: no longer varints 
 So a value that was read to its end by one Kryo can hardly be read by the other; if it can, both results are compared.
 
 What has no form of Flink's own stays a value of Kryo: at such a node an object is copied, and made whole. Its bytes are
-the same but for class tags (the new serializer has other ids, and names are counted anew), and references (counted anew; an
-object that stands elsewhere in the map is said again, where the value refers to it first).
+the same but for class tags (the new serializer has other ids, and names are counted anew), and references (counted
+anew; an object that stands elsewhere in the map is said again, where the value refers to it first).
 
 Classes are rows of a table, and places in the map (the map, its keys, its values, elements of its values) are nodes. A
 reading either holds each class against those that are allowed at a node, or counts which classes occur there.
@@ -540,7 +543,8 @@ def _row_of(data, at, size, code, slots, extents, names):  # type: ignore[no-unt
 def _read_class(data, position, limit, five, table, names, known, foreign_too, state, failure):  # type: ignore[no-untyped-def]
     """Reads a class tag. Returns the row of the class (0 null), or a negative number on failure.
 
-    `known` has for each name id of this value the row, where the name is and where it ends. `state` gets the position behind the tag.
+    `known` has for each name id of this value the row, where the name is and where it ends. `state` gets the position
+    behind the tag.
     A class that can't be read is row 0 if it may occur here, else a failure.
     """
     start = position
@@ -777,7 +781,7 @@ def _time(data, position, limit, five, out, at, state, failure):  # type: ignore
 
 @_kernel
 def _shared_part(kind, row, data, position, limit, node, out, at, objects, state, failure):  # type: ignore[no-untyped-def]
-    """Writes the date or the time of a LocalDateTime of Kryo 2, which is an object with a mark. Returns as `_string`."""
+    """Writes the date or the time of a LocalDateTime of Kryo 2, an object with a mark. Returns as `_string`."""
     start = position
     mark, position = _varint(data, position, limit, failure)
     if position < 0:
@@ -1022,7 +1026,7 @@ def _flush(data, start, end, out, at, room, failure):  # type: ignore[no-untyped
 
 @_kernel
 def _put_class(row, ids, said, pool, extents, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
-    """Writes a class tag of a copied value. `said` has for each class in which value it was named last, and its name id."""
+    """Writes a class tag of a copied value. `said` has for each class in which value it was named last, and its id."""
     if ids[row] >= 0:
         return _put_varint(out, at, ids[row] + 2)
     out[at] = 1
@@ -1081,7 +1085,7 @@ def _part(kind, rows, data, position, limit, five, out, at, room, objects, state
 def _copied_comparator(  # type: ignore[no-untyped-def]
     data, start, flushed, five, table, names, known, ids, said, objects, new_objects, out, at, room, state, failure,
 ):  # fmt: skip
-    """Copies the comparator at `start`, which was passed. Returns the ends in `out` and `data`, and how many objects."""
+    """Copies the comparator at `start`, which was passed. Returns the ends in `out` and `data`, and a count."""
     mark, number = state[COMPARATOR_AT], state[COMPARATOR_OBJECT]
     at = _flush(data, flushed, start, out, at, room, failure)
     if at < 0:
@@ -1117,8 +1121,8 @@ def _read_map(  # type: ignore[no-untyped-def]
 
     `kinships` says which nodes have the same type, `nulls` how many zero bytes a null is at a node that has no flag.
     `copying` has: for each node whether it is a copy and by which serializer, the class ids of these serializers, the
-    classes that were named, the kinds of classes in copies, the parts of a class and all parts, which classes have other
-    extents by the other Kryo, and the contexts: type arguments of fields, by which Kryo drops the tags of elements.
+    classes that were named, the kinds of classes in copies, the parts of a class and all parts, which classes have
+    other extents by the other Kryo, and the contexts: type arguments of fields, by which Kryo drops tags of elements.
     """
     kinds = table[0]
     copies, new_ids, said, copied_kinds, spans, parts, differs, contexts = copying
@@ -1198,7 +1202,8 @@ def _read_map(  # type: ignore[no-untyped-def]
             if flag > 0:
                 out[at] = np.uint8(flag - 1 if row != NULL else 2 - flag)
                 at += 1
-            if row != NULL and (kind > ENUM_COMPARATOR or copies[node] >= 0):
+            only_copied = kind > ENUM_COMPARATOR and not (kind == ENUM and finding == HOLDING)
+            if row != NULL and (only_copied or copies[node] >= 0):
                 base = depth
                 copier = max(copies[node], np.int64(0))
                 new_objects = np.int64(0)
@@ -1296,10 +1301,13 @@ def _read_map(  # type: ignore[no-untyped-def]
                 param = params[row]
                 if kind == ENUM:
                     number_of, end = _varint(data, position, limit, failure)
-                    if end >= 0 and number_of == 0:
-                        return _fail(failure, BAD_CONTENT, position, 0)
+                    if end >= 0 and (number_of == 0 or number_of > param > 0):
+                        return _fail(failure, BAD_CONTENT, position, number_of)
                     state[POSITION] = end
                     state[NESTED] = 1
+                    if base < 0:
+                        _put32(out, at, number_of - 1)
+                        end = at + 4 if end >= 0 else end
                 else:
                     end = _scalar(
                         kind, param, rows, data, position, limit, five, node, out, at, room, objects, state, failure
@@ -1604,10 +1612,10 @@ def _forget(scratch, touched, state, cells, keep):  # type: ignore[no-untyped-de
 
 @_kernel
 def _same(out, one, other, size):  # type: ignore[no-untyped-def]
+    different = 0
     for index in range(size):
-        if out[one + index] != out[other + index]:
-            return False
-    return True
+        different |= out[one + index] ^ out[other + index]
+    return different == 0
 
 
 @_kernel
@@ -1619,10 +1627,10 @@ def read_maps(  # type: ignore[no-untyped-def]
     """Reads values from the one with the number `first` on. Returns how many are done: all, unless one failed.
 
     Entry i is `data[starts[i]:limits[i]]`, its head ends at `heads[i]`, behind that are four bytes, `skipped` bytes and
-    the map. Unless the classes are being found, `out` gets the head, an i32 length, the skipped bytes and the map; it is
-    filled up to `at`, and from entry to entry `ends` says how far. `found` gets what is said of each value, `counts` its
-    entries. What stops a value when classes are found goes into `stops`: node, position and detail of a foreign class.
-    `hint` is the Kryo to try first; `failure` also says it for the next call. `copying` is what a copy needs, see
+    the map. Unless the classes are being found, `out` gets the head, an i32 length, the skipped bytes and the map; it
+    is filled up to `at`, and from entry to entry `ends` says how far. `found` gets what is said of each value, `counts`
+    its entries. What stops a value when classes are found goes into `stops`: node, position and detail of a foreign
+    class. `hint` is the Kryo to try first; `failure` also says it for the next call. `copying` is what a copy needs, see
     `_read_map`. `marks` gets where each entry of a map begins in `out` and where its key ends.
     """
     version = hint

@@ -19,6 +19,7 @@ from flinkstate.kryo.classes import ClassTable, KnownClass, registered_ids
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
     ArrayType,
+    EnumType,
     FlinkType,
     KryoType,
     ListType,
@@ -47,8 +48,8 @@ WIDER_THAN = {
 class Places:
     """Nodes: their children, which of them have the same type, how null is written there, and a cell for each class.
 
-    A cell says whether the class is allowed, or counts it. Where values stay Kryo's, `copies` says which line of `new_ids`
-    has the ids by which the new serializer writes classes (-1: by name); elsewhere it is -1.
+    A cell says whether the class is allowed, or counts it. Where values stay Kryo's, `copies` says which line of
+    `new_ids` has the ids by which the new serializer writes classes (-1: by name); elsewhere it is -1.
     """
 
     children: npt.NDArray[np.int64]
@@ -172,6 +173,8 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
             return isinstance(element, Scalar) and known.component == f"java.lang.{element.label}" != _STRING
         case PrimitiveArrayType(Scalar.STRING):
             return known.component == _STRING
+        case EnumType(class_name):
+            return known.kinds[0] == kernels.ENUM and is_a(known, class_name, classes)
         case KryoType(class_name):
             return known.kinds != (kernels.FOREIGN,) * 2 and is_a(known, class_name, classes)
         case TupleType():

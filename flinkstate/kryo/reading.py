@@ -165,8 +165,8 @@ class MapReading:
             entries = kernels.read_until_refused(
                 values.data, values.heads[index] + 4 + values.skipped, values.ends[index], five, table.tables,
                 table.params, self.rows, table.pool, self.known, places.children, places.kinships, places.nulls,
-                places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, out, marks, self.state,
-                failure,
+                places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, out, marks,
+                self.state, failure,
             )  # fmt: skip
             if entries >= 0 and failure[:2].tolist() == reported:
                 begin, end = marks[2 * entries : 2 * entries + 2].tolist()
@@ -216,7 +216,7 @@ _REFUSED = {
     kernels.AMBIGUOUS: "Kryo 2 and Kryo 5 could both have written this map, and mean different ones",
     kernels.TOO_MANY_NAMES: f"more than {kernels.MOST_NAMES} classes in one map",
     kernels.TOO_MANY_NODES: "lists, maps or tuples nested in too many different ways",
-    kernels.TWO_CONTEXTS: "one collection stands at two places of the map, at one of them in a field with type arguments",
+    kernels.TWO_CONTEXTS: "one collection stands at two places of the map, at one in a field with type arguments",
     kernels.BAD_COMPARATOR: "a sorted map with a comparator that is not one of the JDK's own without parts",
     kernels.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
 }

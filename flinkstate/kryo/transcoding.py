@@ -16,7 +16,7 @@ from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.places import places_of
 from flinkstate.kryo.reading import MapReading, Values
-from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, TupleType
+from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, TupleType
 from flinkstate.serializers.walker import MapEntries
 
 TIMESTAMP = 8
@@ -77,6 +77,11 @@ def _of_the_job(type_: FlinkType, kryo: KryoType) -> FlinkType:
     match type_:
         case KryoType():
             return type_.of_the_job(kryo)
+        case EnumType(class_name, ()):
+            known = None if kryo.classes is None else kryo.classes.classes.get(class_name)
+            if known is None or not known.constants:
+                raise RefusedError(f"which constants the enum {class_name} has is not known: give --classes")
+            return EnumType(class_name, known.constants)
         case MapType(key, value):
             return MapType(_of_the_job(key, kryo), _of_the_job(value, kryo))
         case ListType(element):
@@ -112,8 +117,8 @@ class KryoReader:
 
 
 OF_BOTH = (
-    "Kryo 2 (Flink 1) wrote some maps and Kryo 5 (Flink 2) others, and their values stay Kryo's: no job could read both "
-    "in one new state"
+    "Kryo 2 (Flink 1) wrote some maps and Kryo 5 (Flink 2) others, and their values stay Kryo's: no job could read "
+    "both in one new state"
 )
 
 

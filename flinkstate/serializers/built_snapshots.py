@@ -5,6 +5,7 @@ from __future__ import annotations
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.snapshot_classes import (
+    ENUM_SNAPSHOT,
     KRYO_SNAPSHOT,
     LIST_SNAPSHOT,
     MAP_SNAPSHOT,
@@ -21,6 +22,7 @@ from flinkstate.serializers.snapshots import (
     SnapshotParser,
 )
 from flinkstate.serializers.types import (
+    EnumType,
     FlinkType,
     KryoRegistration,
     KryoType,
@@ -48,6 +50,11 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
             return map_snapshot(snapshot_of(key), snapshot_of(value))
         case ListType(element):
             return list_snapshot(snapshot_of(element))
+        case EnumType(class_name, (_, *_) as names, None):
+            writer = ByteWriter().utf(ENUM_SNAPSHOT).i32(3).utf(class_name).i32(len(names))
+            for name in names:
+                writer.utf(name)
+            return SerializerSnapshot(ENUM_SNAPSHOT, 3, type_, (), writer.bytes())
         case KryoType(registrations=(_, *_)):
             return _kryo_snapshot_of(type_)
     raise RefusedError(

@@ -11,11 +11,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.found import ClassFinder, map_type_of
+from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type
@@ -28,12 +30,14 @@ _TIMESTAMP = 8
 
 
 def with_known_map(
-    state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator
+    state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator, job: JobClasses | None
 ) -> KeyedState:
     """Returns the legacy state; if its maps are by Kryo, with the type that they have."""
     legacy = states[state.legacy]
     if not isinstance(legacy.value, KryoType) or legacy.kind is not StateKind.VALUE:
         return legacy
+    legacy = replace(legacy, value=replace(legacy.value, classes=job))
+    assert isinstance(legacy.value, KryoType)
     if state.map_type is not None:
         map_ = parse_map_type(state.map_type)
     else:
@@ -47,6 +51,7 @@ def with_known_map(
                 ) from None
             map_ = of_rows
     kryo = legacy.value
+    map_ = of_the_job(map_, kryo)
     return replace(legacy, value=KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
 
 

@@ -266,7 +266,7 @@ def _resolve_operator(
             if (made := state_to_make(state, states, operator, plan.like, problems)) is not None:
                 rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
         elif state.legacy in states:
-            states[state.legacy] = with_known_map(state, states, source, operator)
+            states[state.legacy] = with_known_map(state, states, source, operator, plan.job_classes)
             found = [
                 *contradictions(state, states, operator),
                 *map_contradiction(state, states[state.legacy], operator),

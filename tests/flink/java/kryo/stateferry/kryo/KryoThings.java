@@ -171,6 +171,9 @@ public final class KryoThings {
         show("links and things", objects, linked("a", one, "b", links, "c", links.next, "d", links.free, "e", special));
         show("enums", Types.MAP(S, Types.GENERIC(Color.class)), linked("a", Color.RED, "b", Color.BLUE, "c", Color.RED));
         show("enums with bodies", Types.MAP(S, Types.GENERIC(Shape.class)), linked("a", Shape.ROUND, "b", Shape.SQUARE, "c", Shape.ROUND));
+        show("enums by Flink", Types.MAP(S, Types.ENUM(Color.class)), linked("a", Color.RED, "b", Color.BLUE, "c", Color.RED, "d", null));
+        show("enums with bodies by Flink", Types.MAP(S, Types.ENUM(Shape.class)), linked("a", Shape.SQUARE, "b", Shape.ROUND, "c", Shape.SQUARE));
+        show("enums by Flink as keys", Types.MAP(Types.ENUM(Color.class), Types.LIST(Types.ENUM(Color.class))), linked(Color.RED, list(Color.RED, Color.BLUE)));
         show("enums in lists", objects, linked("a", list(Shape.ROUND, Shape.SQUARE), "b", list(Color.RED, null, Color.RED), "c", list(Shape.ROUND, Shape.ROUND)));
         show("enums as keys", Types.MAP(Types.GENERIC(Color.class), Types.LONG), linked(Color.RED, 1L, Color.BLUE, 2L));
         TypeInformation<?> lists = Types.MAP(S, Types.GENERIC(Lists.class));
