@@ -116,15 +116,16 @@ def as_flink_or_null(type_: FlinkType, found: KryoObject | None) -> Any:
 def _by_either(type_: KryoType, data: bytes, position: int, limit: int, meant: Callable[[KryoObject | None], _T]) -> _T:
     ids, own = _classes(type_)
     read: list[_T] = []
-    failed: list[tuple[int, DamagedError | RefusedError]] = []
+    failed: list[tuple[int, bool, DamagedError | RefusedError]] = []
     for five in (False, True):
         reader = KryoReader(five, ids, own, data, position, limit)
         try:
             read.append(meant(reader.whole()))
         except (DamagedError, RefusedError) as error:
-            failed.append((reader.position, error))
+            failed.append((reader.position, isinstance(error, RefusedError), error))
     if not read:
-        raise max(failed, key=lambda one: one[0])[1]
+        # The reading that got farther is more likely to be of the Kryo that wrote the value.
+        raise max(failed, key=lambda one: one[:2])[2]
     # Unlike values, texts of equal NaNs are equal.
     if len(read) == 2 and repr(read[0]) != repr(read[1]):
         raise RefusedError("Kryo 2 and Kryo 5 could both have written this value, and mean different ones")
