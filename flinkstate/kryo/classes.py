@@ -220,7 +220,7 @@ def class_table(type_: KryoType) -> ClassTable:
     own = {part.class_name: part.serializer for part in type_.registrations if part.serializer is not None}
     job = _NO_JOB if type_.classes is None else job_table(type_.classes, dict(type_.defaults))
     known = (*KNOWN, *_of_job(job))
-    names = tuple(dict.fromkeys((*(one.name for one in known), *ids.values(), *own, *mentioned(job))))
+    names = tuple(dict.fromkeys((*(one.name for one in known), *ids.values(), *own, *mentioned(job), *_OF_ARRAYS)))
     rows = {name: row for row, name in enumerate(names)}
     kinds = np.zeros((2, len(names)), np.int64)
     params = np.zeros(len(names), np.int64)
@@ -250,6 +250,8 @@ def class_table(type_: KryoType) -> ClassTable:
     )
 
 
+# Of no object, but of the arrays in lists of `Arrays.asList`.
+_OF_ARRAYS = ("java.lang.Object", "java.lang.Number", "java.lang.Comparable", "java.io.Serializable")
 _NO_JOB = JobTable({}, {}, {})
 
 

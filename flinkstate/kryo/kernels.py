@@ -545,7 +545,7 @@ def _read_class(data, position, limit, five, table, names, known, foreign_too, s
 
     `known` has for each name id of this value the row, where the name is and where it ends. `state` gets the position
     behind the tag.
-    A class that can't be read is row 0 if it may occur here, else a failure.
+    A class that can't be read is its row, or 0 without one, if it may occur here, else a failure.
     """
     start = position
     kinds, ids, slots, extents = table
@@ -604,9 +604,9 @@ def _read_class(data, position, limit, five, table, names, known, foreign_too, s
         position = known[name, 2]
     row = known[name, 0]
     state[POSITION] = position
-    if row < 0 or kinds[1 if five else 0, row] == FOREIGN:
-        return np.int64(0) if foreign_too else _fail(failure, FOREIGN_CLASS, start, known[name, 1])
-    return row
+    if (row < 0 or kinds[1 if five else 0, row] == FOREIGN) and not foreign_too:
+        return _fail(failure, FOREIGN_CLASS, start, known[name, 1])
+    return max(row, np.int64(NULL))
 
 
 @_kernel
@@ -1405,10 +1405,10 @@ def _read_map(  # type: ignore[no-untyped-def]
                         if kind == AS_LIST and position >= 0:
                             listed = position
                             # The class of the array may be one that no element has.
-                            row = _read_class(
-                                data, position, limit, five, table, names, known, base < 0, state, failure
-                            )
+                            row = _read_class(data, position, limit, five, table, names, known, True, state, failure)
                             position = state[POSITION] if row >= 0 else row
+                            if base >= 0 and row == NULL:
+                                return _fail(failure, BAD_CONTENT, listed, 0)
                             if base >= 0 and row > NULL:
                                 at = _flush(data, flushed, listed, out, at, room, failure)
                                 if at >= 0:
@@ -1630,8 +1630,8 @@ def read_maps(  # type: ignore[no-untyped-def]
     the map. Unless the classes are being found, `out` gets the head, an i32 length, the skipped bytes and the map; it
     is filled up to `at`, and from entry to entry `ends` says how far. `found` gets what is said of each value, `counts`
     its entries. What stops a value when classes are found goes into `stops`: node, position and detail of a foreign
-    class. `hint` is the Kryo to try first; `failure` also says it for the next call. `copying` is what a copy needs, see
-    `_read_map`. `marks` gets where each entry of a map begins in `out` and where its key ends.
+    class. `hint` is the Kryo to try first; `failure` also says it for the next call. `copying` is what a copy needs,
+    see `_read_map`. `marks` gets where each entry of a map begins in `out` and where its key ends.
     """
     version = hint
     marked = np.int64(0)

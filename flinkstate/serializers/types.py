@@ -306,7 +306,7 @@ class KryoType(OpaqueType):
             return self
         ids = {part.class_name: part for part in other.registrations if part.class_name != other.class_name}
         first = ids.pop(self.class_name, KryoRegistration(self.class_name))
-        return replace(other, class_name=self.class_name, registrations=(first, *ids.values()))
+        return replace(other, class_name=self.class_name, registrations=(first, *ids.values()), classes=None)
 
 
 @dataclass(frozen=True, slots=True)
