@@ -20,8 +20,8 @@ from flinkstate.kryo.found import ClassFinder, map_type_of
 from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.type_text import parse_map_type
-from flinkstate.serializers.types import KryoMapType, KryoType, MapType, type_name
+from flinkstate.serializers.type_text import parse_map_type, type_text
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType
 from stateferry.runs.plan.planned_states import StatePlan
 
 _ENOUGH_ENTRIES = 10_000
@@ -57,9 +57,9 @@ def with_known_map(
 
 def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
     """Yields a problem if the plan says another type of a map that the savepoint describes."""
-    if state.map_type is not None and legacy.map_type is not None and state.map_type != type_name(legacy.map_type):
+    if state.map_type is not None and legacy.map_type is not None and state.map_type != type_text(legacy.map_type):
         yield (
-            f"state {legacy.name} of operator {operator.label} is a {type_name(legacy.map_type)}, as the savepoint "
+            f"state {legacy.name} of operator {operator.label} is a {type_text(legacy.map_type)}, as the savepoint "
             f"says, not a {state.map_type}: leave --as out"
         )
 
@@ -99,7 +99,7 @@ def proposed(found: FoundClasses) -> MapType:
         if found.foreign:
             raise
         try:
-            wide = type_name(map_type_of(found, widen=True))
+            wide = type_text(map_type_of(found, widen=True))
         except RefusedError:
             raise RefusedError(
                 f"{error}. If you know the type of all maps, give it, such as --as 'Map<String, Long>'"
