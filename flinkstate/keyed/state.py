@@ -17,6 +17,8 @@ from flinkstate.keyed.header import (
 )
 from flinkstate.serializers.types import (
     FlinkType,
+    KryoMapType,
+    KryoType,
     ListType,
     MapType,
     OpaqueType,
@@ -111,7 +113,9 @@ class KeyedState:
             by_field = f"; it has a map in a field: --field {fields[0]}" if len(fields) == 1 else ""
             by_field = f"; it has maps in fields: --field {' or '.join(fields)}" if len(fields) > 1 else by_field
             return f"a ValueState<{self.type_name}>, not of a map{by_field}"
-        if opaque := opaque_parts(self.map_type):
+        # What stays a value of Kryo is copied, and its end is found on the way.
+        copied = KryoType if isinstance(self.value, KryoMapType) else ()
+        if opaque := tuple(part for part in opaque_parts(self.map_type) if not isinstance(part, copied)):
             return f"its entries have a part whose end can't be found: {_named(opaque)}"
         return None
 

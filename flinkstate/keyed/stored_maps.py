@@ -100,10 +100,9 @@ def _kryo_maps(type_: KryoMapType, data: Bytes, starts: Positions, ends: Positio
     # The maps go into a buffer of their own, each behind four bytes for its length and without a key.
     heads = starts - 4
     made = _kryo_reader(type_).to_flink(data, heads, heads, ends, timestamps=False)
-    entries = walk_entries(type_.map, made.data, made.key_ends + 4, made.ends)
     if type_.widen and type_.map.key in WIDER_THAN:
-        _refuse_equal_keys(type_.map.key, made.data, entries, starts)
-    return WholeMaps(made.data, entries)
+        _refuse_equal_keys(type_.map.key, made.data, made.entries, starts)
+    return WholeMaps(made.data, made.entries)
 
 
 def _refuse_equal_keys(key: FlinkType, data: Bytes, entries: MapEntries, starts: Positions) -> None:

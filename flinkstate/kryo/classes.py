@@ -21,8 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from flinkstate.array_types import Bytes, Positions
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernels
+from flinkstate.kryo.job_parts import JobTable, job_table
+from flinkstate.kryo.parts import ENUMS, LOCAL_DATE_TIME, NOT_FINAL, PARTS, PartTables, mentioned, part_tables
 from flinkstate.serializers.types import FlinkType, KryoType, PrimitiveArrayType, Scalar
 
 FIRST_OF_JOB = 85
@@ -114,15 +117,36 @@ def _containers() -> Iterator[KnownClass]:
     yield KnownClass("java.util.Collections$SingletonList", (kernels.SINGLETON_LIST, kernels.SINGLETON_LIST))
     for arity in range(1, kernels.CHILDREN - kernels.FIELDS + 1):
         yield KnownClass(f"{_TUPLE}{arity}", (kernels.TUPLE, kernels.TUPLE), param=arity)
+    for name in ("HashSet", "LinkedHashSet", "ArrayDeque", "concurrent.CopyOnWriteArraySet"):
+        yield KnownClass(util + name, (kernels.SET, kernels.SET))
+    yield KnownClass("java.util.TreeSet", (kernels.SORTED_SET, kernels.SORTED_SET))
+    # The serializer that Kryo 2 has for it knows no type arguments.
+    yield KnownClass("java.util.PriorityQueue", (kernels.SORTED_SET, kernels.SORTED_SET), param=1)
+    for name in ("SetN", "Set12"):
+        yield KnownClass(f"java.util.ImmutableCollections${name}", (kernels.FOREIGN, kernels.FILLED_SET))
     for name in ("java.util.Collections$ReverseComparator", "java.lang.String$CaseInsensitiveComparator"):
         yield KnownClass(name, (kernels.COMPARATOR, kernels.COMPARATOR))
     natural = "java.util.Comparators$NaturalOrderComparator"
     yield KnownClass(natural, (kernels.ENUM_COMPARATOR, kernels.ENUM_COMPARATOR))
 
 
+def _of_parts() -> Iterator[KnownClass]:
+    for name, both in PARTS.items():
+        kinds = tuple(kernels.FOREIGN if parts is None else kernels.PARTS for parts in both)
+        yield KnownClass(name, (kinds[0], kinds[1]))
+    for name in ENUMS:
+        yield KnownClass(name, (kernels.ENUM, kernels.ENUM))
+    yield KnownClass("[Ljava.lang.Object;", (kernels.ANY_ARRAY, kernels.ANY_ARRAY))
+    for name in (*PARTS, *ENUMS):
+        if name not in NOT_FINAL:
+            yield KnownClass(f"[L{name};", (kernels.OBJECT_ARRAY, kernels.OBJECT_ARRAY), component=name)
+    for name in ("[I", "[J", "[S", "[B", "[Z", "[C", "[F", "[D"):
+        yield KnownClass(f"[{name}", (kernels.OBJECT_ARRAY, kernels.OBJECT_ARRAY), component=name)
+
+
 _FOREIGN = (kernels.FOREIGN, kernels.FOREIGN)
 # Row 0 stands for null.
-KNOWN = (KnownClass("null", _FOREIGN), *_scalars(), *_arrays(), *_containers())
+KNOWN = (KnownClass("null", _FOREIGN), *_scalars(), *_arrays(), *_containers(), *_of_parts())
 _ROWS = {known.name: row for row, known in enumerate(KNOWN)}
 
 _PRIMITIVES = ("Integer", "String", "Float", "Boolean", "Byte", "Character", "Short", "Long", "Double")
@@ -141,7 +165,8 @@ class ClassTable:
     """The classes that can occur in the values of one serializer, as the kernels use them.
 
     `names` are the classes of all rows. `kinds` has a line for each Kryo. `ids` gives the row of a registration, -1
-    without one. `slots` is a hash table of rows by name; the names are in `pool`, `extents` says where.
+    without one. `slots` is a hash table of rows by name; the names are in `pool`, `extents` says where. `known` are the
+    classes of the first rows.
     """
 
     names: tuple[str, ...]
@@ -152,6 +177,11 @@ class ClassTable:
     extents: Positions
     pool: Bytes
     own_serializers: dict[str, str]
+    copied_kinds: npt.NDArray[np.int64]
+    parts: PartTables
+    known: tuple[KnownClass, ...]
+    job: JobTable
+    classes: JobClasses | None
 
     @property
     def tables(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32], Positions]:
@@ -194,14 +224,15 @@ def class_table(type_: KryoType) -> ClassTable:
     expect_no_foreign_defaults(type_)
     ids = registered_ids(type_)
     own = {part.class_name: part.serializer for part in type_.registrations if part.serializer is not None}
-    others = [name for name in dict.fromkeys((*ids.values(), *own)) if name not in _ROWS]
-    names = (*(known.name for known in KNOWN), *others)
+    job = _NO_JOB if type_.classes is None else job_table(type_.classes, dict(type_.defaults))
+    known = (*KNOWN, *_of_job(job))
+    names = tuple(dict.fromkeys((*(one.name for one in known), *ids.values(), *own, *mentioned(job), *_OF_ARRAYS)))
     rows = {name: row for row, name in enumerate(names)}
     kinds = np.zeros((2, len(names)), np.int64)
     params = np.zeros(len(names), np.int64)
-    for row, known in enumerate(KNOWN):
-        kinds[:, row] = kernels.FOREIGN if known.name in own else known.kinds
-        params[row] = _ROWS[known.component] if known.component else known.param
+    for row, one in enumerate(known):
+        kinds[:, row] = kernels.FOREIGN if one.name in own else one.kinds
+        params[row] = rows[one.component] if one.component else one.param
     by_id = np.full((2, max(ids) + 1), -1, np.int32)
     for number, name in ids.items():
         by_id[:, number] = rows[name]
@@ -217,7 +248,29 @@ def class_table(type_: KryoType) -> ClassTable:
         while slots[slot] >= 0:
             slot = (slot + 1) & size - 1
         slots[slot] = row
-    return ClassTable(names, kinds, params, by_id, slots, extents, np.frombuffer(bytes(pool), np.uint8).copy(), own)
+    copied_kinds = kinds.copy()
+    copied_kinds[0, rows[LOCAL_DATE_TIME]] = kernels.PARTS
+    data, parts = np.frombuffer(bytes(pool), np.uint8).copy(), part_tables(rows, job)
+    return ClassTable(
+        names, kinds, params, by_id, slots, extents, data, own, copied_kinds, parts, known, job, type_.classes
+    )
+
+
+# Of no object, but of the arrays in lists of `Arrays.asList`.
+_OF_ARRAYS = ("java.lang.Object", "java.lang.Number", "java.lang.Comparable", "java.io.Serializable")
+_NO_JOB = JobTable({}, {}, {})
+
+
+def _of_job(job: JobTable) -> Iterator[KnownClass]:
+    for kind, names in ((kernels.ENUM, tuple(job.enums)), (kernels.PARTS, tuple(job.parts))):
+        for name in names:
+            if name not in _ROWS:
+                yield KnownClass(name, (kind, kind), param=len(job.enums.get(name, ())))
+                array = f"[L{name};"
+                if job.final[name]:
+                    yield KnownClass(array, (kernels.OBJECT_ARRAY, kernels.OBJECT_ARRAY), component=name)
+                else:
+                    yield KnownClass(array, (kernels.ANY_ARRAY, kernels.ANY_ARRAY))
 
 
 def _hash(name: bytes) -> int:

@@ -18,7 +18,7 @@ from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, names_of, places_to_find
 from flinkstate.kryo.reading import MapReading, Values
-from flinkstate.kryo.transcoding import KryoCounts, counts_of
+from flinkstate.kryo.transcoding import OF_BOTH, KryoCounts, counts_of
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
@@ -28,11 +28,13 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     Scalar,
     TupleType,
+    kept_by_kryo,
     simple_name,
 )
 
 _NULL = KNOWN[kernels.NULL].name
 _KNOWN = {known.name: known for known in KNOWN}
+_OF_THE_JOB = (kernels.PARTS, kernels.PARTS)
 
 
 def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
@@ -47,6 +49,8 @@ def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
             f"all {found.maps} maps are null or empty, so they don't say which types their keys and values have"
         )
     type_ = _Types(found, widen).at(ROOT)
+    if found.kryo.get("2") and found.kryo.get("5") and kept_by_kryo(type_):
+        raise RefusedError(OF_BOTH)
     if not isinstance(type_, MapType):
         raise RefusedError(f"the values are not maps: {_listed(found.classes[ROOT])}")
     return type_
@@ -63,7 +67,7 @@ class _Types:
         classes = {name: count for name, count in self.found.classes.get(place, {}).items() if name != _NULL}
         if not classes:
             raise RefusedError(f"every {_of(place)} is null or missing, so it doesn't say which type it has")
-        known = [_KNOWN[name] for name in classes]
+        known = [_KNOWN.get(name) or KnownClass(name, _OF_THE_JOB) for name in classes]
         prefix = "" if place == ROOT else f"{place}."
         for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):
             if all(one.kinds[0] in kinds for one in known):
@@ -71,7 +75,10 @@ class _Types:
         if self.widen and (place == "key" or not place.endswith("key")) and (wide := _widest(known)) is not None:
             return wide
         if len(known) > 1:
-            raise RefusedError(f"{_of(place)} is not always of one class: {_listed(classes)}")
+            raise RefusedError(
+                f"{_of(place)} is not always of one class: {_listed(classes)}. Such can stay values of Kryo if you "
+                "give their type as Kryo<...>, with a class that all of them are, such as java.lang.Object"
+            )
         return self._of_class(known[0], prefix)
 
     def _map_at(self, prefix: str) -> FlinkType:
@@ -83,9 +90,12 @@ class _Types:
     def _of_class(self, known: KnownClass, prefix: str) -> FlinkType:
         if known.type is not None:
             return known.type
+        if known.kinds[1] > kernels.ENUM_COMPARATOR or known.kinds[1] == kernels.FOREIGN:
+            return KryoType(known.name)
         if known.component:
             element = _KNOWN[known.component].type
-            assert isinstance(element, Scalar)
+            if not isinstance(element, Scalar):
+                return KryoType(known.name)
             return PrimitiveArrayType(element) if element is Scalar.STRING else ArrayType(element, known.component)
         fields = tuple(self.at(f"{prefix}f{number}") for number in range(known.param))
         return TupleType(fields, known.name)
@@ -129,11 +139,16 @@ class ClassFinder:
 
     def found(self) -> FoundClasses:
         """Returns what was found in all values."""
-        cells, classes = self._places.cells, {}
+        cells = self._places.cells
+        classes: dict[str, dict[str, int]] = {}
         for node, name in names_of(self._places.children).items():
             rows = np.flatnonzero(cells[node]).tolist()
             if rows:
-                classes[name] = {self._table.names[row]: int(cells[node, row]) for row in rows}
+                classes[name] = {}
+            for row in rows:
+                # Constants of an enum that have a body have classes of their own.
+                class_name = self._table.job.enum_of.get(self._table.names[row], self._table.names[row])
+                classes[name][class_name] = classes[name].get(class_name, 0) + int(cells[node, row])
         counts = self._counts
         kryo = {"2": counts.kryo_2, "5": counts.kryo_5, "either": counts.either, "unread": self._foreign.total()}
         return FoundClasses(

@@ -1,36 +1,47 @@
 """The compiled reading of maps that Kryo wrote: each becomes the bytes that Flink's MapSerializer writes for it.
 
-A value of Kryo 2 (Flink 1.x) or Kryo 5 (Flink 2.x) is a class tag, a reference mark, the object. All varints have 7 bits
-a byte, the lowest first; zigzag puts the sign into bit 0.
+A value of Kryo 2 (Flink 1.x) or Kryo 5 (Flink 2.x) is a class tag, a reference mark, the object. All varints have 7
+bits a byte, the lowest first; zigzag puts the sign into bit 0.
 
 | part | bytes |
 |---|---|
 | class tag | `00` null; varint id + 2; or `01`, varint name id, and for the next new name id the name as a string |
-| reference mark | not for boxed primitives: `01` a new object, which gets the next number; varint n + 2: object n once more |
-| String | ASCII of 2 to 63 (Kryo 5: 32) characters: the bytes, the last with bit 7 set; else varint length + 1 with bit 7 \
-of its first byte set and 6 bits in it, then each UTF-16 unit as UTF-8 |
+| reference mark | not for boxed primitives: `01` a new object, which gets the next number; varint n + 2: object n \
+once more |
+| String | ASCII of 2 to 63 (Kryo 5: 32) characters: the bytes, the last with bit 7 set; else varint length + 1 with \
+bit 7 of its first byte set and 6 bits in it, then each UTF-16 unit as UTF-8 |
 | Integer, Long | zigzag varint; the ninth byte of a long has 8 bits |
 | Short, Character, Float, Double | big endian; Kryo 5 little endian |
 | BigInteger | varint n + 1, n bytes; BigDecimal: the same and the scale as zigzag varint |
-| Date, java.sql.Date, Time | milliseconds as varint; java.sql.Timestamp: and nanoseconds (Kryo 5: without the part of a second) |
+| Date, java.sql.Date, Time | milliseconds as varint; java.sql.Timestamp: and nanoseconds (Kryo 5: without the part of \
+a second) |
 | LocalDate | Kryo 2: i16 day, i16 month, zigzag year; Kryo 5: varint year, month, day |
-| LocalTime | Kryo 2: hour, minute, zigzag nanoseconds, second; Kryo 5: hour, minute, second, varint nanoseconds, cut behind \
-the last that is not 0, which is inverted |
+| LocalTime | Kryo 2: hour, minute, zigzag nanoseconds, second; Kryo 5: hour, minute, second, varint nanoseconds, cut \
+behind the last that is not 0, which is inverted |
 | LocalDateTime | Kryo 2: mark, date, mark, time; Kryo 5: date, time |
 | Instant | Kryo 2: zigzag nanoseconds, zigzag seconds; Kryo 5: varint seconds, varint nanoseconds |
 | array of primitives | varint n + 1, the elements as above (float and double 4 and 8 bytes) |
 | array of Strings, Longs... | varint n + 1, for each a mark (`00` null; boxed ones too) and the object |
-| list | Kryo 2: varint n, each with class tag, mark, object. Kryo 5: varint n + 1 with a flag in bit 7. Without: each as in \
-Kryo 2. With it: the class of all, `01` if some are null, each with a mark, if boxed only then; `00` if all are null |
+| list | Kryo 2: varint n, each with class tag, mark, object. Kryo 5: varint n + 1 with a flag in bit 7. Without: each \
+as in Kryo 2. With it: the class of all, `01` if some are null, each with a mark, if boxed only then; `00` if all are \
+null |
 | List.of | the same; in Kryo 5 without what says of nulls |
 | Arrays.asList | Kryo 2: varint n, a class tag, each as in a list |
 | map | Kryo 2: varint n, Kryo 5: varint n + 1; then key and value, each with class tag, mark, object |
 | sorted map | Kryo 2: the comparator (with class tag and mark, `00` none), then as a map; Kryo 5: behind the count |
 | emptyMap, emptyList | nothing; singletonMap: key and value; singletonList: the element |
 | Tuple | its fields, each with class tag, mark, object |
+| set | as a list; sorted set, priority queue: as a list, the comparator where a sorted map has it |
+| enum | varint number of the constant + 1; in Kryo 5 it has no mark. Flink's: i32 number |
+| array of objects | varint n + 1, for each class tag, mark, object; of a final class, mark (`00` null) and object |
+| other classes | parts, one after another, as the table of classes says |
 
 Only what the Kryo of the version could have written is read: no longer varints than needed, no Kryo 5 map with count 0.
 So a value that was read to its end by one Kryo can hardly be read by the other; if it can, both results are compared.
+
+What has no form of Flink's own stays a value of Kryo: at such a node an object is copied, and made whole. Its bytes are
+the same but for class tags (the new serializer has other ids, and names are counted anew), and references (counted
+anew; an object that stands elsewhere in the map is said again, where the value refers to it first).
 
 Classes are rows of a table, and places in the map (the map, its keys, its values, elements of its values) are nodes. A
 reading either holds each class against those that are allowed at a node, or counts which classes occur there.
@@ -78,6 +89,31 @@ SORTED_MAP = 28
 TUPLE = 29  # with the number of its fields
 COMPARATOR = 30
 ENUM_COMPARATOR = 31
+# What only stays a value of Kryo.
+PARTS = 32
+ENUM = 33
+SET = 34
+FILLED_SET = 35
+SORTED_SET = 36
+ANY_ARRAY = 37
+
+# Parts without tag and mark: of the kinds above up to LOCAL_DATE_TIME, and these.
+POSITIVE_INT = 40
+POSITIVE_LONG = 41
+EIGHT_BYTES = 42
+LONGS = 43
+ZONE_OFFSET = 44
+# Parts that are objects: with a class tag, or of a class that is known.
+TAGGED_PART = 50
+KNOWN_PART = 51
+
+# Columns of a part: its kind, its class, its context. A context has for each of two type arguments the class, if it is
+# final, and the context inside it.
+PART_KIND = 0
+PART_CLASS = 1
+PART_CONTEXT = 2
+PART_COLUMNS = 3
+CONTEXT_COLUMNS = 4
 
 # What a class of maps can't have.
 NO_NULL_KEY = 1
@@ -104,7 +140,12 @@ POSITION = 6  # where a helper has read to
 OBJECTS = 7
 NAMES = 8
 IS_NULL = 9
-STATES = 10
+SERIAL = 10  # of the last copied value, never the same twice
+COPIED = 11  # whether anything was copied
+COMPARATOR_AT = 12  # where the mark of a comparator is, -1 without one
+COMPARATOR_OBJECT = 13  # the object to which it refers, -1 if it is new
+NEW_NAMES = 14  # in the copied value
+STATES = 15
 
 # What a reading does with the classes that it meets: holds them against those allowed, counts them, or neither.
 HOLDING = 0
@@ -118,7 +159,13 @@ OF_CLASS = 0
 OF_NODE = 1
 BEGIN = 2
 END = 3
-OBJECT_PARTS = 4
+SOURCE = 4  # where its content is
+OF_VALUE = 5  # the copied value in which it was last, 0 none; its node is -1 then
+NEW_NUMBER = 6
+OF_CONTEXT = 7
+SOURCE_END = 8
+NEXT_OBJECT = 9  # how many objects there are behind it
+OBJECT_PARTS = 10
 
 # Columns of a frame of the stack.
 _KIND = 0
@@ -129,7 +176,10 @@ _NEXT = 4
 _CLASS = 5
 _MARKED = 6
 _FIRST = 7
-FRAME_PARTS = 8
+_BACK = 8  # where to go on behind it if it is read again, else -1
+_BACK_OBJECTS = 9
+_CONTEXT = 10
+FRAME_PARTS = 11
 DEEPEST = 64
 
 # Kinds of frames.
@@ -137,6 +187,7 @@ _MAP_FRAME = 0
 _TAGGED_FRAME = 1
 _TYPED_FRAME = 2
 _TUPLE_FRAME = 3
+_PARTS_FRAME = 4
 
 # The class of the first element that isn't null, if all elements must not have the same one; else one of these.
 _NONE_YET = -1
@@ -167,6 +218,8 @@ NO_ROOM = 18
 NO_OBJECTS = 19
 NULL_PART = 20
 BAD_COMPARATOR = 21
+NO_MARKS = 22
+TWO_CONTEXTS = 23
 
 # What is said of a value.
 KRYO_2 = 1
@@ -475,11 +528,28 @@ def _string(data, position, limit, five, out, at, room, state, failure):  # type
 
 
 @_kernel
+def _row_of(data, at, size, code, slots, extents, names):  # type: ignore[no-untyped-def]
+    """Returns the row of the class with this name and its hash, -1 if there is none."""
+    slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(len(slots) - 1))
+    while slots[slot] >= 0:
+        found = np.int64(slots[slot])
+        if extents[found, 1] == size:
+            same = True
+            for index in range(size):
+                same = same and names[extents[found, 0] + index] == data[at + index] & 0x7F
+            if same:
+                return found
+        slot = (slot + 1) & (len(slots) - 1)
+    return np.int64(-1)
+
+
+@_kernel
 def _read_class(data, position, limit, five, table, names, known, foreign_too, state, failure):  # type: ignore[no-untyped-def]
     """Reads a class tag. Returns the row of the class (0 null), or a negative number on failure.
 
-    `known` has for each name id of this value the row and where the name is. `state` gets the position behind the tag.
-    A class that can't be read is row 0 if it may occur here, else a failure.
+    `known` has for each name id of this value the row, where the name is and where it ends. `state` gets the position
+    behind the tag.
+    A class that can't be read is its row, or 0 without one, if it may occur here, else a failure.
     """
     start = position
     kinds, ids, slots, extents = table
@@ -514,6 +584,10 @@ def _read_class(data, position, limit, five, table, names, known, foreign_too, s
                 return position
             if count < 2 or count - 1 > limit - position:
                 return _fail(failure, TRUNCATED, at, count)
+            code = np.uint64(14695981039346656037)
+            for index in range(count - 1):
+                code = (code ^ np.uint64(data[position + index] & 0x7F)) * np.uint64(1099511628211)
+            row = _row_of(data, position, count - 1, code, slots, extents, names)
             position += count - 1
         else:
             code = np.uint64(14695981039346656037)
@@ -524,24 +598,19 @@ def _read_class(data, position, limit, five, table, names, known, foreign_too, s
                 byte = data[position]
                 position += 1
                 code = (code ^ np.uint64(byte & 0x7F)) * np.uint64(1099511628211)
-            slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(len(slots) - 1))
-            while slots[slot] >= 0 and row < 0:
-                found = np.int64(slots[slot])
-                if extents[found, 1] == position - at:
-                    same = True
-                    for index in range(position - at):
-                        same = same and names[extents[found, 0] + index] == data[at + index] & 0x7F
-                    if same:
-                        row = found
-                slot = (slot + 1) & (len(slots) - 1)
+            row = _row_of(data, at, position - at, code, slots, extents, names)
         known[name, 0] = row
         known[name, 1] = at
+        known[name, 2] = position
         state[NAMES] += 1
+    elif known[name, 1] == position:
+        # An object is read again.
+        position = known[name, 2]
     row = known[name, 0]
     state[POSITION] = position
-    if row < 0 or kinds[1 if five else 0, row] == FOREIGN:
-        return np.int64(0) if foreign_too else _fail(failure, FOREIGN_CLASS, start, known[name, 1])
-    return row
+    if (row < 0 or kinds[1 if five else 0, row] == FOREIGN) and not foreign_too:
+        return _fail(failure, FOREIGN_CLASS, start, known[name, 1])
+    return max(row, np.int64(NULL))
 
 
 @_kernel
@@ -716,7 +785,7 @@ def _time(data, position, limit, five, out, at, state, failure):  # type: ignore
 
 @_kernel
 def _shared_part(kind, row, data, position, limit, node, out, at, objects, state, failure):  # type: ignore[no-untyped-def]
-    """Writes the date or the time of a LocalDateTime of Kryo 2, which is an object with a mark. Returns as `_string`."""
+    """Writes the date or the time of a LocalDateTime of Kryo 2, an object with a mark. Returns as `_string`."""
     start = position
     mark, position = _varint(data, position, limit, failure)
     if position < 0:
@@ -727,13 +796,16 @@ def _shared_part(kind, row, data, position, limit, node, out, at, objects, state
     if mark > 1:
         if mark - 2 >= number or objects[mark - 2, OF_CLASS] != row:
             return _fail(failure, BAD_REFERENCE, start, mark - 2)
-        begin = objects[mark - 2, BEGIN]
-        size = 6 if kind == LOCAL_DATE else 7
-        for index in range(size):
-            out[at + index] = out[begin + index]
+        begin = objects[mark - 2, SOURCE]
+        if kind == LOCAL_DATE:
+            end = _date(data, begin, limit, False, out, at, state, failure)
+        else:
+            end = _time(data, begin, limit, False, out, at, state, failure)
         state[POSITION] = position
-        return at + size
+        return end
     state[OBJECTS] += 1
+    objects[number, SOURCE] = position
+    objects[number, OF_VALUE] = 0
     if kind == LOCAL_DATE:
         end = _date(data, position, limit, False, out, at, state, failure)
     else:
@@ -871,8 +943,10 @@ def _widened(out, end, kind, wide):  # type: ignore[no-untyped-def]
 
 @_kernel
 def _comparator(data, position, limit, five, table, names, known, node, objects, state, failure):  # type: ignore[no-untyped-def]
-    """Reads a comparator of the JDK. Returns the position behind it."""
+    """Reads a comparator of the JDK. Returns the position behind it; `state` says what a copy must know."""
     start = position
+    state[COMPARATOR_AT] = -1
+    state[COMPARATOR_OBJECT] = -1
     row = _read_class(data, position, limit, five, table, names, known, False, state, failure)
     if row < 0:
         return row
@@ -883,6 +957,7 @@ def _comparator(data, position, limit, five, table, names, known, node, objects,
     if kind != COMPARATOR and kind != ENUM_COMPARATOR:
         return _fail(failure, BAD_COMPARATOR, start, row)
     if kind == COMPARATOR or not five:
+        state[COMPARATOR_AT] = position
         mark, position = _varint(data, position, limit, failure)
         if position < 0:
             return position
@@ -890,7 +965,10 @@ def _comparator(data, position, limit, five, table, names, known, node, objects,
         if mark == 0 or mark - 2 >= number or (mark > 1 and objects[mark - 2, OF_CLASS] != row):
             return _fail(failure, BAD_REFERENCE, start, mark - 2)
         if mark > 1:
+            state[COMPARATOR_OBJECT] = mark - 2
             return position
+        objects[number, SOURCE] = position
+        objects[number, OF_VALUE] = 0
         objects[number, OF_CLASS] = row
         objects[number, OF_NODE] = node
         objects[number, BEGIN] = 0
@@ -931,16 +1009,127 @@ def _note(cells, scratch, touched, state, finding, node, row):  # type: ignore[n
     return allowed
 
 
+@_inlined
+def _put_varint(out, at, number):  # type: ignore[no-untyped-def]
+    while number >= 0x80:
+        out[at] = np.uint8(number & 0x7F | 0x80)
+        number >>= 7
+        at += 1
+    out[at] = np.uint8(number)
+    return at + 1
+
+
+@_kernel
+def _flush(data, start, end, out, at, room, failure):  # type: ignore[no-untyped-def]
+    """Copies what was passed since the last time. Returns where it ends in `out`."""
+    if at + end - start + _SPARE > room:
+        return _fail(failure, NO_ROOM, start, end - start)
+    _copy(data, start, out, at, end - start)
+    return at + end - start
+
+
+@_kernel
+def _put_class(row, ids, said, pool, extents, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
+    """Writes a class tag of a copied value. `said` has for each class in which value it was named last, and its id."""
+    if ids[row] >= 0:
+        return _put_varint(out, at, ids[row] + 2)
+    out[at] = 1
+    at += 1
+    if said[row, 0] == state[SERIAL]:
+        return _put_varint(out, at, said[row, 1])
+    said[row, 0] = state[SERIAL]
+    said[row, 1] = state[NEW_NAMES]
+    state[NEW_NAMES] += 1
+    first, size = extents[row, 0], extents[row, 1]
+    if at + size + _SPARE > room:
+        return _fail(failure, NO_ROOM, at, size)
+    at = _put_varint(out, at, said[row, 1])
+    short = size > 1 and (five or size <= 63)
+    if not short:
+        length = size + 1
+        out[at] = np.uint8(length & 0x3F | (0xC0 if length > 0x3F else 0x80))
+        at += 1
+        if length > 0x3F:
+            at = _put_varint(out, at, length >> 6)
+    for index in range(size):
+        out[at + index] = pool[first + index]
+    at += size
+    if short:
+        out[at - 1] |= 0x80
+    return at
+
+
+@_kernel
+def _part(kind, rows, data, position, limit, five, out, at, room, objects, state, failure):  # type: ignore[no-untyped-def]
+    """Passes a part that has no tag and no mark. Returns the position behind it."""
+    start = position
+    if kind == POSITIVE_INT:
+        _, position = _varint(data, position, limit, failure)
+        return position
+    if kind == POSITIVE_LONG:
+        _, position = _long(data, position, limit, failure)
+        return position
+    if kind < POSITIVE_INT:
+        end = _scalar(kind, 0, rows, data, position, limit, five, -1, out, at, room, objects, state, failure)
+        return end if end < 0 else state[POSITION]
+    size = np.int64(8)
+    if kind == LONGS:
+        size, position = _varint(data, position, limit, failure)
+        if position < 0:
+            return position
+        size *= 8
+    elif kind == ZONE_OFFSET:
+        size = 5 if position < limit and data[position] == 127 else 1
+    if size > limit - position:
+        return _fail(failure, TRUNCATED, start, size)
+    return position + size
+
+
+@_kernel
+def _copied_comparator(  # type: ignore[no-untyped-def]
+    data, start, flushed, five, table, names, known, ids, said, objects, new_objects, out, at, room, state, failure,
+):  # fmt: skip
+    """Copies the comparator at `start`, which was passed. Returns the ends in `out` and `data`, and a count."""
+    mark, number = state[COMPARATOR_AT], state[COMPARATOR_OBJECT]
+    at = _flush(data, flushed, start, out, at, room, failure)
+    if at < 0:
+        return at, flushed, new_objects
+    row = _read_class(data, start, len(data), five, table, names, known, False, state, failure)
+    flushed = state[POSITION]
+    at = _put_class(row, ids, said, names, table[3], five, out, at, room, state, failure)
+    if at < 0 or mark < 0:
+        return at, flushed, new_objects
+    if number >= 0:
+        _, flushed = _varint(data, mark, len(data), failure)
+        if objects[number, OF_VALUE] == state[SERIAL]:
+            at = _put_varint(out, at, objects[number, NEW_NUMBER] + 2)
+            return at, flushed, new_objects
+        at = _put_varint(out, at, 1)
+        if table[0][1 if five else 0, row] == ENUM_COMPARATOR:
+            out[at] = 1
+            at += 1
+    else:
+        number = state[OBJECTS] - 1
+    objects[number, OF_NODE] = -1
+    objects[number, OF_VALUE] = state[SERIAL]
+    objects[number, NEW_NUMBER] = new_objects
+    return at, flushed, new_objects + 1
+
+
 @_kernel
 def _read_map(  # type: ignore[no-untyped-def]
-    data, position, limit, five, table, params, rows, names, known, finding, children, kinships, nulls, cells, scratch,
-    touched, stack, objects, out, begin, state, failure,
+    data, position, limit, five, table, params, rows, names, known, finding, children, kinships, nulls, cells, copying,
+    scratch, touched, stack, objects, out, begin, marks, marked, state, failure,
 ):  # fmt: skip
     """Reads one value by one Kryo, and writes it to `out` from `begin`. Returns 0, or a negative number on failure.
 
     `kinships` says which nodes have the same type, `nulls` how many zero bytes a null is at a node that has no flag.
+    `copying` has: for each node whether it is a copy and by which serializer, the class ids of these serializers, the
+    classes that were named, the kinds of classes in copies, the parts of a class and all parts, which classes have
+    other extents by the other Kryo, and the contexts: type arguments of fields, by which Kryo drops tags of elements.
     """
     kinds = table[0]
+    copies, new_ids, said, copied_kinds, spans, parts, differs, contexts = copying
     version = 1 if five else 0
     room = len(out) - _SPARE
     most = begin + _MOST_GROWTH * (limit - position) + _FREE_GROWTH
@@ -950,17 +1139,26 @@ def _read_map(  # type: ignore[no-untyped-def]
     state[OBJECTS] = 0
     state[NAMES] = 0
     state[IS_NULL] = 0
+    state[COPIED] = 0
     at = begin
     depth = 0
     node = np.int64(0)
     # How the next object is stored: its class if it has no tag, whether it may be null nevertheless; 1: a flag says in
     # Flink's bytes whether it is null, 2: whether it is not.
     fixed = np.int64(-1)
-    marked = False
+    marked_too = False
+    context = np.int64(0)
     flag = 0
+    # The copied value: the depth at which it began (-1: none), its serializer, its objects, how far it is written.
+    base = -1
+    copier = np.int64(0)
+    new_objects = np.int64(0)
+    flushed = np.int64(0)
     while True:
         if at + _SPARE > room:
             return _fail(failure, NO_ROOM, position, 0)
+        if at > most:
+            return _fail(failure, TOO_LARGE, position, 0)
         if state[OBJECTS] + 4 > len(objects):
             return _fail(failure, NO_OBJECTS, position, 0)
         start = position
@@ -978,35 +1176,65 @@ def _read_map(  # type: ignore[no-untyped-def]
                     return row
                 position = state[POSITION]
         kind = np.int64(kinds[version, row])
+        # Whether it can be referred to.
+        shared = kind == FOREIGN or (kind > DOUBLE and not (five and kind == ENUM))
+        behind_tag = position
         mark = np.int64(1)
-        if row != NULL and (kind > DOUBLE or marked):
+        if row != NULL and (shared or marked_too):
             mark, position = _varint(data, position, limit, failure)
             if position < 0:
                 return position
             if mark == 0:
-                if not marked:
+                if not marked_too:
                     return _fail(failure, BAD_MARK, start, 0)
                 row = np.int64(NULL)
-            elif kind <= DOUBLE and mark != 1:
+            elif not shared and mark != 1:
                 return _fail(failure, BAD_MARK, start, mark)
         if row == NULL and depth > 0 and stack[depth - 1, _KIND] == _MAP_FRAME:
             never = params[objects[stack[depth - 1, _OBJECT], OF_CLASS]]
             if never & (NO_NULL_KEY if stack[depth - 1, _NEXT] == VALUE else NO_NULL_VALUE):
                 return _fail(failure, BAD_CONTENT, start, 0)
+        if row != NULL and kind == FOREIGN:
+            return _fail(failure, FOREIGN_CLASS, start, -1 - row)
         if depth > 0 and stack[depth - 1, _KIND] == _TAGGED_FRAME and row != NULL:
             first = stack[depth - 1, _FIRST]
             if first == _NONE_YET:
                 stack[depth - 1, _FIRST] = row
-            elif first >= 0 and first != row:
+            elif first >= 0 and (first != row or kind == ENUM):
                 stack[depth - 1, _FIRST] = _ANY
-        if not _note(cells, scratch, touched, state, finding, node, row):
-            if row == NULL:
-                return _fail(failure, NULL_PART, start, node)
-            return _fail(failure, WRONG_CLASS, start, node << 32 | row)
-        if flag > 0:
-            out[at] = np.uint8(flag - 1 if row != NULL else 2 - flag)
-            at += 1
-        if row == NULL:
+        if base < 0:
+            if not _note(cells, scratch, touched, state, finding, node, row):
+                if row == NULL:
+                    return _fail(failure, NULL_PART, start, node)
+                return _fail(failure, WRONG_CLASS, start, node << 32 | row)
+            if flag > 0:
+                out[at] = np.uint8(flag - 1 if row != NULL else 2 - flag)
+                at += 1
+            only_copied = kind > ENUM_COMPARATOR and not (kind == ENUM and finding == HOLDING)
+            if row != NULL and (only_copied or copies[node] >= 0):
+                base = depth
+                copier = max(copies[node], np.int64(0))
+                new_objects = np.int64(0)
+                state[SERIAL] += 1
+                state[NEW_NAMES] = 0
+                state[COPIED] = 1
+                at = _put_class(row, new_ids[copier], said, names, table[3], five, out, at, room, state, failure)
+                if at < 0:
+                    return at
+                flushed = behind_tag if shared else position
+        elif fixed < 0 and row != NULL:
+            at = _flush(data, flushed, start, out, at, room, failure)
+            if at >= 0:
+                at = _put_class(row, new_ids[copier], said, names, table[3], five, out, at, room, state, failure)
+            if at < 0:
+                return at
+            flushed = behind_tag
+        if base >= 0:
+            kind = np.int64(copied_kinds[version, row])
+        back = np.int64(-1)
+        back_objects = np.int64(0)
+        there = row == NULL
+        if there and base < 0:
             if depth == 0:
                 state[IS_NULL] = 1
                 _put32(out, at, 0)
@@ -1020,38 +1248,91 @@ def _read_map(  # type: ignore[no-untyped-def]
             if number >= state[OBJECTS] or objects[number, OF_CLASS] != row:
                 return _fail(failure, BAD_REFERENCE, start, number)
             first, end = objects[number, BEGIN], objects[number, END]
-            if end < 0:
+            again = True
+            if base >= 0:
+                at = _flush(data, flushed, behind_tag, out, at, room, failure)
+                if at < 0:
+                    return at
+                flushed = position
+                again = objects[number, OF_VALUE] != state[SERIAL]
+                at = _put_varint(out, at, 1 if again else objects[number, NEW_NUMBER] + 2)
+            if again and end < 0:
                 return _fail(failure, CYCLE, start, number)
-            if kind >= OBJECT_ARRAY and finding == HOLDING and kinships[objects[number, OF_NODE]] != kinships[node]:
-                return _fail(failure, WRONG_CLASS, start, node << 32 | row)
-            if at + end - first > most:
-                return _fail(failure, TOO_LARGE, start, end - first)
-            if at + end - first + _SPARE > room:
-                return _fail(failure, NO_ROOM, start, end - first)
-            _copy(out, first, out, at, end - first)
-            at += end - first
-        else:
+            if again and base < 0 and objects[number, OF_NODE] >= 0:
+                again = False
+                if kind >= OBJECT_ARRAY and finding == HOLDING and kinships[objects[number, OF_NODE]] != kinships[node]:
+                    return _fail(failure, WRONG_CLASS, start, node << 32 | row)
+                if at + end - first > most:
+                    return _fail(failure, TOO_LARGE, start, end - first)
+                if at + end - first + _SPARE > room:
+                    return _fail(failure, NO_ROOM, start, end - first)
+                _copy(out, first, out, at, end - first)
+                at += end - first
+            there = not again
+            if again and objects[number, OF_CONTEXT] != context and kind != PARTS and kind > OBJECT_ARRAY:
+                return _fail(failure, TWO_CONTEXTS, start, number)
+            if context > 0 and not five:
+                # Kryo 2 keeps the type arguments for the next collection then.
+                return _fail(failure, TWO_CONTEXTS, start, number)
+            if again:
+                # It was written in another form, or in another value: it is read where it stands.
+                back = position
+                back_objects = state[OBJECTS]
+                state[OBJECTS] = number
+                position = objects[number, SOURCE]
+                flushed = position
+        elif not there and base >= 0 and shared and objects[state[OBJECTS], OF_VALUE] == state[SERIAL]:
+            # An object around it is read again, and this one was said before.
             number = state[OBJECTS]
-            if kind > DOUBLE:
+            at = _flush(data, flushed, behind_tag, out, at, room, failure)
+            if at < 0:
+                return at
+            at = _put_varint(out, at, objects[number, NEW_NUMBER] + 2)
+            position = objects[number, SOURCE_END]
+            state[OBJECTS] = objects[number, NEXT_OBJECT]
+            flushed = position
+            there = True
+        if not there:
+            number = state[OBJECTS]
+            if shared:
                 objects[number, OF_CLASS] = row
-                objects[number, OF_NODE] = node
+                objects[number, OF_NODE] = node if base < 0 else -1
                 objects[number, BEGIN] = at
                 objects[number, END] = -1
+                objects[number, SOURCE] = position
+                objects[number, OF_VALUE] = state[SERIAL] if base >= 0 else 0
+                objects[number, NEW_NUMBER] = new_objects
+                objects[number, OF_CONTEXT] = context
+                new_objects += 1
                 state[OBJECTS] = number + 1
-            if kind < OBJECT_ARRAY:
+            if kind < OBJECT_ARRAY or kind == ENUM:
                 param = params[row]
-                end = _scalar(
-                    kind, param, rows, data, position, limit, five, node, out, at, room, objects, state, failure
-                )
+                if kind == ENUM:
+                    number_of, end = _varint(data, position, limit, failure)
+                    if end >= 0 and (number_of == 0 or number_of > param > 0):
+                        return _fail(failure, BAD_CONTENT, position, number_of)
+                    state[POSITION] = end
+                    state[NESTED] = 1
+                    if base < 0:
+                        _put32(out, at, number_of - 1)
+                        end = at + 4 if end >= 0 else end
+                else:
+                    end = _scalar(
+                        kind, param, rows, data, position, limit, five, node, out, at, room, objects, state, failure
+                    )
                 if end < 0:
                     return end
                 position = state[POSITION]
-                at = end
-                if finding == HOLDING and cells[node, row] < 0:
-                    at = _widened(out, at, kind, -cells[node, row])
-                if kind > DOUBLE:
+                if base < 0:
+                    at = end
+                    if finding == HOLDING and cells[node, row] < 0:
+                        at = _widened(out, at, kind, -cells[node, row])
+                if shared:
                     objects[number, END] = at
-            elif kind > TUPLE:
+                    objects[number, SOURCE_END] = position
+                    objects[number, NEXT_OBJECT] = state[OBJECTS]
+                there = True
+            elif kind in (COMPARATOR, ENUM_COMPARATOR):
                 return _fail(failure, FOREIGN_CLASS, start, -1 - row)
             else:
                 if depth == DEEPEST:
@@ -1065,35 +1346,86 @@ def _read_map(  # type: ignore[no-untyped-def]
                 frame[_CLASS] = -1
                 frame[_MARKED] = 0
                 frame[_FIRST] = _ANY
+                if kind == PARTS or not (LIST <= kind <= FILLED_LIST or MAP <= kind <= SORTED_MAP or kind >= SET):
+                    context = np.int64(0)
+                frame[_CONTEXT] = context
+                frame[_BACK] = back
+                frame[_BACK_OBJECTS] = back_objects
+                sorted_too = kind == SORTED_SET
+                if kind in (SET, SORTED_SET):
+                    kind = np.int64(LIST)
+                elif kind == FILLED_SET:
+                    kind = np.int64(FILLED_LIST)
                 count = np.int64(0)
                 if kind in (SINGLETON_LIST, SINGLETON_MAP):
                     count = np.int64(1)
                 elif kind == TUPLE:
                     frame[_KIND] = _TUPLE_FRAME
                     count = params[row]
+                elif kind == PARTS:
+                    frame[_KIND] = _PARTS_FRAME
+                    frame[_NEXT] = spans[version, row, 0]
+                    count = spans[version, row, 1]
+                    if differs[row]:
+                        state[NESTED] = 1
                 elif kind != EMPTY_LIST and kind != EMPTY_MAP:
-                    if kind == OBJECT_ARRAY:
+                    compared = np.int64(-1)
+                    if kind in (OBJECT_ARRAY, ANY_ARRAY):
                         count, position = _varint(data, position, limit, failure)
                         count -= 1
-                        frame[_KIND] = _TYPED_FRAME
-                        frame[_CLASS] = params[row]
-                        frame[_MARKED] = 1
+                        if kind == OBJECT_ARRAY:
+                            frame[_KIND] = _TYPED_FRAME
+                            frame[_CLASS] = params[row]
+                            frame[_MARKED] = 1
                     elif kind <= FILLED_LIST and five:
                         listed = position
-                        count, position = _read_flagged(data, position, limit, failure)
+                        if kind == FILLED_LIST and contexts[context, 0] >= 0:
+                            count, position = _varint(data, position, limit, failure)
+                        else:
+                            count, position = _read_flagged(data, position, limit, failure)
                         count -= 1
-                        if position >= 0 and data[listed] >= 0x80:
+                        if contexts[context, 0] >= 0:
+                            frame[_KIND] = _TYPED_FRAME
+                            frame[_CLASS] = contexts[context, 0]
+                            if kind == LIST and position >= 0 and data[listed] >= 0x80:
+                                frame[_MARKED] = 1
+                        elif position >= 0 and data[listed] >= 0x80:
                             frame[_KIND] = _TYPED_FRAME
                         elif count > 0:
                             frame[_FIRST] = _NONE_YET
                         state[NESTED] = 1
+                        if sorted_too:
+                            compared = position
                     elif kind <= AS_LIST:
-                        count, position = _varint(data, position, limit, failure)
                         state[NESTED] = 1
+                        if sorted_too:
+                            compared = position
+                            position = _comparator(
+                                data, position, limit, five, table, names, known, node, objects, state, failure
+                            )
+                            if position < 0:
+                                return position
+                        count, position = _varint(data, position, limit, failure)
+                        if kind == LIST and contexts[context, 0] >= 0 and params[row] == 0:
+                            frame[_KIND] = _TYPED_FRAME
+                            frame[_CLASS] = contexts[context, 0]
+                            frame[_MARKED] = 1
                         if kind == AS_LIST and position >= 0:
+                            listed = position
                             # The class of the array may be one that no element has.
                             row = _read_class(data, position, limit, five, table, names, known, True, state, failure)
                             position = state[POSITION] if row >= 0 else row
+                            if base >= 0 and row == NULL:
+                                return _fail(failure, BAD_CONTENT, listed, 0)
+                            if base >= 0 and row > NULL:
+                                at = _flush(data, flushed, listed, out, at, room, failure)
+                                if at >= 0:
+                                    at = _put_class(
+                                        row, new_ids[copier], said, names, table[3], five, out, at, room, state, failure
+                                    )  # fmt: skip
+                                if at < 0:
+                                    return at
+                                flushed = position
                     else:
                         if depth == 1:
                             state[COUNTED] = 1
@@ -1102,6 +1434,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                         if kind == SORTED_MAP:
                             state[NESTED] = 1
                         if kind == SORTED_MAP and not five:
+                            compared = position
                             position = _comparator(
                                 data, position, limit, five, table, names, known, node, objects, state, failure
                             )
@@ -1110,22 +1443,42 @@ def _read_map(  # type: ignore[no-untyped-def]
                         count, position = _varint(data, position, limit, failure)
                         if five:
                             count -= 1
-                        if kind == SORTED_MAP and five and position >= 0:
+                        if kind == SORTED_MAP and five:
+                            compared = position
+                    if compared >= 0:
+                        if five:
                             position = _comparator(
                                 data, position, limit, five, table, names, known, node, objects, state, failure
                             )
+                        if base >= 0 and position >= 0 and data[compared] != 0:
+                            at, flushed, new_objects = _copied_comparator(
+                                data, compared, flushed, five, table, names, known, new_ids[copier], said, objects,
+                                new_objects, out, at, room, state, failure,
+                            )  # fmt: skip
+                            if at < 0:
+                                return at
                     if position < 0:
                         return position
-                    of_one_class = frame[_KIND] == _TYPED_FRAME and kind != OBJECT_ARRAY
+                    of_one_class = frame[_KIND] == _TYPED_FRAME and frame[_CLASS] < 0
                     if count < 0 or (count > limit - position and not of_one_class):
                         return _fail(failure, BAD_COUNT, start, count)
-                if frame[_KIND] == _TYPED_FRAME and kind != OBJECT_ARRAY:
+                if frame[_KIND] == _TYPED_FRAME and frame[_CLASS] < 0:
                     if count == 0:
                         return _fail(failure, BAD_COUNT, start, count)
+                    listed = position
                     row = _read_class(data, position, limit, five, table, names, known, False, state, failure)
                     if row < 0:
                         return row
                     position = state[POSITION]
+                    if base >= 0 and row != NULL:
+                        at = _flush(data, flushed, listed, out, at, room, failure)
+                        if at >= 0:
+                            at = _put_class(
+                                row, new_ids[copier], said, names, table[3], five, out, at, room, state, failure
+                            )
+                        if at < 0:
+                            return at
+                        flushed = position
                     if row == NULL:
                         # All elements are null, and nothing more is stored of them.
                         if kind != LIST:
@@ -1144,54 +1497,110 @@ def _read_map(  # type: ignore[no-untyped-def]
                         position += 1
                     else:
                         frame[_CLASS] = row
-                if kind >= EMPTY_MAP and kind != TUPLE:
+                if EMPTY_MAP <= kind < TUPLE:
                     frame[_KIND] = _MAP_FRAME
                     if depth == 1:
                         state[ENTRIES] = count
-                if kind != TUPLE:
+                        if marked >= 0 and marked + 2 * count > len(marks):
+                            return _fail(failure, NO_MARKS, start, marked + 2 * count)
+                if kind != TUPLE and base < 0:
                     _put32(out, at, count)
                     at += 4
                 frame[_LEFT] = count
         # What comes next: a part of what was entered, or of what is around it.
-        while depth > 0:
+        while True:
+            if there:
+                # An object is complete.
+                if back >= 0:
+                    if base >= 0:
+                        at = _flush(data, flushed, position, out, at, room, failure)
+                        if at < 0:
+                            return at
+                        flushed = back
+                    position = back
+                    state[OBJECTS] = back_objects
+                if base == depth:
+                    at = _flush(data, flushed, position, out, at, room, failure)
+                    if at < 0:
+                        return at
+                    base = -1
+                there = False
+            if depth == 0:
+                break
             frame = stack[depth - 1]
+            if frame[_KIND] == _PARTS_FRAME:
+                # Parts without tag and mark are passed.
+                while frame[_LEFT] > 0 and parts[frame[_NEXT], PART_KIND] < TAGGED_PART:
+                    part = parts[frame[_NEXT], PART_KIND]
+                    position = _part(part, rows, data, position, limit, five, out, at, room, objects, state, failure)
+                    if position < 0:
+                        return position
+                    frame[_NEXT] += 1
+                    frame[_LEFT] -= 1
             if frame[_LEFT] > 0 or (frame[_NEXT] == VALUE and frame[_KIND] == _MAP_FRAME):
                 break
             # A list of Kryo 5 without a flag has elements of several classes, if it has any.
             if frame[_FIRST] >= _NONE_YET:
                 return _fail(failure, BAD_CONTENT, start, 0)
             objects[frame[_OBJECT], END] = at
+            objects[frame[_OBJECT], SOURCE_END] = position
+            objects[frame[_OBJECT], NEXT_OBJECT] = state[OBJECTS]
             depth -= 1
+            there = True
+            back = frame[_BACK]
+            back_objects = frame[_BACK_OBJECTS]
         if depth == 0:
             break
         frame = stack[depth - 1]
-        marked = False
+        marked_too = False
         fixed = np.int64(-1)
+        context = np.int64(0)
         flag = 0
+        around = contexts[frame[_CONTEXT]]
         if frame[_KIND] == _MAP_FRAME:
             if frame[_NEXT] == VALUE:
                 column = VALUE
                 frame[_NEXT] = KEY
                 flag = 1
+                fixed = around[2]
+                context = around[3]
             else:
                 column = KEY
                 frame[_NEXT] = VALUE
                 frame[_LEFT] -= 1
+                fixed = around[0]
+                context = around[1]
+            marked_too = fixed >= 0
+            if depth == 1 and marked >= 0:
+                marks[marked] = at
+                marked += 1
         else:
             frame[_LEFT] -= 1
             column = ELEMENT
+            context = around[1]
             if frame[_KIND] == _TUPLE_FRAME:
                 column = FIELDS + frame[_NEXT]
                 frame[_NEXT] += 1
+            elif frame[_KIND] == _PARTS_FRAME:
+                part = frame[_NEXT]
+                frame[_NEXT] += 1
+                context = parts[part, PART_CONTEXT]
+                if parts[part, PART_KIND] == KNOWN_PART:
+                    fixed = parts[part, PART_CLASS]
+                    marked_too = True
             elif frame[_KIND] == _TYPED_FRAME:
                 fixed = frame[_CLASS]
-                marked = frame[_MARKED] != 0
+                marked_too = frame[_MARKED] != 0
                 owner = objects[frame[_OBJECT], OF_CLASS]
                 if kinds[version, owner] == OBJECT_ARRAY and kinds[version, fixed] != STRING:
                     flag = 2
-        node = _child(children, state, frame[_NODE], column, finding, failure, position)
-        if node < 0:
-            return node
+        if base >= 0:
+            node = np.int64(-1)
+            flag = 0
+        else:
+            node = _child(children, state, frame[_NODE], column, finding, failure, position)
+            if node < 0:
+                return node
     if position != limit:
         return _fail(failure, LEFTOVER, position, limit - position)
     state[OUT_END] = at
@@ -1211,26 +1620,31 @@ def _forget(scratch, touched, state, cells, keep):  # type: ignore[no-untyped-de
 
 @_kernel
 def _same(out, one, other, size):  # type: ignore[no-untyped-def]
+    different = 0
     for index in range(size):
-        if out[one + index] != out[other + index]:
-            return False
-    return True
+        different |= out[one + index] ^ out[other + index]
+    return different == 0
 
 
 @_kernel
 def read_maps(  # type: ignore[no-untyped-def]
     data, starts, heads, skipped, limits, first, hint, table, params, rows, names, known, finding, children, kinships,
-    nulls, cells, scratch, touched, stack, objects, out, at, ends, head_ends, found, counts, stops, state, failure,
+    nulls, cells, copying, scratch, touched, stack, objects, out, at, ends, head_ends, found, counts, stops, marks,
+    state, failure,
 ):  # fmt: skip
     """Reads values from the one with the number `first` on. Returns how many are done: all, unless one failed.
 
     Entry i is `data[starts[i]:limits[i]]`, its head ends at `heads[i]`, behind that are four bytes, `skipped` bytes and
-    the map. Unless the classes are being found, `out` gets the head, an i32 length, the skipped bytes and the map; it is
-    filled up to `at`, and from entry to entry `ends` says how far. `found` gets what is said of each value, `counts` its
-    entries. What stops a value when classes are found goes into `stops`: node, position and detail of a foreign class.
-    `hint` is the Kryo to try first; `failure` also says it for the next call.
+    the map. Unless the classes are being found, `out` gets the head, an i32 length, the skipped bytes and the map; it
+    is filled up to `at`, and from entry to entry `ends` says how far. `found` gets what is said of each value, `counts`
+    its entries. What stops a value when classes are found goes into `stops`: node, position and detail of a foreign
+    class. `hint` is the Kryo to try first; `failure` also says it for the next call. `copying` is what a copy needs,
+    see `_read_map`. `marks` gets where each entry of a map begins in `out` and where its key ends.
     """
     version = hint
+    marked = np.int64(0)
+    for index in range(first):
+        marked += 2 * counts[index]
     for index in range(first, len(starts)):
         begin = np.int64(0) if finding == COUNTING else at
         position = heads[index] + 4 + skipped
@@ -1253,6 +1667,7 @@ def read_maps(  # type: ignore[no-untyped-def]
         why = detail = np.int64(0)
         said = np.int64(0)
         end = np.int64(0)
+        copied = False
         for attempt in range(2):
             five = (version == 1) if attempt == 0 else (version != 1)
             if attempt == 1 and code == 0 and state[COUNTED] == 1 and state[NESTED] == 0:
@@ -1262,7 +1677,8 @@ def read_maps(  # type: ignore[no-untyped-def]
             mode = LOOKING if finding == COUNTING and code == 0 else finding
             result = _read_map(
                 data, position, limits[index], five, table, params, rows, names, known, mode, children, kinships,
-                nulls, cells, scratch, touched, stack, objects, out, place, state, failure,
+                nulls, cells, copying, scratch, touched, stack, objects, out, place, marks,
+                marked if code < 0 and finding == HOLDING else np.int64(-1), state, failure,
             )  # fmt: skip
             if result < 0 and code < 0:
                 _forget(scratch, touched, state, cells, False)
@@ -1270,13 +1686,16 @@ def read_maps(  # type: ignore[no-untyped-def]
                 if code < 0:
                     code = np.int64(0)
                     end = state[OUT_END]
+                    copied = state[COPIED] != 0
                     said = np.int64(KRYO_5 if five else KRYO_2)
                     continue
-                if state[OUT_END] - end != end - begin or not _same(out, begin, end, end - begin):
+                # The bytes of a copy mean something else by the other Kryo.
+                same = state[OUT_END] - end == end - begin and not copied and state[COPIED] == 0
+                if not same or not _same(out, begin, end, end - begin):
                     _fail(failure, AMBIGUOUS, position, 0)
                     return np.int64(index)
                 said = np.int64(KRYO_2 | KRYO_5)
-            elif failure[0] == NO_ROOM or failure[0] == NO_OBJECTS:
+            elif failure[0] == NO_ROOM or failure[0] == NO_OBJECTS or failure[0] == NO_MARKS:
                 _forget(scratch, touched, state, cells, False)
                 return np.int64(index)
             elif failure[1] > farthest:
@@ -1302,6 +1721,7 @@ def read_maps(  # type: ignore[no-untyped-def]
             said |= EMPTY_MAP_FLAG
         found[index] = said
         counts[index] = state[ENTRIES]
+        marked += 2 * state[ENTRIES]
         if finding == HOLDING:
             at = end
             ends[index] = at
@@ -1311,8 +1731,8 @@ def read_maps(  # type: ignore[no-untyped-def]
 
 @_kernel
 def read_until_refused(  # type: ignore[no-untyped-def]
-    data, position, limit, five, table, params, rows, names, known, children, kinships, nulls, cells, scratch, touched,
-    stack, objects, out, state, failure,
+    data, position, limit, five, table, params, rows, names, known, children, kinships, nulls, cells, copying, scratch,
+    touched, stack, objects, out, marks, state, failure,
 ):  # fmt: skip
     """Reads a value that one Kryo can't have written, or that has something not allowed in it.
 
@@ -1321,7 +1741,7 @@ def read_until_refused(  # type: ignore[no-untyped-def]
     stack[0, _KIND] = -1
     result = _read_map(
         data, position, limit, five, table, params, rows, names, known, HOLDING, children, kinships, nulls, cells,
-        scratch, touched, stack, objects, out, np.int64(0), state, failure,
+        copying, scratch, touched, stack, objects, out, np.int64(0), marks, np.int64(0), state, failure,
     )  # fmt: skip
     if result == 0 or stack[0, _KIND] != _MAP_FRAME or stack[0, _NEXT] != KEY:
         return np.int64(-1)
@@ -1330,8 +1750,8 @@ def read_until_refused(  # type: ignore[no-untyped-def]
 
 @_kernel
 def find_ends(  # type: ignore[no-untyped-def]
-    data, starts, limits, first, five, table, params, rows, names, known, children, kinships, nulls, cells, scratch,
-    touched, stack, objects, out, ends, state, failure,
+    data, starts, limits, first, five, table, params, rows, names, known, children, kinships, nulls, cells, copying,
+    scratch, touched, stack, objects, out, ends, marks, state, failure,
 ):  # fmt: skip
     """Reads values by one Kryo, behind which there may be more bytes; from the one with the number `first` on.
 
@@ -1341,7 +1761,8 @@ def find_ends(  # type: ignore[no-untyped-def]
     for index in range(first, len(starts)):
         result = _read_map(
             data, starts[index], limits[index], five, table, params, rows, names, known, LOOKING, children, kinships,
-            nulls, cells, scratch, touched, stack, objects, out, np.int64(0), state, failure,
+            nulls, cells, copying, scratch, touched, stack, objects, out, np.int64(0), marks, np.int64(0), state,
+            failure,
         )  # fmt: skip
         if result == 0:
             ends[index] = limits[index]

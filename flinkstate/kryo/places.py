@@ -12,12 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernels
-from flinkstate.kryo.classes import KNOWN, ClassTable, KnownClass
+from flinkstate.kryo.classes import ClassTable, KnownClass, registered_ids
+from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
     ArrayType,
+    EnumType,
     FlinkType,
+    KryoType,
     ListType,
     MapType,
     PrimitiveArrayType,
@@ -44,20 +48,33 @@ WIDER_THAN = {
 class Places:
     """Nodes: their children, which of them have the same type, how null is written there, and a cell for each class.
 
-    A cell says whether the class is allowed, or counts it.
+    A cell says whether the class is allowed, or counts it. Where values stay Kryo's, `copies` says which line of
+    `new_ids` has the ids by which the new serializer writes classes (-1: by name); elsewhere it is -1.
     """
 
     children: npt.NDArray[np.int64]
     kinships: npt.NDArray[np.int64]
     nulls: npt.NDArray[np.int64]
     cells: npt.NDArray[np.int64]
+    copies: npt.NDArray[np.int64]
+    new_ids: npt.NDArray[np.int64]
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether anything stays a value of Kryo."""
+        return bool((self.copies >= 0).any())
 
 
 def places_to_find(table: ClassTable) -> Places:
     """Returns the places before anything is known of them: the map."""
     children = np.full((kernels.MOST_NODES, kernels.CHILDREN), -1, np.int64)
     nothing = np.zeros(kernels.MOST_NODES, np.int64)
-    return Places(children, nothing, nothing, np.zeros((kernels.MOST_NODES, len(table.names)), np.int64))
+    cells = np.zeros((kernels.MOST_NODES, len(table.names)), np.int64)
+    return Places(children, nothing, nothing, cells, np.full(kernels.MOST_NODES, -1, np.int64), _no_ids(1, table))
+
+
+def _no_ids(lines: int, table: ClassTable) -> npt.NDArray[np.int64]:
+    return np.full((lines, len(table.names)), -1, np.int64)
 
 
 def names_of(children: npt.NDArray[np.int64]) -> dict[int, str]:
@@ -99,7 +116,7 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
     inner_keys = {line[kernels.KEY] for line in lines[1:]}
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
-        cells[node, [row for row, known in enumerate(KNOWN) if row and _becomes(known, part)]] = 1
+        cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
         if widen and node not in inner_keys:
             for narrow in WIDER_THAN.get(part, ()) if isinstance(part, Scalar) else ():
                 cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]
@@ -107,7 +124,7 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
             raise RefusedError(
                 f"a map that Kryo wrote can't become {type_name(type_)}: no class becomes {type_name(part)}"
             )
-    nulls = np.array([_NULLS[part] if isinstance(part, Scalar) and part in _NULLS else 0 for part in types], np.int64)
+    nulls = np.array([_zeros_of_null(part) for part in types], np.int64)
     cells[:, kernels.NULL] = nulls > 0
     cells[0, kernels.NULL] = 1
     for line, part in zip(lines, types, strict=True):
@@ -116,7 +133,20 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
             cells[line[kernels.VALUE], kernels.NULL] = 1
         elif isinstance(part, ArrayType):
             cells[line[kernels.ELEMENT], kernels.NULL] = 1
-    return Places(np.array(lines, np.int64), np.array([kinds[part] for part in types], np.int64), nulls, cells)
+    copied = tuple(dict.fromkeys(part for part in types if isinstance(part, KryoType)))
+    copies = np.array([copied.index(part) if part in copied else -1 for part in types], np.int64)
+    new_ids = _no_ids(max(1, len(copied)), table)
+    for line_of_ids, part in zip(new_ids, copied, strict=False):
+        ids = {name: number for number, name in registered_ids(part).items()}
+        for row, name in enumerate(table.names):
+            line_of_ids[row] = ids.get(table.job.enum_of.get(name, name), -1)
+    kin = np.array([kinds[part] for part in types], np.int64)
+    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids)
+
+
+def _zeros_of_null(type_: FlinkType) -> int:
+    # Kryo writes null as a class tag 0.
+    return 1 if isinstance(type_, KryoType) else _NULLS.get(type_, 0) if isinstance(type_, Scalar) else 0
 
 
 def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
@@ -132,7 +162,7 @@ def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
             return
 
 
-def _becomes(known: KnownClass, type_: FlinkType) -> bool:
+def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) -> bool:
     """Whether objects of the class become values of the type."""
     match type_:
         case MapType():
@@ -143,6 +173,10 @@ def _becomes(known: KnownClass, type_: FlinkType) -> bool:
             return isinstance(element, Scalar) and known.component == f"java.lang.{element.label}" != _STRING
         case PrimitiveArrayType(Scalar.STRING):
             return known.component == _STRING
+        case EnumType(class_name):
+            return known.kinds[0] == kernels.ENUM and is_a(known, class_name, classes)
+        case KryoType(class_name):
+            return known.kinds != (kernels.FOREIGN,) * 2 and is_a(known, class_name, classes)
         case TupleType():
             return known.name == type_.class_name and known.param == len(type_.fields)
         case _:

@@ -13,7 +13,6 @@ from flinkstate.kryo.classes import ClassTable
 from flinkstate.kryo.places import WIDER_THAN, Places, names_of
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, MapType, simple_name
-from flinkstate.serializers.walker import skip_each, walk_entries
 
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
@@ -41,6 +40,7 @@ class Said:
     out: Bytes
     head_ends: Positions
     ends: Positions
+    marks: Positions
 
 
 @dataclass(slots=True, eq=False)
@@ -54,16 +54,18 @@ class MapReading:
     places: Places
     map_: MapType | None = None
     hint: int = 0
-    objects: Positions = field(default_factory=lambda: np.empty((_LEAST_OBJECTS, kernels.OBJECT_PARTS), np.int64))
+    objects: Positions = field(default_factory=lambda: np.zeros((_LEAST_OBJECTS, kernels.OBJECT_PARTS), np.int64))
     state: Positions = field(default_factory=lambda: np.zeros(kernels.STATES, np.int64))
     stack: Positions = field(default_factory=lambda: np.zeros((kernels.DEEPEST, kernels.FRAME_PARTS), np.int64))
-    known: Positions = field(default_factory=lambda: np.zeros((kernels.MOST_NAMES, 2), np.int64))
+    known: Positions = field(default_factory=lambda: np.zeros((kernels.MOST_NAMES, 3), np.int64))
+    said: Positions = field(init=False)
     scratch: Positions = field(init=False)
     touched: Positions = field(init=False)
     rows: Positions = field(init=False)
 
     def __post_init__(self) -> None:
         self.scratch = np.zeros_like(self.places.cells) if self.finding else np.zeros((1, 1), np.int64)
+        self.said = np.zeros((len(self.table.names), 2), np.int64)
         self.touched = np.zeros((self.scratch.size, 2), np.int64)
         self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
         self.state[kernels.NODES] = len(names_of(self.places.children))
@@ -80,6 +82,7 @@ class MapReading:
         said = Said(
             np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros((count, 2), np.int64),
             np.empty(room, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int64),
+            np.empty(_LEAST_ROOM, np.int64),
         )  # fmt: skip
         failure = np.array([0, 0, 0, 0, self.hint], np.int64)
         done = 0
@@ -94,10 +97,21 @@ class MapReading:
                 more = np.empty(2 * len(said.out) + int(failure[2]), np.uint8)
                 more[: len(said.out)] = said.out
                 said.out = more
+            elif code == kernels.NO_MARKS:
+                said.marks = np.append(said.marks, np.empty(int(failure[2]) + len(said.marks), np.int64))
             elif code == kernels.NO_OBJECTS and len(self.objects) < max(size, _LEAST_OBJECTS):
-                self.objects = np.empty((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
+                self.objects = np.zeros((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
             else:
                 raise self._error(values, done, said.out, failure)
+
+    @property
+    def copying(self) -> tuple[Positions, ...]:
+        """What the kernels call `copying`."""
+        places, parts = self.places, self.table.parts
+        return (
+            places.copies, places.new_ids, self.said, self.table.copied_kinds, parts.spans, parts.parts, parts.differs,
+            parts.contexts,
+        )  # fmt: skip
 
     def find_ends(self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, strict: bool) -> Positions:
         """Returns where each value ends, behind which there may be more; -1 if this Kryo didn't write it.
@@ -106,18 +120,19 @@ class MapReading:
         """
         table, places, failure = self.table, self.places, np.zeros(5, np.int64)
         ends, out, done = np.empty(len(starts), np.int64), np.empty(_LEAST_ROOM, np.uint8), 0
+        marks = np.empty(_LEAST_ROOM, np.int64)
         while True:
             done = kernels.find_ends(
                 data, starts, limits, done, five, table.tables, table.params, self.rows, table.pool, self.known,
-                places.children, places.kinships, places.nulls, places.cells, self.scratch, self.touched, self.stack,
-                self.objects, out, ends, self.state, failure,
+                places.children, places.kinships, places.nulls, places.cells, self.copying, self.scratch, self.touched,
+                self.stack, self.objects, out, ends, marks, self.state, failure,
             )  # fmt: skip
             if done == len(starts):
                 break
             if failure[0] == kernels.NO_ROOM and len(out) < _LARGEST:
                 out = np.empty(2 * len(out) + int(failure[2]), np.uint8)
             elif failure[0] == kernels.NO_OBJECTS and len(self.objects) < max(len(data), _LEAST_OBJECTS):
-                self.objects = np.empty((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
+                self.objects = np.zeros((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
             else:
                 raise self._error(Values(data, starts, starts, limits, 0), done, out, failure)
         if strict and done and ends[-1] < 0:
@@ -130,8 +145,8 @@ class MapReading:
             values.data, values.starts, values.heads, values.skipped, values.ends, first, int(failure[4]),
             table.tables, table.params, self.rows, table.pool, self.known,
             kernels.COUNTING if self.finding else kernels.HOLDING, places.children, places.kinships, places.nulls,
-            places.cells, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
-            said.head_ends, said.found, said.counts, said.stops, self.state, failure,
+            places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
+            said.head_ends, said.found, said.counts, said.stops, said.marks, self.state, failure,
         )  # fmt: skip
         return done
 
@@ -171,23 +186,25 @@ class MapReading:
         if self.map_ is None:
             return None
         table, places, failure = self.table, self.places, np.zeros(5, np.int64)
+        marks = np.zeros(2 * int(values.ends[index] - values.starts[index]) + 2, np.int64)
         for five in (False, True):
             entries = kernels.read_until_refused(
                 values.data, values.heads[index] + 4 + values.skipped, values.ends[index], five, table.tables,
                 table.params, self.rows, table.pool, self.known, places.children, places.kinships, places.nulls,
-                places.cells, self.scratch, self.touched, self.stack, self.objects, out, self.state, failure,
+                places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, out, marks,
+                self.state, failure,
             )  # fmt: skip
             if entries >= 0 and failure[:2].tolist() == reported:
-                out[:4] = np.frombuffer(int(entries).to_bytes(4, "big"), np.uint8)
-                begin, end = np.zeros(1, np.int64), np.full(1, len(out), np.int64)
-                start = walk_entries(self.map_, out, begin, end).stops
-                return self.map_.key, out[int(start[0]) : int(skip_each(self.map_.key, out, start, end)[0])].tobytes()
+                begin, end = marks[2 * entries : 2 * entries + 2].tolist()
+                return self.map_.key, out[begin:end].tobytes()
         return None
 
     def foreign(self, detail: int, data: Bytes) -> str:
         """Returns the class that stopped a reading, and why it did."""
         if detail >= 0:
-            return _name_at(data, detail)
+            name = _name_at(data, detail)
+            reason = self.table.job.reasons.get(name)
+            return name if reason is None else f"{name} ({reason})"
         name = self.table.names[-1 - detail]
         own = self.table.own_serializers.get(name)
         return name if own is None else f"{name} (with the job's serializer {own})"
@@ -225,6 +242,7 @@ _REFUSED = {
     kernels.AMBIGUOUS: "Kryo 2 and Kryo 5 could both have written this map, and mean different ones",
     kernels.TOO_MANY_NAMES: f"more than {kernels.MOST_NAMES} classes in one map",
     kernels.TOO_MANY_NODES: "lists, maps or tuples nested in too many different ways",
+    kernels.TWO_CONTEXTS: "one collection stands at two places of the map, at one in a field with type arguments",
     kernels.BAD_COMPARATOR: "a sorted map with a comparator that is not one of the JDK's own without parts",
     kernels.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
 }

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from flinkstate.array_types import ByteFlags, Bytes, Positions
+from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.places import places_of
 from flinkstate.kryo.reading import MapReading, Values
-from flinkstate.serializers.types import KryoType, MapType
+from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, TupleType
+from flinkstate.serializers.walker import MapEntries
 
 TIMESTAMP = 8
 KRYO_2, KRYO_5 = kernels.KRYO_2, kernels.KRYO_5
@@ -52,7 +54,7 @@ class FlinkMaps:
     """Entries as a section has them: i32 key length, key, i32 value length, timestamp if there is one, the map.
 
     Entry i is `data[starts[i]:ends[i]]`, its key ends at `key_ends[i]`. `kinds[i]` has KRYO_2 or KRYO_5 (both if both
-    write the map alike), and NULL_MAP or EMPTY_MAP.
+    write the map alike), and NULL_MAP or EMPTY_MAP. `entries` are those of the maps.
     """
 
     data: Bytes
@@ -61,6 +63,32 @@ class FlinkMaps:
     ends: Positions
     kinds: ByteFlags
     counts: KryoCounts
+    entries: MapEntries
+
+
+def of_the_job(map_: MapType, kryo: KryoType) -> MapType:
+    """Returns the type with the serializers that the job has for what stays a value of Kryo."""
+    made = _of_the_job(map_, kryo)
+    assert isinstance(made, MapType)
+    return made
+
+
+def _of_the_job(type_: FlinkType, kryo: KryoType) -> FlinkType:
+    match type_:
+        case KryoType():
+            return type_.of_the_job(kryo)
+        case EnumType(class_name, ()):
+            known = None if kryo.classes is None else kryo.classes.classes.get(class_name)
+            if known is None or not known.constants:
+                raise RefusedError(f"which constants the enum {class_name} has is not known: give --classes")
+            return EnumType(class_name, known.constants)
+        case MapType(key, value):
+            return MapType(_of_the_job(key, kryo), _of_the_job(value, kryo))
+        case ListType(element):
+            return ListType(_of_the_job(element, kryo))
+        case TupleType(fields, name):
+            return TupleType(tuple(_of_the_job(one, kryo) for one in fields), name)
+    return type_
 
 
 class KryoReader:
@@ -68,6 +96,7 @@ class KryoReader:
 
     def __init__(self, kryo: KryoType, map_: MapType, *, widen: bool = False) -> None:
         table = class_table(kryo)
+        map_ = of_the_job(map_, kryo)
         self._reading = MapReading(table, places_of(map_, table, widen=widen), map_)
 
     def to_flink(
@@ -81,4 +110,22 @@ class KryoReader:
         size = int(said.ends[-1]) if len(said.ends) else 0
         begins = np.append(np.int64(0), said.ends[:-1]) if len(said.ends) else said.ends
         counts = counts_of(said.found, int(said.counts.sum()))
-        return FlinkMaps(said.out[:size], begins, said.head_ends, said.ends, said.found, counts)
+        if self._reading.places.has_copies and counts.kryo_2 and counts.kryo_5:
+            raise RefusedError(OF_BOTH)
+        entries = _entries(said.counts, said.marks[: 2 * counts.entries], said.ends)
+        return FlinkMaps(said.out[:size], begins, said.head_ends, said.ends, said.found, counts, entries)
+
+
+OF_BOTH = (
+    "Kryo 2 (Flink 1) wrote some maps and Kryo 5 (Flink 2) others, and their values stay Kryo's: no job could read "
+    "both in one new state"
+)
+
+
+def _entries(counts: Positions, marks: Positions, stops: Positions) -> MapEntries:
+    starts, key_ends = marks[0::2], marks[1::2]
+    ends = np.empty(len(starts), np.int64)
+    ends[:-1] = starts[1:]
+    filled = counts > 0
+    ends[np.cumsum(counts[filled]) - 1] = stops[filled]
+    return MapEntries(counts, starts, key_ends, ends, stops)

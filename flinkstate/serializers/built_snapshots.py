@@ -6,6 +6,7 @@ from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.snapshot_classes import (
     ARRAY_SNAPSHOT,
+    ENUM_SNAPSHOT,
     KRYO_SNAPSHOT,
     LIST_SNAPSHOT,
     MAP_SNAPSHOT,
@@ -24,7 +25,10 @@ from flinkstate.serializers.snapshots import (
 )
 from flinkstate.serializers.types import (
     ArrayType,
+    EnumType,
     FlinkType,
+    KryoRegistration,
+    KryoType,
     ListType,
     MapType,
     NullableType,
@@ -57,6 +61,13 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
         case TupleType(fields, class_name) if class_name.startswith(_TUPLES):
             nested = tuple(map(snapshot_of, fields))
             return composite_snapshot(TUPLE_SNAPSHOT, 2, type_, nested, ByteWriter().utf(class_name).bytes())
+        case EnumType(class_name, (_, *_) as names, None):
+            writer = ByteWriter().utf(ENUM_SNAPSHOT).i32(3).utf(class_name).i32(len(names))
+            for name in names:
+                writer.utf(name)
+            return SerializerSnapshot(ENUM_SNAPSHOT, 3, type_, (), writer.bytes())
+        case KryoType(registrations=(_, *_)):
+            return _kryo_snapshot_of(type_)
     raise RefusedError(
         f"a new state of type {type_name(type_)} can't be described: only types without parts, arrays, lists, maps "
         "and Flink's tuples. Let the job write a savepoint with the state, and copy that one with other entries"
@@ -94,19 +105,28 @@ def nullable_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:
 def kryo_snapshot(value_class: str) -> SerializerSnapshot:
     """Builds the snapshot of Kryo's serializer for a class of the JDK, of a job that registers no classes."""
 
-    def framed(content: ByteWriter) -> bytes:
-        data = content.bytes()
-        return ByteWriter().boolean(True).i32(len(data)).raw(data).bytes()
-
-    writer = ByteWriter().utf(KRYO_SNAPSHOT).i32(2).utf(value_class).i64(OPTIONAL_MAP_MAGIC).i32(2)
-    writer.utf(value_class).raw(framed(ByteWriter().utf(value_class)))
-    writer.raw(framed(ByteWriter().utf(value_class).i32(_BY_CLASS)))
     dummy = ByteWriter().utf(_KRYO_PARTS + "DummyAvroRegisteredClass").i32(_BY_SERIALIZER_CLASS)
     dummy.utf(_KRYO_PARTS + "DummyAvroKryoSerializerClass")
-    writer.utf(_AVRO_ARRAY).raw(framed(ByteWriter().utf(_AVRO_ARRAY))).raw(framed(dummy))
-    for _ in ("default serializers", "classes of default serializers"):
-        writer.i64(OPTIONAL_MAP_MAGIC).i32(0)
+    avro = ByteWriter().utf(_AVRO_ARRAY).raw(_framed(ByteWriter().utf(_AVRO_ARRAY))).raw(_framed(dummy)).bytes()
+    parts = KryoRegistration(value_class), KryoRegistration(_AVRO_ARRAY, _KRYO_PARTS, avro)
+    return _kryo_snapshot_of(KryoType(value_class, registrations=parts))
+
+
+def _kryo_snapshot_of(type_: KryoType) -> SerializerSnapshot:
+    writer = ByteWriter().utf(KRYO_SNAPSHOT).i32(2).utf(type_.class_name)
+    writer.i64(OPTIONAL_MAP_MAGIC).i32(len(type_.registrations))
+    for part in type_.registrations:
+        name = part.class_name
+        by_class = ByteWriter().utf(name).raw(_framed(ByteWriter().utf(name)))
+        writer.raw(part.raw or by_class.raw(_framed(ByteWriter().utf(name).i32(_BY_CLASS))).bytes())
+    # Without any: default serializers, and classes of default serializers.
+    writer.raw(type_.raw_defaults or 2 * ByteWriter().i64(OPTIONAL_MAP_MAGIC).i32(0).bytes())
     return SnapshotParser(writer.bytes(), "a snapshot of Kryo's serializer").read(0)[0]
+
+
+def _framed(content: ByteWriter) -> bytes:
+    data = content.bytes()
+    return ByteWriter().boolean(True).i32(len(data)).raw(data).bytes()
 
 
 def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:

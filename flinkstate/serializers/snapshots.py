@@ -280,12 +280,17 @@ def _enum(reader: ByteReader, class_name: str, version: int) -> FlinkType:
 def _kryo(reader: ByteReader, class_name: str, version: int) -> FlinkType:
     _expect_version(2, reader, class_name, version)
     value_class = reader.utf("the class of a Kryo value")
-    registrations = tuple(
-        KryoRegistration(name, _own_serializer(reader, value)) for name, _, value in optional_map(reader)
-    )
+    start = reader.position + 12
+    registrations = []
+    for name, _, value in optional_map(reader):
+        raw = bytes(reader.data[start : reader.position])
+        registrations.append(KryoRegistration(name, _own_serializer(reader, value), raw))
+        start = reader.position
+    start = reader.position
     instances = [(name, "an instance") for name, _, _ in optional_map(reader)]
     classes = [(name, _text_in(reader, value)) for name, _, value in optional_map(reader)]
-    return KryoType(value_class, registrations=registrations, defaults=(*instances, *classes))
+    raw_defaults = bytes(reader.data[start : reader.position])
+    return KryoType(value_class, "serialized by Kryo", tuple(registrations), (*instances, *classes), None, raw_defaults)
 
 
 def _own_serializer(reader: ByteReader, extent: tuple[int, int] | None) -> str | None:

@@ -8,11 +8,14 @@ from flinkstate.did_you_mean import there_are
 from flinkstate.errors import UsageError
 from flinkstate.serializers.types import (
     ArrayType,
+    EnumType,
     FlinkType,
+    KryoType,
     ListType,
     MapType,
     PrimitiveArrayType,
     Scalar,
+    type_name,
 )
 
 _TOKEN = re.compile(r"\s*([\w.$]+|\[\]|[<>,])")
@@ -50,6 +53,21 @@ def parse_map_type(text: str) -> MapType:
     return found
 
 
+def type_text(type_: FlinkType) -> str:
+    """Returns a text by which `parse_map_type` finds the type, if it has a notation for it."""
+    match type_:
+        case KryoType(class_name):
+            return f"Kryo<{class_name}>"
+        case EnumType(class_name):
+            return f"Enum<{class_name}>"
+        case MapType(key, value):
+            return f"Map<{type_text(key)},{type_text(value)}>"
+        case ListType(element):
+            return f"List<{type_text(element)}>"
+        case _:
+            return type_name(type_)
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text, self._position = text, 0
@@ -70,9 +88,17 @@ class _Parser:
             found = ListType(*self._arguments(name, 1, level))
         elif name in _SCALARS:
             found = _SCALARS[name]
+        elif name in ("Kryo", "Enum"):
+            self._expect("<", f"{name}<...> with the full name of a class, such as Kryo<java.util.UUID>")
+            class_name = self._take()
+            found = KryoType(class_name) if name == "Kryo" else EnumType(class_name, ())
+            self._expect(">", f"> behind {name}<{class_name}")
         else:
             known = [*_SCALARS, _MAPS[0], _LISTS[0], *(f"{name}[]" for name in _PRIMITIVES)]
-            raise UsageError(f"{self._text!r}: no type {name!r} is known here. {there_are(name, known)}")
+            raise UsageError(
+                f"{self._text!r}: no type {name!r} is known here. {there_are(name, known)}. "
+                "A class without a serializer of Flink's own stays a value of Kryo: Kryo<com.acme.Thing>"
+            )
         while self._next() == "[]":
             self._take()
             found = _array_of(found)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.serializers.scalars import Scalar as Scalar
 
 
@@ -275,10 +276,14 @@ class OpaqueType:
 
 @dataclass(frozen=True, slots=True)
 class KryoRegistration:
-    """A class that has an id in the values of a Kryo serializer, and the job's own serializer for it, if it has one."""
+    """A class that has an id in the values of a Kryo serializer, and the job's own serializer for it, if it has one.
+
+    `raw` is how a header says so.
+    """
 
     class_name: str
     serializer: str | None = None
+    raw: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,12 +291,22 @@ class KryoType(OpaqueType):
     """A value that Kryo wrote, opaque to everything but `flinkstate.kryo`.
 
     `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers
-    for classes and their subclasses, as (class, serializer).
+    for classes and their subclasses, as (class, serializer). `classes` are those of the job, if they were given.
     """
 
     reason: str = "serialized by Kryo"
     registrations: tuple[KryoRegistration, ...] = ()
     defaults: tuple[tuple[str, str], ...] = ()
+    classes: JobClasses | None = None
+    raw_defaults: bytes = field(default=b"", compare=False, repr=False)
+
+    def of_the_job(self, other: KryoType) -> KryoType:
+        """Returns what the job that has the other type makes of this class, unless it is known already."""
+        if self.registrations:
+            return self
+        ids = {part.class_name: part for part in other.registrations if part.class_name != other.class_name}
+        first = ids.pop(self.class_name, KryoRegistration(self.class_name))
+        return replace(other, class_name=self.class_name, registrations=(first, *ids.values()), classes=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +483,11 @@ def map_fields(type_: FlinkType | None) -> tuple[str, ...]:
         for part in type_.fields
         if map_of(part.type) is not None or (isinstance(part.type, KryoType) and "Map" in part.type.class_name)
     )
+
+
+def kept_by_kryo(type_: FlinkType) -> tuple[KryoType, ...]:
+    """Returns the parts of a type whose values stay Kryo's."""
+    return tuple(part for part in with_parts(type_) if isinstance(part, KryoType))
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:

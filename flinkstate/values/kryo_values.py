@@ -112,8 +112,8 @@ def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[
 def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) -> Any:
     """Returns what an object is as a value of a type, whose serializer must be able to write it.
 
-    With `widen` it may be a number of a narrower type, but not as the key of a map. For Kryo itself it stays the object;
-    whether its class is one of the declared class's is not looked at.
+    With `widen` it may be a number of a narrower type, but not as the key of a map. For Kryo itself it stays the
+    object; whether its class is one of the declared class's is not looked at.
     """
     if isinstance(type_, KryoType):
         return found

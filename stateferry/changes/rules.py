@@ -8,7 +8,7 @@ from enum import Enum
 from flinkstate.errors import RefusedError, RejectedError, StateferryError
 from flinkstate.keyed.state import KeyedState
 from flinkstate.serializers.snapshots import SerializerSnapshot
-from flinkstate.serializers.types import FlinkType, MapType
+from flinkstate.serializers.types import FlinkType, KryoType, MapType
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from stateferry.changes.lazy_cut import LazyCut
@@ -138,6 +138,8 @@ class NullsNeedAWordError(RejectedError):
 
 def null_under_ttl(value: FlinkType) -> bytes | None:
     """Returns what the value's serializer writes for null, or None if it can't: a MapState under TTL needs this."""
+    if isinstance(value, KryoType):
+        return b"\0"
     try:
         return encode(value, None)
     except (StateferryError, TypeError, AttributeError, ValueError):

@@ -47,6 +47,7 @@ OPENED = tuple(
         "java.lang",
         "java.util",
         "java.util.concurrent",
+        "java.util.concurrent.atomic",
         "java.time",
         "java.math",
         "java.text",

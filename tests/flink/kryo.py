@@ -8,7 +8,10 @@ makes the golden files in `tests/kryo/`: the lines of `stateferry.kryo.KryoExamp
 from __future__ import annotations
 
 import gzip
+import io
+import os
 import subprocess
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,13 +32,42 @@ def judged(version: str, questions: Sequence[tuple[str, str, bytes]]) -> list[st
     return _run(version, "KryoJudge", asked).splitlines()
 
 
+def kept_examples(version: str) -> str:
+    """Returns the lines of `KryoValues`, whose values Flink itself writes by Kryo."""
+    return _run(version, "KryoValues", arguments=("examples",))
+
+
+def kept_judged(version: str, questions: Sequence[tuple[str, bytes, str, bytes]]) -> list[str]:
+    """Asks whether Flink reads the same map of the bytes of Kryo's serializer and of those of its own."""
+    asked = "".join(f"{kryo} {value.hex()} {own} {made.hex()}\n" for kryo, value, own, made in questions)
+    return _run(version, "KryoValues", asked, ("judge",)).splitlines()
+
+
 def golden(version: str) -> Path:
     return GOLDEN / f"examples-{version}.jsonl.gz"
 
 
-def _run(version: str, program: str, asked: str = "") -> str:
+def golden_kept(version: str) -> Path:
+    return GOLDEN / f"kept-{version}.jsonl.gz"
+
+
+GOLDEN_JAR = GOLDEN / "kept-classes.jar"
+
+
+def class_jar(version: str) -> bytes:
+    """Returns a jar of the classes of `KryoThings` and `KryoValues`."""
+    folder = Path(jars.kryo(version).partition(os.pathsep)[0])
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as jar:
+        for path in sorted(folder.rglob("Kryo[TV]*.class")):
+            jar.writestr(zipfile.ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes())
+    return buffer.getvalue()
+
+
+def _run(version: str, program: str, asked: str = "", arguments: Sequence[str] = ()) -> str:
     options = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     command = [java_tool("java"), *options, *jars.OPENED, "-cp", jars.kryo(version), f"stateferry.kryo.{program}"]
+    command += arguments
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{program} failed with Flink {version}:\n{done.stderr}")
@@ -45,3 +77,5 @@ def _run(version: str, program: str, asked: str = "") -> str:
 if __name__ == "__main__":
     for version in jars.VERSIONS:
         golden(version).write_bytes(gzip.compress(examples(version).encode("ascii"), mtime=0))
+        golden_kept(version).write_bytes(gzip.compress(kept_examples(version).encode("ascii"), mtime=0))
+    GOLDEN_JAR.write_bytes(class_jar(jars.VERSIONS[0]))

@@ -99,6 +99,6 @@ def by_compiled_code(kryo: KryoType, map_: MapType, value: bytes) -> bytes | Sta
 def by_plain_code(kryo: KryoType, map_: MapType, value: bytes) -> bytes | StateferryError:
     """As `by_compiled_code`, by the reading in plain Python."""
     try:
-        return encode(map_, read_kryo_map(kryo, map_, value, 0))
+        return encode(map_, read_kryo_map(KryoMapType(kryo.class_name, kryo.reason, kryo, map_), value, 0))
     except StateferryError as error:
         return error

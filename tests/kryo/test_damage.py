@@ -142,7 +142,7 @@ def found(kryo: KryoType, _: MapType, value: bytes) -> str | StateferryError:
     """The type that the classes of all objects give."""
     data = np.frombuffer(b"\0\0\0\0" + value, np.uint8)
     try:
-        return str(find_classes(kryo, data.copy(), np.array([4]), np.array([len(data)])).proposed())
+        return str(map_type_of(find_classes(kryo, data.copy(), np.array([4]), np.array([len(data)]))))
     except StateferryError as error:
         return error
 

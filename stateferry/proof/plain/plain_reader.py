@@ -25,6 +25,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoType,
     ListType,
     MapType,
     NullableType,
@@ -81,7 +82,7 @@ def holds_null(type_: FlinkType) -> bool | None:
     """Whether the type's serializer can write null itself; None if that isn't known."""
     if isinstance(type_, Scalar):
         return None if type_ in _UNKNOWN else type_ in _WITH_NULL
-    if isinstance(type_, PojoType | NullableType):
+    if isinstance(type_, PojoType | NullableType | KryoType):
         return True
     return False if isinstance(type_, _WITHOUT_NULL) else None
 

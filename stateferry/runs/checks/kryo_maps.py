@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import map_places
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.found import ClassFinder, map_type_of
+from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.type_text import parse_map_type
-from flinkstate.serializers.types import KryoMapType, KryoType, MapType, type_name
+from flinkstate.serializers.type_text import parse_map_type, type_text
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType
 from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
 from stateferry.runs.plan.planned_states import StatePlan
 
@@ -29,13 +32,14 @@ _TIMESTAMP = 8
 
 
 def with_known_map(
-    state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator
+    state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator, job: JobClasses | None
 ) -> KeyedState:
     """Returns the legacy state with its maps, in a field of it if the plan says so; by Kryo with the type they have."""
     legacy = states[state.legacy]
     kryo = map_in_field(state, legacy)
     if not isinstance(kryo, KryoType) or legacy.kind is not StateKind.VALUE:
         return with_map(state, legacy, kryo)
+    kryo = replace(kryo, classes=job)
     if state.map_type is not None:
         map_ = parse_map_type(state.map_type)
     else:
@@ -48,14 +52,15 @@ def with_known_map(
                     f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo; {error}"
                 ) from None
             map_ = of_rows
+    map_ = of_the_job(map_, kryo)
     return with_map(state, legacy, KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
 
 
 def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
     """Yields a problem if the plan says another type of a map that the savepoint describes."""
-    if state.map_type is not None and legacy.map_type is not None and state.map_type != type_name(legacy.map_type):
+    if state.map_type is not None and legacy.map_type is not None and state.map_type != type_text(legacy.map_type):
         yield (
-            f"state {legacy.name} of operator {operator.label} is a {type_name(legacy.map_type)}, as the savepoint "
+            f"state {legacy.name} of operator {operator.label} is a {type_text(legacy.map_type)}, as the savepoint "
             f"says, not a {state.map_type}: leave --as out"
         )
 
@@ -94,7 +99,7 @@ def proposed(found: FoundClasses) -> MapType:
         if found.foreign:
             raise
         try:
-            wide = type_name(map_type_of(found, widen=True))
+            wide = type_text(map_type_of(found, widen=True))
         except RefusedError:
             raise RefusedError(
                 f"{error}. If you know the type of all maps, give it, such as --as 'Map<String, Long>'"

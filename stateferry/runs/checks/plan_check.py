@@ -269,7 +269,7 @@ def _resolve_operator(
         elif state.legacy in states:
             found = list(field_problems(state, states[state.legacy], operator))
             if not found:
-                states[state.legacy] = with_known_map(state, states, source, operator)
+                states[state.legacy] = with_known_map(state, states, source, operator, plan.job_classes)
             found = found or [
                 *contradictions(state, states, operator),
                 *map_contradiction(state, states[state.legacy], operator),

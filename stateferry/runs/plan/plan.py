@@ -11,10 +11,11 @@ from collections.abc import Mapping
 
 from pydantic import model_validator
 
-from flinkstate.errors import UsageError
+from flinkstate.classfiles.job_classes import JobClasses, job_classes
+from flinkstate.errors import PlanError, StateferryError, UsageError
 from stateferry.basics.formats import FIELD, FORMAT
 from stateferry.runs.plan.homes import default_catalog, default_home, default_warehouse
-from stateferry.runs.plan.plan_fields import absolute_place, raise_problems
+from stateferry.runs.plan.plan_fields import absolute_place, raise_problems, valid_jars
 from stateferry.runs.plan.plan_rules import problems_of
 from stateferry.runs.plan.run_options import RunOptions
 
@@ -44,6 +45,30 @@ class MigrationPlan(RunOptions):
     def _fits_together(self) -> MigrationPlan:
         raise_problems(problems_of(self))
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_digest_of_classes(cls, values: object) -> object:
+        if not isinstance(values, Mapping) or values.get("classes_digest") is not None or not values.get("classes"):
+            return values
+        try:
+            places = valid_jars(values["classes"])
+            digest = job_classes(places).digest if isinstance(places, tuple) else None
+        except StateferryError as error:
+            raise ValueError(f"classes: {error}") from None
+        return {**values, "classes_digest": digest}
+
+    @property
+    def job_classes(self) -> JobClasses | None:
+        """The classes of the job, which must be those with which the run was planned."""
+        if not self.classes:
+            return None
+        found = job_classes(self.classes)
+        if found.digest != self.classes_digest:
+            raise PlanError(
+                f"the classes in {', '.join(self.classes)} are others than when the run was planned: plan another run"
+            )
+        return found
 
     @property
     def fingerprint(self) -> str:

@@ -22,8 +22,7 @@ from flinkstate.errors import UsageError
 from flinkstate.files.uris import check_uri, path_of_file_uri
 from flinkstate.hashing.key_groups import UPPER_BOUND_MAX_PARALLELISM
 from flinkstate.metadata.moved_files import root_of
-from flinkstate.serializers.type_text import parse_map_type
-from flinkstate.serializers.types import type_name
+from flinkstate.serializers.type_text import parse_map_type, type_text
 from stateferry.basics.durations import MAX_MILLISECONDS, parse_duration
 from stateferry.basics.quantities import parse_share
 
@@ -41,7 +40,7 @@ def valid_milliseconds(value: object) -> object:
 def valid_map_type(text: str | None) -> str | None:
     """The text, if it names the type of a map."""
     try:
-        return text if text is None else type_name(parse_map_type(text))
+        return text if text is None else type_text(parse_map_type(text))
     except UsageError as error:
         raise ValueError(str(error)) from None
 
@@ -139,6 +138,14 @@ def valid_roots(value: object) -> object:
         return dict(root_of(line.strip()) for line in lines if line.strip())
     except UsageError as error:
         raise ValueError(str(error)) from None
+
+
+def valid_jars(value: object) -> object:
+    """Jars and folders: those of each line of a text, or of a list."""
+    lines = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(lines, list | tuple):
+        return value
+    return tuple(valid_place(line.strip() if isinstance(line, str) else line) for line in lines if line)
 
 
 # Where tables are, names are taken for URIs and patterns by the programs that read them.

@@ -21,6 +21,7 @@ from stateferry.runs.plan.plan_fields import (
     Place,
     PlanModel,
     Share,
+    valid_jars,
     valid_milliseconds,
     valid_roots,
     valid_share,
@@ -283,6 +284,21 @@ class RunOptions(PlanModel):
             if_empty="other states stay as they are",
         ),
     ] = ()
+    classes: Annotated[
+        tuple[Place, ...],
+        BeforeValidator(valid_jars),
+        Option(
+            Kind.LINES,
+            "Classes of the job",
+            "the job's jar, or a folder of class files, on this machine and on those that run the steps: needed for "
+            "maps by Kryo that hold objects of the job's own classes, which then stay values of Kryo",
+            row=68,
+            metavar="JAR",
+            if_empty="objects of the job's own classes in such maps are refused",
+        ),
+    ] = ()
+    # What was read of them.
+    classes_digest: StrictStr | None = None
     # New beginnings, by the old ones, of absolute addresses in `_metadata`.
     files_from: Annotated[
         dict[Name, Name] | None,

@@ -1,0 +1,1 @@
+"""Java's class files: what fields the classes of a job have, without a JVM."""

@@ -1,0 +1,161 @@
+"""One class file, as far as it says which fields a class has.
+
+| part | bytes |
+|---|---|
+| head | u32 `ca fe ba be`, u16 minor and major version |
+| constants | u16 count + 1, each u8 kind and its content; kinds 5 and 6 count twice |
+| class | u16 access, u16 its class, u16 superclass (0 none), u16 count and u16 interfaces |
+| fields, methods | u16 count, each u16 access, name, descriptor, then attributes |
+| attributes | u16 count, each u16 name, u32 length, content; `Signature` is a u16, the constant with the generic type |
+
+All u16 but counts and access are numbers of constants. Names of classes have `/` for `.`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from flinkstate.errors import DamagedError
+
+FINAL, STATIC, TRANSIENT, SYNTHETIC = 0x10, 0x08, 0x80, 0x1000
+INTERFACE, ABSTRACT, ENUM = 0x200, 0x400, 0x4000
+_MAGIC = 0xCAFEBABE
+_TEXT, _CLASS = 1, 7
+_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, _CLASS: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+_WIDE = (5, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field; `signature` is its generic type, if it has one."""
+
+    name: str
+    descriptor: str
+    access: int
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFile:
+    """A class, its names with dots; `for_kryo` says whether it mentions classes of Kryo, which may change its bytes."""
+
+    name: str
+    superclass: str | None
+    interfaces: tuple[str, ...]
+    access: int
+    fields: tuple[Field, ...]
+    signature: str | None
+    for_kryo: bool
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The constants of an enum, in their order."""
+        return tuple(field.name for field in self.fields if field.access & ENUM)
+
+
+def parse_class(data: bytes, place: str) -> ClassFile:
+    """Reads a class file; `place` names it in errors."""
+    reader = _Reader(data, place)
+    try:
+        return reader.read()
+    except (struct.error, IndexError):
+        raise DamagedError("more bytes of a class file", "its end", offset=len(data), file=place) from None
+
+
+class _Reader:
+    def __init__(self, data: bytes, place: str) -> None:
+        self._data, self._place, self._at = data, place, 0
+        self._constants: list[str | int | None] = [None]
+
+    def read(self) -> ClassFile:
+        if self._number(">I") != _MAGIC:
+            raise self._damaged("a class file", "other bytes", 0)
+        self._number(">I")
+        for_kryo = self._pool()
+        access = self._number(">H")
+        name, superclass = self._class_name(), self._class_name()
+        interfaces = tuple(self._class_name() or "" for _ in range(self._number(">H")))
+        fields = tuple(self._field() for _ in range(self._number(">H")))
+        for _ in range(self._number(">H")):
+            self._field()
+        signature = self._attributes()
+        if name is None:
+            raise self._damaged("the name of a class", "none", self._at)
+        if self._at != len(self._data):
+            raise self._damaged("the end of a class file", f"{len(self._data) - self._at} more bytes", self._at)
+        return ClassFile(name, superclass, interfaces, access, fields, signature, for_kryo)
+
+    def _pool(self) -> bool:
+        count = self._number(">H")
+        for_kryo = False
+        while len(self._constants) < count:
+            start, kind = self._at, self._number(">B")
+            if kind == _TEXT:
+                size = self._number(">H")
+                # Java writes 0 and what is beyond 16 bits in its own way; no name that counts here has them.
+                text = self._bytes(size).decode("utf-8", "replace")
+                for_kryo = for_kryo or text.startswith("Lcom/esotericsoftware/")
+                self._constants.append(text)
+            elif kind == _CLASS:
+                self._constants.append(self._number(">H"))
+            elif kind in _SIZES:
+                self._bytes(_SIZES[kind])
+                self._constants += [None] * (2 if kind in _WIDE else 1)
+            else:
+                raise self._damaged("the kind of a constant", f"{kind}", start)
+        return for_kryo
+
+    def _field(self) -> Field:
+        access, name, descriptor = self._number(">H"), self._text(), self._text()
+        return Field(name, descriptor, access, self._attributes())
+
+    def _attributes(self) -> str | None:
+        signature = None
+        for _ in range(self._number(">H")):
+            name, size = self._text(), self._number(">I")
+            end = self._at + size
+            if name == "Signature":
+                signature = self._text()
+            if end > len(self._data) or (name == "Signature" and size != 2):
+                raise self._damaged("an attribute that fits into the class file", f"{size} bytes", self._at)
+            self._at = end
+        return signature
+
+    def _class_name(self) -> str | None:
+        start, number = self._at, self._number(">H")
+        if number == 0:
+            return None
+        named = self._constant(number, start)
+        if not isinstance(named, int):
+            raise self._damaged("the constant of a class", "another", start)
+        text = self._constant(named, start)
+        if not isinstance(text, str):
+            raise self._damaged("the name of a class", "another constant", start)
+        return text.replace("/", ".")
+
+    def _text(self) -> str:
+        start = self._at
+        text = self._constant(self._number(">H"), start)
+        if not isinstance(text, str):
+            raise self._damaged("the constant of a name", "another", start)
+        return text
+
+    def _constant(self, number: int, start: int) -> str | int | None:
+        if number >= len(self._constants):
+            raise self._damaged(f"one of {len(self._constants)} constants", f"number {number}", start)
+        return self._constants[number]
+
+    def _number(self, form: str) -> int:
+        (number,) = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return int(number)
+
+    def _bytes(self, size: int) -> bytes:
+        if self._at + size > len(self._data):
+            raise IndexError
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def _damaged(self, expected: str, found: str, offset: int) -> DamagedError:
+        return DamagedError(expected, found, offset=offset, file=self._place)

@@ -1,0 +1,84 @@
+"""Types as class files have them: `I`, `Ljava/lang/String;`, `[J`, `Ljava/util/List<Ljava/lang/Long;>;`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class JavaType:
+    """A type by the name that `Class.getName()` gives (`java.lang.String`, `[J`, `int` as `I`), and its type arguments.
+
+    A wildcard or a type variable has the name `*` or `T`.
+    """
+
+    name: str
+    arguments: tuple[JavaType, ...] = ()
+
+    @property
+    def has_open_parts(self) -> bool:
+        """Whether a wildcard or a type variable occurs."""
+        return any(part.name in ("*", "T") for part in self.with_arguments())
+
+    def with_arguments(self) -> Iterator[JavaType]:
+        """Yields the type, and all types in its arguments."""
+        yield self
+        for part in self.arguments:
+            yield from part.with_arguments()
+
+
+def parse_type(text: str) -> JavaType:
+    """Reads a descriptor or the signature of a field. Raises `ValueError` if it isn't one."""
+    found, end = _type(text, 0, 0)
+    if end != len(text):
+        raise ValueError(text)
+    return found
+
+
+def _type(text: str, at: int, level: int) -> tuple[JavaType, int]:
+    if level > 64 or at >= len(text):
+        raise ValueError(text)
+    match text[at]:
+        case "L":
+            return _class(text, at + 1, level)
+        case "[":
+            inner, end = _type(text, at + 1, level + 1)
+            named = len(inner.name) > 1 and not inner.name.startswith("[")
+            if inner.has_open_parts or inner.arguments:
+                return JavaType("*"), end
+            return JavaType(f"[L{inner.name};" if named else f"[{inner.name}"), end
+        case "T":
+            return JavaType("T"), text.index(";", at) + 1
+        case "*":
+            return JavaType("*"), at + 1
+        case "+" | "-":
+            _, end = _type(text, at + 1, level + 1)
+            return JavaType("*"), end
+        case kind if kind in "ZBCSIJFD":
+            return JavaType(kind), at + 1
+    raise ValueError(text)
+
+
+def _class(text: str, at: int, level: int) -> tuple[JavaType, int]:
+    name = ""
+    arguments: tuple[JavaType, ...] = ()
+    start = at
+    while True:
+        if at >= len(text):
+            raise ValueError(text)
+        if text[at] in "<;.":
+            name += text[start:at]
+        if text[at] == ";":
+            return JavaType(name.replace("/", "."), arguments), at + 1
+        if text[at] == ".":
+            # A class inside a class with type arguments.
+            name, start = f"{name}$", at + 1
+        if text[at] == "<":
+            found: list[JavaType] = []
+            at += 1
+            while at < len(text) and text[at] != ">":
+                argument, at = _type(text, at, level + 1)
+                found.append(argument)
+            arguments, start = tuple(found), at + 1
+        at += 1

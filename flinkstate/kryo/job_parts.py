@@ -1,0 +1,172 @@
+"""Of which parts Kryo's FieldSerializer makes values of the classes of a job.
+
+These are the fields of the class and its superclasses, sorted by name, neither static nor transient nor synthetic. A
+field whose class is final has no class tag. Type arguments of a collection or map that are final classes drop the tags
+of its elements (Kryo 2: of the collection in the field; Kryo 5: of those inside it too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Field
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.signatures import JavaType, parse_type
+from flinkstate.errors import RefusedError
+from flinkstate.kryo import kernels
+
+_OBJECT, _ENUM = "java.lang.Object", "java.lang.Enum"
+_PRIMITIVES = {
+    "I": kernels.INTEGER, "J": kernels.LONG, "S": kernels.SHORT, "B": kernels.BYTE, "Z": kernels.BOOLEAN,
+    "C": kernels.CHARACTER, "F": kernels.FLOAT, "D": kernels.DOUBLE,
+}  # fmt: skip
+_COLLECTIONS = tuple(
+    f"java.util.{name}"
+    for name in (
+        *("Collection", "List", "Set", "Queue", "Deque", "SortedSet", "NavigableSet", "ArrayList", "LinkedList"),
+        *("Vector", "HashSet", "LinkedHashSet", "TreeSet", "ArrayDeque", "Map", "SortedMap", "NavigableMap", "HashMap"),
+        *("LinkedHashMap", "TreeMap", "concurrent.ConcurrentMap", "concurrent.ConcurrentHashMap"),
+    )
+)
+_NOT_FINAL = (
+    *_COLLECTIONS,
+    *(f"java.lang.{name}" for name in ("Object", "Number", "Comparable", "CharSequence", "Iterable", "Runnable")),
+    *("java.io.Serializable", "java.math.BigInteger", "java.math.BigDecimal", "java.util.Date", "java.util.BitSet"),
+    *("java.sql.Date", "java.sql.Time", "java.sql.Timestamp", "java.time.ZoneId", "java.util.PriorityQueue"),
+    *("java.util.Hashtable", "java.util.Properties", "java.util.Stack", "java.util.concurrent.TimeUnit"),
+    *("java.util.concurrent.atomic.AtomicInteger", "java.util.concurrent.atomic.AtomicLong", "java.util.Calendar"),
+    *("java.util.EnumMap", "java.util.EnumSet", "java.util.TimeZone", "java.util.Comparator"),
+)
+_FINAL = (
+    *(f"java.lang.{name}" for name in ("String", "Integer", "Long", "Short", "Byte", "Boolean", "Character", "Float")),
+    *("java.lang.Double", "java.lang.Class", "java.lang.StringBuilder", "java.util.UUID", "java.util.Optional"),
+    *("java.util.Locale", "java.util.Currency", "java.net.URI", "java.net.URL", "java.util.regex.Pattern"),
+    *(f"java.time.{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime", "Instant", "Duration", "Period")),
+    *(f"java.time.{name}" for name in ("Year", "YearMonth", "MonthDay", "ZoneOffset", "OffsetTime", "OffsetDateTime")),
+    *("java.time.ZonedDateTime", "java.time.DayOfWeek", "java.time.Month"),
+)
+# Interfaces for which Kryo may have serializers, and those of the JDK for which it has none.
+_WITH_SERIALIZERS = ("java.util.", "com.esotericsoftware.", "org.apache.avro.", "scala.")
+_HARMLESS = ("java.io.Serializable", "java.lang.", "java.util.Comparator", "java.util.function.")
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """A field: its kind, or for an object the name of its class ("" with a class tag), and its type arguments."""
+
+    kind: int
+    class_name: str = ""
+    arguments: tuple[JavaType, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """What is known of a job's classes: the constants of enums, the parts of others, and why some can't be read."""
+
+    enums: dict[str, tuple[str, ...]]
+    parts: dict[str, tuple[JobPart, ...]]
+    reasons: dict[str, str]
+    final: dict[str, bool] = field(default_factory=dict)
+    enum_of: dict[str, str] = field(default_factory=dict)
+
+    def is_final(self, name: str) -> bool:
+        """Whether Kryo takes the class for final: of an array, that of its elements counts."""
+        found = _is_final(self.final, name)
+        assert found is not None, name
+        return found
+
+
+def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
+    """Looks at all classes; `defaults` are the job's own serializers for classes and their subclasses."""
+    enums: dict[str, tuple[str, ...]] = {}
+    parts: dict[str, tuple[JobPart, ...]] = {}
+    reasons: dict[str, str] = {}
+    enum_of: dict[str, str] = {}
+    final = {name: bool(found.access & FINAL) for name, found in job.classes.items()}
+    for name, found in job.classes.items():
+        if found.access & INTERFACE:
+            continue
+        try:
+            chain = job.superclasses(name)
+            _expect_plain(job, chain, defaults)
+            if chain[-1] == _ENUM:
+                # A constant with a body has a class of its own.
+                enum_of[name] = chain[-2]
+                enums[name] = job.classes[chain[-2]].constants
+            elif not found.access & ABSTRACT:
+                parts[name] = tuple(_parts(job, final, chain[:-1]))
+        except RefusedError as error:
+            reasons[name] = str(error)
+    return JobTable(enums, parts, reasons, final, enum_of)
+
+
+def _expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> None:
+    """Refuses a class that Kryo writes otherwise than by its fields."""
+    if chain[-1] not in (_OBJECT, _ENUM):
+        raise RefusedError(f"it extends {chain[-1]}, which is not in the jars")
+    implemented = tuple(interfaces(job, chain))
+    for one in (*chain, *implemented):
+        if one in defaults:
+            raise RefusedError(f"with the job's serializer {defaults[one]}")
+    for one in implemented:
+        if one.startswith(_WITH_SERIALIZERS) and not one.startswith(_HARMLESS):
+            raise RefusedError(f"it implements {one}")
+    for one in chain[:-1]:
+        found = job.classes[one]
+        if found.for_kryo:
+            raise RefusedError("it mentions classes of Kryo, such as annotations")
+        if found.signature is not None and found.signature.startswith("<"):
+            raise RefusedError("it has type parameters")
+
+
+def interfaces(job: JobClasses, chain: tuple[str, ...]) -> Iterator[str]:
+    """Yields the interfaces of the classes in the chain."""
+    waiting = [one for name in chain if name in job.classes for one in job.classes[name].interfaces]
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            yield name
+            waiting += job.classes[name].interfaces if name in job.classes else ()
+
+
+def _parts(job: JobClasses, final: Mapping[str, bool], chain: tuple[str, ...]) -> Iterator[JobPart]:
+    unwritten = STATIC | TRANSIENT | SYNTHETIC
+    fields = [one for name in chain for one in job.classes[name].fields if not one.access & unwritten]
+    names = [one.name for one in fields]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise RefusedError(f"it and a superclass both have a field {twice[0]}")
+    for one in sorted(fields, key=lambda field_: field_.name.encode("utf-16-be")):
+        yield _part(final, one)
+
+
+def _part(final: Mapping[str, bool], one: Field) -> JobPart:
+    try:
+        type_, plain = parse_type(one.signature or one.descriptor), parse_type(one.descriptor)
+    except ValueError:
+        raise RefusedError(f"its field {one.name} has a type that can't be read, {one.signature}") from None
+    if plain.name in _PRIMITIVES:
+        return JobPart(_PRIMITIVES[plain.name])
+    if type_.has_open_parts:
+        raise RefusedError(f"the type of its field {one.name} has a wildcard or a type variable")
+    if type_.arguments and plain.name not in _COLLECTIONS:
+        raise RefusedError(f"its field {one.name} has type arguments and isn't a collection or a map")
+    for part in (plain, *(one for argument in type_.arguments for one in argument.with_arguments())):
+        if _is_final(final, part.name) is None:
+            raise RefusedError(f"its field {one.name} is of {part.name}, of which isn't known whether it is final")
+    if _is_final(final, plain.name):
+        return JobPart(kernels.KNOWN_PART, plain.name)
+    return JobPart(kernels.TAGGED_PART, "", type_.arguments)
+
+
+def _is_final(final: Mapping[str, bool], name: str) -> bool | None:
+    element = name.lstrip("[")
+    if element != name:
+        if not element.startswith("L"):
+            return True
+        element = element[1:-1]
+    if element in _FINAL or element in _NOT_FINAL:
+        return element in _FINAL
+    return final.get(element)

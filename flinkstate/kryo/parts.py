@@ -1,0 +1,127 @@
+"""Classes of the JDK without a serializer of Flink's: of which parts Kryo 2 and Kryo 5 make their values.
+
+Without a serializer of its own, a class is written by its fields, sorted by name: primitives, then objects with a mark,
+and with a class tag before it if the class of the field isn't final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from flinkstate.classfiles.signatures import JavaType
+from flinkstate.kryo import kernels
+from flinkstate.kryo.job_parts import JobTable
+
+# A part is its kind, or for an object the name of its class, "" with a class tag.
+Parts = tuple[int | str, ...]
+
+LOCAL_DATE_TIME = "java.time.LocalDateTime"
+_DATE, _TIME = "java.time.LocalDate", "java.time.LocalTime"
+_OFFSET = "java.time.ZoneOffset"
+_INT, _LONG, _BYTE, _STRING = kernels.INTEGER, kernels.LONG, kernels.BYTE, kernels.STRING
+_TEXT: Parts = (_STRING,)
+_ANY: Parts = ("",)
+_OFFSET_5: Parts = (kernels.ZONE_OFFSET,)
+_DATE_TIME_5: Parts = (kernels.LOCAL_DATE, kernels.LOCAL_TIME)
+# The parts by Kryo 2 and by Kryo 5; None for a form that can't be read.
+PARTS: dict[str, tuple[Parts | None, Parts | None]] = {
+    "java.util.UUID": ((_LONG, _LONG), (kernels.EIGHT_BYTES, kernels.EIGHT_BYTES)),
+    "java.util.BitSet": ((kernels.LONGS,), (kernels.LONGS,)),
+    "java.net.URI": (_TEXT, _TEXT),
+    "java.util.Locale": (None, (_STRING, _STRING, _STRING)),
+    "java.util.regex.Pattern": (_TEXT, (_STRING, kernels.POSITIVE_INT)),
+    "java.util.Currency": (_TEXT, _TEXT),
+    "java.util.Optional": (_ANY, _ANY),
+    "java.util.concurrent.atomic.AtomicInteger": ((_INT,), (_INT,)),
+    "java.util.concurrent.atomic.AtomicLong": ((_LONG,), (_LONG,)),
+    "java.time.Duration": ((_INT, _LONG), (kernels.EIGHT_BYTES, kernels.POSITIVE_INT)),
+    "java.time.Period": ((_INT, _INT, _INT), (kernels.POSITIVE_INT,) * 3),
+    "java.time.Year": ((_INT,), (kernels.POSITIVE_INT,)),
+    "java.time.YearMonth": ((_INT, _INT), (kernels.POSITIVE_INT, _BYTE)),
+    "java.time.MonthDay": ((_INT, _INT), (_BYTE, _BYTE)),
+    _OFFSET: ((_INT,), _OFFSET_5),
+    "java.time.ZoneRegion": (("java.lang.String",), _TEXT),
+    "java.time.OffsetTime": ((_OFFSET, _TIME), (kernels.LOCAL_TIME, *_OFFSET_5)),
+    "java.time.OffsetDateTime": ((LOCAL_DATE_TIME, _OFFSET), (*_DATE_TIME_5, *_OFFSET_5)),
+    "java.time.ZonedDateTime": ((LOCAL_DATE_TIME, _OFFSET, ""), (*_DATE_TIME_5, *_TEXT)),
+}
+ENUMS = (
+    *("java.util.concurrent.TimeUnit", "java.time.DayOfWeek", "java.time.Month", "java.time.temporal.ChronoUnit"),
+    *("java.math.RoundingMode", "java.lang.Thread$State"),
+)
+# Classes that have subclasses.
+NOT_FINAL = (
+    *("java.util.BitSet", "java.util.concurrent.TimeUnit"),
+    *("java.util.concurrent.atomic.AtomicInteger", "java.util.concurrent.atomic.AtomicLong"),
+)
+
+Table = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartTables:
+    """For each Kryo and class where its parts are; all parts; which classes differ by the Kryos; contexts."""
+
+    spans: Table
+    parts: Table
+    differs: Table
+    contexts: Table
+
+
+def mentioned(job: JobTable) -> Iterator[str]:
+    """Yields the names of all classes that parts and type arguments name."""
+    for parts in job.parts.values():
+        for part in parts:
+            if part.class_name:
+                yield part.class_name
+            yield from (one.name for argument in part.arguments for one in argument.with_arguments())
+
+
+def part_tables(rows: Mapping[str, int], job: JobTable) -> PartTables:
+    """Makes the tables of parts."""
+    spans = np.zeros((2, len(rows), 2), np.int64)
+    differs = np.zeros(len(rows), np.int64)
+    parts: list[tuple[int, int, int]] = [(0, 0, 0)]
+    contexts = _Contexts(rows, job)
+    for name, both in {**PARTS, LOCAL_DATE_TIME: ((_DATE, _TIME), None)}.items():
+        differs[rows[name]] = both[0] != both[1]
+        for version, some in enumerate(both):
+            spans[version, rows[name]] = len(parts), len(some or ())
+            parts += [_numbers(part, rows) for part in some or ()]
+    for name, fields in job.parts.items():
+        differs[rows[name]] = any(part.arguments for part in fields)
+        for version in range(2):
+            spans[version, rows[name]] = len(parts), len(fields)
+            for part in fields:
+                context = contexts.number(part.arguments, version) if part.arguments else 0
+                parts.append((part.kind, rows[part.class_name] if part.class_name else 0, context))
+    return PartTables(spans, np.array(parts, np.int64), differs, np.array(contexts.lines, np.int64))
+
+
+class _Contexts:
+    def __init__(self, rows: Mapping[str, int], job: JobTable) -> None:
+        self._rows, self._job = rows, job
+        self.lines = [[-1, 0, -1, 0]]
+        self._numbers: dict[tuple[tuple[JavaType, ...], int], int] = {((), 0): 0, ((), 1): 0}
+
+    def number(self, arguments: tuple[JavaType, ...], version: int) -> int:
+        """Returns the number of the context of these type arguments."""
+        if (arguments, version) not in self._numbers:
+            # Kryo 2 looks only at the type arguments of the field itself.
+            line = [-1, 0, -1, 0]
+            for place, one in enumerate(arguments[:2]):
+                line[2 * place] = self._rows[one.name] if self._job.is_final(one.name) else -1
+                line[2 * place + 1] = self.number(one.arguments, version) if version else 0
+            self._numbers[arguments, version] = len(self.lines)
+            self.lines.append(line)
+        return self._numbers[arguments, version]
+
+
+def _numbers(part: int | str, rows: Mapping[str, int]) -> tuple[int, int, int]:
+    if isinstance(part, int):
+        return part, 0, 0
+    return (kernels.KNOWN_PART, rows[part], 0) if part else (kernels.TAGGED_PART, 0, 0)

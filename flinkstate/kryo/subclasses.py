@@ -1,0 +1,44 @@
+"""Whether objects of one class are objects of another: what a told type of Kryo values admits."""
+
+from __future__ import annotations
+
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.kryo import kernels
+from flinkstate.kryo.classes import KnownClass
+from flinkstate.kryo.job_parts import interfaces
+
+_MAPS = (kernels.EMPTY_MAP, kernels.SINGLETON_MAP, kernels.MAP, kernels.SORTED_MAP)
+_LISTS = (kernels.EMPTY_LIST, kernels.SINGLETON_LIST, kernels.LIST, kernels.FILLED_LIST, kernels.AS_LIST)
+_SETS = (kernels.SET, kernels.FILLED_SET, kernels.SORTED_SET)
+_OF_INTERFACE = {
+    "java.util.Map": _MAPS,
+    "java.util.List": _LISTS,
+    "java.util.Set": _SETS,
+    "java.util.Collection": (*_LISTS, *_SETS),
+}
+_NOT_SETS = ("java.util.ArrayDeque", "java.util.PriorityQueue")
+_SUBCLASSES = {
+    "java.lang.Number": (
+        *(f"java.lang.{name}" for name in ("Byte", "Short", "Integer", "Long", "Float", "Double")),
+        *("java.math.BigInteger", "java.math.BigDecimal"),
+    ),
+    "java.time.ZoneId": ("java.time.ZoneRegion", "java.time.ZoneOffset"),
+    "java.util.HashMap": ("java.util.LinkedHashMap",),
+    "java.util.HashSet": ("java.util.LinkedHashSet",),
+    "java.util.Date": ("java.sql.Date", "java.sql.Time", "java.sql.Timestamp"),
+    "java.util.Hashtable": ("java.util.Properties",),
+    "java.util.Vector": ("java.util.Stack",),
+}
+
+
+def is_a(known: KnownClass, class_name: str, job: JobClasses | None) -> bool:
+    """Whether objects of the class are objects of the other one too; of interfaces only those of collections count."""
+    if known.name == class_name or class_name == "java.lang.Object":
+        return True
+    if job is not None and known.name in job.classes:
+        chain = job.superclasses(known.name)
+        return class_name in chain or class_name in interfaces(job, chain)
+    if class_name in _OF_INTERFACE:
+        not_set = class_name == "java.util.Set" and known.name in _NOT_SETS
+        return known.kinds[1] in _OF_INTERFACE[class_name] and not not_set
+    return known.name in _SUBCLASSES.get(class_name, ())

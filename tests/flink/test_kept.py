@@ -1,0 +1,63 @@
+"""Flink's own Kryo reads the values that were made whole as the objects that were in the old maps."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from flinkstate.kryo import transcoding
+from tests.flink import kryo
+from tests.kryo.examples import by_compiled_code, compiled
+from tests.kryo.kept import VERSIONS, kept
+from tests.kryo.test_kept import damaged
+
+pytestmark = pytest.mark.flink
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_flink_writes_what_the_golden_file_says(version: str) -> None:
+    golden = gzip.decompress(kryo.golden_kept(version).read_bytes()).decode("ascii").splitlines()
+    written = kryo.kept_examples(version).splitlines()
+    # Each JVM has an order of its own for the elements of `Set.copyOf`.
+    differing = [one for one, other in zip(written, golden, strict=True) if one != other]
+    assert [one for one in differing if "copyOf" not in one] == []
+    assert [json.loads(line)["name"] for line in written] == [json.loads(line)["name"] for line in golden]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_flink_reads_the_same(version: str) -> None:
+    assert_flink_agrees(version, count=2000, seed=5)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_flink_reads_the_same_of_many(version: str) -> None:
+    assert_flink_agrees(version, count=20_000, seed=6)
+
+
+def assert_flink_agrees(version: str, count: int, seed: int) -> None:
+    """Asks Flink about all whole maps that are read, and about damaged ones."""
+    wrote = transcoding.KRYO_2 if version == "1.20.0" else transcoding.KRYO_5
+    chosen = random.Random(seed)
+    some = [one for one in kept(version).values() if len(one.written) < 4000]
+    asked = [(one, one.written) for one in some]
+    asked += [(one, damaged(chosen, one.written)) for one in chosen.choices(some, k=count)]
+    questions, whole = [], []
+    for one, written in asked:
+        made = by_compiled_code(one.kryo, one.map, written)
+        if isinstance(made, bytes) and compiled(one.kryo, one.map, [written]).kinds[0] & wrote:
+            questions.append((one.snapshot, written, one.flink_snapshot, made))
+            whole.append((one, written))
+    answers = kryo.kept_judged(version, questions)
+    assert len(answers) == len(questions)
+    for (one, written), answer in zip(whole, answers, strict=True):
+        # What Flink itself can't read, such as a number that no constant of an enum has, stays as it is.
+        refused = answer.startswith("refused") and written != one.written
+        assert answer == "equal" or refused, (one.name, written.hex(), answer)
+    assert Counter(answers)["equal"] > len(some) / 2

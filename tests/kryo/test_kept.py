@@ -1,0 +1,197 @@
+"""Values of Kryo that stay Kryo's are made whole: byte for byte what Flink writes for each of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.kryo.found import find_classes, map_type_of
+from flinkstate.kryo.transcoding import of_the_job
+from flinkstate.serializers.built_snapshots import snapshot_of
+from flinkstate.serializers.type_text import parse_map_type, type_text
+from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, Scalar
+from tests.kryo.examples import by_compiled_code, compiled, maps_of
+from tests.kryo.kept import VERSIONS, Kept, classes, kept
+
+# What is refused, and a word of the reason.
+REFUSED = {
+    "Class": "java.lang.Class|Kryo<Class>|Class",
+    "EnumSet": "EnumSet",
+    "emptySet": "EmptySet|SingletonSet",
+    "Set.copyOf": "can't be read",
+    "Locale": "String|Locale",
+    "links and things": "type arguments",
+    "lists that share": "type arguments",
+    "a list in two fields": "type arguments",
+    "a list of a field": "type arguments",
+    "a list class": "extends java.util.ArrayList",
+    "a class with a type parameter": "type arguments",
+}
+
+
+def named_in_refused(name: str) -> bool:
+    return any(name == one or name.startswith(f"{one} ") for one in REFUSED)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_is_what_flink_writes(version: str) -> None:
+    same = 0
+    for one in kept(version).values():
+        made = by_compiled_code(one.kryo, one.map, one.written)
+        if isinstance(made, bytes):
+            assert made in (one.flink, one.again), one.name
+            same += 1
+        else:
+            assert isinstance(made, RefusedError | DamagedError)
+            assert named_in_refused(one.name), (one.name, str(made))
+    assert same > 700
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_many_at_once_are_the_same(version: str) -> None:
+    """What one map said (names, numbers, objects) is forgotten for the next one."""
+    alike = [one for one in kept(version).values() if one.name.startswith(("things", "links", "lists", "Set of"))]
+    by_type: dict[tuple[KryoType, MapType], list[Kept]] = {}
+    for one in alike:
+        if isinstance(by_compiled_code(one.kryo, one.map, one.written), bytes):
+            by_type.setdefault((one.kryo, one.map), []).append(one)
+    for (kryo, map_), some in by_type.items():
+        made = maps_of(compiled(kryo, map_, [one.written for one in some] * 2))
+        for one, bytes_ in zip(some * 2, made, strict=True):
+            assert bytes_ in (one.flink, one.again)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_entries_are_found_on_the_way(version: str) -> None:
+    one = kept(version)["UUID with null"]
+    made = compiled(one.kryo, one.map, [one.written, one.written])
+    entries = made.entries
+    keys = [made.data[start:end].tobytes() for start, end in zip(entries.starts, entries.key_ends, strict=True)]
+    assert keys == [b"\x02a", b"\x02b", b"\x02c", b"\x02d"] * 2
+    flags = made.data[entries.key_ends].tolist()
+    assert flags == [1, 0, 1, 0] * 2
+    assert (entries.ends - entries.key_ends)[[0, 2]].tolist() == [1, 1]
+    assert entries.ends[3] == entries.stops[0]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_headers_are_what_flink_writes(version: str) -> None:
+    """A type that is only named gets the registrations of the job."""
+    for one in kept(version).values():
+        told = of_the_job(MapType(named(one.map.key), named(one.map.value)), one.kryo)
+        if one.name == "registered all":
+            # Whether the job has registered the declared class of the old state, too, no header says.
+            continue
+        assert told == one.map, one.name
+        assert snapshot_of(told).raw.hex() == one.flink_snapshot, one.name
+
+
+def named(type_: FlinkType) -> FlinkType:
+    match type_:
+        case KryoType():
+            return replace(type_, registrations=(), defaults=(), classes=None)
+        case EnumType():
+            return replace(type_, names=())
+        case ListType(element):
+            return ListType(named(element))
+        case MapType(key, value):
+            return MapType(named(key), named(value))
+    return type_
+
+
+def test_types_are_proposed_and_have_a_notation() -> None:
+    one = kept("2.3.0")["UUID"]
+    assert type_text(proposed(one)) == "Map<String,Kryo<java.util.UUID>>"
+    assert type_text(proposed(kept("2.3.0")["HashSet of Long in lists"])) == "Map<String,List<Kryo<java.util.HashSet>>>"
+    assert type_text(proposed(kept("1.20.0")["enums"])) == "Map<String,Kryo<stateferry.kryo.KryoThings$Color>>"
+    bodies = "Map<String,Kryo<stateferry.kryo.KryoThings$Shape>>"
+    assert type_text(proposed(kept("1.20.0")["enums with bodies"])) == bodies
+    told = parse_map_type("Map<Kryo<java.util.UUID>, List<Enum<com.acme.Color>>>")
+    assert told == MapType(KryoType("java.util.UUID"), ListType(EnumType("com.acme.Color", ())))
+    assert parse_map_type(type_text(told)) == told
+    with pytest.raises(RefusedError, match=r"Thing.*Kryo<\.\.\.>"):
+        proposed(kept("1.20.0")["things"])
+
+
+def proposed(one: Kept) -> MapType:
+    made = find(one.kryo, one.written)
+    return map_type_of(made)
+
+
+def find(kryo: KryoType, *values: bytes):  # type: ignore[no-untyped-def]
+    import numpy as np
+
+    data = np.frombuffer(b"".join(b"\0\0\0\0" + value for value in values), np.uint8)
+    ends = np.cumsum([4 + len(value) for value in values], dtype=np.int64)
+    starts = np.append(np.int64(0), ends[:-1]) + 4
+    return find_classes(kryo, data.copy(), starts, ends)
+
+
+def test_without_classes_their_names_are_said_with_counts() -> None:
+    one = kept("1.20.0")["things of keys"]
+    found = find(replace(one.kryo, classes=None), one.written, one.written)
+    assert found.foreign == {"stateferry.kryo.KryoThings$Thing": 2}
+    with pytest.raises(RefusedError, match=r"KryoThings\$Thing"):
+        map_type_of(found)
+    made = by_compiled_code(replace(one.kryo, classes=None), one.map, one.written)
+    assert isinstance(made, RefusedError)
+
+
+def test_a_state_of_both_kryos_is_refused() -> None:
+    old, new = kept("1.20.0")["UUID"], kept("2.3.0")["UUID"]
+    with pytest.raises(RefusedError, match="no job could read"):
+        compiled(old.kryo, old.map, [old.written, new.written])
+    with pytest.raises(RefusedError, match="no job could read"):
+        map_type_of(find(old.kryo, old.written, new.written))
+
+
+def test_values_of_another_class_than_told_are_refused() -> None:
+    one = kept("2.3.0")["specials"]
+    other = MapType(Scalar.STRING, KryoType("java.util.UUID", registrations=one.map.value.registrations))  # type: ignore[union-attr]
+    made = by_compiled_code(one.kryo, other, one.written)
+    assert isinstance(made, RefusedError)
+    assert "expected UUID as the map's value, found stateferry.kryo.KryoThings$Special" in str(made)
+
+
+def test_constants_that_an_enum_does_not_have_are_damage() -> None:
+    one = kept("2.3.0")["enums by Flink"]
+    at = one.written.rindex(b"\x03")
+    made = by_compiled_code(one.kryo, one.map, one.written[:at] + b"\x04" + one.written[at + 1 :])
+    assert isinstance(made, StateferryError)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damage_is_refused_or_read(version: str) -> None:
+    chosen = random.Random(7)
+    some = [one for one in kept(version).values() if len(one.written) < 2000]
+    refused = 0
+    for _ in range(4000):
+        one = chosen.choice(some)
+        made = by_compiled_code(one.kryo, one.map, damaged(chosen, one.written))
+        if isinstance(made, StateferryError):
+            refused += 1
+            assert isinstance(made, RefusedError) or made.offset is not None  # type: ignore[attr-defined]
+    assert refused > 2000
+
+
+def damaged(chosen: random.Random, written: bytes) -> bytes:
+    raw = bytearray(written)
+    place = chosen.randrange(len(raw))
+    match chosen.randrange(3):
+        case 0:
+            raw[place] ^= 1 << chosen.randrange(8)
+        case 1:
+            raw[place] = chosen.randrange(256)
+        case 2:
+            del raw[place:]
+    return bytes(raw)
+
+
+def test_the_jar_has_the_classes() -> None:
+    color = classes().classes["stateferry.kryo.KryoThings$Color"]
+    assert color.constants == ("RED", "GREEN", "BLUE")
+    special = "stateferry.kryo.KryoThings$Special"
+    assert classes().superclasses(special) == (special, "stateferry.kryo.KryoThings$Thing", "java.lang.Object")

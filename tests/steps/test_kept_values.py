@@ -1,0 +1,115 @@
+"""A run on maps by Kryo whose values stay Kryo's: objects of classes for which Flink has no serializer of its own."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flinkstate.classfiles.job_classes import job_classes
+from flinkstate.errors import PlanError, RefusedError
+from flinkstate.hashing.key_groups import assign_to_key_group, ranges
+from flinkstate.keyed.header import KeyedHeader
+from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
+from flinkstate.reading.reader import Savepoint, operator_id
+from flinkstate.serializers.built_snapshots import snapshot_of
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.codecs import encode
+from flinkstate.writing.new_entries import as_entries
+from flinkstate.writing.new_savepoint import NewState
+from flinkstate.writing.writer import SavepointWriter
+from stateferry.runs.checks.plan_check import planned
+from tests.kryo.examples import compiled, maps_of
+from tests.kryo.kept import FOLDER, Kept, kept
+from tests.rocksdb.goldens import contents
+from tests.steps.test_native_source import NOW, run
+
+JAR = FOLDER / "kept-classes.jar"
+KEYS = 40
+
+
+def write(target: Path, one: Kept, *, max_parallelism: int = 128) -> None:
+    """Writes a savepoint whose state `totals` has this map under each key."""
+    rows: dict[int, list[bytes]] = {}
+    for number in range(KEYS):
+        # Of texts of one character, the character is the hash.
+        group = assign_to_key_group(ord("a") + number, max_parallelism)
+        whole = bytes([group]) + encode(Scalar.STRING, chr(ord("a") + number)) + b"\0"
+        row = len(whole).to_bytes(4, "big") + whole + len(one.written).to_bytes(4, "big") + one.written
+        rows.setdefault(group, []).append(row)
+    header = KeyedHeader(False, snapshot_of(Scalar.STRING), (NewState("totals", "VALUE", one.kryo).meta(),))
+    writer, id_ = SavepointWriter(str(target)), operator_id("main")
+    subtasks = []
+    for index, key_groups in enumerate(ranges(max_parallelism, 2)):
+        with writer.keyed_file(id_.hex(), index, header, key_groups) as file:
+            for key_group in key_groups:
+                if key_group in rows:
+                    file.entries(key_group, 0, *as_entries(rows[key_group]))
+            subtasks.append(Subtask(index, managed_keyed=file.close()))
+    operator = Operator(id_, 2, max_parallelism, subtasks=tuple(subtasks))
+    writer.commit(Metadata(4, 1, (operator,), properties=CANONICAL_SAVEPOINT))
+
+
+def wanted(**options: object) -> dict[str, object]:
+    state = {"legacy": "totals", "new": "entries", "flag": "flag", "map_type": options.pop("as_type", None)}
+    return {"now": NOW, "operators": [{"operator": "main", "states": [state]}], **options}
+
+
+@pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
+@pytest.mark.parametrize("name", ["UUID with null", "things of keys"])
+def test_a_run_makes_a_value_of_each(version: str, name: str, tmp_path: Path) -> None:
+    one = kept(version)[name]
+    write(tmp_path / "source", one)
+    options = {"classes": [str(JAR)]} if "things" in name else {}
+    report, _ = run(tmp_path / "source", tmp_path / "run", **wanted(**options))
+    assert report.is_green, report
+    assert_rows(tmp_path / "run" / "target", one)
+
+
+def assert_rows(target: Path, one: Kept) -> None:
+    """Each key has the rows that Flink's serializers write for the map."""
+    found = contents(Savepoint.open(str(target)))
+    rows = Counter((key[-2:], value) for state, key, value in found.elements() if state == "entries")
+    made = compiled(one.kryo, one.map, [one.written])
+    assert maps_of(made) == [one.flink]
+    expected: Counter[tuple[bytes, bytes]] = Counter()
+    entries = made.entries
+    for start, key_end, end in zip(entries.starts, entries.key_ends, entries.ends, strict=True):
+        expected[made.data[start:key_end].tobytes()[-2:], made.data[key_end:end].tobytes()] += KEYS
+    assert rows == expected
+
+
+def test_an_enum_can_become_flinks_own(tmp_path: Path) -> None:
+    one = kept("2.3.0")["enums"]
+    write(tmp_path / "source", one)
+    told = wanted(classes=[str(JAR)], as_type="Map<String, Enum<stateferry.kryo.KryoThings$Color>>")
+    report, _ = run(tmp_path / "source", tmp_path / "run", **told)
+    assert report.is_green, report
+    found = contents(Savepoint.open(str(tmp_path / "run" / "target")))
+    values = {value for state, _, value in found if state == "entries"}
+    assert values == {b"\0" + number.to_bytes(4, "big") for number in (0, 2)}
+
+
+def test_classes_that_are_missing_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "source", kept("1.20.0")["things of keys"])
+    with pytest.raises(RefusedError, match=r"KryoThings\$Thing"):
+        run(tmp_path / "source", tmp_path / "run", **wanted())
+
+
+def test_other_classes_are_another_plan(tmp_path: Path) -> None:
+    write(tmp_path / "source", kept("1.20.0")["things of keys"])
+    folder = tmp_path / "classes"
+    with zipfile.ZipFile(JAR) as jar:
+        jar.extractall(folder)
+    values = {"source": str(tmp_path / "source"), "target": str(tmp_path / "target"), "home": str(tmp_path / "home")}
+    plan = planned({**values, **wanted(classes=[str(folder)])})
+    assert plan.job_classes is not None
+    assert plan.classes_digest == plan.job_classes.digest
+    next(iter(folder.rglob("KryoThings$Box.class"))).unlink()
+    job_classes.cache_clear()
+    with pytest.raises(PlanError, match="others than when the run was planned"):
+        _ = plan.job_classes
+    assert planned({**values, **wanted(classes=[str(folder)])}).classes_digest != plan.classes_digest
