@@ -23,6 +23,7 @@ from flinkstate.serializers.types import (
     TimerType,
     TtlType,
     fixed_length,
+    map_fields,
     map_of,
     opaque_parts,
     type_name,
@@ -106,7 +107,10 @@ class KeyedState:
         if isinstance(self.value, OpaqueType) and self.map_type is None:
             return f"its value is {self.value.class_name}, {self.value.reason}"
         if self.map_type is None:
-            return f"a ValueState<{self.type_name}>, not of a map"
+            fields = map_fields(self.value)
+            by_field = f"; it has a map in a field: --field {fields[0]}" if len(fields) == 1 else ""
+            by_field = f"; it has maps in fields: --field {' or '.join(fields)}" if len(fields) > 1 else by_field
+            return f"a ValueState<{self.type_name}>, not of a map{by_field}"
         if opaque := opaque_parts(self.map_type):
             return f"its entries have a part whose end can't be found: {_named(opaque)}"
         return None

@@ -4,22 +4,32 @@
 - `NullableSerializer` around it (Flink 2 with a `TypeHint`): bool `isNull`, then padding if null, else the map. Each
   key is behind a bool `isNull` of its own.
 - Kryo (`HashMap`, and `Map` by a `TypeHint` in Flink 1): see `flinkstate/kryo/`.
+- PojoSerializer, in a field of a POJO by any of these: see `pojo_fields.py`.
 
 `whole_maps` finds the entries of all of them in the form that `MapSerializer` writes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.pojo_fields import FieldSpans, find_field
 from flinkstate.kryo.places import WIDER_THAN
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.transcoding import KryoReader
-from flinkstate.serializers.types import FlinkType, KryoMapType, MapType, NullableType, fixed_length, type_name
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoMapType,
+    MapType,
+    NullableType,
+    PojoMapType,
+    fixed_length,
+    type_name,
+)
 from flinkstate.serializers.walker import Bytes, Flags, MapEntries, Positions, read_counts, walk_entries
 
 # The flag that says whether the value is null.
@@ -43,12 +53,14 @@ def whole_maps(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Po
             return WholeMaps(data, _nullable_entries(map_, padding, data, starts, ends))
         case KryoMapType():
             return _kryo_maps(type_, data, starts, ends)
+        case PojoMapType():
+            return _maps_in_pojos(type_, data, starts, ends)
     raise TypeError(f"not a map: {type_}")
 
 
 def map_counts(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Positions) -> Positions:
     """Returns the number of entries of each map, from what is before them; `map_of` the type is a map."""
-    if isinstance(type_, KryoMapType):
+    if isinstance(type_, KryoMapType | PojoMapType):
         return whole_maps(type_, data, starts, ends).entries.counts
     if not isinstance(type_, NullableType):
         return read_counts(data, starts, ends, _LEAST_ENTRY)
@@ -106,6 +118,31 @@ def _refuse_equal_keys(key: FlinkType, data: Bytes, entries: MapEntries, starts:
         bounds = slice(entries.starts[place], entries.key_ends[place])
         why = f"two keys of the map become the same {type_name(key)}"
         raise RefusedValueError(why, int(starts[maps[place]]), (key, data[bounds].tobytes()))
+
+
+def map_places(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
+    """Returns where the maps are of values that take up all bytes from each start to each end.
+
+    A map is the whole value, or in a field of a POJO; a null POJO and one with null in the field have none.
+    """
+    if not isinstance(type_, PojoMapType):
+        return starts, ends
+    spans = map_spans(type_, data, starts, ends)
+    return spans.starts[spans.present], spans.ends[spans.present]
+
+
+def map_spans(type_: PojoMapType, data: Bytes, starts: Positions, ends: Positions) -> FieldSpans:
+    """Finds the maps in POJOs that take up all bytes from each start to each end."""
+    return find_field(type_.pojo, type_.field, data, starts, ends)
+
+
+def _maps_in_pojos(type_: PojoMapType, data: Bytes, starts: Positions, ends: Positions) -> WholeMaps:
+    spans = map_spans(type_, data, starts, ends)
+    there = spans.present
+    found = whole_maps(type_.map, data, spans.starts[there], spans.ends[there])
+    counts = np.zeros(len(starts), np.int64)
+    counts[there] = found.entries.counts
+    return WholeMaps(found.data, replace(found.entries, counts=counts, stops=ends))
 
 
 def _null_flags(data: Bytes, starts: Positions, ends: Positions) -> Flags:

@@ -26,6 +26,10 @@ from flinkstate.kryo import kernels
 from flinkstate.serializers.types import FlinkType, KryoType, PrimitiveArrayType, Scalar
 
 FIRST_OF_JOB = 85
+_WITHOUT_NULL = (
+    *("Hashtable", "Properties", "concurrent.ConcurrentHashMap"),
+    *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
+)
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 
 
@@ -90,9 +94,11 @@ def _containers() -> Iterator[KnownClass]:
         *("Collections$UnmodifiableMap", "Collections$SynchronizedMap"),
         *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
     ):
-        yield KnownClass(util + name, (kernels.MAP, kernels.MAP))
-    yield KnownClass("java.util.TreeMap", (kernels.SORTED_MAP, kernels.SORTED_MAP))
-    yield KnownClass("java.util.concurrent.ConcurrentSkipListMap", (kernels.MAP, kernels.SORTED_MAP))
+        never = kernels.NO_NULL_KEY | kernels.NO_NULL_VALUE if name in _WITHOUT_NULL else 0
+        yield KnownClass(util + name, (kernels.MAP, kernels.MAP), param=never)
+    yield KnownClass("java.util.TreeMap", (kernels.SORTED_MAP, kernels.SORTED_MAP), param=kernels.NO_NULL_KEY)
+    never = kernels.NO_NULL_KEY | kernels.NO_NULL_VALUE
+    yield KnownClass("java.util.concurrent.ConcurrentSkipListMap", (kernels.MAP, kernels.SORTED_MAP), param=never)
     yield KnownClass("java.util.Collections$EmptyMap", (kernels.EMPTY_MAP, kernels.EMPTY_MAP))
     yield KnownClass("java.util.Collections$SingletonMap", (kernels.SINGLETON_MAP, kernels.SINGLETON_MAP))
     for name in (

@@ -79,6 +79,10 @@ TUPLE = 29  # with the number of its fields
 COMPARATOR = 30
 ENUM_COMPARATOR = 31
 
+# What a class of maps can't have.
+NO_NULL_KEY = 1
+NO_NULL_VALUE = 2
+
 # Columns of a node's children.
 ELEMENT = 0
 KEY = 1
@@ -985,6 +989,10 @@ def _read_map(  # type: ignore[no-untyped-def]
                 row = np.int64(NULL)
             elif kind <= DOUBLE and mark != 1:
                 return _fail(failure, BAD_MARK, start, mark)
+        if row == NULL and depth > 0 and stack[depth - 1, _KIND] == _MAP_FRAME:
+            never = params[objects[stack[depth - 1, _OBJECT], OF_CLASS]]
+            if never & (NO_NULL_KEY if stack[depth - 1, _NEXT] == VALUE else NO_NULL_VALUE):
+                return _fail(failure, BAD_CONTENT, start, 0)
         if depth > 0 and stack[depth - 1, _KIND] == _TAGGED_FRAME and row != NULL:
             first = stack[depth - 1, _FIRST]
             if first == _NONE_YET:
@@ -1318,3 +1326,29 @@ def read_until_refused(  # type: ignore[no-untyped-def]
     if result == 0 or stack[0, _KIND] != _MAP_FRAME or stack[0, _NEXT] != KEY:
         return np.int64(-1)
     return state[ENTRIES] - stack[0, _LEFT] - 1
+
+
+@_kernel
+def find_ends(  # type: ignore[no-untyped-def]
+    data, starts, limits, first, five, table, params, rows, names, known, children, kinships, nulls, cells, scratch,
+    touched, stack, objects, out, ends, state, failure,
+):  # fmt: skip
+    """Reads values by one Kryo, behind which there may be more bytes; from the one with the number `first` on.
+
+    `ends` gets where each ends, or -1 if this Kryo didn't write it: `failure` says why of the last such one. Returns
+    how many are done: all, unless there was no room for one.
+    """
+    for index in range(first, len(starts)):
+        result = _read_map(
+            data, starts[index], limits[index], five, table, params, rows, names, known, LOOKING, children, kinships,
+            nulls, cells, scratch, touched, stack, objects, out, np.int64(0), state, failure,
+        )  # fmt: skip
+        if result == 0:
+            ends[index] = limits[index]
+        elif failure[0] == LEFTOVER:
+            ends[index] = failure[1]
+        elif failure[0] == NO_ROOM or failure[0] == NO_OBJECTS:
+            return np.int64(index)
+        else:
+            ends[index] = -1
+    return np.int64(len(starts))

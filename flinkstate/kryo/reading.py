@@ -99,6 +99,31 @@ class MapReading:
             else:
                 raise self._error(values, done, said.out, failure)
 
+    def find_ends(self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, strict: bool) -> Positions:
+        """Returns where each value ends, behind which there may be more; -1 if this Kryo didn't write it.
+
+        `strict` raises the reason for the last one.
+        """
+        table, places, failure = self.table, self.places, np.zeros(5, np.int64)
+        ends, out, done = np.empty(len(starts), np.int64), np.empty(_LEAST_ROOM, np.uint8), 0
+        while True:
+            done = kernels.find_ends(
+                data, starts, limits, done, five, table.tables, table.params, self.rows, table.pool, self.known,
+                places.children, places.kinships, places.nulls, places.cells, self.scratch, self.touched, self.stack,
+                self.objects, out, ends, self.state, failure,
+            )  # fmt: skip
+            if done == len(starts):
+                break
+            if failure[0] == kernels.NO_ROOM and len(out) < _LARGEST:
+                out = np.empty(2 * len(out) + int(failure[2]), np.uint8)
+            elif failure[0] == kernels.NO_OBJECTS and len(self.objects) < max(len(data), _LEAST_OBJECTS):
+                self.objects = np.empty((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
+            else:
+                raise self._error(Values(data, starts, starts, limits, 0), done, out, failure)
+        if strict and done and ends[-1] < 0:
+            raise self._error(Values(data, starts, starts, limits, 0), done - 1, out, failure)
+        return ends
+
     def _run(self, values: Values, said: Said, first: int, at: int, failure: Positions) -> int:
         table, places = self.table, self.places
         done: int = kernels.read_maps(

@@ -351,8 +351,18 @@ def _frame(reader: ByteReader) -> tuple[int, int] | None:
     return start, start + length
 
 
+_MISSING = "its class or serializer was missing when the savepoint was written"
+
+
 def _absent(name: str) -> OpaqueType:
-    return OpaqueType(name, "its class or serializer was missing when the savepoint was written")
+    return OpaqueType(name, _MISSING)
+
+
+def field_snapshot(pojo: SerializerSnapshot, field: str) -> SerializerSnapshot:
+    """Returns the snapshot of a field's serializer, from that of a POJO which has the field."""
+    assert isinstance(pojo.type, PojoType)
+    described = [one.name for one in pojo.type.fields if one.type != _absent(one.name)]
+    return pojo.nested[described.index(field)]
 
 
 def _looks_like_class(text: str) -> bool:

@@ -306,6 +306,18 @@ class KryoMapType(OpaqueType):
     widen: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PojoMapType(OpaqueType):
+    """A POJO of which the map in a field is meant, as a whole value; `map` is the field's type.
+
+    A POJO that is null, and one with null in the field, are a map without entries.
+    """
+
+    pojo: PojoType
+    field: str
+    map: FlinkType
+
+
 FlinkType = (
     Scalar
     | ListType
@@ -356,7 +368,7 @@ def type_name(type_: FlinkType) -> str:
             return f"{type_name(element)}[]"
         case TupleType(parts, class_name):
             return f"{simple_name(class_name)}{_in_brackets(parts)}"
-        case KryoMapType():
+        case KryoMapType() | PojoMapType():
             return type_name(type_.map)
         case PojoType() | EnumType() | OpaqueType() | AvroFixedType() | AvroRecordType():
             return simple_name(type_.class_name)
@@ -436,7 +448,26 @@ def map_of(type_: FlinkType | None) -> MapType | None:
             return MapType(key, value)
         case KryoMapType():
             return type_.map
+        case PojoMapType():
+            return map_of(type_.map)
     return None
+
+
+def kryo_map_of(type_: FlinkType | None) -> KryoMapType | None:
+    """Returns how the map by Kryo is stored that each value of this type is or has in a field; None without one."""
+    inner = type_.map if isinstance(type_, PojoMapType) else type_
+    return inner if isinstance(inner, KryoMapType) else None
+
+
+def map_fields(type_: FlinkType | None) -> tuple[str, ...]:
+    """Returns the names of the fields of a POJO that are maps; those by Kryo by what their classes are called."""
+    if not isinstance(type_, PojoType):
+        return ()
+    return tuple(
+        part.name
+        for part in type_.fields
+        if map_of(part.type) is not None or (isinstance(part.type, KryoType) and "Map" in part.type.class_name)
+    )
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:

@@ -53,6 +53,24 @@ def skip_each(type_: FlinkType, data: Bytes, starts: Positions, limits: Position
     return _walk(compile_type(type_), data, starts, limits, 0)[0]
 
 
+def skip_possible(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Positions:
+    """Returns where each value ends, or -1 if there is none of this type."""
+    program = compile_type(type_)
+    ends, mark_ends, failure = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64), new_failure()
+    marks, registers = np.empty(0, np.int64), np.zeros(program.registers, np.int64)
+    first = 0
+    while first < len(starts):
+        rest = slice(first, None)
+        first += kernels.walk(
+            program.code, program.pool, registers, data, starts[rest], limits[rest], ends[rest], marks,
+            mark_ends[rest], failure,
+        )  # fmt: skip
+        if first < len(starts):
+            ends[first] = -1
+            first += 1
+    return ends
+
+
 def skip_runs(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Positions]:
     """Returns where values begin and end, without values that have the same bytes as the one before them."""
     program = compile_type(type_)

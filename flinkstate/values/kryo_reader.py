@@ -190,7 +190,11 @@ class KryoReader(KryoInput):
         number = self.varint() - self.five
         if is_sorted and self.five:
             self.comparator()
-        return [(self.object(), self.object()) for _ in range(self.count(number, 2))]
+        found = [(self.object(), self.object()) for _ in range(self.count(number, 2))]
+        never_null = (1 if is_sorted else 0) if name not in _MAPS_WITHOUT_NULL else 2
+        if any(None in pair[:never_null] for pair in found):
+            raise self.damaged(f"a {name} without null", "null")
+        return found
 
     def comparator(self) -> None:
         name = self._class()
@@ -258,6 +262,14 @@ _WITHOUT_NULL = tuple(
     f"java.util.ImmutableCollections${name}" for name in ("ListN", "List12", "SubList", "SetN", "Set12")
 )
 
+# Neither as a key nor as a value. A TreeMap only has no null as a key.
+_MAPS_WITHOUT_NULL = tuple(
+    _UTIL + name
+    for name in (
+        *("Hashtable", "Properties", "concurrent.ConcurrentHashMap", "concurrent.ConcurrentSkipListMap"),
+        *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
+    )
+)
 MAPS = tuple(
     _UTIL + name
     for name in (

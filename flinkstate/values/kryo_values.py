@@ -83,6 +83,14 @@ def read_kryo(type_: KryoType, data: bytes, position: int, limit: int) -> KryoOb
     return _by_either(type_, data, position, limit, lambda found: found)
 
 
+def read_kryo_part(
+    type_: KryoType, data: bytes, position: int, limit: int, *, five: bool
+) -> tuple[KryoObject | None, int]:
+    """Returns the value that Kryo 5, or Kryo 2, wrote at the position, and where it ends: before what is behind it."""
+    reader = KryoReader(five, *_classes(type_), data, position, limit)
+    return reader.object(), reader.position
+
+
 def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[Any, Any]]:
     """Returns the entries of the map that takes up all bytes from the position on; null has none.
 
@@ -104,8 +112,11 @@ def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[
 def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) -> Any:
     """Returns what an object is as a value of a type, whose serializer must be able to write it.
 
-    With `widen` it may be a number of a narrower type, but not as the key of a map.
+    With `widen` it may be a number of a narrower type, but not as the key of a map. For Kryo itself it stays the
+    object; whether its class is one of the declared class's is not looked at.
     """
+    if isinstance(type_, KryoType):
+        return found
     if found is None:
         if type_ in (Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL):
             return None

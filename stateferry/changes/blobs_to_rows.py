@@ -17,6 +17,7 @@ from flinkstate.writing.max_parallelism_change import Destination, GroupedEntrie
 from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.lazy_remainder import flags, left_blobs
+from stateferry.changes.rests import rests
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.changes.sections import STAMP, Blobs, parse_blobs, parse_rows
 from stateferry.changes.state_metas import flag_state_meta, new_state_meta
@@ -43,7 +44,7 @@ class BlobsToRows:
         """
         metas = {meta.name: meta for meta in merged.states}
         for rules in self.rules:
-            new = new_state_meta(metas[rules.legacy.name], rules.new_name, rules.map_type)
+            new = new_state_meta(metas[rules.legacy.name], rules.new_name, rules.legacy.value)
             described = metas.setdefault(rules.new_name, new).merged_with(new)
             if described is None:
                 raise PlanError(
@@ -63,7 +64,7 @@ class BlobsToRows:
         """The names of the states that the new savepoint doesn't have."""
         if self.keep_legacy:
             return set()
-        whole = [rules for rules in self.rules if rules.lazy_cut is None]
+        whole = [rules for rules in self.rules if rules.lazy_cut is None and not rules.keeps_rest]
         return {name for rules in whole for name in (rules.legacy.name, rules.flag_name) if name is not None}
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
@@ -73,13 +74,15 @@ class BlobsToRows:
         for rules in self.rules:
             if rules.lazy_cut is not None:
                 touched |= {rules.legacy.name, rules.lazy_cut.flag.name}
+            elif rules.keeps_rest:
+                touched.add(rules.legacy.name)
         if here - touched:
             for state, section in group:
                 if state.name not in touched:
                     yield destination.send(section, state, self._ids[state.name])
         for rules in self.rules:
             counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
-            if rules.lazy_cut is not None:
+            if rules.lazy_cut is not None or rules.keeps_rest:
                 group.keep()
             sets = key_sets_of(group, rules, self.states)
             yield from self._new_rows(rules, group, sets, destination, counts)
@@ -87,6 +90,8 @@ class BlobsToRows:
                 yield from left_blobs(rules, group, sets, self._ids[rules.legacy.name], destination)
                 flag_id = self._ids[rules.lazy_cut.flag.name]
                 yield from flags(rules, rules.lazy_cut, group, sets, flag_id, destination, counts)
+            elif rules.keeps_rest:
+                yield from rests(rules, group, self._ids[rules.legacy.name], destination)
 
     def _new_rows(
         self,

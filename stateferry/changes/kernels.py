@@ -376,3 +376,23 @@ def tally_ages(timestamps, weights, ttl, now, bins, totals):  # type: ignore[no-
         bins[0, place] += weight
         bins[1, place] += 1
     totals[0], totals[1], totals[2], totals[3], totals[4] = entries, expired, future, youngest, oldest
+
+
+@_kernel
+def cut_values(data, starts, key_ends, ends, flags, cuts, cut_ends, out, places):  # type: ignore[no-untyped-def]
+    """Copies entries to `places` without `data[cuts[i]:cut_ends[i]]`, and sets the flag before what was cut to 1."""
+    for index in range(len(starts)):
+        at = places[index]
+        cut = cut_ends[index] - cuts[index]
+        first = ends[index] if cut == 0 else cuts[index]
+        for position in range(starts[index], first):
+            out[at + position - starts[index]] = data[position]
+        if cut == 0:
+            continue
+        out[at + flags[index] - starts[index]] = 1
+        for position in range(cut_ends[index], ends[index]):
+            out[at + position - cut - starts[index]] = data[position]
+        size = np.int64(ends[index] - key_ends[index] - 4 - cut)
+        length = at + key_ends[index] - starts[index]
+        for byte in range(4):
+            out[length + byte] = np.uint8(size >> (24 - 8 * byte) & 0xFF)

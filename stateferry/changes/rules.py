@@ -22,6 +22,14 @@ class Contradiction(Enum):
     ROWS = "rows"
 
 
+class LegacyRest(Enum):
+    """What becomes of the other fields of a POJO whose map is migrated."""
+
+    STOP = "stop"
+    KEEP = "keep"
+    DROP = "drop"
+
+
 class Nulls(Enum):
     """What becomes of null values that the value's serializer can't write; with `STOP` the snapshot may refuse them."""
 
@@ -64,6 +72,12 @@ class Rules:
     drop_legacy_blobs: bool = False
     planned_ttl: StateTtlConfig | None = None
     old_form: OldForm | None = None
+    rest: LegacyRest = LegacyRest.STOP
+
+    @property
+    def keeps_rest(self) -> bool:
+        """Whether the legacy state stays, as POJOs without the map."""
+        return self.rest is LegacyRest.KEEP
 
     @property
     def made_name(self) -> str:

@@ -16,16 +16,16 @@ from flinkstate.keyed.header import (
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, snapshot_of, ttl_snapshot
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
-from flinkstate.serializers.snapshots import SerializerSnapshot
-from flinkstate.serializers.types import MapType, NullableType, OpaqueType, Scalar
+from flinkstate.serializers.snapshots import SerializerSnapshot, field_snapshot
+from flinkstate.serializers.types import FlinkType, NullableType, OpaqueType, PojoMapType, Scalar, map_of
 
 
-def new_state_meta(legacy: StateMeta, name: str, map_: MapType) -> StateMeta:
+def new_state_meta(legacy: StateMeta, name: str, stored: FlinkType | None) -> StateMeta:
     """Returns the description of the map state that a `ValueState<Map>` becomes, from the parts of its own.
 
-    If these don't describe keys and values, as Kryo's don't, the description is that of `map_`.
+    `stored` is how the legacy state has its maps: what Kryo wrote is described by the type that is known of it.
     """
-    return _made_of(legacy, name, StateKind.MAP, partial(_map_of_stamped, map_=map_))
+    return _made_of(legacy, name, StateKind.MAP, partial(_map_of_stamped, stored=stored))
 
 
 def legacy_state_meta(new: StateMeta, name: str, old: SerializerSnapshot | None = None) -> StateMeta:
@@ -65,21 +65,23 @@ def _made_of(
     )
 
 
-def _map_of_stamped(value: SerializerSnapshot, map_: MapType) -> SerializerSnapshot:
+def _map_of_stamped(value: SerializerSnapshot, stored: FlinkType | None) -> SerializerSnapshot:
     """Turns `Ttl<Map<K, V>>` into `Map<K, Ttl<V>>`; a map without time to live stays as it is."""
     if value.class_name != TTL_SNAPSHOT:
-        return _described(value, map_)
-    user_key, user_value = _described(value.nested[1], map_).nested
+        return _described(value, stored)
+    user_key, user_value = _described(value.nested[1], stored).nested
     return map_snapshot(user_key, ttl_snapshot(user_value))
 
 
-def _described(value: SerializerSnapshot, map_: MapType) -> SerializerSnapshot:
+def _described(value: SerializerSnapshot, stored: FlinkType | None) -> SerializerSnapshot:
     """Returns the map's own serializer, without those around it and around its keys that store null."""
+    if isinstance(stored, PojoMapType):
+        return _described(field_snapshot(value, stored.field), stored.map)
     match value.type:
         case NullableType():
             key, user_value = value.nested[0].nested
             return map_snapshot(key.nested[0] if isinstance(key.type, NullableType) else key, user_value)
-        case OpaqueType():
+        case OpaqueType() if (map_ := map_of(stored)) is not None:
             return snapshot_of(map_)
     return value
 

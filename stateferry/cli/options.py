@@ -27,6 +27,8 @@ _GROUPS = {
         "operator",
         "legacy_state",
         "new_state",
+        "field",
+        "rest",
         "flag_state",
         "no_flag_state",
         "as",

@@ -19,6 +19,7 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.state import KeyedState, keyed_states
+from flinkstate.keyed.stored_maps import map_places
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.found import ClassFinder
 from flinkstate.metadata.bytes_read import WHOLE, BytesRead
@@ -27,7 +28,7 @@ from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle
 from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import KryoMapType
+from flinkstate.serializers.types import kryo_map_of
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
@@ -130,9 +131,9 @@ class InventoryTask:
         window = np.empty(WINDOW, np.uint8)
         states = keyed_states(file.header, file.name)
         finders = {
-            rules.legacy.name: ClassFinder(rules.legacy.value.kryo)
+            rules.legacy.name: ClassFinder(stored.kryo)
             for rules in self.rules
-            if isinstance(rules.legacy.value, KryoMapType)
+            if (stored := kryo_map_of(rules.legacy.value)) is not None
         }
         for key_group in key_groups:
             self._count(GroupSections(file, key_group, states, window), finders, inventory)
@@ -160,7 +161,8 @@ class InventoryTask:
                     blobs = _examine(section, rules, sets[rules.legacy.name], met, aged)
                     if state.name in finders:
                         with section.locating():
-                            finders[state.name].add(section.data, blobs.maps, section.ends)
+                            places = map_places(rules.legacy.value, section.data, blobs.maps, section.ends)
+                            finders[state.name].add(section.data, *places)
                     if self.keeps_times and rules.ttl is not None:
                         times = inventory.blob_times.setdefault((self.operator, rules.legacy.name), BlobTimes())
                         _note_times(blobs, rules, times)

@@ -155,7 +155,8 @@ class OperatorJudge:
             yield from self._aged(planned)
         own = self.conversion.new_states.keys() | self.conversion.aging_states.keys() | self.conversion.divided
         for state in sorted(states.keys() - own):
-            yield self._content(state, f"{self.label}/{state}: carried over")
+            what = "POJOs without their maps" if state in self.conversion.rests else "carried over"
+            yield self._content(state, f"{self.label}/{state}: {what}")
         yield from self._surplus(states.keys())
         if self.checks_keys and states:
             yield self._keys()

@@ -22,7 +22,8 @@ from flinkstate.metadata.savepoint_properties import canonical_properties, nativ
 from flinkstate.reading.reader import has_keyed_state
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, snapshot_of, ttl_snapshot
 from flinkstate.serializers.snapshot_classes import KRYO_SNAPSHOT, NULLABLE_SNAPSHOT, TTL_SNAPSHOT
-from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.snapshots import SerializerSnapshot
+from flinkstate.serializers.types import OpaqueType, PojoMapType, PojoType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected.conversion import OperatorConversion
@@ -154,6 +155,8 @@ def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
     value = serializers[VALUE_SERIALIZER]
     stamped = rules.legacy.ttl and value.class_name == TTL_SNAPSHOT
     map_ = value.nested[1] if stamped else value
+    if isinstance(rules.legacy.value, PojoMapType):
+        map_ = dict(zip(_described_fields(map_), map_.nested, strict=False))[rules.legacy.value.field]
     if map_.class_name == NULLABLE_SNAPSHOT:
         map_ = map_snapshot(*map_.nested[0].nested)
         while map_.nested[0].class_name == NULLABLE_SNAPSHOT:
@@ -167,6 +170,14 @@ def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
         ((KEYED_STATE_TYPE, "MAP"),),
         ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, serializers[NAMESPACE_SERIALIZER])),
     )
+
+
+def _described_fields(pojo: SerializerSnapshot) -> list[str]:
+    """The fields of a POJO whose serializers are described, in the order of their descriptions."""
+    fields = pojo.type.fields if isinstance(pojo.type, PojoType) else ()
+    return [
+        field.name for field in fields if not isinstance(field.type, OpaqueType) or field.type.class_name != field.name
+    ]
 
 
 def _flag_state_of(legacy: StateMeta, flag: KeyedState) -> StateMeta:

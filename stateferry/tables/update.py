@@ -22,6 +22,7 @@ from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.metadata.chunks import TARGET_BYTES, Chunk, plan_chunks
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import PojoMapType
 from stateferry.changes.rules import Rules
 from stateferry.tables.chunk import ChunkTask, WrittenChunk, write_chunk
 from stateferry.tables.counts import TableCounts
@@ -209,13 +210,15 @@ def _ref(tables: names.StateTables, name: str, found: dict[str, Table]) -> Table
 
 
 def _serializers(header: KeyedHeader, rules: Rules) -> str:
-    """Returns a hash of the snapshots of the serializers of keys and of the legacy state."""
+    """Returns a hash of the snapshots of the serializers of keys and of the legacy state, and of the map's field."""
     digest = hashlib.sha256()
     meta = next(meta for meta in header.states if meta.name == rules.legacy.name)
     parts = (header.key_serializer, meta.serializer(VALUE_SERIALIZER), meta.serializer(NAMESPACE_SERIALIZER))
     for snapshot in parts:
         data = snapshot.raw if snapshot is not None else b""
         digest.update(len(data).to_bytes(8, "big") + data)
+    if isinstance(rules.legacy.value, PojoMapType):
+        digest.update(rules.legacy.value.field.encode())
     return digest.hexdigest()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Timers
-from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS
+from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS, in_pojos
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
@@ -66,6 +66,10 @@ def _small(name: str, keys: int, backend: str = "rocksdb", inline_threshold: int
     return replace(job, operators=operators, backend=backend, inline_threshold=inline_threshold)
 
 
+def _in_files(job: Job) -> Job:
+    return replace(job, inline_threshold=0)
+
+
 # In the metadata of a checkpoint are absolute paths, here below this folder.
 _CHECKPOINTS = "/tmp/stateferry-golden"
 _INCREMENTAL = {"execution.checkpointing.incremental": "true"}
@@ -95,6 +99,13 @@ def _upgraded(name: str, keys: int) -> Job:
     )
     again = tuple(replace(s, share=(0.0, 0.35), type=s.type.replace("{0-", "{1-1")) for s in by_kryo)
     return replace(_small(name, keys), operators=(replace(operator, states=again),))
+
+
+def _upgraded_pojos() -> Job:
+    """The job of Flink 2 writes a part of the POJOs again whose maps are by Kryo there too."""
+    (operator,) = in_pojos("2.3.0").operators
+    states = tuple(replace(state, share=(0.0, 0.5)) for state in operator.states if state.name == "kryo")
+    return replace(in_pojos("2.3.0"), operators=(replace(operator, states=states),))
 
 
 _CHANGELOG = {
@@ -140,6 +151,16 @@ DECLARED: Mapping[str, Golden] = {
 }
 """Maps as people declare them."""
 
+IN_POJOS: Mapping[str, Golden] = {
+    "in-pojos-1.20-rocksdb": Golden("1.20.0", _in_files(in_pojos("1.20.0"))),
+    "in-pojos-ttl-1.20-hashmap": Golden("1.20.0", _in_files(in_pojos("1.20.0", "hashmap", "stamped"))),
+    "in-pojos-ttl-1.20-rocksdb": Golden("1.20.0", _in_files(in_pojos("1.20.0", ttl="stamped"))),
+    "in-pojos-2.3-hashmap": Golden("2.3.0", _in_files(in_pojos("2.3.0", "hashmap"))),
+    "in-pojos-ttl-2.3-rocksdb": Golden("2.3.0", _in_files(in_pojos("2.3.0", ttl="stamped"))),
+    "in-pojos-upgraded-2.3-rocksdb": Golden("2.3.0", _in_files(_upgraded_pojos()), earlier="in-pojos-1.20-rocksdb"),
+}
+"""Maps in fields of POJOs."""
+
 CASES: Mapping[str, Golden] = {
     "legacy-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long", 128)),
     "legacy-ttl-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long-ttl", 128)),
@@ -156,7 +177,7 @@ CASES: Mapping[str, Golden] = {
     "legacy-integer-row-ttl-1.20-hashmap": Golden("1.20.0", _small("legacy-integer-row-ttl", 20, "hashmap")),
     "legacy-pojo-list-ttl-2.3-hashmap": Golden("2.3.0", _small("legacy-pojo-list-ttl", 15, "hashmap")),
     "legacy-enum-1.20-rocksdb": Golden("1.20.0", _small("legacy-string-enum", 20)),
-    **{name: replace(case, jars="java alone") for name, case in DECLARED.items()},
+    **{name: replace(case, jars="java alone") for name, case in (DECLARED | IN_POJOS).items()},
     "hint-hash-map-scala-avro-1.20-hashmap": Golden("1.20.0", _small("hint-hash-map", 24, "hashmap")),
     "kinds-2.3-rocksdb": Golden("2.3.0", _small("kinds", 12)),
     "kinds-ttl-1.20-hashmap": Golden("1.20.0", _small("kinds-ttl", 12, "hashmap")),

@@ -351,6 +351,21 @@ DECLARED_MAPS: Mapping[str, Job] = {
 }
 """Jobs that hold maps as people declare them."""
 
+TOTALS = {"totals": "Totals", "typed": "TypedTotals", "kryo": "KryoTotals", "moved": "MovedTotals"}
+"""POJOs with a map in the field `counts`, by state. The last one has it in Flink 1 only."""
+
+
+def in_pojos(version: str, backend: str = "rocksdb", ttl: str | None = None, keys: int = 12) -> Job:
+    """A job with maps in fields of POJOs. Under time to live some of the POJOs are null.
+
+    The HashMap backend doesn't describe the subclasses of those that have some.
+    """
+    names = [name for name in TOTALS if backend == "rocksdb" or name in ("totals", "moved")]
+    types = {name: TOTALS[name] + ("?" if ttl else "") for name in names if name != "moved" or version < "2"}
+    states = tuple(State(name, type_, ttl=ttl) for name, type_ in types.items())
+    return Job((Operator("main", key="String", keys=keys, states=states),), parallelism=2, backend=backend)
+
+
 BACKENDS = ("rocksdb", "hashmap")
 # Flink 1.20 knows none of these types; only RocksDB of Flink 2 lets a map hold nulls of types that have no null; and
 # only RocksDB can have its timers elsewhere.

@@ -6,6 +6,7 @@ it doesn't declare, and every entry and timestamp must be what the generator of 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,17 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from flinkstate.keyed.state import StateKind
-from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import MapType
 from stateferry.basics.durations import MAX_MILLISECONDS
-from stateferry.look.declaration import map_state_declaration
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.runs import Run
+from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Operator, State
 from tests.flink.judge import Change, Make, check_restored
-from tests.support.verified_runs import STAGED, do_steps
+from tests.flink.make_golden import SAVEPOINTS
+from tests.flink.scenarios import DECLARED_MAPS
+from tests.flink.test_pipeline import expected as expected_of_legacy
+from tests.flink.test_pipeline import of_new_shape
+from tests.support.verified_runs import STAGED, do_steps, verified
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
@@ -48,7 +51,7 @@ ARRAYS = (
 COMPOSITES = (
     *("List<String>", "AnyList<Long>", "List<Double>", "List<Date>", "List<Tuple2<Long,String>>"),
     *("List<AnyList<Short>>", "HashMap<Integer,List<BigDecimal>>", "TreeMap<Long,Instant?>", "UtilMap<String,Byte>"),
-    "List<HashMap<Long,Float>>",
+    *("List<HashMap<Long,Float>>", "List<String?>", "Tuple2<String?,Long>"),
     *("Tuple2<Long,Long>", "Tuple3<Integer,Boolean,Double>", "Tuple1<LocalDateTime>", "Tuple2<List<String>,long[]>"),
     "Tuple2<Tuple2<Long,Character>,HashMap<String,Long?>>",
 )
@@ -67,7 +70,7 @@ OF_KEYS = (
     *("HintedMap<Integer,Long>", "HintedMap<Character,String?>", "TreeMap<BigDecimal,Byte>", "TreeMap<Instant,Long?>"),
     *("HashMap<Tuple2<Integer,String>,Long>", "HashMap<List<String>,Double>", "LinkedHashMap<Tuple1<LocalDate>,Date>"),
 )
-TYPES = (*DECLARATIONS, *OF_VALUES, *OF_KEYS)
+TYPES = {"declarations": DECLARATIONS, "values": OF_VALUES, "keys": OF_KEYS}
 CHANGES = {"same": Change(), "parallelism": Change(parallelism=3), "max": Change(max_parallelism=300)}
 FORMATS = ("rocksdb", "hashmap", "native")
 TTLS = {"plain": None, "ttl": "stamped"}
@@ -83,7 +86,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def old_job(types: Sequence[str], ttl: str | None, backend: str) -> Job:
     """Under time to live some of the maps are null."""
     states = tuple(State(f"old-{i}", type_ + ("?" if ttl else ""), ttl=ttl) for i, type_ in enumerate(types))
-    return Job((Operator("main", key="Long", keys=12, states=states),), parallelism=2, backend=backend)
+    return Job((Operator("main", key="Long", keys=8, states=states),), parallelism=2, backend=backend)
 
 
 def of_flink(type_: str) -> str:
@@ -91,22 +94,31 @@ def of_flink(type_: str) -> str:
     return re.sub(r"\b\w*List<", "List<", re.sub(r"\b\w*(Map|MapClass|Hashtable)(?=[<{])", "Map", type_)).rstrip("?")
 
 
-def new_job(old: Job, target: Path) -> Job:
-    """The job that declares the states of the new savepoint, each by the line that a run prints for it."""
+def new_job(old: Job, run: Run) -> Job:
+    """The job that declares the new states, each by the line that the run has printed for it."""
     (operator,) = old.operators
-    opened = Savepoint.open(str(target))
-    found = {state.name: state for state in opened.keyed_states(opened.operator(operator.uid))}
-    assert {state.kind for state in found.values()} == {StateKind.MAP}
-    states = []
-    for state in operator.states:
-        name = state.name.replace("old", "new")
-        meta = found.pop(name)
-        assert meta.user_key is not None
-        assert meta.value is not None
-        line = map_state_declaration(name, MapType(meta.user_key, meta.value))
-        states.append(replace(state, name=name, kind="MAP", type=of_flink(state.type), java=line))
-    assert found == {}
+    facts = run.facts(SnapshotFacts)
+    assert facts is not None
+    assert facts.declarations is not None
+    states = [
+        replace(state, name=new_name(state), kind="MAP", type=of_flink(state.type), java=line.partition(": ")[2])
+        for state, line in zip(operator.states, facts.declarations, strict=True)
+    ]
     return replace(old, operators=(replace(operator, states=tuple(states)),))
+
+
+def new_name(state: State) -> str:
+    return state.name.replace("old", "new")
+
+
+def value_type(map_: str) -> str:
+    """Of `Map<Tuple2<Long,String>,List<Long>?>` it is `List<Long>`."""
+    depth = 0
+    for place, character in enumerate(map_):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if (character, depth) == (",", 1):
+            return map_[place + 1 : -1].rstrip("?")
+    raise AssertionError(map_)
 
 
 # Of these, Flink's own serializers write null by themselves.
@@ -118,7 +130,7 @@ _HAVE_A_NULL = (
 
 def expected(old: Job, lines: Sequence[Line]) -> list[Line]:
     """What the new job is to find."""
-    types = {state.name: of_flink(state.type).rpartition(",")[2].rstrip(">?") for state in old.operators[0].states}
+    values = {state.name: value_type(of_flink(state.type)) for state in old.operators[0].states}
     found = []
     for line in lines:
         if line["value"] is None:
@@ -126,17 +138,17 @@ def expected(old: Job, lines: Sequence[Line]) -> list[Line]:
         shared = {name: value for name, value in line.items() if name != "value"}
         shared["state"] = line["state"].replace("old", "new")
         entries = line["value"].items() if isinstance(line["value"], dict) else line["value"]
-        kept = "timestamp" not in line or types[line["state"]] in _HAVE_A_NULL
+        kept = "timestamp" not in line or values[line["state"]] in _HAVE_A_NULL
         found += [shared | {"user_key": key, "value": value} for key, value in entries if kept or value is not None]
     return found
 
 
-def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) -> None:
+def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) -> Run:
     """A run that moves all states of the job."""
     (operator,) = old.operators
     ttl = operator.states[0].ttl is not None
     states = [
-        {"legacy": state.name, "new": state.name.replace("old", "new"), **({"ttl_ms": state.ttl_millis} if ttl else {})}
+        {"legacy": state.name, "new": new_name(state), **({"ttl_ms": state.ttl_millis} if ttl else {})}
         for state in operator.states
     ]
     options = {
@@ -146,29 +158,81 @@ def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) 
         "operators": [{"operator": operator.uid, "states": states}],
         "nulls": "drop" if ttl else "keep",
         "keep_expired": ttl,
+        "no_timers": format_ == "native",
         "clock_tolerance_ms": MAX_MILLISECONDS,
         "output_format": "native" if format_ == "native" else "canonical",
         "parallelism": change.parallelism,
         "max_parallelism": change.max_parallelism,
     }
     plan = plan_of({name: value for name, value in options.items() if value is not None})
-    do_steps(Run.create(plan, plan.now), STAGED)
+    return do_steps(Run.create(plan, plan.now), STAGED)
 
 
 @pytest.mark.matrix
+@pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("ttl", TTLS)
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_new_job_finds_every_entry(
-    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+    version: str, format_: str, ttl: str, change: str, types: str, made: Make, flink: Flink, tmp_path: Path
 ) -> None:
     backend = "hashmap" if format_ == "hashmap" else "rocksdb"
-    old = old_job(TYPES, TTLS[ttl], backend)
+    old = old_job(TYPES[types], TTLS[ttl], backend)
     source = made(version, old, "NATIVE" if format_ == "native" else "CANONICAL")
     target = tmp_path / "new"
-    ferried(source.path, target, old, CHANGES[change], format_)
+    run = ferried(source.path, target, old, CHANGES[change], format_)
     found = Made(target, expected(old, source.lines))
-    new = CHANGES[change].job(new_job(old, target))
+    new = CHANGES[change].job(new_job(old, run))
     for by in VERSIONS[version]:
         check_restored(flink(by), target, new, found, moved=CHANGES[change].max_parallelism is not None)
+
+
+# Flink gives them ids, which come into every value; LocalTime gets one although it isn't written by itself.
+REGISTERED = (
+    *(
+        "java.util.ArrayList",
+        "java.util.LinkedHashMap",
+        "java.time.LocalTime",
+        "java.math.BigDecimal",
+        "java.util.UUID",
+    ),
+    *("java.lang.Long", "java.util.HashMap", "org.apache.flink.api.java.tuple.Tuple2", "java.util.TreeMap"),
+)
+CLASS_PATHS = {"all": jars.class_path, "java": jars.class_path_of_java_alone}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("class_path", CLASS_PATHS)
+@pytest.mark.parametrize("registered", [(), REGISTERED], ids=["none", "some"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_may_register_classes_and_have_scala_and_avro_beside_it(
+    version: str, registered: tuple[str, ...], class_path: str, flink: Flink, tmp_path: Path
+) -> None:
+    old = old_job((*DECLARATIONS, *OF_VALUES), None, "rocksdb")
+    listed = ", ".join(f"{name}: {{type: kryo}}" for name in registered)
+    old = replace(old, settings={"pipeline.serialization-config": f"[{listed}]"} if registered else {})
+    with FlinkHarness(version, CLASS_PATHS[class_path](version)) as writer:
+        source = writer.make(old, tmp_path / "old")
+    run = ferried(source.path, tmp_path / "new", old, Change(), "rocksdb")
+    found = Made(tmp_path / "new", expected(old, source.lines))
+    new = replace(new_job(old, run), settings={})
+    for by in VERSIONS[version]:
+        check_restored(flink(by), tmp_path / "new", new, found, moved=False)
+
+
+@pytest.mark.parametrize("ttl", [pytest.param("", marks=pytest.mark.full), "-ttl"])
+def test_an_upgraded_job_has_maps_of_both_kryos(ttl: str, flink: Flink, tmp_path: Path) -> None:
+    source = SAVEPOINTS / f"upgraded-hint-hash-map{ttl}-2.3-rocksdb"
+    options = {"ttl_ms": 30 * 86_400_000, "keep_expired": True} if ttl else {}
+    nulls = "drop" if ttl else "keep"
+    run = verified(source, tmp_path / "new", nulls=nulls, clock_tolerance_ms=MAX_MILLISECONDS, **options)
+    facts = run.facts(SnapshotFacts)
+    assert facts is not None
+    assert facts.kryo is not None
+    assert min(facts.kryo[0].classes.kryo[version] for version in ("2", "5")) > 2
+    with (source / "expected.jsonl").open(encoding="ascii") as file:
+        found = expected_of_legacy([json.loads(line) for line in file])
+    found = [line for line in found if not ttl or line["value"] is not None]
+    new = of_new_shape(DECLARED_MAPS[f"hint-hash-map{ttl}"])
+    check_restored(flink("2.3.0"), tmp_path / "new", new, Made(tmp_path / "new", found), moved=False)

@@ -60,6 +60,9 @@ def assert_flink_agrees(version: str, count: int, seed: int) -> None:
         assert one.map is not None
         if answer.startswith("refused") and any(name in named(one) for name in NOT_BY_FLINK):
             continue
+        # The array of an `Arrays.asList` may be of any class of the job; its elements have their own.
+        if "Unable to find class" in answer and "Arrays.asList" in one.name:
+            continue
         assert not answer.startswith("refused"), (str(one), one.written.hex(), answer)
         read = b"\0\0\0\0" if answer == "null" else bytes.fromhex(answer)
         assert unordered(one.map, made) == unordered(one.map, read), (str(one), one.written.hex())

@@ -16,7 +16,7 @@ import numpy as np
 from flinkstate.errors import StateferryError
 from flinkstate.kryo.transcoding import FlinkMaps, KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
-from flinkstate.serializers.types import FlinkType, KryoType, MapType
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType
 from flinkstate.values.codecs import encode
 from flinkstate.values.kryo_values import read_kryo_map
 
@@ -99,6 +99,6 @@ def by_compiled_code(kryo: KryoType, map_: MapType, value: bytes) -> bytes | Sta
 def by_plain_code(kryo: KryoType, map_: MapType, value: bytes) -> bytes | StateferryError:
     """As `by_compiled_code`, by the reading in plain Python."""
     try:
-        return encode(map_, read_kryo_map(kryo, map_, value, 0))
+        return encode(map_, read_kryo_map(KryoMapType(kryo.class_name, kryo.reason, kryo, map_), value, 0))
     except StateferryError as error:
         return error

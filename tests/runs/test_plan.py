@@ -132,8 +132,8 @@ def test_what_is_unknown_is_refused_with_the_name_that_was_meant() -> None:
     assert problems({**VALUES, "paralelism": 3}) == ["paralelism: unknown field: did you mean parallelism?"]
     (line,) = problems(with_state(xyz=1))
     assert line == (
-        "operators[0].states[0].xyz: unknown field; there are: legacy, new, flag, no_flag, flag_ttl, ttl_ms, "
-        "map_type, widen"
+        "operators[0].states[0].xyz: unknown field; there are: legacy, new, field, rest, flag, no_flag, flag_ttl, "
+        "ttl_ms, map_type, widen"
     )
     (line,) = problems({**VALUES, "operators": [{**VALUES["operators"][0], "stats": 1}]})
     assert line == "operators[0].stats: unknown field: did you mean states?"

@@ -24,7 +24,7 @@ from flinkstate.keyed.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.metadata.metadata import InlineBytes, KeyedHandle, Operator
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.built_snapshots import map_snapshot
-from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.rules import Contradiction, Nulls, NullsCannotBeKeptError, Rules
@@ -61,6 +61,10 @@ class Case:
 def rules_of(source: Savepoint, uid: str, **settings: object) -> Rules:
     states = {state.name: state for state in source.keyed_states(source.operator(uid))}
     legacy = states[LEGACY]
+    if isinstance(legacy.value, KryoType):
+        # All golden maps by Kryo are of this type.
+        map_ = MapType(Scalar.STRING, Scalar.LONG)
+        legacy = replace(legacy, value=KryoMapType(legacy.value.class_name, legacy.value.reason, legacy.value, map_))
     rules = Rules(legacy, NEW, FLAG, None, 0)
     if legacy.ttl:
         settings = {"ttl": 30 * DAY, "nulls": Nulls.DROP, **settings}

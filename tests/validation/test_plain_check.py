@@ -19,12 +19,14 @@ from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed.compression import Compression
+from flinkstate.keyed.stored_maps import WholeMaps, _kryo_maps
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.types import (
     SCALA_EITHER,
     EitherType,
     EnumType,
     FlinkType,
+    KryoMapType,
     ListType,
     MapType,
     OpaqueType,
@@ -98,6 +100,14 @@ def of_two_bytes(hashes: Callable[..., Any]) -> Callable[..., Any]:
     return hashed
 
 
+def another_long(type_: KryoMapType, data: Any, starts: Any, ends: Any) -> WholeMaps:
+    """Adds one to each value."""
+    maps = _kryo_maps(type_, data, starts, ends)
+    lasts = maps.entries.ends[maps.entries.ends - maps.entries.key_ends > 8] - 1
+    maps.data[lasts] += 1
+    return maps
+
+
 SECTIONS, CONTENT = "stateferry.changes.sections", "stateferry.proof.expected.content"
 EXPECTED = "stateferry.proof.expected.expected_entries"
 FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
@@ -106,6 +116,18 @@ FAULTS: dict[str, tuple[str, str, dict[str, object], dict[str, Any]]] = {
         "same",
         {},
         {"flinkstate.keyed.stored_maps.walk_entries": without_last_entries},
+    ),
+    "the reading of maps by both Kryos": (
+        "upgraded-hint-hash-map-2.3-rocksdb",
+        "same",
+        {},
+        {"flinkstate.keyed.stored_maps._kryo_maps": another_long},
+    ),
+    "the reading of maps by Kryo 5": (
+        "hint-hash-map-ttl-2.3-hashmap",
+        "same",
+        {},
+        {"flinkstate.keyed.stored_maps._kryo_maps": another_long},
     ),
     "expiry": (
         "legacy-ttl-2.3-rocksdb",
@@ -169,6 +191,22 @@ def test_keys_that_are_taken_for_the_same_are_seen(tmp_path: Path, monkeypatch: 
     settings = {"on_contradiction": Contradiction.ROWS}
     made = migrated(tmp_path / "source", tmp_path / "new", "main", Layout(), **settings)  # type: ignore[arg-type]
     assert outcomes(made.checks(made.folder), Outcome.FAILED).keys() == {f"main/{NEW}{PLAIN}"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("hint-map-1.20-rocksdb", "hint-map-ttl-2.3-hashmap", "hint-hash-map-1.20-rocksdb"),
+        *("hint-hash-map-ttl-2.3-hashmap", "upgraded-hint-hash-map-2.3-rocksdb"),
+    ],
+)
+def test_maps_are_read_plainly_however_they_are_stored(case: str, tmp_path: Path) -> None:
+    now: dict[str, Any] = {"now": expiring(case)} if "-ttl" in case else {}
+    made = migrated(GOLDEN / case, tmp_path / "new", "main", LAYOUTS["same"], **now)
+    checks = made.checks(made.folder)
+    assert not outcomes(checks, Outcome.FAILED)
+    assert plain_of(checks).outcome is Outcome.PASSED
+    assert not plain_of(checks).actual.startswith("0 ")
 
 
 # Other keys, namespaces, sizes.

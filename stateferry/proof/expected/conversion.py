@@ -56,7 +56,7 @@ class OperatorConversion:
         """The names of states that the new savepoint doesn't have."""
         if self.keep_legacy:
             return set()
-        whole = [rules for rules in self.rules if rules.lazy_cut is None]
+        whole = [rules for rules in self.rules if rules.lazy_cut is None and not rules.keeps_rest]
         return {
             name
             for rules in whole
@@ -73,6 +73,11 @@ class OperatorConversion:
     def divided(self) -> set[str]:
         """The names of legacy states and flags of which a lazy run changes a part."""
         return {rules.legacy.name for rules in self.rules if rules.lazy_cut is not None} | self.flags.keys()
+
+    @property
+    def rests(self) -> set[str]:
+        """The names of legacy states that stay as POJOs without their maps."""
+        return {rules.legacy.name for rules in self.rules if rules.keeps_rest}
 
     @property
     def is_lazy(self) -> bool:

@@ -37,6 +37,7 @@ from stateferry.proof.expected.content import (
     timestamps_at,
 )
 from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.expected.rests import rests_of_pojos
 from stateferry.proof.expected.sampling import KeySample
 
 EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL, LEFT, MOVED, SET = (
@@ -136,7 +137,7 @@ class ExpectedEntries:
         conversion = self._conversion
         here = {state.name for state in group.states}
         claims = {rules.new_name: _Claims() for rules in conversion.rules}
-        untouched = here - conversion.left_behind - conversion.divided - self._new_states.keys()
+        untouched = here - conversion.left_behind - conversion.divided - conversion.rests - self._new_states.keys()
         for state, section in group:
             with section.locating():
                 if carries and state.name in self._aging:
@@ -194,6 +195,10 @@ class ExpectedEntries:
             claims.blobs.append(blobs.keys[live])
         if rules.lazy_cut is not None:
             self._divide(rules, rules.lazy_cut, section, blobs, live, claims)
+        elif rules.keeps_rest:
+            rest = rests_of_pojos(section, rules, self._groups(rules.legacy, section))
+            self._sink.add(rules.legacy.name, rest, live)
+            self._sink.leave_out(rules.legacy.name, rest, ~live, EXPIRED)
         self._sink.add(rules.new_name, blobs.entries, kept)
         self._sink.leave_out(rules.new_name, blobs.entries, blobs.per_entry(~live), EXPIRED)
         self._sink.leave_out(rules.new_name, blobs.entries, nulls, NULL)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.serializers.types import FlinkType, KryoMapType, MapType, NullableType, children
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, children
 from flinkstate.values.codec_parts import read_flag
 from flinkstate.values.codecs import decoder, encode
 from flinkstate.values.kryo_values import read_kryo_map
@@ -21,7 +21,10 @@ from flinkstate.values.kryo_values import read_kryo_map
 
 @dataclass(frozen=True, slots=True)
 class MapEntry:
-    """An entry of a map, and the bytes that Flink's own serializers write for it; a null value has none."""
+    """An entry of a map, and the bytes that Flink's own serializers write for it; a null value has none.
+
+    `value_bytes` are what must be equal of the value (`content`).
+    """
 
     user_key: Any
     user_key_bytes: bytes
@@ -42,10 +45,22 @@ def map_reader(stored: FlinkType | None, map_: MapType) -> MapReader:
     return lambda data, position: _entries(map_, data, position, nullable_keys=False)
 
 
+def content(type_: FlinkType, value: Any, written: bytes) -> bytes:
+    """Returns what must be equal of a value: its bytes.
+
+    Of a value that stays Kryo's, it is all objects with their classes: names and objects that occurred in the rest
+    of the map are written again there.
+    """
+    if value is None:
+        return b""
+    return repr(value).encode("utf-8", "backslashreplace") if isinstance(type_, KryoType) else written
+
+
 def _kryo_entries(stored: KryoMapType, data: bytes, position: int) -> Iterator[MapEntry]:
     map_ = stored.map
     for user_key, value in read_kryo_map(stored, data, position):
-        written = b"" if value is None else encode(map_.value, value)
+        by_kryo = value is None or isinstance(map_.value, KryoType)
+        written = content(map_.value, value, b"" if by_kryo else encode(map_.value, value))
         yield MapEntry(user_key, encode(map_.key, user_key), value is None, value, written)
 
 

@@ -28,6 +28,7 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
+    PojoMapType,
     PojoType,
     PrimitiveArrayType,
     RowType,
@@ -38,14 +39,15 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from flinkstate.values.codec_parts import read_flag
-from flinkstate.values.codecs import decoder
+from flinkstate.values.codecs import decoder, whole_codec
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.value_json import json_text
 from stateferry.changes.rules import Contradiction, Nulls, Rules
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
-from stateferry.proof.plain.plain_maps import map_reader
+from stateferry.proof.plain.plain_maps import content, map_reader
+from stateferry.proof.plain.plain_pojos import find_field, without_map
 
 _LATEST = 2**63 - 1
 _MOST_TEXT = 200
@@ -135,9 +137,9 @@ class _PlainEntry:
 
     def line(self, state: str, group: int, key: _Key) -> Line:
         # The bytes of a null depend on the serializer, so they don't count.
-        content = key.raw + self.user_key + (b"" if self.value_text == "null" else self.value)
+        judged = key.raw + self.user_key + (b"" if self.value_text == "null" else self.value)
         texts = (key.text, self.user_key_text, int(self.is_null), self.value_text)
-        return (state, group, *texts, self.stamp, zlib.crc32(content))
+        return (state, group, *texts, self.stamp, zlib.crc32(judged))
 
 
 class PlainStateReader:
@@ -175,8 +177,8 @@ class PlainStateReader:
         is_null = read_flag(row.value, 0, len(row.value), "a map entry's null flag")
         stamp = long_at(row.value, 1) if self.state.ttl else None
         value = row.value[9 if self.state.ttl else 1 :]
-        text = "null" if is_null else self._value(value)
-        return _PlainEntry(user_key, self._user_key(user_key), is_null, value, text, stamp)
+        text, content = ("null", b"") if is_null else self._value(value)
+        return _PlainEntry(user_key, self._user_key(user_key)[0], is_null, content, text, stamp)
 
     def stamp(self, row: Row) -> int | None:
         """The timestamp of a row of a value state; None without time to live."""
@@ -193,7 +195,9 @@ class PlainReader:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
         self._states = {name: PlainStateReader(state) for name, state in states.items() if name in names}
-        self._map_entries = map_reader(rules.legacy.value, rules.map_type)
+        stored = rules.legacy.value
+        self._pojo = stored if isinstance(stored, PojoMapType) else None
+        self._map_entries = map_reader(stored if self._pojo is None else self._pojo.map, rules.map_type)
         self._texts = json_text(rules.map_type.key), json_text(rules.map_type.value)
 
     def expected(self, rows: list[Row]) -> KeyAccount:
@@ -265,6 +269,10 @@ class PlainReader:
         if self._conversion.keep_legacy:
             for row in (*blobs, *flags):
                 yield _untouched(row, group, key)
+        elif self._pojo is not None and rules.keeps_rest:
+            for row in living:
+                value = without_map(self._pojo, row.value, 8 if rules.legacy.ttl else 0)
+                yield _untouched(row._replace(value=value), group, key)
 
     def _flag_to_set(self, flag: KeyedState, blob: Row, key: _Key) -> Row:
         """The flag of a key that a lazy run moves."""
@@ -332,7 +340,13 @@ class PlainReader:
         """The entries of a blob."""
         stamp = self._states[blob.state].stamp(blob)
         user_key_text, value_text = self._texts
-        for entry in self._map_entries(blob.value, 0 if stamp is None else 8):
+        data, position = blob.value, 0 if stamp is None else 8
+        if self._pojo is not None:
+            field = find_field(self._pojo, data, position)
+            if field is None:
+                return
+            data, position = data[field.start : field.end], 0
+        for entry in self._map_entries(data, position):
             key_text = _cut(user_key_text(entry.user_key))
             text = "null" if entry.is_null else _cut(value_text(entry.value))
             yield _PlainEntry(entry.user_key_bytes, key_text, entry.is_null, entry.value_bytes, text, stamp)
@@ -371,17 +385,17 @@ def _behind_length(data: bytes, position: int, length: int) -> int:
     return position + size
 
 
-def _whole_reader(type_: FlinkType | None) -> Callable[[bytes], str]:
-    """A function that turns the bytes of one whole value into text."""
+def _whole_reader(type_: FlinkType | None) -> Callable[[bytes], tuple[str, bytes]]:
+    """A function that turns the bytes of one whole value into text, and into what must be equal of it."""
     if type_ is None:
-        return lambda data: ""
-    read, text = decoder(type_), json_text(type_)
+        return lambda data: ("", b"")
+    read, text = whole_codec(type_).decode, json_text(type_)
 
-    def whole(data: bytes) -> str:
+    def whole(data: bytes) -> tuple[str, bytes]:
         value, end = read(data, 0, len(data))
         if end != len(data):
             raise DamagedError(f"the end of a {type_name(type_)}", f"{len(data) - end} more bytes")
-        return _cut(text(value))
+        return _cut(text(value)), content(type_, value, data)
 
     return whole
 

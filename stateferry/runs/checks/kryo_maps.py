@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.keyed.stored_maps import map_places
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.found import ClassFinder, map_type_of
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type
 from flinkstate.serializers.types import KryoMapType, KryoType, MapType, type_name
+from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
 from stateferry.runs.plan.planned_states import StatePlan
 
 _ENOUGH_ENTRIES = 10_000
@@ -30,15 +31,16 @@ _TIMESTAMP = 8
 def with_known_map(
     state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator
 ) -> KeyedState:
-    """Returns the legacy state; if its maps are by Kryo, with the type that they have."""
+    """Returns the legacy state with its maps, in a field of it if the plan says so; by Kryo with the type they have."""
     legacy = states[state.legacy]
-    if not isinstance(legacy.value, KryoType) or legacy.kind is not StateKind.VALUE:
-        return legacy
+    kryo = map_in_field(state, legacy)
+    if not isinstance(kryo, KryoType) or legacy.kind is not StateKind.VALUE:
+        return with_map(state, legacy, kryo)
     if state.map_type is not None:
         map_ = parse_map_type(state.map_type)
     else:
         try:
-            map_ = proposed(first_maps(source, operator, legacy))
+            map_ = proposed(first_maps(source, operator, with_map(state, legacy, kryo), kryo))
         except RefusedError as error:
             of_rows = _type_of_rows(states.get(state.new))
             if of_rows is None:
@@ -46,8 +48,7 @@ def with_known_map(
                     f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo; {error}"
                 ) from None
             map_ = of_rows
-    kryo = legacy.value
-    return replace(legacy, value=KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
+    return with_map(state, legacy, KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
 
 
 def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
@@ -65,14 +66,13 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
     return MapType(new.user_key, new.value)
 
 
-def first_maps(source: Savepoint, operator: Operator, legacy: KeyedState) -> FoundClasses:
+def first_maps(source: Savepoint, operator: Operator, legacy: KeyedState, kryo: KryoType) -> FoundClasses:
     """Returns the classes in the first maps, of which some aren't empty if there are such."""
-    assert isinstance(legacy.value, KryoType)
-    finder, read = ClassFinder(legacy.value), 0
+    finder, read = ClassFinder(kryo), 0
     for section in _sections(source, operator, legacy.name):
         with section.locating():
             starts = section.value_starts + (_TIMESTAMP if legacy.ttl else 0)
-            finder.add(section.data, starts, section.ends)
+            finder.add(section.data, *map_places(legacy.value, section.data, starts, section.ends))
         read += int((section.ends - section.starts).sum())
         if finder.entries >= _ENOUGH_ENTRIES:
             found = finder.found()

@@ -49,7 +49,7 @@ def old_state(like: str, operator: Operator, name: str, made: KeyedState) -> tup
         type_ = KryoMapType(old.value.class_name, old.value.reason, old.value, made.map_type)
         try:
             kryo_form(type_, five=five)
-            _expect_same(first_maps(source, there, old), made, five)
+            _expect_same(first_maps(source, there, old, old.value), made, five)
         except RefusedError as error:
             raise RefusedError(f"{where} can't go back to the old job, whose maps are by Kryo: {error}") from None
         return replace(made, value=type_), OldForm(serializer, five)

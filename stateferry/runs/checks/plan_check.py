@@ -20,8 +20,9 @@ from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.drop_expired import DropExpired
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
-from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
+from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
 from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.checks.reverse_check import state_to_make
@@ -266,8 +267,10 @@ def _resolve_operator(
             if (made := state_to_make(plan, state, states, operator, problems)) is not None:
                 rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
         elif state.legacy in states:
-            states[state.legacy] = with_known_map(state, states, source, operator)
-            found = [
+            found = list(field_problems(state, states[state.legacy], operator))
+            if not found:
+                states[state.legacy] = with_known_map(state, states, source, operator)
+            found = found or [
                 *contradictions(state, states, operator),
                 *map_contradiction(state, states[state.legacy], operator),
                 *(lazy_problems(state, states, operator) if plan.lazy else ()),
@@ -313,6 +316,7 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
         no_flag=state.no_flag,
         reverse=plan.reverse,
         drop_legacy_blobs=plan.drop_legacy_blobs,
+        rest=LegacyRest(state.rest),
     )
 
 

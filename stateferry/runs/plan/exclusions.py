@@ -86,6 +86,18 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     _not_in_reverse("keep_legacy", "a run in reverse makes the legacy state"),
     _not_in_reverse("on_contradiction", "a run in reverse never lets a blob count"),
     _not_in_reverse("nulls", "a run in reverse keeps every null"),
+    _not_in_reverse("field", "rows don't say what the other fields of a POJO are"),
+    Exclusion(
+        "field",
+        "field: the legacy state has other fields too, and it isn't said what becomes of them: give rest keep to leave "
+        "the POJO as a state of its own, with null in this field, or rest drop to leave it out of the new savepoint",
+        needs=("rest", "keep_legacy"),
+    ),
+    Exclusion(
+        "rest",
+        "rest and keep_legacy: keep_legacy keeps the POJO as it is, with its map: leave one of them out",
+        beside="keep_legacy",
+    ),
     Exclusion(
         "keep_legacy",
         "lazy and keep_legacy exclude each other: a lazy run keeps the blobs of the keys that it doesn't move, and "
@@ -97,6 +109,17 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
 STATE_EXCLUSIONS: tuple[Exclusion, ...] = (
     Exclusion(
         "no_flag", "no_flag: a flag is named, and no_flag says that there is none: leave one of them out", beside="flag"
+    ),
+    Exclusion(
+        "rest",
+        "rest: only a POJO with a map in a field has a rest: name the field (field), or leave rest out",
+        needs=("field",),
+    ),
+    Exclusion(
+        "field",
+        "field and flag: a job that has moved the map of a key still has the key's POJO, so the flag doesn't say which "
+        "of the two counts: leave the flag out, and have the job move no maps itself",
+        beside="flag",
     ),
     Exclusion(
         "widen",

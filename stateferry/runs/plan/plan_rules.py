@@ -88,8 +88,19 @@ def _option_problems(plan: RunOptions) -> Iterator[str]:
             "migration, give parallelism, max_parallelism or format native"
         )
     yield from (row.why for row in broken(given))
+    if not plan.keep_legacy:
+        yield from _open_questions(plan)
     if plan.lazy and not plan.rescales_only and not plan.keep_legacy:
         yield from _lazy_problems(plan)
+
+
+def _open_questions(plan: RunOptions) -> Iterator[str]:
+    """Yields which states of several have a field, but no word for the rest of the POJO."""
+    states = [state for operator in plan.operators for state in operator.states]
+    if any(state.rest != "stop" for state in states):
+        for state in states:
+            if state.field is not None and state.rest == "stop":
+                yield f"rest: state {state.legacy!r} has a field {state.field!r}, but no rest: give keep or drop"
 
 
 def _lazy_problems(plan: RunOptions) -> Iterator[str]:
@@ -98,7 +109,12 @@ def _lazy_problems(plan: RunOptions) -> Iterator[str]:
         yield f"lazy: expected a share or a budget, found {found}: say how many keys the run may move"
     states = [state for operator in plan.operators for state in operator.states]
     for state in states:
-        if state.flag is None:
+        if state.field is not None:
+            yield (
+                f"lazy: the map of state {state.legacy!r} is in a field: a POJO of which only the map was moved looks "
+                "like one whose map is still to be moved: migrate it without lazy"
+            )
+        elif state.flag is None:
             yield (
                 f"lazy: state {state.legacy!r} has no flag: the job knows by the flag which keys are moved: name "
                 "the job's flag state (flag)"

@@ -14,7 +14,7 @@ from stateferry.runs.plan.plan_fields import Name, PlanModel, raise_problems, va
 
 
 class StatePlan(PlanModel):
-    """One legacy `ValueState<Map>` and the `MapState` that it becomes."""
+    """One legacy `ValueState<Map>` and the `MapState` that it becomes; with `field` it is a POJO with a map in it."""
 
     legacy: Annotated[
         Name,
@@ -32,6 +32,25 @@ class StatePlan(PlanModel):
             Kind.TEXT, "New state", "the MapState that it becomes, by its name in the new job", row=30, name="new_state"
         ),
     ]
+    field: Annotated[
+        Name | None,
+        Option(
+            Kind.TEXT,
+            "Field of the legacy state",
+            "the field with the map, if the legacy state is a ValueState of a POJO with a map in it",
+            row=33,
+        ),
+    ] = None
+    rest: Annotated[
+        Literal["stop", "keep", "drop"],
+        Option(
+            Kind.CHOICE,
+            "Rest of the POJO",
+            "what becomes of the POJO's other fields: keep leaves the POJO as its own state, of the same name and "
+            "types, with null in the field of the map; drop leaves it out of the new savepoint; stop refuses the run",
+            row=35,
+        ),
+    ] = "stop"
     flag: Annotated[
         Name | None,
         Option(

@@ -172,6 +172,8 @@ GIVEN: dict[str, tuple[object, object]] = {
     "operator": ("main", "main"),
     "legacy_state": ("old", "old"),
     "new_state": ("new", "new"),
+    "field": ("counts", "counts"),
+    "rest": ("keep", "keep"),
     "flag_state": ("moved", "moved"),
     "no_flag_state": (True, True),
     "ttl": ("30d", 2_592_000_000),
@@ -219,6 +221,8 @@ NEEDED: dict[str, dict[str, object]] = {
     "drop_legacy_blobs": {"reverse": True},
     "like": {"reverse": True},
     "widen": {"as": "Map<String, Long>"},
+    "field": {"rest": "keep"},
+    "rest": {"field": "counts"},
 }
 
 

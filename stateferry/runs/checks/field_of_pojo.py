@@ -1,0 +1,66 @@
+"""Checks the field that a plan names, and gives the legacy state the type of the map in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from flinkstate.did_you_mean import there_are
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.metadata.metadata import Operator
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoType,
+    PojoMapType,
+    PojoType,
+    map_fields,
+    map_of,
+    opaque_parts,
+    type_name,
+)
+from stateferry.runs.plan.planned_states import StatePlan
+
+
+def field_problems(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
+    """Yields why the map can't be taken out of the field that the plan names."""
+    if state.field is None:
+        return
+    where = f"state {legacy.name} of operator {operator.label}"
+    pojo = legacy.value
+    if legacy.kind is not StateKind.VALUE or not isinstance(pojo, PojoType):
+        kind = f"a ValueState<{legacy.type_name}>" if legacy.kind is StateKind.VALUE else f"{legacy.kind.value} state"
+        yield f"{where} is {kind}, not a ValueState of a POJO as Flink's own serializer writes it: leave --field out"
+        return
+    fields = {field.name: field.type for field in pojo.fields}
+    if state.field not in fields:
+        yield f"{where}: {pojo.class_name} has no field {state.field!r}. {there_are(state.field, fields)}"
+        return
+    type_ = fields[state.field]
+    if map_of(type_) is None and not isinstance(type_, KryoType):
+        maps = ", ".join(map_fields(pojo)) or "none"
+        yield (
+            f"{where}: field {state.field} is a {type_name(type_)}, not a map. Fields of {pojo.class_name} that are "
+            f"maps: {maps}"
+        )
+        return
+    for field in pojo.fields:
+        if not isinstance(field.type, KryoType) and (opaque := opaque_parts(field.type)):
+            yield (
+                f"{where} can't be migrated: field {field.name} of {pojo.class_name} has a part whose end can't be "
+                f"found: {opaque[0].class_name} ({opaque[0].reason})"
+            )
+
+
+def map_in_field(state: StatePlan, legacy: KeyedState) -> FlinkType | None:
+    """Returns the type of the field that the plan names; without one, the type of the values."""
+    if state.field is None or not isinstance(legacy.value, PojoType):
+        return legacy.value
+    return next(field.type for field in legacy.value.fields if field.name == state.field)
+
+
+def with_map(state: StatePlan, legacy: KeyedState, map_: FlinkType | None) -> KeyedState:
+    """Returns the legacy state with the map that its values are, or have in the field."""
+    if state.field is None or not isinstance(legacy.value, PojoType) or map_ is None:
+        return replace(legacy, value=map_)
+    pojo = legacy.value
+    return replace(legacy, value=PojoMapType(pojo.class_name, "a map in a field", pojo, state.field, map_))

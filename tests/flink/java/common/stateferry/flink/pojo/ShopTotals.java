@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** A subclass with a field before the map. */
+public class ShopTotals extends TypedTotals {
+    public String at;
+}
