@@ -16,7 +16,7 @@ import numpy as np
 from flinkstate.errors import StateferryError
 from flinkstate.kryo.transcoding import FlinkMaps, KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
-from flinkstate.serializers.types import FlinkType, KryoType, MapType
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType
 from flinkstate.values.codecs import encode
 from flinkstate.values.kryo_values import read_kryo_map
 
