@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.found import find_classes
+from flinkstate.kryo.found import find_classes, map_type_of
 from flinkstate.serializers.types import KryoType, ListType, MapType, Scalar
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import value_json
@@ -142,7 +142,7 @@ def found(kryo: KryoType, _: MapType, value: bytes) -> str | StateferryError:
     """The type that the classes of all objects give."""
     data = np.frombuffer(b"\0\0\0\0" + value, np.uint8)
     try:
-        return str(find_classes(kryo, data.copy(), np.array([4]), np.array([len(data)])).proposed())
+        return str(map_type_of(find_classes(kryo, data.copy(), np.array([4]), np.array([len(data)]))))
     except StateferryError as error:
         return error
 
