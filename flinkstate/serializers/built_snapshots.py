@@ -5,6 +5,7 @@ from __future__ import annotations
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.snapshot_classes import (
+    ARRAY_SNAPSHOT,
     ENUM_SNAPSHOT,
     KRYO_SNAPSHOT,
     LIST_SNAPSHOT,
@@ -12,6 +13,7 @@ from flinkstate.serializers.snapshot_classes import (
     NULLABLE_SNAPSHOT,
     SIMPLE_TYPES,
     TTL_SNAPSHOT,
+    TUPLE_SNAPSHOT,
 )
 from flinkstate.serializers.snapshots import (
     COMPOSITE_VERSION,
@@ -22,6 +24,7 @@ from flinkstate.serializers.snapshots import (
     SnapshotParser,
 )
 from flinkstate.serializers.types import (
+    ArrayType,
     EnumType,
     FlinkType,
     KryoRegistration,
@@ -32,12 +35,14 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     Scalar,
     TtlType,
+    TupleType,
     type_name,
 )
 
 # Classes that Kryo's serializer registers; without Avro on the class path it registers a stand-in.
 _AVRO_ARRAY = "org.apache.avro.generic.GenericData$Array"
 _KRYO_PARTS = "org.apache.flink.api.java.typeutils.runtime.kryo.Serializers$"
+_TUPLES = "org.apache.flink.api.java.tuple.Tuple"
 _BY_CLASS, _BY_SERIALIZER_CLASS = 0, 1
 
 
@@ -57,9 +62,15 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
             return SerializerSnapshot(ENUM_SNAPSHOT, 3, type_, (), writer.bytes())
         case KryoType(registrations=(_, *_)):
             return _kryo_snapshot_of(type_)
+        case ArrayType(element, component_class):
+            component = ByteWriter().utf(component_class).bytes()
+            return composite_snapshot(ARRAY_SNAPSHOT, 1, type_, (snapshot_of(element),), component)
+        case TupleType(fields, class_name) if class_name.startswith(_TUPLES):
+            nested = tuple(map(snapshot_of, fields))
+            return composite_snapshot(TUPLE_SNAPSHOT, 2, type_, nested, ByteWriter().utf(class_name).bytes())
     raise RefusedError(
-        f"a new state of type {type_name(type_)} can't be described: only types without parts, primitive arrays, "
-        "lists and maps. Let the job write a savepoint with the state, and copy that one with other entries"
+        f"a new state of type {type_name(type_)} can't be described: only types without parts, arrays, lists, maps "
+        "and Flink's tuples. Let the job write a savepoint with the state, and copy that one with other entries"
     )
 
 

@@ -34,7 +34,7 @@ from stateferry.inventory.inventory_change import (
     take_changes,
 )
 from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.guards.kryo_notes import kryo_maps, new_declarations
+from stateferry.runs.guards.kryo_notes import kryo_maps, new_declarations, nullable_maps
 from stateferry.runs.guards.lazy_choice import choose, measured_rate, order_of
 from stateferry.runs.guards.name_guard import flagged_keys, name_errors
 from stateferry.runs.guards.null_values import check_nulls
@@ -229,6 +229,7 @@ def facts(
         lazy=lazy,
         flags=flagged_keys(resolved, inventory) or None,
         kryo=kryo_maps(resolved, inventory) or None,
+        nullable=nullable_maps(resolved) or None,
         declarations=new_declarations(resolved) or None,
     )
 

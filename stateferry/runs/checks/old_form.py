@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from flinkstate.errors import RefusedError
@@ -15,6 +16,11 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import KryoMapType, KryoType, NullableType, map_of, type_name
 from stateferry.changes.rules import OldForm
 from stateferry.runs.checks.kryo_maps import first_maps
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.planned_states import StatePlan
+from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
 
 # Flink writes this version of _metadata since 2.0.
 _OF_FLINK_2 = 5
@@ -53,6 +59,21 @@ def old_state(like: str, operator: Operator, name: str, made: KeyedState) -> tup
     if not isinstance(old.value, NullableType):
         return None
     return replace(made, value=old.value), OldForm(serializer, five)
+
+
+def how_declared(plan: MigrationPlan, state: StatePlan, operator: Operator) -> Iterator[str]:
+    """Yields a problem if a run of the job has migrated the state, and the old job didn't declare it by Types.MAP."""
+    # A savepoint before version 5 knows operators by their ids alone.
+    names = {(name, state.legacy) for name in (operator.label, operator.hex_id)}
+    for run in runs_of(plan.home, plan.job):
+        if run.state is RunState.PUBLISHED and run.plan is not None and not run.plan.reverse:
+            facts = Run(run.plan, run.folder).facts(SnapshotFacts)
+            if facts is not None and names & facts.declared_otherwise:
+                yield (
+                    f"the old job doesn't declare {state.legacy} of operator {operator.label} by Types.MAP: so that it "
+                    f"gets its maps back as it reads them, name a savepoint of it: --like {run.plan.source}"
+                )
+                return
 
 
 def _expect_same(found: FoundClasses, made: KeyedState, five: bool) -> None:

@@ -263,7 +263,7 @@ def _resolve_operator(
     migrated_before: list[StatePlan] = []
     for state in wanted.states:
         if plan.reverse:
-            if (made := state_to_make(state, states, operator, plan.like, problems)) is not None:
+            if (made := state_to_make(plan, state, states, operator, problems)) is not None:
                 rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
         elif state.legacy in states:
             states[state.legacy] = with_known_map(state, states, source, operator, plan.job_classes)

@@ -12,17 +12,15 @@ from flinkstate.serializers.types import KryoMapType
 from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import OldForm
-from stateferry.runs.checks.old_form import old_state
+from stateferry.runs.checks.old_form import how_declared, old_state
+from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
 
 
 def state_to_make(
-    state: StatePlan, states: Mapping[str, KeyedState], operator: Operator, like: str | None, problems: list[str]
+    plan: MigrationPlan, state: StatePlan, states: Mapping[str, KeyedState], operator: Operator, problems: list[str]
 ) -> tuple[KeyedState, OldForm | None] | None:
-    """Returns the legacy state that the map state becomes, and how it is stored; None if there is a problem.
-
-    `like` is a savepoint of the old job, if the plan names one.
-    """
+    """Returns the legacy state that the map state becomes, and how it is stored; None if there is a problem."""
     new, where = states.get(state.new), f"operator {operator.label}"
     if new is None:
         known = ", ".join(one.name for one in states.values() if one.kind is StateKind.MAP) or "none"
@@ -38,7 +36,9 @@ def state_to_make(
     if reason := legacy.why_not_migratable:
         raise RefusedError(f"state {new.name} of {where} can't become a ValueState: {reason}")
     form = None
-    if like is not None and (known := old_state(like, operator, state.legacy, legacy)) is not None:
+    if plan.like is None:
+        problems += how_declared(plan, state, operator)
+    elif (known := old_state(plan.like, operator, state.legacy, legacy)) is not None:
         legacy, form = known
     found = [*_of_ttl(state, new, where), *_of_others(state, legacy, states, where)]
     problems += found

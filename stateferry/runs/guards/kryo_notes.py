@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flinkstate.serializers.types import type_name
+from flinkstate.serializers.types import NullableType, type_name
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.declaration import declared
 from stateferry.look.kryo_maps import OF_FLINK_2_3, upgrade_note
@@ -19,6 +19,16 @@ def kryo_maps(resolved: ResolvedPlan, inventory: Inventory) -> tuple[KryoMaps, .
         for one in resolved.operators
         for rules in one.rules
         if (found := inventory.maps.get((one.operator.hex_id, rules.legacy.name))) is not None
+    )
+
+
+def nullable_maps(resolved: ResolvedPlan) -> tuple[tuple[str, str], ...]:
+    """The operators and legacy states whose maps are nullable."""
+    return tuple(
+        (one.operator.label, rules.legacy.name)
+        for one in resolved.operators
+        for rules in one.rules
+        if isinstance(rules.legacy.value, NullableType) and not rules.reverse
     )
 
 

@@ -227,7 +227,8 @@ class SnapshotFacts(TimedFacts):
 
     `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
     writes them. `lazy` says what a lazy run moves of each legacy state, `flags` what the job has moved by each flag,
-    `kryo` what the maps by Kryo are. `declarations` are the lines of Java by which the new job declares its states.
+    `kryo` what the maps by Kryo are. `nullable` are the operators and legacy states whose maps are nullable.
+    `declarations` are the lines of Java by which the new job declares its states.
 
     If only what has changed since another night was read, `of_all` are the seconds that reading everything would have
     taken, by the newest night that did.
@@ -243,8 +244,14 @@ class SnapshotFacts(TimedFacts):
     lazy: tuple[LazyChoice, ...] | None = None
     flags: tuple[FlaggedKeys, ...] | None = None
     kryo: tuple[KryoMaps, ...] | None = None
+    nullable: tuple[tuple[str, str], ...] | None = None
     declarations: tuple[str, ...] | None = None
     of_all: float | None = None
+
+    @property
+    def declared_otherwise(self) -> set[tuple[str, str]]:
+        """The operators and legacy states that the old job doesn't declare by Types.MAP."""
+        return {(one.operator, one.state) for one in self.kryo or ()} | set(self.nullable or ())
 
     @property
     def rows(self) -> int:

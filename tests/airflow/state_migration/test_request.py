@@ -191,6 +191,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "largest_first": (True, True),
     "reverse": (True, True),
     "drop_legacy_blobs": (True, True),
+    "like": ("/savepoints/old", "/savepoints/old"),
     "nulls": ("keep", "keep"),
     "no_timers": (True, True),
     "format": ("native", "native"),
@@ -216,6 +217,7 @@ NEEDED: dict[str, dict[str, object]] = {
     "budget": _LAZY,
     "largest_first": {**_LAZY, "share": "30%"},
     "drop_legacy_blobs": {"reverse": True},
+    "like": {"reverse": True},
     "widen": {"as": "Map<String, Long>"},
 }
 
