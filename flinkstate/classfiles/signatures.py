@@ -32,13 +32,13 @@ def parse_type(text: str) -> JavaType:
     """Reads a descriptor or the signature of a field. Raises `ValueError` if it isn't one."""
     found, end = _type(text, 0, 0)
     if end != len(text):
-        raise ValueError(text)
+        raise ValueError(f"not a type of a field: {text!r}")
     return found
 
 
 def _type(text: str, at: int, level: int) -> tuple[JavaType, int]:
     if level > 64 or at >= len(text):
-        raise ValueError(text)
+        raise ValueError(f"not a type of a field: {text!r}")
     match text[at]:
         case "L":
             return _class(text, at + 1, level)
@@ -57,7 +57,7 @@ def _type(text: str, at: int, level: int) -> tuple[JavaType, int]:
             return JavaType("*"), end
         case kind if kind in "ZBCSIJFD":
             return JavaType(kind), at + 1
-    raise ValueError(text)
+    raise ValueError(f"not a type of a field: {text!r}")
 
 
 def _class(text: str, at: int, level: int) -> tuple[JavaType, int]:
@@ -66,7 +66,7 @@ def _class(text: str, at: int, level: int) -> tuple[JavaType, int]:
     start = at
     while True:
         if at >= len(text):
-            raise ValueError(text)
+            raise ValueError(f"not a type of a field: {text!r}")
         if text[at] in "<;.":
             name += text[start:at]
         if text[at] == ";":

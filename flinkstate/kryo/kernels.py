@@ -1079,7 +1079,7 @@ def _part(kind, rows, data, position, limit, five, out, at, room, objects, state
             return position
         size *= 8
     elif kind == ZONE_OFFSET:
-        size = 5 if position < limit and data[position] == 127 else 1
+        size = 5 if position < limit and data[position] == 127 else 1  # type: ignore[assignment]
     if size > limit - position:
         return _fail(failure, TRUNCATED, start, size)
     return position + size

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.flink
 def test_flink_writes_what_the_golden_file_says(version: str) -> None:
     golden = gzip.decompress(kryo.golden_kept(version).read_bytes()).decode("ascii").splitlines()
     written = kryo.kept_examples(version).splitlines()
-    # Each JVM has an order of its own for the elements of `Set.copyOf`.
+    # Each JVM has an order of its own for the elements of `Set.copyOf` and `Map.of`.
     differing = [one for one, other in zip(written, golden, strict=True) if one != other]
-    assert [one for one in differing if "copyOf" not in one] == []
+    assert [one for one in differing if "copyOf" not in one and "Map.of" not in one] == []
     assert [json.loads(line)["name"] for line in written] == [json.loads(line)["name"] for line in golden]
 
 
@@ -45,7 +45,8 @@ def assert_flink_agrees(version: str, count: int, seed: int) -> None:
     """Asks Flink about all whole maps that are read, and about damaged ones."""
     wrote = transcoding.KRYO_2 if version == "1.20.0" else transcoding.KRYO_5
     chosen = random.Random(seed)
-    some = [one for one in kept(version).values() if len(one.written) < 4000]
+    # Kryo 5 reads a second reference to a `List.of` or `Set.of` as another class.
+    some = [one for one in kept(version).values() if len(one.written) < 4000 and one.flink == one.again]
     asked = [(one, one.written) for one in some]
     asked += [(one, damaged(chosen, one.written)) for one in chosen.choices(some, k=count)]
     questions, whole = [], []

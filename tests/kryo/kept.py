@@ -54,9 +54,9 @@ def _kept(line: dict[str, str]) -> Kept:
     kryo, map_ = _type_of(line["snapshot"]), _type_of(line["flink_snapshot"])
     assert isinstance(kryo, KryoType)
     assert isinstance(map_, MapType)
-    bytes_of = [bytes.fromhex(line[key]) for key in ("bytes", "flink", "again")]
+    written, flink, again = (bytes.fromhex(line[key]) for key in ("bytes", "flink", "again"))
     kryo = replace(kryo, classes=classes())
-    return Kept(line["name"], kryo, bytes_of[0], map_, line["flink_snapshot"], *bytes_of[1:], line["snapshot"])
+    return Kept(line["name"], kryo, written, map_, line["flink_snapshot"], flink, again, line["snapshot"])
 
 
 @lru_cache

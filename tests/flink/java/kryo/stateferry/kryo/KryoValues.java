@@ -294,10 +294,10 @@ public final class KryoValues {
             String[] words = line.split(" ");
             TypeSerializer<Object> kryo = serializers.computeIfAbsent(words[0], KryoValues::restored);
             TypeSerializer<Object> own = serializers.computeIfAbsent(words[2], KryoValues::restored);
-            byte[] expected;
+            List<String> expected;
             try {
                 DataInputDeserializer input = new DataInputDeserializer(HEX.parseHex(words[1]));
-                expected = written(own, kryo.deserialize(input));
+                expected = entries(own, kryo.deserialize(input));
                 if (input.available() > 0) {
                     OUT.println("refused: " + input.available() + " bytes are left");
                     continue;
@@ -308,12 +308,25 @@ public final class KryoValues {
             }
             try {
                 DataInputDeserializer input = new DataInputDeserializer(HEX.parseHex(words[3]));
-                byte[] made = written(own, own.deserialize(input));
-                OUT.println(Arrays.equals(expected, made) && input.available() == 0 ? "equal" : "different");
+                List<String> made = entries(own, own.deserialize(input));
+                boolean equal = expected.equals(made) && input.available() == 0;
+                OUT.println(equal ? "equal" : "different: " + expected + " and " + made);
             } catch (Throwable failure) {
                 OUT.println("not read: " + text(failure));
             }
         }
+    }
+
+    /** What the serializer writes for each entry; a null map has none. The order of a map's entries doesn't count. */
+    private static List<String> entries(TypeSerializer<Object> own, Object map) throws Exception {
+        List<String> entries = new ArrayList<>();
+        if (map != null) {
+            for (Map.Entry<?, ?> entry : ((Map<?, ?>) map).entrySet()) {
+                entries.add(HEX.formatHex(written(own, Collections.singletonMap(entry.getKey(), entry.getValue()))));
+            }
+        }
+        Collections.sort(entries);
+        return entries;
     }
 
     @SuppressWarnings("unchecked")

@@ -1,0 +1,141 @@
+"""Class files are read as javac writes them; damaged ones and those made to do harm are refused."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from flinkstate.classfiles import job_classes as limits
+from flinkstate.classfiles.class_file import parse_class
+from flinkstate.classfiles.job_classes import read_job_classes
+from flinkstate.classfiles.signatures import JavaType, parse_type
+from flinkstate.errors import DamagedError, RefusedError, UsageError
+from flinkstate.kryo.job_parts import JobPart, job_table
+from tests.kryo.kept import FOLDER, classes
+
+JAR = FOLDER / "kept-classes.jar"
+THINGS = "stateferry.kryo.KryoThings$"
+
+
+def class_files() -> dict[str, bytes]:
+    with zipfile.ZipFile(JAR) as jar:
+        return {name: jar.read(name) for name in jar.namelist()}
+
+
+def small_class(name: str, superclass: str) -> bytes:
+    """A class without fields."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">BH", 1, len(value)) + value.encode()
+
+    pool = text(name) + b"\7\0\1" + text(superclass) + b"\7\0\3"
+    return struct.pack(">IIH", 0xCAFEBABE, 61, 5) + pool + struct.pack(">HHHHHHH", 0x21, 2, 4, 0, 0, 0, 0)
+
+
+def test_fields_are_those_of_the_source() -> None:
+    special = classes().classes[f"{THINGS}Special"]
+    assert special.superclass == f"{THINGS}Thing"
+    assert [field.name for field in special.fields] == ["zone", "a", "b", "s", "c", "flag", "f", "id"]
+    lists = {field.name: field.signature for field in classes().classes[f"{THINGS}Lists"].fields}
+    assert lists["nested"] == "Ljava/util/Map<Ljava/lang/Long;Ljava/util/List<Ljava/lang/String;>;>;"
+    assert lists["raw"] is None
+
+
+def test_types_have_names_and_arguments() -> None:
+    strings = JavaType("java.util.List", (JavaType("java.lang.String"),))
+    assert parse_type("Ljava/util/List<Ljava/lang/String;>;") == strings
+    assert parse_type("[[J") == JavaType("[[J")
+    assert parse_type("[Ljava/lang/Long;") == JavaType("[Ljava.lang.Long;")
+    assert parse_type("Lcom/acme/Outer<TK;>.Inner;").name == "com.acme.Outer$Inner"
+    assert parse_type("Ljava/util/List<+Ljava/lang/Number;>;").has_open_parts
+    assert parse_type("Ljava/util/List<TT;>;").has_open_parts
+    for wrong in ("", "Ljava/util/List", "Q", "II", "Ljava/util/List<Ljava/lang/String;;", "[", "[" * 1000 + "J"):
+        with pytest.raises(ValueError, match="not a type"):
+            parse_type(wrong)
+
+
+def test_parts_are_sorted_fields_and_reasons_are_said() -> None:
+    table = job_table(classes(), {})
+    names = [part.class_name for part in table.parts[f"{THINGS}Thing"]]
+    assert names == ["", "java.lang.Long", f"{THINGS}Color", "", "java.lang.String", ""]
+    assert table.parts[f"{THINGS}Thing"][5] == JobPart(8)
+    assert table.reasons[f"{THINGS}Box"] == "it has type parameters"
+    assert "extends java.util.ArrayList" in table.reasons[f"{THINGS}Listed"]
+    assert (
+        "with the job's serializer Own" in job_table(classes(), {f"{THINGS}Thing": "Own"}).reasons[f"{THINGS}Special"]
+    )
+
+
+def test_damage_is_refused_by_name_and_offset_or_read() -> None:
+    chosen = random.Random(11)
+    files = class_files()
+    refused = 0
+    for _ in range(3000):
+        name = chosen.choice(list(files))
+        raw = bytearray(files[name])
+        if chosen.random() < 0.3:
+            del raw[chosen.randrange(len(raw)) :]
+        else:
+            raw[chosen.randrange(len(raw))] ^= 1 << chosen.randrange(8)
+        error = why_not(bytes(raw), name)
+        if error is not None:
+            refused += 1
+            assert error.file == name
+            assert error.offset is not None
+    assert refused > 500
+
+
+def why_not(data: bytes, name: str) -> DamagedError | None:
+    try:
+        parse_class(data, name)
+    except DamagedError as error:
+        return error
+    return None
+
+
+def test_a_jar_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jar").write_bytes(b"no jar")
+    with pytest.raises(DamagedError, match=r"a\.jar"):
+        read_job_classes([str(tmp_path / "a.jar")])
+    with pytest.raises(UsageError, match="no such jar"):
+        read_job_classes([str(tmp_path / "none.jar")])
+    whole = JAR.read_bytes()
+    (tmp_path / "cut.jar").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DamagedError, match=r"cut\.jar"):
+        read_job_classes([str(tmp_path / "cut.jar")])
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_LARGEST_CLASS", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "bomb.jar", "w", zipfile.ZIP_DEFLATED) as jar:
+        jar.writestr("Bomb.class", b"\0" * (1 << 22))
+    with pytest.raises(RefusedError, match=r"Bomb\.class has more than"):
+        read_job_classes([str(tmp_path / "bomb.jar")])
+    monkeypatch.setattr(limits, "_MOST_CLASSES", 3)
+    with pytest.raises(RefusedError, match="more than 3 classes"):
+        read_job_classes([str(JAR)])
+
+
+def test_a_class_that_is_its_own_superclass_is_refused(tmp_path: Path) -> None:
+    for name, superclass in (("A", "B"), ("B", "A")):
+        (tmp_path / f"{name}.class").write_bytes(small_class(name, superclass))
+    found = read_job_classes([str(tmp_path)])
+    assert list(found.classes) == ["A", "B"]
+    with pytest.raises(RefusedError, match="own superclass"):
+        found.superclasses("A")
+    assert "own superclass" in job_table(found, {}).reasons["A"]
+
+
+def test_the_first_place_counts_and_the_digest_is_of_what_was_read(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder, superclass in ((one, "java/lang/Object"), (other, "java/lang/Number")):
+        folder.mkdir()
+        (folder / "A.class").write_bytes(small_class("A", superclass))
+    found = read_job_classes([str(one), str(other)])
+    assert found.classes["A"].superclass == "java.lang.Object"
+    assert found == read_job_classes([str(one)])
+    assert found != read_job_classes([str(other)])
