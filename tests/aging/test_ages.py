@@ -33,7 +33,7 @@ def stamped(line: Line) -> list[int]:
     stamp, value = line["timestamp"], line["value"]
     if isinstance(stamp, list):
         return stamp
-    return [stamp] * (1 if "user_key" in line else len(value))
+    return [stamp] * (1 if "user_key" in line else len(value or ()))
 
 
 @pytest.mark.parametrize("case", STAMPED)

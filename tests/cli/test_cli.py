@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -91,6 +92,8 @@ UNREADABLE = {
     # This backend describes only the subclasses that it had met before the snapshot began.
     "composites-ttl-1.20-hashmap": ({"value-22-Animal", "value-23-List-Animal"}, "stateferry.flink.pojo.Dog"),
 }
+# Maps by Kryo are named by their class.
+KRYO_MAP = re.compile("Map|[A-Za-z]+Map")
 
 
 def expected(savepoint: Path) -> list[Line]:
@@ -100,6 +103,13 @@ def expected(savepoint: Path) -> list[Line]:
 
 def as_multiset(lines: list[Line]) -> Counter[str]:
     return Counter(json.dumps(line, sort_keys=True) for line in lines)
+
+
+def with_sorted_pairs(lines: list[Line]) -> list[Line]:
+    """The lines of maps; one whose keys are no texts is a list of pairs, which have no order."""
+    return [
+        {**line, "value": sorted(line["value"], key=str)} if isinstance(line["value"], list) else line for line in lines
+    ]
 
 
 def entries_of(lines: list[Line], operator: dict[str, Any], state: str) -> list[Line]:
@@ -121,10 +131,12 @@ def test_all_that_flink_wrote_is_inspected_and_dumped(terminal: Terminal, case: 
         for state in operator["keyed"]["states"] if operator["keyed"] else []:
             known = entries_of(contents, operator, state["name"])
             assert state["entries"] == len(known)
-            if state["name"] in unreadable:
+            if state["name"] in unreadable or KRYO_MAP.fullmatch(state["type"]):
                 terminal.refuses(class_name, GOLDEN / case, operator["id"], state["name"])
             else:
                 dumped = terminal.dumps(GOLDEN / case, state["name"], operator=operator["id"])
+                if state["type"].startswith("Map<"):
+                    dumped, known = with_sorted_pairs(dumped), with_sorted_pairs(known)
                 assert as_multiset(dumped) == as_multiset(known)
             accounted += len(known)
         for state in operator["operator_states"]:

@@ -175,6 +175,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "flag_state": ("moved", "moved"),
     "no_flag_state": (True, True),
     "ttl": ("30d", 2_592_000_000),
+    "as": ("Map<String,  Long>", "Map<String,Long>"),
     "job": ("orders", "orders"),
     "on_contradiction": ("rows", "rows"),
     "keep_expired": (True, True),
