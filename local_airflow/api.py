@@ -65,13 +65,14 @@ class Api:
     def wait_for_dag(self, dag: str, seconds: float = 120) -> None:
         """Waits until Airflow has read the DAG, which takes a while after its start."""
         end = time.monotonic() + seconds
-        while not self._has_dag(dag):
+        while not self.has_dag(dag):
             errors = self.get("/importErrors")["import_errors"]
             if errors or time.monotonic() > end:
                 raise TimeoutError(f"Airflow has not read the DAG {dag}: {errors or 'no error is known'}")
             time.sleep(0.5)
 
-    def _has_dag(self, dag: str) -> bool:
+    def has_dag(self, dag: str) -> bool:
+        """Whether Airflow has read the DAG."""
         try:
             self.get(f"/dags/{dag}")
         except RefusedError as refused:

@@ -29,8 +29,8 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.shared_application_task import dismiss
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.outage_limit import OutageExceeded
 from stateferry.runs.predict.estimates import Prediction, estimate_text
-from stateferry.runs.predict.outage import OutageExceeded
 from stateferry.runs.predict.prediction import outage_of, part_times, predicted
 from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, Step, TablesProblem
 from stateferry.runs.record.run_states import ENDED, RunState

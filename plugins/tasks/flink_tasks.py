@@ -39,8 +39,8 @@ from stateferry.airflow.tasks.plan_task import occasion_of
 from stateferry.airflow.tasks.shared_application_task import wait_until_ready
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.outage_limit import StopAsked, record_start
 from stateferry.runs.guards.timers import are_in_native_savepoints
-from stateferry.runs.predict.outage import StopAsked, record_start
 from stateferry.runs.record.facts import Began, JobStarted, NewJob, SavepointTaken
 from stateferry.runs.record.runs import Run
 

@@ -26,8 +26,8 @@ from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.tasks.shared_application_task import dismiss
 from stateferry.basics.durations import moment, now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.outage_limit import OutageExceeded, exceed_unless_started
 from stateferry.runs.control.rejecting import reject
-from stateferry.runs.predict.outage import OutageExceeded, exceed_unless_started
 from stateferry.runs.record.facts import JobStarted, SavepointTaken
 from stateferry.runs.record.run_states import RunState
 

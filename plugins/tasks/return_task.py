@@ -31,8 +31,8 @@ from stateferry.airflow.tasks.flink_tasks import (
 )
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.control.outage_limit import OutageExceeded
 from stateferry.runs.control.rollback import Rollback
-from stateferry.runs.predict.outage import OutageExceeded
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run
 

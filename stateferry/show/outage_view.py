@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.predict.estimates import OUTAGE, Estimate
-from stateferry.runs.predict.outage import OutageExceeded, StopAsked
 from stateferry.runs.predict.prediction import times_of
 from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run

@@ -96,12 +96,3 @@ def test_the_balance_says_what_no_layout_can_spread(tmp_path: Path) -> None:
     # One subtask has it all, whatever a key weighs.
     assert heavy is None
     assert list(balance.lines)[1].startswith("balance of main after: 1 subtask, none idle")
-
-
-def test_a_run_of_an_earlier_version_has_no_balance(tmp_path: Path) -> None:
-    source = state(hot=200).write(str(tmp_path / "one"))
-    facts = SourceSizes(key_groups.sizes_of(source, inventory(source, 4))).to_json()
-    kept = ("operator", "parallelism", "max_parallelism", "bytes", "by_subtask")
-    earlier = {"operators": [{name: one[name] for name in kept} for one in facts["operators"]]}
-    assert balance_of(SourceSizes.of_json(earlier, "facts"), None) == ()
-    assert balance_of(None, None) == ()

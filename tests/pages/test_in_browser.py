@@ -12,8 +12,8 @@ import pytest
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Publication, Record
+from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.predict.estimates import Estimate
-from stateferry.runs.predict.outage import StopAsked
 from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.run_states import RunState, StateChange
 from stateferry.runs.report.decision import Answer, Decision

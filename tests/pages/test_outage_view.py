@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
-from stateferry.runs.predict.outage import OutageExceeded, StopAsked
 from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, SnapshotFacts
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer, Decision

@@ -251,7 +251,7 @@ def test_a_flag_that_nobody_has_named_stops_it_until_somebody_says_what_it_is(fe
     assert {one.state for one in runs_of(ferry.home)} == {RunState.FAILED}
     said = ferry(*named, "--target", ferry.target(), "--flag-state", FLAG, "--no-flag-state")
     assert said.code == 2
-    assert f"flag '{FLAG}' is named, and --no-flag-state says that there is none" in said.error
+    assert "a flag is named, and --no-flag-state says that there is none" in said.error
     assert ferry(*named, "--target", ferry.target("rows"), "--flag-state", FLAG, "--on-contradiction", "rows").code == 0
     assert state_names(ferry.target("rows")) == {NEW}
     assert ferry(*named, "--target", ferry.target("merged"), "--no-flag-state").code == 0

@@ -106,7 +106,7 @@ def scheduled_run(airflow: Server, dag: str = DAG) -> str:
     """The one that the schedule has made, as soon as there is one."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        if runs := scheduled_runs(airflow, dag):
+        if airflow.api.has_dag(dag) and (runs := scheduled_runs(airflow, dag)):
             return runs[0]
         time.sleep(1)
     raise TimeoutError("the schedule has made no run")

@@ -21,6 +21,7 @@ from stateferry.airflow.tasks.rollback_tasks import ApproveRollback
 from stateferry.basics.durations import now_ms
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.predict.estimates import Estimate, Prediction
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
@@ -97,12 +98,13 @@ def test_the_summary_says_what_one_has_to_know_and_takes_no_name_for_markup(run:
     )
     savepoint = SavepointDigests("/in", 7, {"_metadata": FileDigest(1, "00" * 8)})
     facts = {"snapshot": {"notes": ["--flag-state is<b>Moved had no effect"]}}
-    report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, facts)
+    foreseen = Prediction(1, 1, 1, 1, {"snapshot": Estimate(12.4, 12, 13, 1)}, Estimate(12.4, 12, 13, 1))
+    report = Report("demo", "r", "f", 0, savepoint, savepoint, checks, facts, prediction=foreseen)
     text = report_summary(report, run.plan)
     assert "**The report is green**: 1 check passed, 0 failed, 1 could not tell." in text
     assert "- from `/in` (checkpoint 7)" in text
     assert f"- to `{run.plan.target}`" in text
-    assert "a cut-over is likely to take: ferry 12 s" in text
+    assert "a cut-over is likely to keep the job still for 12 s (12 to 13 s): snapshot 12 s" in text
     assert "- note: --flag-state is\\<b\\>Moved had no effect" in text
     assert "| main/a\\|b: rows | passed | 10 | 10 |" in text
     assert "<script>" not in text

@@ -34,7 +34,7 @@ def a_run(occasion: Occasion, request: MigrationRequest, **seconds: float) -> Ru
     run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=1.0, ended_at=0))
     kinds = {kind.name: kind for kind in PARTS}
     for part, taken in seconds.items():
-        run.keep(kinds[part](seconds=taken))
+        run.keep(kinds[part](seconds=taken, ended_at=0))
     return run
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseOperator, TaskGroup
-from airflow.sdk.exceptions import AirflowSkipException
 
 from stateferry.airflow.dag_runs.priorities import POOL
 from stateferry.airflow.dag_runs.task_names import IN_OUTAGE, not_needed
@@ -27,7 +26,6 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.flink_tasks import TaskWithFlink
 from stateferry.airflow.tasks.shared_application_task import ShareApplication
 from tests.airflow.state_migration.test_jobs import REQUEST
-from tests.airflow.state_migration.test_steps import TaskInstance
 
 REPOSITORY = Path(__file__).parents[3]
 DAGS = {"state_migration": "state_migration.py", "state_rollback": "state_rollback.py"}
@@ -220,16 +218,3 @@ def test_a_lost_process_is_no_answer() -> None:
     for name in DAGS:
         assert load(name).task_dict["approve"].retries
     assert load("state_migration").task_dict["snapshot"].retries
-
-
-def test_what_an_earlier_version_has_planned_runs_without_the_tasks_that_came_since() -> None:
-    planned = {"folder": "/home/runs/orders/night", "request": MigrationRequest.model_validate(REQUEST).model_dump()}
-    context: Any = {"ti": TaskInstance(planned), "outlet_events": {}}
-    tasks: list[Any] = [task for task in load("state_migration").tasks if "rehearsal" in task.task_id]
-    tasks += [load("state_migration").task_dict[name] for name in ("check", "decide", "wait_to_stop")]
-    assert len(tasks) > 10
-    for task in tasks:
-        context["task"] = task
-        task.render_template_fields(context)
-        with pytest.raises(AirflowSkipException, match="an earlier version has planned this DAG run"):
-            task.execute(context)

@@ -26,7 +26,7 @@ from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.predict.outage import OutageExceeded, StopAsked, record_start
+from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked, record_start
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run

@@ -37,8 +37,8 @@ from stateferry.airflow.requests.planning import Occasion, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
-from stateferry.runs.predict.outage import OutageExceeded, StopAsked
 from stateferry.runs.record.facts import Began, JobStarted, Returned, SavepointTaken, SnapshotFacts, TablesFacts
 from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.run_states import RunState

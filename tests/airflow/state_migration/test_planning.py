@@ -21,7 +21,6 @@ from stateferry.airflow.tasks.plan_task import occasion_of
 from stateferry.runs.plan.homes import CATALOG_VARIABLE
 from stateferry.runs.plan.plan_text import shown
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import AGED, write_aged, write_metadata
 from tests.support.s3_server import S3Server
@@ -91,38 +90,6 @@ def test_a_plan_says_that_its_day_is_backfilled_and_what_is_accepted(home: Path,
     assert (plan.now, plan.now_from) == (soon.now, "backfill")
     assert (plan.accept_expired, plan.clock_tolerance_ms) == (0.6, 3_600_000)
     assert planned(request, replace(soon, run_id="scheduled__1"))[0].now_from == "clock"
-
-
-def test_a_plan_has_the_defaults_of_new_plans_but_one_that_is_begun_keeps_its_own(
-    home: Path, occasion: Occasion
-) -> None:
-    """Uncompressed, which Flink restores several times slower, was the default of earlier versions."""
-    plan, run = planned(MigrationRequest(), occasion)
-    assert plan.compression == "auto"
-    assert run is not None
-    file = Path(run.plan_file.path)
-    file.write_text(file.read_text().replace('"compression": "auto"', '"compression": "source"'))
-    _, again = planned(MigrationRequest(), occasion)
-    assert again is not None
-    assert again.plan.compression == "source"
-    asked = planned(MigrationRequest.model_validate({"compression": "none"}), replace(occasion, run_id="asked"))[0]
-    assert asked.compression == "none"
-
-
-def test_a_run_that_an_earlier_version_began_keeps_its_now(home: Path, occasion: Occasion) -> None:
-    """It had no word of where it was from, and took the demo's from the clock."""
-    (home / "demo" / "other").mkdir()
-    request = MigrationRequest()
-    begun = plan_for(request, occasion, str(home / "demo" / "legacy"))
-    Run.create(begun, occasion.now)
-    shutil.rmtree(home / "demo")
-    write_aged(home / "demo" / "legacy")
-    _, run = planned(request, occasion)
-    assert run is not None
-    assert run.plan == begun
-    # In anything else, it is another plan.
-    with pytest.raises(UsageError, match="exists already, with another plan"):
-        planned(MigrationRequest.model_validate({"keep_legacy": True}), occasion)
 
 
 def test_an_occasion_knows_whether_a_day_is_backfilled() -> None:

@@ -16,7 +16,7 @@ import pytest
 from flinkstate.files.storage import Location
 from local_airflow.server import Server
 from stateferry.basics.durations import now_ms, parse_duration
-from stateferry.runs.predict.outage import OutageExceeded
+from stateferry.runs.control.outage_limit import OutageExceeded
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
