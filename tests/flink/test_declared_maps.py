@@ -73,6 +73,7 @@ OF_KEYS = (
 TYPES = {"declarations": DECLARATIONS, "values": OF_VALUES, "keys": OF_KEYS}
 CHANGES = {"same": Change(), "parallelism": Change(parallelism=3), "max": Change(max_parallelism=300)}
 FORMATS = ("rocksdb", "hashmap", "native")
+BACKENDS = {"rocksdb": "rocksdb", "hashmap": "hashmap", "native": "rocksdb"}
 TTLS = {"plain": None, "ttl": "stamped"}
 # The Flink of the source, and those that restore what becomes of it.
 VERSIONS = {"1.20.0": ("1.20.0", "2.3.0"), "2.3.0": ("2.3.0",)}
@@ -177,15 +178,26 @@ def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) 
 def test_a_new_job_finds_every_entry(
     version: str, format_: str, ttl: str, change: str, types: str, made: Make, flink: Flink, tmp_path: Path
 ) -> None:
-    backend = "hashmap" if format_ == "hashmap" else "rocksdb"
-    old = old_job(TYPES[types], TTLS[ttl], backend)
+    check(version, format_, old_job(TYPES[types], TTLS[ttl], BACKENDS[format_]), CHANGES[change], made, flink, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_null_is_a_key_like_any_other(version: str, format_: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    """Where Flink's own serializer can write it."""
+    types = tuple(f"HashMap<{key}?,Long>" for key in ("String", "BigInteger", "BigDecimal"))
+    check(version, format_, old_job(types, None, BACKENDS[format_]), Change(), made, flink, tmp_path)
+
+
+def check(version: str, format_: str, old: Job, change: Change, made: Make, flink: Flink, folder: Path) -> None:
     source = made(version, old, "NATIVE" if format_ == "native" else "CANONICAL")
-    target = tmp_path / "new"
-    run = ferried(source.path, target, old, CHANGES[change], format_)
+    target = folder / "new"
+    run = ferried(source.path, target, old, change, format_)
     found = Made(target, expected(old, source.lines))
-    new = CHANGES[change].job(new_job(old, run))
+    new = change.job(new_job(old, run))
     for by in VERSIONS[version]:
-        check_restored(flink(by), target, new, found, moved=CHANGES[change].max_parallelism is not None)
+        check_restored(flink(by), target, new, found, moved=change.max_parallelism is not None)
 
 
 # Flink gives them ids, which come into every value; LocalTime gets one although it isn't written by itself.

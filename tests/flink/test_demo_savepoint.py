@@ -39,10 +39,10 @@ def legacy_job(declared: str, backend: str, ttl: str | None, parallelism: int, m
         ("2.3.0", "", "hashmap", False, 300, ["--compressed"]),
         ("1.20.0", "", "rocksdb", False, 128, ["--compressed"]),
         ("1.20.0", "", "hashmap", True, 300, []),
-        ("2.3.0", "--nullable", "hashmap", True, 128, []),
+        pytest.param("2.3.0", "--nullable", "hashmap", True, 128, [], marks=pytest.mark.full),
         ("2.3.0", "--kryo", "rocksdb", False, 300, ["--entries", "200"]),
         ("1.20.0", "--kryo", "rocksdb", True, 128, ["--entries", "127"]),
-        ("1.20.0", "--kryo", "hashmap", False, 128, ["--compressed"]),
+        pytest.param("1.20.0", "--kryo", "hashmap", False, 128, ["--compressed"], marks=pytest.mark.full),
     ],
 )
 def test_flink_restores_a_demo_savepoint(
