@@ -17,7 +17,7 @@ from flinkstate.keyed.stored_maps import map_spans
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import PojoMapType
 from stateferry.basics.durations import MAX_MILLISECONDS
-from stateferry.changes import blobs_to_rows, rests
+from stateferry.changes import rests
 from stateferry.changes.rules import Rules
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from tests.flink.judge import dumped
@@ -141,9 +141,10 @@ def test_the_proof_sees_a_wrong_rest(wrong: str, tmp_path: Path, monkeypatch: py
     golden = "in-pojos-ttl-2.3-rocksdb"
     options = options_of(golden)
     if wrong == "an expired one stays":
-        rests_of = blobs_to_rows.rests
+        rests_of = rests.rests
         monkeypatch.setattr(
-            blobs_to_rows, "rests", lambda rules, *rest: rests_of(replace(rules, keep_expired=True), *rest)
+            "stateferry.changes.blobs_to_rows.rests",
+            lambda rules, *others: rests_of(replace(rules, keep_expired=True), *others),
         )
         options |= {"keep_expired": False}
     monkeypatch.setattr(rests, "without_maps", without_maps)
