@@ -14,6 +14,7 @@ from benchmarks import (
     accessing,
     exchanging,
     hashing,
+    kryo_maps,
     moving,
     native_nights,
     native_reading,
@@ -38,6 +39,8 @@ from benchmarks.report import circumstances, tables
 
 SUBJECTS: dict[str, Subject] = {
     "walking": walking.SUBJECT,
+    "kryo_maps": kryo_maps.SUBJECT,
+    "kryo_runs": kryo_maps.RUNS,
     "sections": sections.SUBJECT,
     "reading": reading.SUBJECT,
     "native_reading": native_reading.SUBJECT,

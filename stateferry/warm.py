@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from flinkstate.columns import column_decoder
+from flinkstate.errors import RefusedError
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed import row_sum_kernels
@@ -30,6 +32,7 @@ from flinkstate.keyed.header import (
     KeyedHeader,
     StateMeta,
 )
+from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint
@@ -39,6 +42,8 @@ from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
+    KryoMapType,
+    KryoType,
     ListType,
     MapType,
     PojoField,
@@ -61,6 +66,7 @@ from stateferry.demo import (
     DemoState,
     write_demo_savepoint,
 )
+from stateferry.demo_maps import Declared
 from stateferry.look.balance.advice import Span, advise
 from stateferry.look.balance.key_weights import measure_keys
 from stateferry.look.survey import survey
@@ -124,10 +130,16 @@ def _warm_others() -> None:
             read_all(Savepoint.open(f"{folder}/{key.name}"))
         # numba has another type for arrays of one entry.
         single = replace(_DEMO, keys=20, entries=1)
-        for name, demo in (("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None)), ("single", single)):
+        kryo = replace(_DEMO, declared=Declared.KRYO_2)
+        for name, demo in (
+            *(("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None)), ("single", single)),
+            *(("kryo", kryo), ("ageless-kryo", replace(kryo, ttl=None))),
+        ):
             write_demo_savepoint(f"{folder}/{name}", demo)
             if find_spec("pyiceberg") is not None:
                 migrate(f"{folder}/{name}", folder, demo.now, demo.ttl)
+        read_all(Savepoint.open(f"{folder}/ageless-kryo"), decoded=False)
+        _refuse_maps(Savepoint.open(f"{folder}/ageless-kryo"))
     numbers = np.zeros(1, np.int64)
     row_sum_kernels.add_rows(np.zeros(16, np.uint8), numbers, numbers, np.uint64(1), np.zeros(2, np.uint64))
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
@@ -184,12 +196,27 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
     plan = resolved.plan
     forth_alone = ("nulls", "on_contradiction")
     back = {name: value for name, value in values.items() if name not in forth_alone}
-    back |= {"run_id": "back", "source": plan.target, "target": f"{folder}/{job}-back", "reverse": True}
+    back |= {"run_id": "back", "source": plan.target, "target": f"{folder}/{job}-back", "reverse": True, "like": source}
     carried_out(back, Savepoint.open(plan.target))
     # The result's key groups are framed, those of the source aren't.
     read_all(Savepoint.open(plan.target), decoded=False)
     keeping = replace(resolved, plan=plan.model_copy(update={"keep_legacy": True}))
     validate.check(workers, keeping, plan.target)
+
+
+def _refuse_maps(savepoint: Savepoint) -> None:
+    """Reads maps by Kryo as if they were of another type, so that the entry that isn't of it is looked for."""
+    (operator,) = savepoint.keyed_operators()
+    legacy = savepoint.state(operator, MAIN_STATE)
+    assert isinstance(legacy.value, KryoType)
+    wrong = KryoMapType(legacy.value.class_name, "", legacy.value, MapType(Scalar.STRING, Scalar.INTEGER))
+    for file in savepoint.open_files(operator):
+        for key_group in file.handle.range:
+            for section in file.sections(key_group):
+                if file.header.states[section.state].name == MAIN_STATE:
+                    with suppress(RefusedError), section.locating():
+                        whole_maps(wrong, section.data, section.value_starts, section.ends)
+                    return
 
 
 def _advise(savepoint: Savepoint) -> None:

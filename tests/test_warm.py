@@ -41,6 +41,11 @@ RUNS = [
         *("--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"),
         *("--ttl", "20d", "--lazy", "--share", "50%", "--nulls", "drop"),
     ],
+    [
+        *("--savepoint", str(GOLDEN / "hint-hash-map-ttl-1.20-rocksdb"), "--operator", "main", *LONG_AGO),
+        *("--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"),
+        *("--ttl", "20d", "--keep-expired", "--nulls", "drop"),
+    ],
 ]
 
 # Reads in every way there is, migrates the others, and prints the kernels that weren't in the cache.

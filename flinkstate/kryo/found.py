@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
+from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, names_of, places_to_find
 from flinkstate.kryo.reading import MapReading, Values
 from flinkstate.kryo.transcoding import KryoCounts, counts_of
@@ -33,99 +34,60 @@ from flinkstate.serializers.types import (
 _NULL = KNOWN[kernels.NULL].name
 _KNOWN = {known.name: known for known in KNOWN}
 
-ByClass = dict[str, int]
+
+def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
+    """Returns the type that all maps have in Flink, or raises `RefusedError` with the reason.
+
+    With `widen` numbers of several classes have the widest of their types, if that has all of them as they are.
+    """
+    if found.foreign:
+        raise RefusedError(f"maps with objects that can't be read: {_listed(found.foreign)}")
+    if not found.entries:
+        raise RefusedError(
+            f"all {found.maps} maps are null or empty, so they don't say which types their keys and values have"
+        )
+    type_ = _Types(found, widen).at(ROOT)
+    if not isinstance(type_, MapType):
+        raise RefusedError(f"the values are not maps: {_listed(found.classes[ROOT])}")
+    return type_
 
 
 @dataclass(frozen=True, slots=True)
-class FoundClasses:
-    """The classes of all objects in the maps of a state, by place: `map`, `key`, `value`, `value.element`, `value.f0`.
+class _Types:
+    """The types of all places in the maps."""
 
-    `kryo` counts maps by the Kryo that wrote them: "2", "5", "either" (both write it alike, such as null) or "unread"
-    (it has an object of a class that can't be read). `foreign` counts the latter by the first such class of each. The
-    class of null is "null".
-    """
+    found: FoundClasses
+    widen: bool
 
-    maps: int = 0
-    null_maps: int = 0
-    empty_maps: int = 0
-    entries: int = 0
-    kryo: dict[str, int] = field(default_factory=dict)
-    classes: dict[str, ByClass] = field(default_factory=dict)
-    foreign: dict[str, int] = field(default_factory=dict)
-
-    def __add__(self, other: FoundClasses) -> FoundClasses:
-        places = dict.fromkeys((*self.classes, *other.classes))
-        return FoundClasses(
-            self.maps + other.maps,
-            self.null_maps + other.null_maps,
-            self.empty_maps + other.empty_maps,
-            self.entries + other.entries,
-            _sum(self.kryo, other.kryo),
-            {place: _sum(self.classes.get(place, {}), other.classes.get(place, {})) for place in places},
-            _sum(self.foreign, other.foreign),
-        )
-
-    def without(self, other: FoundClasses) -> FoundClasses:
-        """Returns what is left without some of the maps."""
-        return FoundClasses(
-            self.maps - other.maps,
-            self.null_maps - other.null_maps,
-            self.empty_maps - other.empty_maps,
-            self.entries - other.entries,
-            _difference(self.kryo, other.kryo),
-            {
-                place: left
-                for place, found in self.classes.items()
-                if (left := _difference(found, other.classes.get(place, {})))
-            },
-            _difference(self.foreign, other.foreign),
-        )
-
-    def proposed(self, *, widen: bool = False) -> MapType:
-        """Returns the type that all maps have in Flink, or raises `RefusedError` with the reason.
-
-        With `widen` numbers of several classes have the widest of their types, if that has all of them as they are.
-        """
-        if self.foreign:
-            raise RefusedError(f"maps with objects that can't be read: {_listed(self.foreign)}")
-        if not self.entries:
-            raise RefusedError(
-                f"all {self.maps} maps are null or empty, so they don't say which types their keys and values have"
-            )
-        type_ = self._type_at(ROOT, widen)
-        if not isinstance(type_, MapType):
-            raise RefusedError(f"the values are not maps: {_listed(self.classes[ROOT])}")
-        return type_
-
-    def _type_at(self, place: str, widen: bool) -> FlinkType:
-        classes = {name: count for name, count in self.classes.get(place, {}).items() if name != _NULL}
+    def at(self, place: str) -> FlinkType:
+        classes = {name: count for name, count in self.found.classes.get(place, {}).items() if name != _NULL}
         if not classes:
             raise RefusedError(f"every {_of(place)} is null or missing, so it doesn't say which type it has")
         known = [_KNOWN[name] for name in classes]
         prefix = "" if place == ROOT else f"{place}."
         for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):
             if all(one.kinds[0] in kinds for one in known):
-                return make(prefix, widen)
-        if widen and (place == "key" or not place.endswith("key")) and (wide := _widest(known)) is not None:
+                return make(prefix)
+        if self.widen and (place == "key" or not place.endswith("key")) and (wide := _widest(known)) is not None:
             return wide
         if len(known) > 1:
             raise RefusedError(f"{_of(place)} is not always of one class: {_listed(classes)}")
-        return self._of_class(known[0], prefix, widen)
+        return self._of_class(known[0], prefix)
 
-    def _map_at(self, prefix: str, widen: bool) -> FlinkType:
-        return MapType(self._type_at(f"{prefix}key", widen), self._type_at(f"{prefix}value", widen))
+    def _map_at(self, prefix: str) -> FlinkType:
+        return MapType(self.at(f"{prefix}key"), self.at(f"{prefix}value"))
 
-    def _list_at(self, prefix: str, widen: bool) -> FlinkType:
-        return ListType(self._type_at(f"{prefix}element", widen))
+    def _list_at(self, prefix: str) -> FlinkType:
+        return ListType(self.at(f"{prefix}element"))
 
-    def _of_class(self, known: KnownClass, prefix: str, widen: bool) -> FlinkType:
+    def _of_class(self, known: KnownClass, prefix: str) -> FlinkType:
         if known.type is not None:
             return known.type
         if known.component:
             element = _KNOWN[known.component].type
             assert isinstance(element, Scalar)
             return PrimitiveArrayType(element) if element is Scalar.STRING else ArrayType(element, known.component)
-        fields = tuple(self._type_at(f"{prefix}f{number}", widen) for number in range(known.param))
+        fields = tuple(self.at(f"{prefix}f{number}") for number in range(known.param))
         return TupleType(fields, known.name)
 
 
@@ -160,6 +122,11 @@ class ClassFinder:
         self._values += len(starts)
         return said.counts
 
+    @property
+    def entries(self) -> int:
+        """The entries that were read."""
+        return self._counts.entries
+
     def found(self) -> FoundClasses:
         """Returns what was found in all values."""
         cells, classes = self._places.cells, {}
@@ -185,14 +152,6 @@ def find_classes(kryo: KryoType, data: Bytes, starts: Positions, ends: Positions
     finder = ClassFinder(kryo)
     finder.add(data, starts, ends)
     return finder.found()
-
-
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return dict(Counter(one) + Counter(other))
-
-
-def _difference(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return dict(Counter(one) - Counter(other))
 
 
 def _of(place: str) -> str:

@@ -171,6 +171,10 @@ NULL_MAP = 4
 EMPTY_MAP_FLAG = 8
 STOPPED = 16
 
+# Of Java's Instant.MIN and MAX.
+_FIRST_SECOND = -31557014167219200
+_LAST_SECOND = 31556889864403199
+
 _MOST_GROWTH = 64
 _FREE_GROWTH = 1 << 20
 _HIGH = np.uint64(0x8080808080808080)
@@ -560,6 +564,15 @@ def _number(kind, data, position, limit, five, out, at, state, failure):  # type
         return _fail(failure, BAD_CONTENT, position, np.int64(data[position]))
     for index in range(size):
         out[at + index] = data[position + (size - 1 - index if five else index)]
+    if kind >= FLOAT and out[at] & 0x7F == 0x7F and out[at + 1] >= (0x80 if kind == FLOAT else 0xF0):
+        # Java writes only one NaN.
+        rest = np.int64(0)
+        for index in range(2, size):
+            rest |= np.int64(out[at + index])
+        infinite = out[at + 1] == (0x80 if kind == FLOAT else 0xF0)
+        nan = out[at] == 0x7F and out[at + 1] == (0xC0 if kind == FLOAT else 0xF8)
+        if rest != 0 or not (infinite or nan):
+            return _fail(failure, BAD_CONTENT, position, rest)
     state[POSITION] = position + size
     return at + size
 
@@ -605,6 +618,12 @@ def _big_number(kind, data, position, limit, out, at, room, state, failure):  # 
 def _put_date(year, month, day, start, out, at, failure):  # type: ignore[no-untyped-def]
     if not (1 <= month <= 12 and 1 <= day <= 31 and -999999999 <= year <= 999999999):
         return _fail(failure, BAD_CONTENT, start, month)
+    if month == 2:
+        last = 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    else:
+        last = 30 if month in (4, 6, 9, 11) else 31
+    if day > last:
+        return _fail(failure, BAD_CONTENT, start, day)
     _put32(out, at, year)
     out[at + 4] = np.uint8(month)
     out[at + 5] = np.uint8(day)
@@ -759,6 +778,8 @@ def _moment(kind, rows, data, position, limit, five, node, out, at, objects, sta
                 return position
     if nano < 0 or nano > 999999999:
         return _fail(failure, BAD_CONTENT, start, nano)
+    if kind == INSTANT and not _FIRST_SECOND <= first <= _LAST_SECOND:
+        return _fail(failure, BAD_CONTENT, start, first)
     if kind == TIMESTAMP:
         if first % 1000 != (0 if five else nano // 1000000):
             return _fail(failure, BAD_CONTENT, start, nano)
@@ -1087,7 +1108,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                             )
                     if position < 0:
                         return position
-                    if count < 0 or count > limit - position:
+                    of_one_class = frame[_KIND] == _TYPED_FRAME and kind != OBJECT_ARRAY
+                    if count < 0 or (count > limit - position and not of_one_class):
                         return _fail(failure, BAD_COUNT, start, count)
                 if frame[_KIND] == _TYPED_FRAME and kind != OBJECT_ARRAY:
                     if count == 0:
@@ -1098,7 +1120,14 @@ def _read_map(  # type: ignore[no-untyped-def]
                     position = state[POSITION]
                     if row == NULL:
                         # All elements are null, and nothing more is stored of them.
+                        if kind != LIST:
+                            return _fail(failure, BAD_CONTENT, start, 0)
+                        if count > most - at:
+                            return _fail(failure, TOO_LARGE, start, count)
+                        most -= count
                         frame[_CLASS] = NULL
+                    elif count > limit - position:
+                        return _fail(failure, BAD_COUNT, start, count)
                     elif kind == LIST:
                         if position >= limit or data[position] > 1:
                             return _fail(failure, BAD_CONTENT, position, 0)

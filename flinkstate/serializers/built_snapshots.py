@@ -5,12 +5,14 @@ from __future__ import annotations
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.snapshot_classes import (
+    ARRAY_SNAPSHOT,
     KRYO_SNAPSHOT,
     LIST_SNAPSHOT,
     MAP_SNAPSHOT,
     NULLABLE_SNAPSHOT,
     SIMPLE_TYPES,
     TTL_SNAPSHOT,
+    TUPLE_SNAPSHOT,
 )
 from flinkstate.serializers.snapshots import (
     COMPOSITE_VERSION,
@@ -21,6 +23,7 @@ from flinkstate.serializers.snapshots import (
     SnapshotParser,
 )
 from flinkstate.serializers.types import (
+    ArrayType,
     FlinkType,
     ListType,
     MapType,
@@ -28,12 +31,14 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     Scalar,
     TtlType,
+    TupleType,
     type_name,
 )
 
 # Classes that Kryo's serializer registers; without Avro on the class path it registers a stand-in.
 _AVRO_ARRAY = "org.apache.avro.generic.GenericData$Array"
 _KRYO_PARTS = "org.apache.flink.api.java.typeutils.runtime.kryo.Serializers$"
+_TUPLES = "org.apache.flink.api.java.tuple.Tuple"
 _BY_CLASS, _BY_SERIALIZER_CLASS = 0, 1
 
 
@@ -46,9 +51,15 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
             return map_snapshot(snapshot_of(key), snapshot_of(value))
         case ListType(element):
             return list_snapshot(snapshot_of(element))
+        case ArrayType(element, component_class):
+            component = ByteWriter().utf(component_class).bytes()
+            return composite_snapshot(ARRAY_SNAPSHOT, 1, type_, (snapshot_of(element),), component)
+        case TupleType(fields, class_name) if class_name.startswith(_TUPLES):
+            nested = tuple(map(snapshot_of, fields))
+            return composite_snapshot(TUPLE_SNAPSHOT, 2, type_, nested, ByteWriter().utf(class_name).bytes())
     raise RefusedError(
-        f"a new state of type {type_name(type_)} can't be described: only types without parts, primitive arrays, "
-        "lists and maps. Let the job write a savepoint with the state, and copy that one with other entries"
+        f"a new state of type {type_name(type_)} can't be described: only types without parts, arrays, lists, maps "
+        "and Flink's tuples. Let the job write a savepoint with the state, and copy that one with other entries"
     )
 
 

@@ -41,6 +41,8 @@ MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
 LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
 NULLABLE_SNAPSHOT = _RUNTIME + "NullableSerializer$NullableSerializerSnapshot"
 TTL_SNAPSHOT = _STATE + "ttl.TtlStateFactory$TtlSerializerSnapshot"
+ARRAY_SNAPSHOT = _BASE + "GenericArraySerializerSnapshot"
+TUPLE_SNAPSHOT = _RUNTIME + "TupleSerializerSnapshot"
 TIMER_SNAPSHOT = _OPERATORS + "TimerSerializerSnapshot"
 
 
@@ -155,14 +157,10 @@ COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     LIST_SNAPSHOT: CompositeClass(1, 1, _nothing, lambda _, parts: ListType(*parts)),
     _STATE + "ArrayListSerializerSnapshot": CompositeClass(1, 1, _nothing, lambda _, parts: ListType(*parts)),
     _BASE + "SetSerializerSnapshot": CompositeClass(1, 1, _nothing, lambda _, parts: SetType(*parts)),
-    _BASE + "GenericArraySerializerSnapshot": CompositeClass(
-        1, 1, _utf_class, lambda outer, parts: ArrayType(parts[0], outer)
-    ),
+    ARRAY_SNAPSHOT: CompositeClass(1, 1, _utf_class, lambda outer, parts: ArrayType(parts[0], outer)),
     TTL_SNAPSHOT: CompositeClass(2, 2, _nothing, _ttl_of),
     TIMER_SNAPSHOT: CompositeClass(2, 2, _nothing, lambda _, parts: TimerType(*parts)),
-    _RUNTIME + "TupleSerializerSnapshot": CompositeClass(
-        2, None, _utf_class, lambda outer, parts: TupleType(parts, outer)
-    ),
+    TUPLE_SNAPSHOT: CompositeClass(2, None, _utf_class, lambda outer, parts: TupleType(parts, outer)),
     _RUNTIME + "RowSerializer$RowSerializerSnapshot": CompositeClass(
         4, None, _row_kind, lambda outer, parts: RowType(parts, outer)
     ),

@@ -289,7 +289,7 @@ def _kryo(reader: ByteReader, class_name: str, version: int) -> FlinkType:
 
 
 def _own_serializer(reader: ByteReader, extent: tuple[int, int] | None) -> str | None:
-    """Reads of a Kryo registration whether the job gave a serializer: utf class, i32 0 no, 1 its class, 2 an instance."""
+    """Reads whether the job gave a serializer for a registration: utf class, i32 0 no, 1 its class, 2 an instance."""
     if extent is None:
         return "one that was missing"
     frame = ByteReader(reader.data, reader.file, position=extent[0], limit=extent[1], base=reader.base)

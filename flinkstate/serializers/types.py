@@ -285,8 +285,8 @@ class KryoRegistration:
 class KryoType(OpaqueType):
     """A value that Kryo wrote, opaque to everything but `flinkstate.kryo`.
 
-    `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers for
-    classes and their subclasses, as (class, serializer).
+    `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers
+    for classes and their subclasses, as (class, serializer).
     """
 
     reason: str = "serialized by Kryo"

@@ -32,6 +32,8 @@ from flinkstate.values.java_values import BigDecimal, Instant, LocalDate, LocalT
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _INSTANTS = range(-31_557_014_167_219_200, 31_556_889_864_403_200)  # seconds of Java's Instant.MIN and MAX
 
+_LONGEST_NAME = 65_535
+
 
 class KryoInput:
     """The bytes of one value, of Kryo 5 or of Kryo 2. Only what that Kryo could have written is read."""
@@ -70,6 +72,16 @@ class KryoInput:
     def unpack(self, layout: str) -> Any:
         parts = struct.Struct(("<" if self.five else ">") + layout)
         return parts.unpack(self.take(parts.size))[0]
+
+    def floating(self, layout: str, nan: int) -> float:
+        """Reads a number of which Java writes only one NaN, with these bits."""
+        found: float = self.unpack(layout)
+        bits = int.from_bytes(
+            self._data[self.position - struct.calcsize(layout) : self.position], "little" if self.five else "big"
+        )
+        if found != found and bits != nan:
+            raise self.damaged("the NaN that Java writes", f"{bits:x}")
+        return found
 
     def varint(self, *, most: int = 5, number: int = 0, shift: int = 0) -> int:
         """Reads a number of at most so many bytes; `number` are its lowest `shift` bits."""
@@ -120,11 +132,12 @@ class KryoInput:
         longest = 32 if self.five else 63
         begin = self.position
         if self.byte() < 0x80:
-            while self.byte() < 0x80:
+            most = _LONGEST_NAME if is_name and self.five else longest
+            while self.byte() < 0x80 and self.position - begin < most:
                 pass
             raw = self._data[begin : self.position]
-            if len(raw) > longest and not (is_name and self.five):
-                raise self.damaged(f"a String of at most {longest} characters", f"{len(raw)}")
+            if raw[-1] < 0x80:
+                raise self.damaged(f"a String of at most {most} characters", "a longer one")
             return bytes(byte & 0x7F for byte in raw).decode("ascii")
         self.position = begin
         length, _ = self.flagged()

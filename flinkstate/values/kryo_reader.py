@@ -291,8 +291,8 @@ _NUMBERS: dict[str, Callable[[KryoReader], Any]] = {
     "Byte": KryoReader.signed_byte,
     "Boolean": KryoReader.boolean,
     "Character": lambda reader: chr(reader.unpack("H")),
-    "Float": lambda reader: reader.unpack("f"),
-    "Double": lambda reader: reader.unpack("d"),
+    "Float": lambda reader: reader.floating("f", 0x7FC00000),
+    "Double": lambda reader: reader.floating("d", 0x7FF8000000000000),
 }
 _READERS: dict[str, _Read] = {
     **{f"java.lang.{name}": _one(read) for name, read in _NUMBERS.items()},

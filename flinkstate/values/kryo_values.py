@@ -14,6 +14,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
+    KryoMapType,
     KryoType,
     ListType,
     MapType,
@@ -55,6 +56,11 @@ PRIMITIVE_ARRAYS = {
         strict=True,
     )
 }
+_NARROWER = {
+    Scalar.INTEGER: (Scalar.BYTE, Scalar.SHORT),
+    Scalar.LONG: (Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER),
+    Scalar.DOUBLE: (Scalar.FLOAT,),
+}
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 
 _FIRST_OF_FLINK, _FIRST_OF_JOB = 73, 85
@@ -85,16 +91,29 @@ def read_kryo_part(
     return reader.object(), reader.position
 
 
-def read_kryo_map(kryo: KryoType, map_: MapType, data: bytes, position: int) -> list[tuple[Any, Any]]:
+def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[Any, Any]]:
     """Returns the entries of the map that takes up all bytes from the position on; null has none.
 
     Keys and values are those of the map's type, as `java_values` has them. Raises `RefusedError` if they are of others.
     """
-    return _by_either(kryo, data, position, len(data), lambda found: [] if found is None else as_flink(map_, found))
+    map_, widen = type_.map, type_.widen
+
+    def meant(found: KryoObject | None) -> list[tuple[Any, Any]]:
+        if found is None or found.class_name not in MAPS or not widen:
+            return [] if found is None else as_flink(map_, found)
+        entries = [(as_flink(map_.key, key, True), as_flink_or_null(map_.value, one, True)) for key, one in found.value]
+        if len({repr(key) for key, _ in entries}) < len(entries):
+            raise RefusedError(f"two keys of the map become the same {type_name(map_.key)}")
+        return entries
+
+    return _by_either(type_.kryo, data, position, len(data), meant)
 
 
-def as_flink(type_: FlinkType, found: KryoObject | None) -> Any:
-    """Returns what an object is as a value of a type, whose serializer must be able to write it."""
+def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) -> Any:
+    """Returns what an object is as a value of a type, whose serializer must be able to write it.
+
+    With `widen` it may be a number of a narrower type, but not as the key of a map.
+    """
     if found is None:
         if type_ in (Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL):
             return None
@@ -102,37 +121,40 @@ def as_flink(type_: FlinkType, found: KryoObject | None) -> Any:
     name, value = found.class_name, found.value
     match type_:
         case MapType(key, element) if name in MAPS:
-            return [(as_flink(key, one), as_flink_or_null(element, other)) for one, other in value]
+            return [(as_flink(key, one), as_flink_or_null(element, other, widen)) for one, other in value]
         case ListType(element) if name in LISTS:
-            return [as_flink(element, part) for part in value]
+            return [as_flink(element, part, widen) for part in value]
         case ArrayType(element) if name == f"[Ljava.lang.{type_name(element)};" and element is not Scalar.STRING:
             return [as_flink_or_null(element, part) for part in value]
         case PrimitiveArrayType(Scalar.STRING) if name == "[Ljava.lang.String;":
             return [as_flink(Scalar.STRING, part) for part in value]
         case TupleType(fields, class_name) if name == class_name and name == f"{_TUPLE}{len(fields)}":
-            return tuple(as_flink(field, part) for field, part in zip(fields, value, strict=True))
+            return tuple(as_flink(field, part, widen) for field, part in zip(fields, value, strict=True))
         case _ if type_ in (SCALARS.get(name), PRIMITIVE_ARRAYS.get(name)):
+            return value
+        case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):
             return value
     raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(name)} ({name})")
 
 
-def as_flink_or_null(type_: FlinkType, found: KryoObject | None) -> Any:
+def as_flink_or_null(type_: FlinkType, found: KryoObject | None, widen: bool = False) -> Any:
     """As `as_flink`, where Flink writes a flag for null."""
-    return None if found is None else as_flink(type_, found)
+    return None if found is None else as_flink(type_, found, widen)
 
 
 def _by_either(type_: KryoType, data: bytes, position: int, limit: int, meant: Callable[[KryoObject | None], _T]) -> _T:
     ids, own = _classes(type_)
     read: list[_T] = []
-    failed: list[tuple[int, DamagedError | RefusedError]] = []
+    failed: list[tuple[int, bool, DamagedError | RefusedError]] = []
     for five in (False, True):
         reader = KryoReader(five, ids, own, data, position, limit)
         try:
             read.append(meant(reader.whole()))
         except (DamagedError, RefusedError) as error:
-            failed.append((reader.position, error))
+            failed.append((reader.position, isinstance(error, RefusedError), error))
     if not read:
-        raise max(failed, key=lambda one: one[0])[1]
+        # The reading that got farther is more likely to be of the Kryo that wrote the value.
+        raise max(failed, key=lambda one: one[:2])[2]
     # Unlike values, texts of equal NaNs are equal.
     if len(read) == 2 and repr(read[0]) != repr(read[1]):
         raise RefusedError("Kryo 2 and Kryo 5 could both have written this value, and mean different ones")

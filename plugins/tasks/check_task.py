@@ -137,7 +137,10 @@ def _operator_lines(operator: Mapping[str, Any]) -> Iterator[str]:
         ttl = ", with time to live" if state["ttl"] else ""
         counted = f"{state['entries']:,} {noun(state['entries'], 'entry', 'entries')}"
         yield f"- {state['name']}: {state['kind']} of {state['type']}{ttl}, {counted}, {_size(state)}"
-        yield "  can be migrated" if state["migratable"] else f"  can't be migrated: {state['reason']}"
+        by_kryo = f"{state['kryo']['line']}: " if state["kryo"] and state["kryo"]["line"] else ""
+        yield f"  {by_kryo}can be migrated" if state["migratable"] else f"  can't be migrated: {state['reason']}"
+        if state["migratable"]:
+            yield f"  the new job declares {state['declaration']}"
         if (worth := state["worth"]) is not None:
             maps = (
                 f"  {worth['blobs']:,} {noun(worth['blobs'], 'map')} of {worth['entries']['median']:,} entries (median)"

@@ -19,7 +19,7 @@ from stateferry.runs.catalog.publications import Publication
 from stateferry.runs.control.target_metadata import published_run
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
-from stateferry.runs.record.facts import NewJob
+from stateferry.runs.record.facts import NewJob, SnapshotFacts
 from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
@@ -43,12 +43,13 @@ def conversion_of(request: RollbackRequest, undo: Publication) -> dict[str, Any]
             f"{named} is itself a way back, so its job has no MapState to convert: choose way_back 'old savepoint', or "
             f"trigger {DAG_ID} to migrate forth again"
         )
-    conf = dict(_values(request, run.plan, undo)) | dict(_if_it_fails(request, run))
+    conf = dict(_values(request, run, undo)) | dict(_if_it_fails(request, run))
     migration_request(conf, "the way back")
     return conf
 
 
-def _values(request: RollbackRequest, plan: MigrationPlan, undo: Publication) -> Iterator[tuple[str, Any]]:
+def _values(request: RollbackRequest, run: Run, undo: Publication) -> Iterator[tuple[str, Any]]:
+    plan, facts = run.plan, run.facts(SnapshotFacts)
     yield "source", "flink"
     yield "flink_job", request.flink_job
     yield "savepoint_directory", request.savepoint_directory
@@ -56,6 +57,8 @@ def _values(request: RollbackRequest, plan: MigrationPlan, undo: Publication) ->
     yield "job", plan.job
     yield "operators", plan.model_dump(mode="json")["operators"]
     yield "reverse", True
+    if facts is not None and facts.declared_otherwise:
+        yield "like", plan.source
     yield from _layout(plan, undo)
     if plan.no_timers:
         yield "no_timers", True

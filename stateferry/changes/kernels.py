@@ -163,13 +163,14 @@ def find_equal(data, starts, ends, wanted, out):  # type: ignore[no-untyped-def]
 
 @_kernel
 def write_blobs(  # type: ignore[no-untyped-def]
-    data, key_starts, key_ends, user_ends, ends, nulls, order, counts, targets, sizes, stamps, prefix, stamped, out,
-    ends_of_blobs,
+    data, key_starts, key_ends, user_ends, ends, nulls, order, counts, targets, sizes, stamps, prefix, stamped,
+    nullable, out, ends_of_blobs,
 ):  # fmt: skip
     """Writes rows of a map state as blobs; the rows of a blob follow each other in `order`, and `counts` says how many.
 
     A blob is i32, key group, key, i32, [timestamp], i32 count, and for each row: user key, null flag, value without its
-    timestamp (nothing for null). `sizes` are those of the values. This fills where each blob ends.
+    timestamp (nothing for null). `sizes` are those of the values. If maps and user keys are `nullable`, a zero is
+    before each of them. This fills where each blob ends.
     """
     position = np.int64(0)
     turn = np.int64(0)
@@ -186,10 +187,16 @@ def write_blobs(  # type: ignore[no-untyped-def]
         if stamped:
             position = _put_i32(out, position, stamps[blob] >> 32)
             position = _put_i32(out, position, stamps[blob])
+        if nullable:
+            out[position] = 0
+            position += 1
         position = _put_i32(out, position, counts[blob])
         for _ in range(counts[blob]):
             row = order[turn]
             turn += 1
+            if nullable:
+                out[position] = 0
+                position += 1
             position = _copy(out, position, data, key_ends[row], user_ends[row])
             out[position] = nulls[row]
             position += 1

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import Buffer
+from flinkstate.kryo.write_kernels import MORE, MORE_OF_MAP, write_maps
+from flinkstate.kryo.writing import KryoForm
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.writing.max_parallelism_change import GroupedEntries, grouped
 from stateferry.changes import kernels
@@ -20,6 +23,9 @@ from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import hashed_keys
 from stateferry.changes.sections import STAMP, MapRows
 
+NULLABLE = "nullable"
+# By Flink's map serializer, by its nullable one, or by Kryo.
+BlobForm = KryoForm | Literal["nullable"] | None
 # Flink writes the size of a value as a Java int.
 LARGEST_BLOB = 2**31 - 1
 _COUNT = 4
@@ -133,26 +139,58 @@ def together(parts: Sequence[RowSpans]) -> RowSpans:
     )
 
 
-def blobs_of(rows: RowSpans, state: int, prefix: int, stamped: bool, counts: ConversionCounts) -> GroupedEntries:
-    """Returns the blobs that the rows become; all rows of a key must be among them."""
+def blobs_of(
+    rows: RowSpans, state: int, prefix: int, stamped: bool, counts: ConversionCounts, form: BlobForm = None
+) -> GroupedEntries:
+    """Returns the blobs that the rows become, in this form; all rows of a key must be among them."""
     order, sizes_in_rows, targets = _by_blob(rows)
     firsts = np.cumsum(sizes_in_rows) - sizes_in_rows
     stamps = np.empty(0, np.int64)
     if stamped:
         stamps = np.maximum.reduceat(rows.timestamps[order], firsts) if len(firsts) else stamps
         _count_longer(rows.timestamps[order], np.repeat(stamps, sizes_in_rows), counts)
-    sizes = _sizes(rows, order, firsts, stamped)
+    counts.blobs_written += len(firsts)
+    counts.entries_written += len(order)
+    if isinstance(form, KryoForm):
+        return _by_kryo(rows, _Blobs(order, sizes_in_rows, targets, stamps), state, prefix, stamped, form)
+    nullable = form is NULLABLE
+    sizes = _sizes(rows, order, firsts, stamped) + (sizes_in_rows + 1 if nullable else 0)
     key_sizes = (rows.key_ends - rows.starts)[order[firsts]]
     starts_of_blobs = np.cumsum(8 + prefix + key_sizes + sizes) - (8 + prefix + key_sizes + sizes)
     total = int((8 + prefix + key_sizes + sizes).sum())
     out, ends = np.empty(total + kernels.SLACK, np.uint8), np.empty(len(firsts), np.int64)
     kernels.write_blobs(
         rows.data, rows.starts, rows.key_ends, rows.user_ends, rows.ends, rows.nulls, order, sizes_in_rows, targets,
-        sizes, stamps, prefix, stamped, out, ends,
+        sizes, stamps, prefix, stamped, nullable, out, ends,
     )  # fmt: skip
-    counts.blobs_written += len(firsts)
-    counts.entries_written += len(order)
     return grouped(state, out[:total], targets, ends, starts_of_blobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blobs:
+    """The order of the rows by blob, the number of rows of each blob, its key group and its timestamp."""
+
+    order: Positions
+    rows: Positions
+    targets: Positions
+    stamps: Positions
+
+
+def _by_kryo(rows: RowSpans, blobs: _Blobs, state: int, prefix: int, stamped: bool, form: KryoForm) -> GroupedEntries:
+    most = 2 * int((rows.ends - rows.starts).sum()) + 2 * MORE * len(rows)
+    most += len(blobs.rows) * (MORE_OF_MAP + len(form.head))
+    out, ends = np.empty(most, np.uint8), np.empty(len(blobs.rows), np.int64)
+    wrong = write_maps(
+        rows.data, rows.starts, rows.key_ends, rows.user_ends, rows.ends, rows.nulls, blobs.order, blobs.rows,
+        blobs.targets, blobs.stamps, prefix, stamped, form.head, form.five, form.key, form.value, out, ends,
+    )  # fmt: skip
+    if wrong >= 0:
+        entry = bytes(rows.data[rows.starts[wrong] : rows.ends[wrong]][:80]).hex()
+        raise DamagedError("a row with a user key and a value of the state's types", f"one that begins with {entry}")
+    starts = np.append(0, ends)[:-1]
+    for large in np.flatnonzero(ends - starts > LARGEST_BLOB)[:1]:
+        raise RefusedError(f"one map by Kryo takes {ends[large] - starts[large]:,} bytes, more than Flink writes")
+    return grouped(state, out[: int(ends[-1]) if len(ends) else 0], blobs.targets, ends, starts)
 
 
 def _by_blob(rows: RowSpans) -> tuple[Positions, Positions, Positions]:

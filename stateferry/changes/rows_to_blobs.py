@@ -20,12 +20,13 @@ from flinkstate.errors import PlanError
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.writing import kryo_form
 from flinkstate.reading.group_sections import GroupSections
-from flinkstate.serializers.types import MapType
+from flinkstate.serializers.types import KryoMapType, MapType
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import NO_HASHES, members
-from stateferry.changes.row_spans import RowSpans, blobs_of, together
+from stateferry.changes.row_spans import NULLABLE, BlobForm, RowSpans, blobs_of, together
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.changes.sections import parse_rows
 from stateferry.changes.state_metas import legacy_state_meta
@@ -38,6 +39,15 @@ def legacy_state(name: str, new: KeyedState) -> KeyedState:
         raise PlanError(f"state {new.name} is not a MapState")
     map_ = MapType(new.user_key, new.value)
     return KeyedState(name, StateKind.VALUE, new.key, new.namespace, None, map_, new.ttl, False)
+
+
+def form_of(rules: Rules) -> BlobForm:
+    """Returns how the maps are written; raises `RefusedError` if they can't be."""
+    if rules.old_form is None:
+        return None
+    if isinstance(rules.legacy.value, KryoMapType):
+        return kryo_form(rules.legacy.value, five=rules.old_form.kryo_5)
+    return NULLABLE
 
 
 @dataclass(slots=True)
@@ -55,7 +65,8 @@ class RowsToBlobs:
         """Returns the header with the legacy states, and without the new states and the flags."""
         metas = {meta.name: meta for meta in merged.states}
         for rules in self.rules:
-            made = legacy_state_meta(metas[rules.new_name], rules.legacy.name)
+            old = rules.old_form.serializer if rules.old_form is not None else None
+            made = legacy_state_meta(metas[rules.new_name], rules.legacy.name, old)
             described = metas.setdefault(rules.legacy.name, made).merged_with(made)
             if described is None:
                 raise PlanError(
@@ -90,10 +101,10 @@ class RowsToBlobs:
 
     def _blobs(self, rules: Rules, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
-        state_id, stamped = self._ids[rules.legacy.name], rules.legacy.ttl
+        state_id, stamped, form = self._ids[rules.legacy.name], rules.legacy.ttl, form_of(rules)
 
         def made(rows: RowSpans) -> GroupedEntries:
-            return blobs_of(rows, state_id, destination.prefix, stamped, counts)
+            return blobs_of(rows, state_id, destination.prefix, stamped, counts, form)
 
         scattered = _scattered_keys(group, rules)
         complete = CompleteKeys(scattered)

@@ -7,6 +7,7 @@ from enum import Enum
 
 from flinkstate.errors import RefusedError, RejectedError, StateferryError
 from flinkstate.keyed.state import KeyedState
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import FlinkType, MapType
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
@@ -38,13 +39,22 @@ class Nulls(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class OldForm:
+    """How the old job stores its maps, for a run in reverse: by which serializer, and if by Kryo's, by Kryo 5 or 2."""
+
+    serializer: SerializerSnapshot
+    kryo_5: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan.
 
     `lazy_cut` says which are the keys that a lazy run moves; without it all keys are moved.
 
     In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes. `planned_ttl` are
-    all settings of its time to live, if the plan has them.
+    all settings of its time to live, if the plan has them. `old_form` is there in reverse if the old job's maps aren't
+    by Flink's map serializer.
     """
 
     legacy: KeyedState
@@ -62,6 +72,7 @@ class Rules:
     drop_legacy_blobs: bool = False
     planned_ttl: StateTtlConfig | None = None
     rest: LegacyRest = LegacyRest.STOP
+    old_form: OldForm | None = None
 
     @property
     def keeps_rest(self) -> bool:

@@ -28,7 +28,7 @@ _TO_WIDEN = "; with the wider type in --as, --widen makes all of them that: --as
 class Blobs:
     """A parsed section of the legacy state: keys without their key group, timestamps if it has any, entries.
 
-    Keys and stamps are positions in the section's bytes, entries are positions in `data`.
+    Keys, stamps and maps are positions in the section's bytes, entries are positions in `data`.
     """
 
     section: Section
@@ -36,6 +36,7 @@ class Blobs:
     key_starts: Positions
     key_ends: Positions
     stamps: Positions
+    maps: Positions
     timestamps: Positions
     counts: Positions
     firsts: Positions
@@ -70,10 +71,11 @@ def parse_blobs(section: Section, rules: Rules) -> Blobs:
     """Parses a section of the legacy state."""
     data, starts = section.data, section.value_starts
     stamped = rules.legacy.ttl
+    places = starts + (STAMP if stamped else 0)
     with section.locating():
         timestamps = read_timestamps(data, starts, section.ends) if stamped else np.empty(0, np.int64)
         try:
-            maps = whole_maps(rules.legacy.value, data, starts + (STAMP if stamped else 0), section.ends)
+            maps = whole_maps(rules.legacy.value, data, places, section.ends)
         except RefusedValueError as error:
             raise error.because(_TO_WIDEN) if error.mixes_numbers else error from None
     found = maps.entries
@@ -84,6 +86,7 @@ def parse_blobs(section: Section, rules: Rules) -> Blobs:
         section.key_starts + section.file.prefix,
         section.key_ends,
         starts,
+        places,
         timestamps,
         found.counts,
         firsts,

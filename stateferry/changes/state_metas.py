@@ -28,9 +28,12 @@ def new_state_meta(legacy: StateMeta, name: str, stored: FlinkType | None) -> St
     return _made_of(legacy, name, StateKind.MAP, partial(_map_of_stamped, stored=stored))
 
 
-def legacy_state_meta(new: StateMeta, name: str) -> StateMeta:
-    """Returns the description of the `ValueState<Map>` that a map state becomes, from the parts of its own."""
-    return _made_of(new, name, StateKind.VALUE, _stamped_map)
+def legacy_state_meta(new: StateMeta, name: str, old: SerializerSnapshot | None = None) -> StateMeta:
+    """Returns the description of the `ValueState<Map>` that a map state becomes, from the parts of its own.
+
+    `old` is the serializer of the old job's values, if its maps aren't by Flink's map serializer.
+    """
+    return _made_of(new, name, StateKind.VALUE, _stamped_map if old is None else lambda _: old)
 
 
 def flag_state_meta(legacy: StateMeta, flag: KeyedState) -> StateMeta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +15,7 @@ from stateferry.basics.people_text import console_on, plain
 from stateferry.basics.quantities import noun
 from stateferry.cli.run_command import how_to_migrate
 from stateferry.look.blob_sizes import Backend, BlobSizes
+from stateferry.look.kryo_maps import OF_FLINK_2_3, maps_line, upgrade_note
 from stateferry.look.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
 
 
@@ -37,8 +38,18 @@ def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...], files_from
                 if state.state.why_not_migratable is None:
                     console.print()
                     console.print(plain(f"to migrate {state.state.name} of {operator.operator.label}:"))
-                    for line in how_to_migrate(savepoint, operator, state.state, files_from):
+                    for line in (*_of_kryo(savepoint, state), *how_to_migrate(savepoint, operator, state, files_from)):
                         console.print(plain(f"  {line}"), soft_wrap=True)
+
+
+def _of_kryo(savepoint: Savepoint, survey: StateSurvey) -> Iterator[str]:
+    """Yields what the maps of a state by Kryo are."""
+    if survey.maps is None:
+        return
+    yield f"{maps_line(survey.state.type_name, survey.maps)}: can be migrated"
+    of_flink_2 = savepoint.metadata.version >= OF_FLINK_2_3
+    if (note := upgrade_note(survey.state.name, survey.maps, of_flink_2=of_flink_2)) is not None:
+        yield f"note: {note}"
 
 
 def _show_operator(console: Console, survey: OperatorSurvey) -> None:
@@ -75,7 +86,7 @@ def _keyed_table(keyed: KeyedSurvey) -> Table:
     for heading in ("TTL", "key groups", "can be migrated"):
         table.add_column(heading)
     for state in keyed.states:
-        reason = state.state.why_not_migratable
+        reason = state.why_not_migratable
         table.add_row(
             plain(state.state.name, "bold"),
             state.state.kind.value,

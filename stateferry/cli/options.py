@@ -39,7 +39,7 @@ _GROUPS = {
     "time to live": ("ttl", "state_ttl", "keep_expired", "accept_expired", "clock_tolerance", "now"),
     "the new savepoint": ("parallelism", "max_parallelism", "compression", "format", "keep_legacy"),
     "lazy runs, which move some of the keys": ("lazy", "share", "budget", "largest_first", "flag_ttl"),
-    "the way back to the old job": ("reverse", "drop_legacy_blobs"),
+    "the way back to the old job": ("reverse", "drop_legacy_blobs", "like"),
 }
 _LAST_GROUP = "what a run refuses unless it is told"
 

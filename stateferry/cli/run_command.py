@@ -8,14 +8,16 @@ from collections.abc import Iterator, Mapping
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
+from stateferry.look.declaration import declared
 from stateferry.look.survey import OperatorSurvey, StateSurvey
 
 
 def how_to_migrate(
-    savepoint: Savepoint, survey: OperatorSurvey, legacy: KeyedState, files_from: Mapping[str, str]
+    savepoint: Savepoint, survey: OperatorSurvey, of_legacy: StateSurvey, files_from: Mapping[str, str]
 ) -> Iterator[str]:
     """Yields the command, and a line for each thing in it that a person has to fill in or to know."""
     assert survey.keyed is not None
+    legacy = of_legacy.state
     states = [one.state for one in survey.keyed.states]
     new = _rows_of(legacy, survey.keyed.states)
     of_flags = (StateKind.VALUE, legacy.namespace, Scalar.BOOLEAN)
@@ -40,6 +42,9 @@ def how_to_migrate(
     if flag:
         which = f"{flags[0]}: the state" if len(flags) == 1 else f"FLAG_STATE: the one of {', '.join(flags)}"
         yield f"{which} that is true for each key that the job has moved itself; if there is none, --no-flag-state"
+    if legacy.map_type is not None:
+        name = new[0].state.name if len(new) == 1 else "NEW_STATE"
+        yield f"the new job declares {declared(name, legacy.map_type)}"
     if legacy.ttl:
         yield "TTL: the time to live in the job's StateTtlConfig, such as 30d; the savepoint doesn't contain it"
 

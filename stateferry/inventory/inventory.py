@@ -19,12 +19,15 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.state import KeyedState, keyed_states
+from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found import ClassFinder
 from flinkstate.metadata.bytes_read import WHOLE, BytesRead
 from flinkstate.metadata.chunks import Chunk, plan_chunks
 from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle
 from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import KryoMapType
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
@@ -45,9 +48,10 @@ class Inventory:
 
     `entries` and `sizes` (in bytes) are by operator id, state and key group. `met` counts by operator and legacy state
     what a migration meets; `signs` are by operator, legacy state and state, whose place may be another than the plan
-    says. `named` are the texts of some keys by operator, legacy state and what they are named for. `ages` are by
-    operator, legacy state and state (the legacy state itself, the new state, the flag) under time to live; a state that
-    isn't migrated is in the place of its legacy state. `blob_times` are by operator and legacy state. `promised` are
+    says. `maps` are the classes in all maps of legacy states by Kryo. `named` are the texts of some keys by operator,
+    legacy state and what they are named for. `ages` are by operator, legacy state and state (the legacy state itself,
+    the new state, the flag) under time to live; a state that isn't migrated is in the place of its legacy state.
+    `blob_times` are by operator and legacy state. `promised` are
     the greatest ages of entries that a cleanup in full snapshots would have left out, had they expired; `unread` are
     states whose timestamps couldn't be read. `ranks` count the keys by operator and legacy state for a lazy run.
     `heavy_keys` are by operator id. `read` has the digests of the bytes.
@@ -57,6 +61,7 @@ class Inventory:
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     met: dict[tuple[str, str], InventoryCounts] = field(default_factory=dict)
     signs: dict[tuple[str, str, str], StateSigns] = field(default_factory=dict)
+    maps: dict[tuple[str, str], FoundClasses] = field(default_factory=dict)
     named: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
     ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankCounts] = field(default_factory=dict)
@@ -74,6 +79,8 @@ class Inventory:
             self.met.setdefault(state, InventoryCounts()).add(counts)
         for place, signs in other.signs.items():
             self.signs.setdefault(place, StateSigns()).add(signs)
+        for state, found in other.maps.items():
+            self.maps[state] = self.maps.get(state, FoundClasses()) + found
         for what, texts in other.named.items():
             self.named[what] = [*self.named.get(what, ()), *texts][:MOST_NAMED]
         for aged, ages in other.ages.items():
@@ -122,10 +129,16 @@ class InventoryTask:
         """Counts what these key groups of a file have."""
         window = np.empty(WINDOW, np.uint8)
         states = keyed_states(file.header, file.name)
+        finders = {
+            rules.legacy.name: ClassFinder(rules.legacy.value.kryo)
+            for rules in self.rules
+            if isinstance(rules.legacy.value, KryoMapType)
+        }
         for key_group in key_groups:
-            self._count(GroupSections(file, key_group, states, window), inventory)
+            self._count(GroupSections(file, key_group, states, window), finders, inventory)
+        inventory.add(Inventory(maps={(self.operator, name): one.found() for name, one in finders.items()}))
 
-    def _count(self, group: GroupSections, inventory: Inventory) -> None:
+    def _count(self, group: GroupSections, finders: Mapping[str, ClassFinder], inventory: Inventory) -> None:
         sets = {
             # In reverse no blob counts.
             rules.legacy.name: NO_KEYS if rules.reverse else key_sets_of(group, rules, self.states)
@@ -145,6 +158,9 @@ class InventoryTask:
                 aged = partial(self._count_ages, inventory, rules, state.name)
                 if state.name == rules.legacy.name:
                     blobs = _examine(section, rules, sets[rules.legacy.name], met, aged)
+                    if state.name in finders:
+                        with section.locating():
+                            finders[state.name].add(section.data, blobs.maps, section.ends)
                     if self.keeps_times and rules.ttl is not None:
                         times = inventory.blob_times.setdefault((self.operator, rules.legacy.name), BlobTimes())
                         _note_times(blobs, rules, times)

@@ -15,6 +15,7 @@ from flinkstate.errors import StateferryError
 from flinkstate.keyed.native_difference import EarlierPart, difference
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.row_sum import RowSum
+from flinkstate.kryo.counted import FoundClasses
 from flinkstate.metadata.chunks import FilePart
 from flinkstate.metadata.metadata import NativeHandle
 from stateferry.changes.counts import InventoryCounts, StateSigns
@@ -126,6 +127,7 @@ class EarlierInventory:
     sizes: Mapping[tuple[str, str, int], int]
     met: Mapping[tuple[str, str], InventoryCounts]
     signs: Mapping[tuple[str, str, str], StateSigns]
+    maps: Mapping[tuple[str, str], FoundClasses]
     sums: Mapping[tuple[str, int], RowSum]
     blob_times: Mapping[tuple[str, str], BlobTimes]
 
@@ -157,6 +159,11 @@ class EarlierInventory:
             signs.add(self.signs.get(place, StateSigns()))
             signs.add(change.found.signs.get(place, StateSigns()))
             signs.take_off(change.gone.signs.get(place, StateSigns()))
+        for state in self.maps.keys() | change.found.maps.keys():
+            before, now, gone = (
+                of.get(state, FoundClasses()) for of in (self.maps, change.found.maps, change.gone.maps)
+            )
+            made.maps[state] = (before + now).without(gone)
         rules = {(task.operator, rules.legacy.name): rules for task in tasks for rules in task.rules}
         aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
         if not all(self._count_times(made, change, state, of_state) for state, of_state in aging.items()):

@@ -129,10 +129,12 @@ class BlobCount:
     _waiting: list[tuple[Positions, Positions, Positions]] = field(default_factory=list)
     _rows: int = 0
 
-    def add(self, section: Section) -> None:
-        starts = section.value_starts + (_TIMESTAMP if self.state.ttl else 0)
-        with section.locating():
-            entries = map_counts(self.state.value, section.data, starts, section.ends)
+    def add(self, section: Section, entries: Positions | None = None) -> None:
+        """Counts the blobs of a section; `entries` are those of each, if they are known."""
+        if entries is None:
+            starts = section.value_starts + (_TIMESTAMP if self.state.ttl else 0)
+            with section.locating():
+                entries = map_counts(self.state.value, section.data, starts, section.ends)
         self._waiting.append((entries, section.ends - section.value_starts, section.key_ends - section.key_starts))
         self._rows += len(section)
         if self._rows >= _ROWS_AT_ONCE:

@@ -71,6 +71,14 @@ def map_state_declaration(name: str, map_: MapType) -> str:
     return f"new MapStateDescriptor<>({', '.join(map(str, parts))})"
 
 
+def declared(name: str, map_: MapType) -> str:
+    """Returns the same, or why Java has no such line."""
+    try:
+        return map_state_declaration(name, map_)
+    except RefusedError as error:
+        return f"{name} as the old job declares its key and value: {error}"
+
+
 def value_state_declaration(name: str, type_: FlinkType) -> str:
     """Returns the descriptor of a ValueState."""
     return f"new ValueStateDescriptor<>({java_literal(Scalar.STRING, name)}, {type_information(type_)})"

@@ -12,12 +12,14 @@ from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Compression
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState
+from flinkstate.kryo.counted import FoundClasses
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.operator_state import DistributionMode
 from flinkstate.reading.reader import Savepoint, has_native_state
 from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_file import broadcast_entries
 from stateferry.look.blob_sizes import BlobCount, BlobSizes
+from stateferry.look.kryo_count import KryoCount, is_kryo
 
 Counts = npt.NDArray[np.int64]
 
@@ -44,6 +46,15 @@ class StateSurvey:
     bytes_of_group: Counts
     # Of a state that can be migrated, if it has blobs.
     blobs: BlobSizes | None
+    # Of a state by Kryo, whose type is what was found in all values.
+    maps: FoundClasses | None = None
+    why_not_maps: str | None = None
+
+    @property
+    def why_not_migratable(self) -> str | None:
+        """The reason why the state can't be migrated, or None."""
+        reason = self.state.why_not_migratable
+        return reason if reason is None or self.why_not_maps is None else f"{reason}: {self.why_not_maps}"
 
     @property
     def entries(self) -> int:
@@ -135,10 +146,12 @@ def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: Calla
         if keyed is None:
             states = {state.name: state for state in savepoint.keyed_states(operator)}
             keyed = _KeyedCount(file.header.key_serializer.type, operator.max_parallelism, states)
+            is_native = has_native_state(operator)
+            keyed.kryo = {name: KryoCount(state) for name, state in states.items() if is_kryo(state)}
             keyed.blobs = {
-                name: BlobCount(state, has_native_state(operator))
+                name: BlobCount(state, is_native)
                 for name, state in states.items()
-                if state.why_not_migratable is None
+                if state.why_not_migratable is None or name in keyed.kryo
             }
         keyed.count(file, bytes_read)
     return OperatorSurvey(operator, keyed.survey() if keyed else None, _operator_states(savepoint, operator))
@@ -154,6 +167,7 @@ class _KeyedCount:
     subtasks: dict[int, int] = field(default_factory=dict)
     compressions: set[Compression] = field(default_factory=set)
     blobs: dict[str, BlobCount] = field(default_factory=dict)
+    kryo: dict[str, KryoCount] = field(default_factory=dict)
 
     def count(self, file: KeyedFile, bytes_read: Callable[[int], None]) -> None:
         for name in self.states:
@@ -170,7 +184,8 @@ class _KeyedCount:
                 name = names[section.state]
                 self.counts[name][:, key_group] += (len(section), len(section.raw))
                 if name in self.blobs:
-                    self.blobs[name].add(section)
+                    entries = self.kryo[name].add(section) if name in self.kryo else None
+                    self.blobs[name].add(section, entries)
                 if file.has_places:
                     read += (step := _end(section) - read)
                     bytes_read(step)
@@ -185,10 +200,15 @@ class _KeyedCount:
 
     def survey(self) -> KeyedSurvey:
         blobs = {name: count.sizes() for name, count in self.blobs.items()}
-        surveys = [
-            StateSurvey(state, self.counts[name][0], self.counts[name][1], blobs.get(name))
-            for name, state in self.states.items()
-        ]
+        surveys = []
+        for name, state in self.states.items():
+            entries, sizes = self.counts[name]
+            if name not in self.kryo:
+                surveys.append(StateSurvey(state, entries, sizes, blobs.get(name)))
+                continue
+            known, maps, why_not = self.kryo[name].result()
+            of_maps = blobs[name] if known.map_type is not None else None
+            surveys.append(StateSurvey(known, entries, sizes, of_maps, maps, why_not))
         return KeyedSurvey(self.key, tuple(surveys), frozenset(self.compressions))
 
 

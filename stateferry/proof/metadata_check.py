@@ -196,6 +196,8 @@ def _map_of_blobs(new: StateMeta, rules: Rules) -> StateMeta:
     if rules.legacy.ttl:
         user_key, stamped = value.nested
         value = ttl_snapshot(map_snapshot(user_key, stamped.nested[1]))
+    if rules.old_form is not None:
+        value = rules.old_form.serializer
     return StateMeta(
         rules.legacy.name,
         BackendKind.KEY_VALUE,

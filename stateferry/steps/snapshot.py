@@ -34,6 +34,7 @@ from stateferry.inventory.inventory_change import (
     take_changes,
 )
 from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.guards.kryo_notes import kryo_maps, new_declarations, nullable_maps
 from stateferry.runs.guards.lazy_choice import choose, measured_rate, order_of
 from stateferry.runs.guards.name_guard import flagged_keys, name_errors
 from stateferry.runs.guards.null_values import check_nulls
@@ -94,6 +95,8 @@ def do(work: RunAtWork) -> SnapshotFacts:
     choices = choose(run.plan, inventory.ranks, rate) if run.plan.lazy else None
     for choice in choices or ():
         work.say(f"lazy: {choice.line}")
+    for line in new_declarations(resolved):
+        work.say(f"new job: {line}")
     made = facts(resolved, inventory, found, notes, choices)
     return made if counts.since is None else replace(made, of_all=round(counts.since.seconds_per_byte * made.size, 3))
 
@@ -225,6 +228,9 @@ def facts(
         read=inventory.read.to_facts(),
         lazy=lazy,
         flags=flagged_keys(resolved, inventory) or None,
+        kryo=kryo_maps(resolved, inventory) or None,
+        nullable=nullable_maps(resolved) or None,
+        declarations=new_declarations(resolved) or None,
     )
 
 

@@ -96,7 +96,16 @@ def class_path(version: str) -> str:
 
 def class_path_of_java_alone(version: str) -> str:
     """As `class_path`, as most jobs have it: without flink-scala and flink-avro, which register classes with Kryo."""
-    folder, classes = _tests(version).made()
+    return _of_java_alone(_tests(version))
+
+
+def kryo(version: str) -> str:
+    """The class path of `stateferry.kryo.KryoExamples` and `KryoJudge`, as most jobs have it."""
+    return _of_java_alone(_program(version, "kryo"))
+
+
+def _of_java_alone(program: Program) -> str:
+    folder, classes = program.made()
     others = ("flink-scala", "flink-avro", "scala-", "avro-", "chill_", "chill-protobuf", "chill-thrift")
     kept = [jar for jar in sorted(folder.glob("*.jar")) if not jar.name.startswith(others)]
     return os.pathsep.join(map(str, (classes, *kept)))

@@ -11,7 +11,8 @@ class State:
     """One keyed state. ``type`` is an expression like ``Map{0-9}<String,Long?>``; see ``Kinds.java`` for its grammar.
 
     ``ttl`` is ``stamped`` (timestamps drawn and known), ``config`` (Flink's own TTL in force) or absent; ``share`` is
-    the part of the keys, in the order in which they are drawn, that has the state.
+    the part of the keys, in the order in which they are drawn, that has the state. ``java`` is a line of Java that
+    declares it; then ``type`` only says how its values are shown.
     """
 
     name: str
@@ -23,6 +24,7 @@ class State:
     namespace: str | None = None
     namespaces: int = 1
     share: tuple[float, float] = (0.0, 1.0)
+    java: str | None = None
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
-        *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as"),
+        *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
         *("--field", "--rest"),
     }
 
@@ -83,6 +83,8 @@ NEEDED = {
     "flag_ttl": [*_LAZY, "--share", "30%"],
     "share": _LAZY,
     "budget": _LAZY,
+    "widen": ["--as", "Map<String, Long>"],
+    "like": ["--reverse"],
     "largest_first": [*_LAZY, "--share", "30%"],
     "drop_legacy_blobs": ["--reverse"],
     "field": ["--rest", "keep"],
@@ -100,6 +102,8 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
         text, expected = ROOT, {"s3://old/env=prod/chk": "/backup/chk"}
     if option.name == "as":
         text, expected = "java.util.HashMap<String, Long>", "Map<String,Long>"
+    if option.name == "like":
+        text, expected = "/savepoints/old", "/savepoints/old"
     given = [option.flag, *([text] if text else [])]
     if option.name == "lazy":
         given += [*_FLAGGED, "--share", "30%"]

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import PlanError, RefusedError
 from flinkstate.reading.reader import Savepoint
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
 from stateferry.demo_maps import Declared
 from tests.rocksdb.goldens import Contents, contents
 from tests.steps.test_native_source import run
+from tests.support.kryo_writing import Boxed
+from tests.support.legacy_states import LegacyState
 
 NOW = 1_700_000_000_000
 DAY = 24 * 60 * 60 * 1000
@@ -35,19 +38,25 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def demo(folder: Path, declared: Declared, ttl: int | None) -> Path:
     source = folder / f"{declared.name}-{ttl}"
-    state = DemoState(300, 7, 0.3, ttl, NOW, 3, 128, 1, declared=declared)
+    version = 4 if declared is Declared.KRYO_2 else 6
+    state = DemoState(300, 7, 0.3, ttl, NOW, 3, 128, 1, declared=declared, metadata_version=version)
     write_demo_savepoint(str(source), state)
     return source
 
 
+def migrated_state(ttl: int | None) -> dict[str, Any]:
+    return {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "flag": IS_MIGRATED_STATE, "ttl_ms": ttl}
+
+
 def result(folder: Path, declared: Declared, ttl: int | None, options: str) -> Contents:
     """The entries of the new savepoint but the maps that it still has."""
-    state = {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "flag": IS_MIGRATED_STATE, "ttl_ms": ttl}
+    state = migrated_state(ttl)
     place = folder / f"run-{declared.name}"
     source = demo(folder, declared, ttl)
     wanted = {"now": NOW, "operators": [{"operator": "main", "states": [state]}], **OPTIONS[options]}
     report, _ = run(source, place, **wanted)
     assert report.is_green, report
+    assert not report.tables_pending
     found = contents(Savepoint.open(str(place / "target")))
     return Counter({entry: count for entry, count in found.items() if entry[0] != MAIN_STATE})
 
@@ -65,3 +74,49 @@ def measure(folder: Path, ttl: int | None, options: str) -> Contents:
 @pytest.mark.parametrize("declared", [Declared.NULLABLE, Declared.KRYO_2, Declared.KRYO_5])
 def test_a_run_makes_the_same_of_it(declared: Declared, options: str, ttl: int | None, tmp_path: Path) -> None:
     assert result(tmp_path, declared, ttl, options) == measure(tmp_path, ttl, options)
+
+
+def stored_maps(savepoint: Path) -> dict[bytes, bytes]:
+    """The bytes of each map in mainState, by those of its key."""
+    opened, found = Savepoint.open(str(savepoint)), {}
+    for file in opened.open_files(opened.operator("main")):
+        names = [state.name for state in file.header.states]
+        for key_group in file.handle.range:
+            for section in file.sections(key_group):
+                if names[section.state] == MAIN_STATE:
+                    ends = section.key_ends.tolist(), section.ends.tolist()
+                    bounds = zip(section.key_starts.tolist(), *ends, strict=True)
+                    found |= {bytes(section.data[one:two]): bytes(section.data[two:end]) for one, two, end in bounds}
+    return found
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("options", ["canonical", "native, max parallelism 64"])
+@pytest.mark.parametrize("ttl", [None, TTL])
+@pytest.mark.parametrize("declared", [Declared.NULLABLE, Declared.KRYO_2, Declared.KRYO_5])
+def test_a_run_in_reverse_gives_back_what_the_old_job_wrote(
+    declared: Declared, ttl: int | None, options: str, tmp_path: Path
+) -> None:
+    source = demo(tmp_path, declared, ttl)
+    wanted = {"now": NOW - TTL // 2, "operators": [{"operator": "main", "states": [migrated_state(ttl)]}]}
+    run(source, tmp_path / "forth", **wanted, **OPTIONS[options])
+    new_job = tmp_path / "forth" / "target"
+    back = {"reverse": True, "nulls": "stop", "on_contradiction": "stop", "max_parallelism": 128}
+    with pytest.raises(PlanError, match=f"by Types.MAP: .* --like {source}"):
+        run(new_job, tmp_path / "forth", **wanted, **back, run_id="back", target=str(tmp_path / "other"))
+    run(new_job, tmp_path / "back", **wanted, **back, like=str(source))
+    old, again = (Savepoint.open(str(place)) for place in (source, tmp_path / "back" / "target"))
+    assert again.state(again.operator("main"), MAIN_STATE) == old.state(old.operator("main"), MAIN_STATE)
+    maps = stored_maps(tmp_path / "back" / "target")
+    before = stored_maps(source)
+    assert len(maps) == 300
+    assert {key: maps[key] for key in before} == before
+
+
+def test_what_kryo_isnt_written_for_is_refused_in_reverse(tmp_path: Path) -> None:
+    blobs = {"a key": ({"user key": Boxed("double", 1.5)}, 0)}
+    old = LegacyState(blobs, kryo=2, has_flag_state=False, lacks=frozenset({NEW_MAIN_STATE}))
+    old.write(str(tmp_path / "old"))
+    LegacyState(rows={"a key": {"user key": (1, 0)}}, lacks=frozenset({MAIN_STATE})).write(str(tmp_path / "new"))
+    with pytest.raises(RefusedError, match=r"they are Map<String,Double>, and the rows become Map<String,Long>"):
+        run(tmp_path / "new", tmp_path, reverse=True, nulls="stop", on_contradiction="stop", like=str(tmp_path / "old"))

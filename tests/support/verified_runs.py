@@ -17,7 +17,7 @@ from stateferry.steps.workers import InProcess
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 
 _OF_THE_STATE = ("new", "ttl_ms", "flag", "flag_ttl")
-_STEPS = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE)
+STAGED = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE)
 
 
 def plan_for(source: Path, target: Path, **options: object) -> MigrationPlan:
@@ -31,7 +31,7 @@ def plan_for(source: Path, target: Path, **options: object) -> MigrationPlan:
 def verified(source: Path, target: Path, **options: object) -> Run:
     """A run whose result is green, and complete in the target."""
     plan = plan_for(source, target, **options)
-    return do_steps(Run.create(plan, plan.now), _STEPS)
+    return do_steps(Run.create(plan, plan.now), STAGED)
 
 
 def do_steps(run: Run, steps: tuple[Step, ...]) -> Run:

@@ -11,6 +11,8 @@ from stateferry.cli import files_from
 from stateferry.cli.progress import progress_bar
 
 if TYPE_CHECKING:
+    from flinkstate.keyed.state import KeyedState
+    from flinkstate.kryo.counted import FoundClasses
     from flinkstate.reading.reader import Savepoint
     from stateferry.look.blob_sizes import BlobSizes, SizeDistribution
     from stateferry.look.survey import OperatorSurvey, StateSurvey
@@ -88,6 +90,7 @@ def _operator_facts(survey: OperatorSurvey) -> dict[str, Any]:
 
 def _state_facts(survey: StateSurvey) -> dict[str, Any]:
     from flinkstate.serializers.types import type_name
+    from stateferry.look.declaration import declared
 
     state, largest = survey.state, survey.largest_key_group
     return {
@@ -102,9 +105,27 @@ def _state_facts(survey: StateSurvey) -> dict[str, Any]:
             "empty": survey.empty_key_groups,
             "largest": largest and {"key_group": largest.key_group, "entries": largest.entries, "bytes": largest.bytes},
         },
-        "migratable": state.why_not_migratable is None,
-        "reason": state.why_not_migratable,
+        "migratable": survey.why_not_migratable is None,
+        "reason": survey.why_not_migratable,
+        "kryo": survey.maps and kryo_facts(state, survey.maps),
+        "declaration": declared("NEW_STATE", state.map_type) if state.map_type is not None else None,
         "worth": survey.blobs and worth_facts(survey.blobs),
+    }
+
+
+def kryo_facts(state: KeyedState, found: FoundClasses) -> dict[str, Any]:
+    """What the maps of a state by Kryo are, as JSON."""
+    from stateferry.look.kryo_maps import maps_line
+
+    return {
+        "maps": found.maps,
+        "null_maps": found.null_maps,
+        "empty_maps": found.empty_maps,
+        "entries": found.entries,
+        "kryo": found.kryo,
+        "classes": found.classes,
+        "foreign": found.foreign,
+        "line": maps_line(state.type_name, found) if state.map_type is not None else None,
     }
 
 

@@ -92,7 +92,8 @@ class OperatorConversion:
     @property
     def expected_states(self) -> dict[str, KeyedState]:
         """All states that the new savepoint must have, by name."""
-        carried = {name: state for name, state in self.states.items() if name not in self.left_behind}
+        behind = self.left_behind
+        carried = {name: state for name, state in self.states.items() if name not in behind}
         return carried | self.flags | self.new_states
 
 

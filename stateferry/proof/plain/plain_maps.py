@@ -44,7 +44,7 @@ def map_reader(stored: FlinkType | None, map_: MapType) -> MapReader:
 
 def _kryo_entries(stored: KryoMapType, data: bytes, position: int) -> Iterator[MapEntry]:
     map_ = stored.map
-    for user_key, value in read_kryo_map(stored.kryo, map_, data, position):
+    for user_key, value in read_kryo_map(stored, data, position):
         written = b"" if value is None else encode(map_.value, value)
         yield MapEntry(user_key, encode(map_.key, user_key), value is None, value, written)
 

@@ -14,7 +14,8 @@ from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import map_spans
-from flinkstate.kryo.found import FoundClasses, find_classes
+from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found import ClassFinder, map_type_of
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type
@@ -39,7 +40,7 @@ def with_known_map(
         map_ = parse_map_type(state.map_type)
     else:
         try:
-            map_ = _found(source, operator, with_map(state, legacy, kryo), kryo)
+            map_ = proposed(first_maps(source, operator, with_map(state, legacy, kryo)))
         except RefusedError as error:
             of_rows = _type_of_rows(states.get(state.new))
             if of_rows is None:
@@ -65,36 +66,41 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
     return MapType(new.user_key, new.value)
 
 
-def _found(source: Savepoint, operator: Operator, legacy: KeyedState, kryo: KryoType) -> MapType:
-    """Returns the type that the first maps have."""
-    found, read = FoundClasses(), 0
+def first_maps(source: Savepoint, operator: Operator, legacy: KeyedState) -> FoundClasses:
+    """Returns the classes in the first maps, of which some aren't empty if there are such."""
+    pojo = legacy.value if isinstance(legacy.value, PojoMapType) else None
+    kryo = legacy.value if pojo is None else pojo.map
+    assert isinstance(kryo, KryoType)
+    finder, read = ClassFinder(kryo), 0
     for section in _sections(source, operator, legacy.name):
         with section.locating():
             starts, ends = section.value_starts + (_TIMESTAMP if legacy.ttl else 0), section.ends
-            if isinstance(legacy.value, PojoMapType):
-                spans = map_spans(legacy.value, section.data, starts, ends)
+            if pojo is not None:
+                spans = map_spans(pojo, section.data, starts, ends)
                 starts, ends = spans.starts[spans.present], spans.ends[spans.present]
-            found += find_classes(kryo, section.data, starts, ends)
+            finder.add(section.data, starts, ends)
         read += int((section.ends - section.starts).sum())
-        if found.entries >= _ENOUGH_ENTRIES:
+        if finder.entries >= _ENOUGH_ENTRIES:
+            found = finder.found()
             try:
-                return proposed(found)
+                map_type_of(found)
             except RefusedError:
                 # Perhaps all values were null so far.
-                if found.foreign or read > _MOST_BYTES:
-                    raise
-    return proposed(found)
+                if not found.foreign and read <= _MOST_BYTES:
+                    continue
+            return found
+    return finder.found()
 
 
 def proposed(found: FoundClasses) -> MapType:
     """Returns the type that all maps have, or raises `RefusedError` with the reason and what can be done."""
     try:
-        return found.proposed()
+        return map_type_of(found)
     except RefusedError as error:
         if found.foreign:
             raise
         try:
-            wide = type_name(found.proposed(widen=True))
+            wide = type_name(map_type_of(found, widen=True))
         except RefusedError:
             raise RefusedError(
                 f"{error}. If you know the type of all maps, give it, such as --as 'Map<String, Long>'"

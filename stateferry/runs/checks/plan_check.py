@@ -264,8 +264,8 @@ def _resolve_operator(
     migrated_before: list[StatePlan] = []
     for state in wanted.states:
         if plan.reverse:
-            if (legacy := state_to_make(state, states, operator, problems)) is not None:
-                rules.append(_rules(plan, state, legacy))
+            if (made := state_to_make(plan, state, states, operator, problems)) is not None:
+                rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
         elif state.legacy in states:
             found = list(field_problems(state, states[state.legacy], operator))
             if not found:

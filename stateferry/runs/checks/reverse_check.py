@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
+from flinkstate.serializers.types import KryoMapType
 from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
+from stateferry.changes.rules import OldForm
+from stateferry.runs.checks.old_form import how_declared, old_state
+from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
 
 
 def state_to_make(
-    state: StatePlan, states: Mapping[str, KeyedState], operator: Operator, problems: list[str]
-) -> KeyedState | None:
-    """Returns the legacy state that the map state becomes; None if there is a problem."""
+    plan: MigrationPlan, state: StatePlan, states: Mapping[str, KeyedState], operator: Operator, problems: list[str]
+) -> tuple[KeyedState, OldForm | None] | None:
+    """Returns the legacy state that the map state becomes, and how it is stored; None if there is a problem."""
     new, where = states.get(state.new), f"operator {operator.label}"
     if new is None:
         known = ", ".join(one.name for one in states.values() if one.kind is StateKind.MAP) or "none"
@@ -30,9 +35,14 @@ def state_to_make(
     legacy = legacy_state(state.legacy, new)
     if reason := legacy.why_not_migratable:
         raise RefusedError(f"state {new.name} of {where} can't become a ValueState: {reason}")
+    form = None
+    if plan.like is None:
+        problems += how_declared(plan, state, operator)
+    elif (known := old_state(plan.like, operator, state.legacy, legacy)) is not None:
+        legacy, form = known
     found = [*_of_ttl(state, new, where), *_of_others(state, legacy, states, where)]
     problems += found
-    return None if found else legacy
+    return None if found else (legacy, form)
 
 
 def is_legacy(state: KeyedState | None) -> bool:
@@ -57,7 +67,8 @@ def _of_ttl(state: StatePlan, new: KeyedState, where: str) -> Iterator[str]:
 def _of_others(state: StatePlan, legacy: KeyedState, states: Mapping[str, KeyedState], where: str) -> Iterator[str]:
     """Yields what is wrong with a legacy state that is still there, or with the flag."""
     there = states.get(state.legacy)
-    if there is not None and there != legacy:
+    kryo = legacy.value.kryo if isinstance(legacy.value, KryoMapType) else legacy.value
+    if there is not None and there != replace(legacy, value=kryo):
         kind = f"{there.kind.value} of {there.type_name} {'with' if there.ttl else 'without'} TTL"
         yield (
             f"state {state.legacy} of {where} is in the savepoint, as {kind}; {state.new} would become a ValueState of "

@@ -76,6 +76,9 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         "drop_legacy_blobs: only a run in reverse has it: leave it out, or give reverse as well",
         needs=("reverse",),
     ),
+    Exclusion(
+        "like", "like: only a run in reverse needs it: leave it out, or give reverse as well", needs=("reverse",)
+    ),
     _not_in_reverse(
         "keep_expired", "a blob has the timestamp of its newest entry, so its expired entries would live again"
     ),

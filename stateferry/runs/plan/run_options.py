@@ -187,6 +187,18 @@ class RunOptions(PlanModel):
             row=128,
         ),
     ] = False
+    like: Annotated[
+        Place | None,
+        Option(
+            Kind.TEXT,
+            "A savepoint of the old job",
+            "in reverse: a savepoint of the old job, such as the one that was migrated, whose header says how that job "
+            "stores the legacy states, if it declares them otherwise than by Types.MAP",
+            row=129,
+            metavar="SAVEPOINT",
+            if_empty="the old job declares them by Types.MAP",
+        ),
+    ] = None
     nulls: Annotated[
         Literal["stop", "keep", "drop"],
         Option(

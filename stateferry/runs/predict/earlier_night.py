@@ -16,6 +16,7 @@ from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.files.storage import Location
 from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.keyed.row_sum import RowSum
+from flinkstate.kryo.counted import FoundClasses
 from flinkstate.metadata.bytes_read import SST, WHOLE, BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
@@ -38,8 +39,9 @@ class Counted(RunFacts):
     """What the snapshot counted; it is kept if the next night can go on from it.
 
     `entries` and `sizes` have a number for each key group, separated by spaces, and `met` has counts; all are by
-    `operator id/state`. `signs` are by `operator id/legacy state`, then by state. `by` is the version that counted.
-    Counts that depend on the time are those of this run; what they follow from is in the run's `blob_times`.
+    `operator id/state`, as are the classes in `maps` by Kryo. `signs` are by `operator id/legacy state`, then by state.
+    `by` is the version that counted. Counts that depend on the time are those of this run; what they follow from is in
+    the run's `blob_times`.
     """
 
     name: ClassVar[str] = "counted"
@@ -49,6 +51,7 @@ class Counted(RunFacts):
     sizes: Mapping[str, str] = field(default_factory=dict)
     met: Mapping[str, InventoryCounts] = field(default_factory=dict)
     signs: Mapping[str, Mapping[str, StateSigns]] = field(default_factory=dict)
+    maps: Mapping[str, FoundClasses] = field(default_factory=dict)
 
     @classmethod
     def of(cls, inventory: Inventory, metadata: Metadata) -> Counted:
@@ -68,7 +71,8 @@ class Counted(RunFacts):
         for (operator, legacy, state), found in inventory.signs.items():
             if found != StateSigns():
                 signs.setdefault(f"{operator}/{legacy}", {})[state] = found
-        return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met, signs)
+        maps = {f"{operator}/{state}": found for (operator, state), found in inventory.maps.items()}
+        return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met, signs, maps)
 
     def to_inventory(self, read: BytesRead, times: Mapping[str, BlobTimes]) -> EarlierInventory:
         """The inventory; `read` are the digests of the same snapshot, and `times` are by `operator id/state`."""
@@ -84,7 +88,9 @@ class Counted(RunFacts):
         }
         met = {_parts(name): counts for name, counts in self.met.items()}
         signs = {(*_parts(name), state): found for name, of in self.signs.items() for state, found in of.items()}
-        return EarlierInventory(entries, sizes, met, signs, sums, {_parts(name): one for name, one in times.items()})
+        maps = {_parts(name): found for name, found in self.maps.items()}
+        ages = {_parts(name): one for name, one in times.items()}
+        return EarlierInventory(entries, sizes, met, signs, maps, sums, ages)
 
 
 def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> bool:

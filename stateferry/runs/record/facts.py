@@ -14,9 +14,11 @@ from typing import Any, ClassVar, Self
 from pydantic import TypeAdapter, ValidationError
 
 from flinkstate.errors import DamagedError
+from flinkstate.kryo.counted import FoundClasses
 from stateferry.basics.counts import Counts
 from stateferry.basics.quantities import noun, percent
 from stateferry.changes.counts import ConversionCounts, InventoryCounts
+from stateferry.look.kryo_maps import maps_line
 from stateferry.runs.record.state_ages import FoundAges
 from stateferry.runs.record.target_access import TargetAccess
 from stateferry.tables.counts import TableCounts
@@ -167,6 +169,21 @@ class LazyChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class KryoMaps:
+    """The maps of a legacy state by Kryo: their type, and the classes in all of them."""
+
+    operator: str
+    state: str
+    type: str
+    classes: FoundClasses
+
+    @property
+    def line(self) -> str:
+        """The type and the counts in words."""
+        return f"{self.state}: {maps_line(self.type, self.classes)}"
+
+
+@dataclass(frozen=True, slots=True)
 class FlaggedKeys:
     """The keys that the job has moved itself, by the flag state that the plan names for a legacy state.
 
@@ -209,7 +226,9 @@ class SnapshotFacts(TimedFacts):
     """What the source holds.
 
     `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
-    writes them. `lazy` says what a lazy run moves of each legacy state, `flags` what the job has moved by each flag.
+    writes them. `lazy` says what a lazy run moves of each legacy state, `flags` what the job has moved by each flag,
+    `kryo` what the maps by Kryo are. `nullable` are the operators and legacy states whose maps are nullable.
+    `declarations` are the lines of Java by which the new job declares its states.
 
     If only what has changed since another night was read, `of_all` are the seconds that reading everything would have
     taken, by the newest night that did.
@@ -224,7 +243,15 @@ class SnapshotFacts(TimedFacts):
     read: Mapping[str, str] = field(default_factory=dict)
     lazy: tuple[LazyChoice, ...] | None = None
     flags: tuple[FlaggedKeys, ...] | None = None
+    kryo: tuple[KryoMaps, ...] | None = None
+    nullable: tuple[tuple[str, str], ...] | None = None
+    declarations: tuple[str, ...] | None = None
     of_all: float | None = None
+
+    @property
+    def declared_otherwise(self) -> set[tuple[str, str]]:
+        """The operators and legacy states that the old job doesn't declare by Types.MAP."""
+        return {(one.operator, one.state) for one in self.kryo or ()} | set(self.nullable or ())
 
     @property
     def rows(self) -> int:

@@ -98,6 +98,8 @@ def fact_lines(step: str, facts: Mapping[str, Any]) -> Iterator[str]:
         return
     snapshot = SnapshotFacts.of_json(facts, "the report")
     yield from (f"  {line}" for line in (snapshot.ages.lines() if snapshot.ages is not None else ()))
+    yield from (f"  maps: {one.line}" for one in snapshot.kryo or ())
+    yield from (f"  new job: {line}" for line in snapshot.declarations or ())
     yield from (f"  flags: {one.line}" for one in snapshot.flags or ())
     yield from (f"  lazy: {choice.line}" for choice in snapshot.lazy or ())
 

@@ -12,18 +12,21 @@ from pathlib import Path
 import pytest
 
 from tests.flink.cluster import FlinkCluster
+from tests.flink.jars import VERSIONS
 from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
 
 pytestmark = [pytest.mark.full, pytest.mark.flink, pytest.mark.spark]
 
 
-def test_no_purchase_is_lost_and_none_counted_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("declared", ["types", "hint"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_purchase_is_lost_and_none_counted_twice(version: str, declared: str, tmp_path: Path) -> None:
     """Though the new job has another parallelism, and every key another key group."""
     sink = tmp_path / "sink"
     sink.mkdir()
-    arguments = ["--sink", sink, "--ttl-days", 30]
-    with FlinkCluster("2.3.0", tmp_path / "flink") as cluster:
+    arguments = ["--sink", sink, "--ttl-days", 30, "--declared", declared]
+    with FlinkCluster(version, tmp_path / "flink") as cluster:
         jar = cluster.upload_jobs()
         old = RemoteJob.start(cluster, jar, LEGACY_JOB, *arguments)
         old.wait_for_checkpoints()

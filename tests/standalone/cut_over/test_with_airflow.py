@@ -43,7 +43,7 @@ PARTS = ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_ov
 def test_a_cut_over_replaces_the_job_and_a_rollback_brings_it_back(
     airflow: Server, flink: FlinkCluster, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    ferry = Ferry.ready(airflow, flink, "replaced", tmp_path, "--ttl-days", 30)
+    ferry = Ferry.ready(airflow, flink, "replaced", tmp_path, "--ttl-days", 30, "--declared", "hint")
     old = ferry.start_old_job()
     run = ferry.cut_over(old, ttl="30d", approval=True, job_parallelism=3)
     wait_for_state(ferry, run, "decide", "awaiting_input")
@@ -264,7 +264,8 @@ def test_a_job_manager_that_is_away_slow_and_restarted_only_takes_longer(airflow
         FlinkCluster("1.20.0", tmp_path / "flink", high_availability=True) as cluster,
         Proxy(cluster.port) as proxy,
     ):
-        ferry = Ferry.ready(airflow, cluster, "slow", tmp_path, "--checkpoint-millis", 1000, port=proxy.port)
+        arguments = ("--checkpoint-millis", 1000, "--declared", "hint")
+        ferry = Ferry.ready(airflow, cluster, "slow", tmp_path, *arguments, port=proxy.port)
         proxy.delay = 0.5
         old = ferry.start_old_job()
         cluster.kill_job_manager()

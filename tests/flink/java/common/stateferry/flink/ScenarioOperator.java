@@ -77,6 +77,7 @@ final class ScenarioOperator extends AbstractStreamOperator<Tuple4<Integer, Inte
         if (spec.key != null) {
             keys = contents.keys(spec);
             states = new LinkedHashMap<>();
+            Declarations.compile(spec.states);
             for (Spec.State state : spec.states) {
                 TypeSerializer serializer = namespaceSerializer(state.namespace);
                 states.put(state, getOrCreateKeyedState(serializer, StateAccess.descriptor(state, config())));

@@ -69,6 +69,8 @@ public final class Spec {
         /** The share of the keys, in the order in which they are drawn, that has this state. */
         public double[] share = {0, 1};
         public String update = "OnCreateAndWrite";
+        /** A line of Java that declares the state, as in a job's code; {@code type} then only says how it is shown. */
+        public String java;
 
         boolean stamped() {
             return "stamped".equals(ttl);

@@ -40,6 +40,9 @@ final class StateAccess {
     }
 
     private static StateDescriptor<?, ?> plainDescriptor(Spec.State state, SerializerConfig config) {
+        if (state.java != null) {
+            return Declarations.descriptor(state, config);
+        }
         Kind<?> content = state.content();
         return switch (state.kind) {
             case "VALUE" -> new ValueStateDescriptor(state.name, content.serializer(config));

@@ -74,7 +74,7 @@ public final class Composites {
         }
     }
 
-    static final class ListKind<T> extends Kind<List<T>> {
+    static class ListKind<T> extends Kind<List<T>> {
         final Kind<T> element;
         private final Size size;
 

@@ -3,13 +3,19 @@ package stateferry.flink.types;
 import java.lang.reflect.ParameterizedType;
 import java.lang.reflect.Type;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
+import java.util.Hashtable;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.SortedMap;
 import java.util.TreeMap;
-import java.util.function.Supplier;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.ConcurrentSkipListMap;
+import java.util.function.UnaryOperator;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.java.typeutils.TypeExtractor;
 import stateferry.flink.types.Composites.MapKind;
@@ -19,17 +25,18 @@ import stateferry.flink.types.Composites.Size;
  * A map as people declare it, by a {@code TypeHint} or a class: Flink's type extraction chooses the serializer.
  *
  * <p>{@code HintedMap<K,V>} is {@code TypeInformation.of(new TypeHint<Map<K, V>>() {})}, and {@code HashMap<K,V>},
- * {@code LinkedHashMap<K,V>} and {@code TreeMap<K,V>} are hints of these classes; {@code MapClass<K,V>} is
+ * {@code LinkedHashMap<K,V>}, {@code TreeMap<K,V>} and so on are hints of these classes; {@code MapClass<K,V>} is
  * {@code Map.class}, {@code HashMapClass<K,V>} is {@code HashMap.class}. {@code AnyMap<K,V>} is {@code HintedMap} where
- * a job puts maps of several classes.
+ * a job puts maps of several classes, {@code AnyHashMap<K,V>} is {@code HashMap} where it puts subclasses as well, and
+ * {@code UtilMap<K,V>} is {@code MapClass} where it puts what the JDK's methods return.
  */
 final class DeclaredMap<K, V> extends MapKind<K, V> {
     private static final int SAME_OBJECT_ONE_IN = 4;
 
     private final Type declared;
-    private final List<Supplier<Map<K, V>>> makers;
+    private final List<UnaryOperator<Map<K, V>>> makers;
 
-    private DeclaredMap(Kind<K> key, Kind<V> value, Size size, Type declared, List<Supplier<Map<K, V>>> makers) {
+    private DeclaredMap(Kind<K> key, Kind<V> value, Size size, Type declared, List<UnaryOperator<Map<K, V>>> makers) {
         super(key, value, size);
         this.declared = declared;
         this.makers = makers;
@@ -37,13 +44,7 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
 
     /** The kind of this name; null if it isn't a declaration of a map. */
     static <K, V> Kind<?> named(String name, List<Kind<?>> arguments, Size size) {
-        List<Supplier<Map<K, V>>> makers = switch (name) {
-            case "HintedMap", "MapClass", "HashMap", "HashMapClass" -> List.of(HashMap::new);
-            case "LinkedHashMap" -> List.of(LinkedHashMap::new);
-            case "TreeMap" -> List.of(TreeMap::new);
-            case "AnyMap" -> List.of(HashMap::new, LinkedHashMap::new, TreeMap::new);
-            default -> null;
-        };
+        List<UnaryOperator<Map<K, V>>> makers = makers(name);
         if (makers == null) {
             return null;
         }
@@ -52,13 +53,51 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
         @SuppressWarnings("unchecked")
         Kind<V> value = (Kind<V>) arguments.get(1);
         Class<?> type = switch (name) {
-            case "HashMap", "HashMapClass" -> HashMap.class;
+            case "HashMap", "HashMapClass", "AnyHashMap" -> HashMap.class;
             case "LinkedHashMap" -> LinkedHashMap.class;
-            case "TreeMap" -> TreeMap.class;
+            case "TreeMap", "ReverseTreeMap" -> TreeMap.class;
+            case "SortedMap" -> SortedMap.class;
+            case "Hashtable" -> Hashtable.class;
+            case "ConcurrentMap" -> ConcurrentMap.class;
+            case "ConcurrentHashMap" -> ConcurrentHashMap.class;
+            case "ConcurrentSkipListMap" -> ConcurrentSkipListMap.class;
             default -> Map.class;
         };
-        Type declared = name.endsWith("Class") ? type : new Generic(type, key.declared(), value.declared());
+        boolean raw = name.endsWith("Class") || name.equals("UtilMap");
+        Type declared = raw ? type : new Generic(type, key.declared(), value.declared());
         return new DeclaredMap<>(key, value, size, declared, makers);
+    }
+
+    private static <K, V> List<UnaryOperator<Map<K, V>>> makers(String name) {
+        return switch (name) {
+            case "HintedMap", "MapClass", "HashMap", "HashMapClass" -> List.of(HashMap::new);
+            case "LinkedHashMap" -> List.of(LinkedHashMap::new);
+            case "TreeMap", "SortedMap" -> List.of(TreeMap::new);
+            case "ReverseTreeMap" -> List.of(DeclaredMap::reversed);
+            case "Hashtable" -> List.of(Hashtable::new);
+            case "ConcurrentHashMap", "ConcurrentMap" -> List.of(ConcurrentHashMap::new);
+            case "ConcurrentSkipListMap" -> List.of(ConcurrentSkipListMap::new);
+            case "AnyMap" -> List.of(HashMap::new, LinkedHashMap::new, TreeMap::new);
+            case "AnyHashMap" -> List.of(HashMap::new, LinkedHashMap::new);
+            case "UtilMap" -> List.of(
+                    Collections::unmodifiableMap,
+                    Collections::synchronizedMap,
+                    Map::copyOf,
+                    DeclaredMap::reversed,
+                    map -> map.isEmpty() ? Collections.emptyMap() : map,
+                    map -> map.size() == 1 ? Collections.singletonMap(only(map).getKey(), only(map).getValue()) : map);
+            default -> null;
+        };
+    }
+
+    private static <K, V> Map<K, V> reversed(Map<K, V> map) {
+        Map<K, V> out = new TreeMap<>(Collections.reverseOrder());
+        out.putAll(map);
+        return out;
+    }
+
+    private static <K, V> Map.Entry<K, V> only(Map<K, V> map) {
+        return map.entrySet().iterator().next();
     }
 
     @Override
@@ -76,7 +115,8 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
     @Override
     protected Map<K, V> random(Random random) {
         Map<K, V> drawn = super.random(random);
-        Map<K, V> out = makers.get(random.nextInt(makers.size())).get();
+        UnaryOperator<Map<K, V>> maker = makers.get(random.nextInt(makers.size()));
+        Map<K, V> out = new LinkedHashMap<>();
         List<V> earlier = new ArrayList<>();
         drawn.forEach((key, value) -> {
             boolean same = !earlier.isEmpty() && random.nextInt(SAME_OBJECT_ONE_IN) == 0;
@@ -84,7 +124,7 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
             earlier.add(chosen);
             out.put(key, chosen);
         });
-        return out;
+        return maker.apply(out);
     }
 
     /** A class with its type arguments, as Java's compiler would leave it in the hint's own class. */

@@ -98,13 +98,10 @@ public final class Kinds {
         } else {
             out = build(name, arguments(), size);
         }
-        while (text.startsWith("[]", position)) {
-            position += 2;
-            out = new ArrayKind<>(out, out.info().getTypeClass(), Size.SMALL);
-        }
-        if (text.startsWith("?", position)) {
-            position++;
-            out = new MaybeNull<>(out);
+        while (text.startsWith("[]", position) || text.startsWith("?", position)) {
+            boolean array = text.startsWith("[]", position);
+            position += array ? 2 : 1;
+            out = array ? new ArrayKind<>(out, out.info().getTypeClass(), Size.SMALL) : new MaybeNull<>(out);
         }
         return out;
     }
@@ -139,12 +136,12 @@ public final class Kinds {
             case "Nullable" -> new NullableKind<>(arguments.get(0), false);
             case "PaddedNullable" -> new NullableKind<>(arguments.get(0), true);
             case "Ttl" -> new TtlKind<>(arguments.get(0));
-            case "HintedMap", "AnyMap", "HashMap", "LinkedHashMap", "TreeMap", "MapClass", "HashMapClass" ->
-                    DeclaredMap.named(name, arguments, size);
+            case "AnyList" -> new DeclaredList<>(arguments.get(0), size);
             case "String" -> given == null ? Scalars.named(name) : Scalars.strings(given.least(), given.most());
             default -> {
                 // Avro and Scala come late: some jobs of the tests run without them.
                 Kind<?> found = Scalars.named(name);
+                found = found == null && arguments.size() == 2 ? DeclaredMap.named(name, arguments, size) : found;
                 found = found == null && name.startsWith("Avro") ? AvroKind.named(name) : found;
                 found = found == null ? ofClass(name) : found;
                 found = found == null ? TypesOfScala.build(name, arguments) : found;

@@ -1,0 +1,88 @@
+"""How the old job stores a legacy state, by a savepoint of that job: what a run in reverse gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from flinkstate.errors import RefusedError
+from flinkstate.keyed.header import VALUE_SERIALIZER
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found import map_type_of
+from flinkstate.kryo.writing import kryo_form
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import KryoMapType, KryoType, NullableType, map_of, type_name
+from stateferry.changes.rules import OldForm
+from stateferry.runs.checks.kryo_maps import first_maps
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.planned_states import StatePlan
+from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run, runs_of
+
+# Flink writes this version of _metadata since 2.0.
+_OF_FLINK_2 = 5
+
+
+def old_state(like: str, operator: Operator, name: str, made: KeyedState) -> tuple[KeyedState, OldForm] | None:
+    """Returns the state that rows become, with its form; None if it is a map by Flink's map serializer.
+
+    `made` is the state that they become without a savepoint to go by.
+    """
+    source = Savepoint.open(like)
+    there = next((one for one in source.metadata.operators if one.id == operator.id), None)
+    header = source.keyed_header(there) if there is not None else None
+    states = {one.name: one for one in source.keyed_states(there)} if there is not None else {}
+    old = states.get(name)
+    if there is None or header is None or old is None or old.kind is not StateKind.VALUE:
+        raise RefusedError(f"{source.folder.shown} has no ValueState {name} of operator {operator.label}: name another")
+    serializer = next(meta for meta in header.states if meta.name == name).serializer(VALUE_SERIALIZER)
+    assert serializer is not None
+    where = f"state {name} of operator {operator.label}"
+    five = source.metadata.version >= _OF_FLINK_2
+    if replace(old, value=made.value) != made:
+        raise RefusedError(f"{where} has another key, namespace or TTL in {source.folder.shown} than the rows")
+    if isinstance(old.value, KryoType):
+        assert made.map_type is not None
+        type_ = KryoMapType(old.value.class_name, old.value.reason, old.value, made.map_type)
+        try:
+            kryo_form(type_, five=five)
+            _expect_same(first_maps(source, there, old), made, five)
+        except RefusedError as error:
+            raise RefusedError(f"{where} can't go back to the old job, whose maps are by Kryo: {error}") from None
+        return replace(made, value=type_), OldForm(serializer, five)
+    if map_of(old.value) != made.map_type:
+        of_old = type_name(old.value) if old.value is not None else "another type"
+        raise RefusedError(f"{where} is a {of_old} in {source.folder.shown}; the rows become a {made.type_name}")
+    if not isinstance(old.value, NullableType):
+        return None
+    return replace(made, value=old.value), OldForm(serializer, five)
+
+
+def how_declared(plan: MigrationPlan, state: StatePlan, operator: Operator) -> Iterator[str]:
+    """Yields a problem if a run of the job has migrated the state, and the old job didn't declare it by Types.MAP."""
+    # A savepoint before version 5 knows operators by their ids alone.
+    names = {(name, state.legacy) for name in (operator.label, operator.hex_id)}
+    for run in runs_of(plan.home, plan.job):
+        if run.state is RunState.PUBLISHED and run.plan is not None and not run.plan.reverse:
+            facts = Run(run.plan, run.folder).facts(SnapshotFacts)
+            if facts is not None and names & facts.declared_otherwise:
+                yield (
+                    f"the old job doesn't declare {state.legacy} of operator {operator.label} by Types.MAP: so that it "
+                    f"gets its maps back as it reads them, name a savepoint of it: --like {run.plan.source}"
+                )
+                return
+
+
+def _expect_same(found: FoundClasses, made: KeyedState, five: bool) -> None:
+    """Refuses rows of another type than the old job's maps have, as far as these show it."""
+    if not found.entries:
+        return
+    if (of_old := map_type_of(found)) != made.map_type:
+        raise RefusedError(f"they are {type_name(of_old)}, and the rows become {made.type_name}")
+    if found.kryo.get("5") and not five:
+        raise RefusedError(
+            "some are by Kryo 5 although _metadata is of Flink 1, so it isn't known which Kryo reads them"
+        )
