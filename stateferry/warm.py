@@ -228,8 +228,8 @@ def _advise(savepoint: Savepoint) -> None:
 def _call_the_rest() -> None:
     """Calls what the demo has no use for.
 
-    Two kernels compute hashes if a key has both a blob and rows, one finds nulls that the value's serializer writes,
-    and one leaves out what has expired of states that aren't migrated.
+    Two kernels compute hashes if a key has both a blob and rows, one takes maps out of POJOs, one finds nulls that the
+    value's serializer writes, and one leaves out what has expired of states that aren't migrated.
     """
     data, starts, seeds, out = (
         np.zeros(8, np.uint8),
@@ -239,6 +239,7 @@ def _call_the_rest() -> None:
     )
     row_kernels.hash_each(data, starts, starts, seeds, out)
     row_kernels.spread_hash(data, starts, starts, np.ones(1, np.int64), seeds, out)
+    row_kernels.cut_values(data, *[starts] * 6, np.zeros(1, np.uint8), starts)
     row_kernels.find_equal(data, starts, starts, data, np.zeros(1, np.bool_))
     row_kernels.copy_ranges(data, starts, starts, starts.copy(), data.copy())
 

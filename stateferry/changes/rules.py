@@ -71,8 +71,8 @@ class Rules:
     reverse: bool = False
     drop_legacy_blobs: bool = False
     planned_ttl: StateTtlConfig | None = None
-    old_form: OldForm | None = None
     rest: LegacyRest = LegacyRest.STOP
+    old_form: OldForm | None = None
 
     @property
     def keeps_rest(self) -> bool:

@@ -177,7 +177,7 @@ CASES: Mapping[str, Golden] = {
     "legacy-integer-row-ttl-1.20-hashmap": Golden("1.20.0", _small("legacy-integer-row-ttl", 20, "hashmap")),
     "legacy-pojo-list-ttl-2.3-hashmap": Golden("2.3.0", _small("legacy-pojo-list-ttl", 15, "hashmap")),
     "legacy-enum-1.20-rocksdb": Golden("1.20.0", _small("legacy-string-enum", 20)),
-    **{name: replace(case, jars="java alone") for name, case in (DECLARED | IN_POJOS).items()},
+    **{name: replace(case, jars="java alone") for name, case in {**DECLARED, **IN_POJOS}.items()},
     "hint-hash-map-scala-avro-1.20-hashmap": Golden("1.20.0", _small("hint-hash-map", 24, "hashmap")),
     "kinds-2.3-rocksdb": Golden("2.3.0", _small("kinds", 12)),
     "kinds-ttl-1.20-hashmap": Golden("1.20.0", _small("kinds-ttl", 12, "hashmap")),

@@ -16,13 +16,16 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.stored_maps import map_spans
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import PojoMapType
+from flinkstate.writing.operator_rewrite import Layout
 from stateferry.basics.durations import MAX_MILLISECONDS
-from stateferry.changes import blobs_to_rows, rests
+from stateferry.changes import rests
 from stateferry.changes.rules import Rules
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
+from stateferry.runs.record.facts import SnapshotFacts, TablesFacts
 from tests.flink.judge import dumped
 from tests.rocksdb.goldens import contents
 from tests.steps.test_native_source import run
+from tests.support.rewriting import rewrite
 
 GOLDENS = Path(__file__).parents[1] / "savepoints"
 MADE = (
@@ -141,9 +144,10 @@ def test_the_proof_sees_a_wrong_rest(wrong: str, tmp_path: Path, monkeypatch: py
     golden = "in-pojos-ttl-2.3-rocksdb"
     options = options_of(golden)
     if wrong == "an expired one stays":
-        rests_of = blobs_to_rows.rests
+        rests_of = rests.rests
         monkeypatch.setattr(
-            blobs_to_rows, "rests", lambda rules, *rest: rests_of(replace(rules, keep_expired=True), *rest)
+            "stateferry.changes.blobs_to_rows.rests",
+            lambda rules, *others: rests_of(replace(rules, keep_expired=True), *others),
         )
         options |= {"keep_expired": False}
     monkeypatch.setattr(rests, "without_maps", without_maps)
@@ -242,3 +246,25 @@ def test_a_wrong_byte_ends_with_its_place() -> None:
             map_spans(type_, section.data, section.value_starts, section.ends)
         assert error.value.file is not None
         assert error.value.offset == section.base + start
+
+
+def test_a_night_reads_what_has_changed_since_the_night_before(tmp_path: Path) -> None:
+    golden, state = "in-pojos-1.20-rocksdb", moved("kryo", "in-pojos-1.20-rocksdb")
+    source = Savepoint.open(str(GOLDENS / golden))
+    native = frozenset(operator.id for operator in source.keyed_operators())
+    rewrite(source, str(tmp_path / "native"), Layout(native=native))
+    of_night = {**PLAIN, "operators": [{"operator": "main", "states": [state]}], "job": "nights", "rehearse": True}
+    nights = []
+    for number in range(2):
+        report, one = run(tmp_path / "native", tmp_path, **of_night, run_id=f"night-{number}")
+        assert {check.outcome.value for check in report.checks} == {"passed"}, report.checks
+        snapshot, tables = one.facts(SnapshotFacts), one.facts(TablesFacts)
+        assert snapshot is not None
+        assert tables is not None
+        nights.append((snapshot, next(iter(tables.counts.values()))))
+    (first, first_tables), (second, second_tables) = nights
+    assert any("have changed since run" in note for note in second.notes)
+    assert (first.states, first.met) == (second.states, second.met)
+    entries = len(rows_of(lines_of(golden), "kryo"))
+    assert (first_tables.rows_written, second_tables.rows_written) == (entries, 0)
+    assert second_tables.keys_unchanged == first_tables.keys_new
