@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from stateferry.runs.plan.state_ttls import StateTtlPlan
 # What a command asks for in its own way, what the program finds by itself, and what only a plan file can say.
 NO_OPTIONS = {"source", "target", "rehearse", "operators", "states", "run_id", "now_from", "home", "catalog_uri"} | {
     "warehouse",
+    "classes_digest",
     "vanish_threshold",
     "chunk_bytes",
 }
@@ -38,6 +40,7 @@ GIVEN = {
         (StateTtlPlan(operator="main", state="some-name", ttl_ms=7_200_000, expired="drop"),),
     ),
 }
+JAR = Path(__file__).parents[1] / "kryo" / "kept-classes.jar"
 ROOT = "s3://old/env=prod/chk=/backup/chk"
 
 
@@ -70,7 +73,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
         *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
-        *("--field", "--rest"),
+        *("--field", "--rest", "--classes"),
     }
 
 
@@ -102,6 +105,8 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
         text, expected = ROOT, {"s3://old/env=prod/chk": "/backup/chk"}
     if option.name == "as":
         text, expected = "java.util.HashMap<String, Long>", "Map<String,Long>"
+    if option.name == "classes":
+        text, expected = str(JAR), (str(JAR),)
     if option.name == "like":
         text, expected = "/savepoints/old", "/savepoints/old"
     given = [option.flag, *([text] if text else [])]
