@@ -117,8 +117,8 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
-        if widen and node not in inner_keys:
-            for narrow in WIDER_THAN.get(part, ()) if isinstance(part, Scalar) else ():
+        if widen and node not in inner_keys and isinstance(part, Scalar):
+            for narrow in WIDER_THAN.get(part, ()):
                 cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]
         if not cells[node].any():
             raise RefusedError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def kryo_form(type_: KryoMapType, *, five: bool) -> KryoForm:
     return KryoForm(_head(type_.kryo, class_name), five, _kind(type_.map.key), _kind(type_.map.value))
 
 
-def _is_known(type_: FlinkType) -> bool:
+def _is_known(type_: FlinkType) -> TypeGuard[Scalar]:
     return isinstance(type_, Scalar) and type_ in _KINDS
 
 

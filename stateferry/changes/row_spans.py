@@ -23,7 +23,7 @@ from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import hashed_keys
 from stateferry.changes.sections import STAMP, MapRows
 
-NULLABLE = "nullable"
+NULLABLE: Literal["nullable"] = "nullable"
 # By Flink's map serializer, by its nullable one, or by Kryo.
 BlobForm = KryoForm | Literal["nullable"] | None
 # Flink writes the size of a value as a Java int.

@@ -160,10 +160,10 @@ class EarlierInventory:
             signs.add(change.found.signs.get(place, StateSigns()))
             signs.take_off(change.gone.signs.get(place, StateSigns()))
         for state in self.maps.keys() | change.found.maps.keys():
-            before, now, gone = (
+            earlier, later, left = (
                 of.get(state, FoundClasses()) for of in (self.maps, change.found.maps, change.gone.maps)
             )
-            made.maps[state] = (before + now).without(gone)
+            made.maps[state] = (earlier + later).without(left)
         rules = {(task.operator, rules.legacy.name): rules for task in tasks for rules in task.rules}
         aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
         if not all(self._count_times(made, change, state, of_state) for state, of_state in aging.items()):

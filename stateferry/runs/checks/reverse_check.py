@@ -38,8 +38,8 @@ def state_to_make(
     form = None
     if plan.like is None:
         problems += how_declared(plan, state, operator)
-    elif (known := old_state(plan.like, operator, state.legacy, legacy)) is not None:
-        legacy, form = known
+    elif (old := old_state(plan.like, operator, state.legacy, legacy)) is not None:
+        legacy, form = old
     found = [*_of_ttl(state, new, where), *_of_others(state, legacy, states, where)]
     problems += found
     return None if found else (legacy, form)
