@@ -78,7 +78,8 @@ def test_a_run_makes_the_same_of_it(declared: Declared, options: str, ttl: int |
 
 def stored_maps(savepoint: Path) -> dict[bytes, bytes]:
     """The bytes of each map in mainState, by those of its key."""
-    opened, found = Savepoint.open(str(savepoint)), {}
+    opened = Savepoint.open(str(savepoint))
+    found: dict[bytes, bytes] = {}
     for file in opened.open_files(opened.operator("main")):
         names = [state.name for state in file.header.states]
         for key_group in file.handle.range:

@@ -39,7 +39,7 @@ class LegacyState:
     """Blobs are (map, timestamp) by key; rows (value, timestamp) by key and user key; flags timestamps by key, true
     ones and false ones. Without TTL no timestamp is written. Blobs by Kryo, whose number `kryo` is, may be null."""
 
-    blobs: Mapping[str, tuple[UserMap | None, int]] = field(default_factory=dict)
+    blobs: Mapping[str, tuple[UserMap, int]] = field(default_factory=dict)
     rows: Mapping[str, Mapping[str, tuple[object, int]]] = field(default_factory=dict)
     flags: Mapping[str, int] = field(default_factory=dict)
     ttl: bool = False
