@@ -18,6 +18,7 @@ from flinkstate.serializers.types import FlinkType, TimerType
 from flinkstate.values.codec_parts import Decode, present, read_flag
 from flinkstate.values.codecs import decoder, whole_codec
 from flinkstate.values.java_values import TtlValue
+from flinkstate.values.value_json import json_text
 
 _LENGTH_BYTES = 4
 _DELIMITER = 0x2C
@@ -100,12 +101,16 @@ def _row_decoder(state: KeyedState, prefix: int) -> _DecodeEntry:
     read_key, read_namespace = (_suffixed(part, state.has_suffixes) for part in (state.key, state.namespace))
     read_user_key = _user_key_reader(state)
     read_value = _value_reader(state)
+    key_text = json_text(state.key)
 
     def decode(data: bytes, start: int, key_end: int, end: int, key_group: int) -> Entry:
         key, position = read_key(data, start + prefix, key_end)
         namespace, position = read_namespace(data, position, key_end)
         user_key = read_user_key(data, position, key_end)
-        value, timestamp = read_value(data, key_end + _LENGTH_BYTES, end)
+        try:
+            value, timestamp = read_value(data, key_end + _LENGTH_BYTES, end)
+        except RefusedError as error:
+            raise RefusedError(f"key {key_text(key)}: {error}") from None
         return Entry(key_group, key, namespace, user_key, value, timestamp)
 
     return decode
