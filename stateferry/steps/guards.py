@@ -11,6 +11,7 @@ from stateferry.inventory.inventory import Inventory
 from stateferry.runs.checks.space import check_files, check_room, estimate
 from stateferry.runs.guards.cleanup_promise import check_promises
 from stateferry.runs.guards.expiry_guard import check_ages
+from stateferry.runs.guards.kept_values import check_kept_values
 from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.timer_guard import check_timers
 from stateferry.runs.record.facts import Step
@@ -67,5 +68,9 @@ def _promises(seen: Seen) -> None:
     check_promises(seen.work.resolved, seen.ages, seen.inventory.promised)
 
 
+def _kept_values(seen: Seen) -> None:
+    check_kept_values(seen.work.resolved, seen.inventory)
+
+
 BEFORE_COUNTING: tuple[Guard, ...] = (_room, _timers, _migrated_before)
-AFTER_COUNTING: tuple[Guard, ...] = (_ages, _promises)
+AFTER_COUNTING: tuple[Guard, ...] = (_ages, _promises, _kept_values)

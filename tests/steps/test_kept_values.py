@@ -21,6 +21,7 @@ from flinkstate.values.codecs import encode
 from flinkstate.writing.new_entries import as_entries
 from flinkstate.writing.new_savepoint import NewState
 from flinkstate.writing.writer import SavepointWriter
+from stateferry.runs.checks import kryo_maps
 from stateferry.runs.checks.plan_check import planned
 from tests.kryo.examples import compiled, maps_of
 from tests.kryo.kept import FOLDER, Kept, kept
@@ -31,14 +32,17 @@ JAR = FOLDER / "kept-classes.jar"
 KEYS = 40
 
 
-def write(target: Path, one: Kept, *, max_parallelism: int = 128) -> None:
-    """Writes a savepoint whose state `totals` has this map under each key."""
+def write(target: Path, one: Kept, *, other: Kept | None = None, version: int = 4) -> None:
+    """Writes a savepoint whose state `totals` has this map under each key, but `other` under one alone in its group."""
+    max_parallelism = 128
     rows: dict[int, list[bytes]] = {}
-    for number in range(KEYS):
-        # Of texts of one character, the character is the hash.
-        group = assign_to_key_group(ord("a") + number, max_parallelism)
+    # Of texts of one character, the character is the hash.
+    groups = [assign_to_key_group(ord("a") + number, max_parallelism) for number in range(KEYS)]
+    alone = max(group for group in groups if groups.count(group) == 1)
+    for number, group in enumerate(groups):
         whole = bytes([group]) + encode(Scalar.STRING, chr(ord("a") + number)) + b"\0"
-        row = len(whole).to_bytes(4, "big") + whole + len(one.written).to_bytes(4, "big") + one.written
+        written = one.written if other is None or group != alone else other.written
+        row = len(whole).to_bytes(4, "big") + whole + len(written).to_bytes(4, "big") + written
         rows.setdefault(group, []).append(row)
     header = KeyedHeader(False, snapshot_of(Scalar.STRING), (NewState("totals", "VALUE", one.kryo).meta(),))
     writer, id_ = SavepointWriter(str(target)), operator_id("main")
@@ -50,7 +54,7 @@ def write(target: Path, one: Kept, *, max_parallelism: int = 128) -> None:
                     file.entries(key_group, 0, *as_entries(rows[key_group]))
             subtasks.append(Subtask(index, managed_keyed=file.close()))
     operator = Operator(id_, 2, max_parallelism, subtasks=tuple(subtasks))
-    writer.commit(Metadata(4, 1, (operator,), properties=CANONICAL_SAVEPOINT))
+    writer.commit(Metadata(version, 1, (operator,), properties=CANONICAL_SAVEPOINT))
 
 
 def wanted(**options: object) -> dict[str, object]:
@@ -80,6 +84,23 @@ def assert_rows(target: Path, one: Kept) -> None:
     for start, key_end, end in zip(entries.starts, entries.key_ends, entries.ends, strict=True):
         expected[made.data[start:key_end].tobytes()[-2:], made.data[key_end:end].tobytes()] += KEYS
     assert rows == expected
+
+
+def test_values_that_stay_kryos_are_all_by_one_kryo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though no section and no first look has both: the map by the other Kryo is alone in its key group."""
+    monkeypatch.setattr(kryo_maps, "_ENOUGH_ENTRIES", 1)
+    old, new = (kept(version)["UUID with null"] for version in ("1.20.0", "2.3.0"))
+    write(tmp_path / "source", old, other=new)
+    with pytest.raises(RefusedError, match=r"39 of its maps are by Kryo 2 .* and 1 by Kryo 5"):
+        run(tmp_path / "source", tmp_path / "run", **wanted())
+    assert not (tmp_path / "run" / "target").exists()
+
+
+def test_values_of_kryo_2_are_not_for_a_job_of_flink_2(tmp_path: Path) -> None:
+    one = kept("1.20.0")["UUID with null"]
+    write(tmp_path / "source", one, version=6)
+    with pytest.raises(RefusedError, match=r"by Kryo 2 \(Flink 1\), but the savepoint is of Flink 2"):
+        run(tmp_path / "source", tmp_path / "run", **wanted())
 
 
 def test_an_enum_can_become_flinks_own(tmp_path: Path) -> None:

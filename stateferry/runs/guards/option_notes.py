@@ -15,6 +15,7 @@ from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
 from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
 from stateferry.runs.guards.cleanup_promise import unkept_promises
 from stateferry.runs.guards.expiry_guard import needless
+from stateferry.runs.guards.kept_values import kept_notes
 from stateferry.runs.guards.kryo_notes import kryo_notes
 from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.name_guard import needs_accepted_share
@@ -41,7 +42,8 @@ def option_notes(
             notes += [] if resolved.plan.lazy else _of_a_flag(one, rules, inventory)
         if resolved.plan.lazy:
             notes += _of_new_flags(one)
-    notes += kryo_notes(resolved, inventory) if inventory is not None else ()
+    if inventory is not None:
+        notes += [*kryo_notes(resolved, inventory), *kept_notes(resolved, inventory)]
     notes += unkept_promises(resolved)
     notes += ttl_notes(resolved, ages)
     return [*notes, *_of_the_layout(resolved), *_of_time(resolved, ages), *_of_the_rules(resolved, inventory)]

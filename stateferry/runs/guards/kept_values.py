@@ -1,0 +1,53 @@
+"""Values that stay values of Kryo: the new job must read them by the Kryo that wrote them.
+
+Kryo 2 writes them in jobs of Flink 1, Kryo 5 in jobs of Flink 2. The bytes of many objects differ, and no header says
+by which Kryo a value is. So Flink reads those of the other one as something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import kept_by_kryo, type_name
+from stateferry.inventory.inventory import Inventory
+from stateferry.look.kryo_maps import OF_FLINK_2_3
+from stateferry.runs.checks.plan_check import ResolvedPlan
+
+
+def check_kept_values(resolved: ResolvedPlan, inventory: Inventory) -> None:
+    """Raises an error if the job that reads the new savepoint would read such values by another Kryo."""
+    of_flink_2 = resolved.source.metadata.version >= OF_FLINK_2_3
+    for where, kept, by_2, by_5 in _kept(resolved, inventory):
+        if by_2 and by_5:
+            raise RefusedError(
+                f"{where}: {by_2:,} of its maps are by Kryo 2 (Flink 1) and {by_5:,} by Kryo 5 (Flink 2), and values "
+                f"of {kept} stay values of Kryo: no job could read both in one new state. Migrate a savepoint from "
+                "before the upgrade to Flink 2"
+            )
+        if by_2 and of_flink_2:
+            raise RefusedError(
+                f"{where}: its maps are by Kryo 2 (Flink 1), but the savepoint is of Flink 2, and values of {kept} "
+                "stay values of Kryo: a job of Flink 2 would read others. Migrate a savepoint from before the upgrade"
+            )
+
+
+def kept_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
+    """Notes on the Flink by which the new job must run."""
+    for where, kept, by_2, _ in _kept(resolved, inventory):
+        if by_2:
+            yield (
+                f"{where}: values of {kept} stay values of Kryo 2, so the new job must run on Flink 1. Flink 2 "
+                "restores them without an error and may read other values"
+            )
+
+
+def _kept(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[tuple[str, str, int, int]]:
+    """Yields each legacy state that has such values, what they are, and how many maps are by Kryo 2 and by Kryo 5."""
+    for one in resolved.operators:
+        for rules in one.rules:
+            found = inventory.maps.get((one.operator.hex_id, rules.legacy.name))
+            kept = ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type))))
+            if found is not None and kept and not rules.reverse:
+                where = f"state {rules.legacy.name} of operator {one.operator.label}"
+                yield where, kept, found.kryo.get("2", 0), found.kryo.get("5", 0)
