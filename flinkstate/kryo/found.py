@@ -75,10 +75,13 @@ class _Types:
         if self.widen and (place == "key" or not place.endswith("key")) and (wide := _widest(known)) is not None:
             return wide
         if len(known) > 1:
-            raise RefusedError(
-                f"{_of(place)} is not always of one class: {_listed(classes)}. Such can stay values of Kryo if you "
-                "give their type as Kryo<...>, with a class that all of them are, such as java.lang.Object"
-            )
+            why = f"{_of(place)} is not always of one class: {_listed(classes)}"
+            if _widest(known) is None:
+                why += (
+                    ". Such can stay values of Kryo if you give their type as Kryo<...>, with a class that all of them "
+                    "are, such as java.lang.Object"
+                )
+            raise RefusedError(why)
         return self._of_class(known[0], prefix)
 
     def _map_at(self, prefix: str) -> FlinkType:

@@ -52,6 +52,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
@@ -1730,28 +1731,9 @@ def read_maps(  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def read_until_refused(  # type: ignore[no-untyped-def]
-    data, position, limit, five, table, params, rows, names, known, children, kinships, nulls, cells, copying, scratch,
-    touched, stack, objects, out, marks, state, failure,
-):  # fmt: skip
-    """Reads a value that one Kryo can't have written, or that has something not allowed in it.
-
-    Returns how many entries `out` has as a whole, or -1 if the key of the next one isn't there.
-    """
-    stack[0, _KIND] = -1
-    result = _read_map(
-        data, position, limit, five, table, params, rows, names, known, HOLDING, children, kinships, nulls, cells,
-        copying, scratch, touched, stack, objects, out, np.int64(0), marks, np.int64(0), state, failure,
-    )  # fmt: skip
-    if result == 0 or stack[0, _KIND] != _MAP_FRAME or stack[0, _NEXT] != KEY:
-        return np.int64(-1)
-    return state[ENTRIES] - stack[0, _LEFT] - 1
-
-
-@_kernel
 def find_ends(  # type: ignore[no-untyped-def]
-    data, starts, limits, first, five, table, params, rows, names, known, children, kinships, nulls, cells, copying,
-    scratch, touched, stack, objects, out, ends, marks, state, failure,
+    data, starts, limits, first, five, finding, table, params, rows, names, known, children, kinships, nulls, cells,
+    copying, scratch, touched, stack, objects, out, ends, marks, state, failure,
 ):  # fmt: skip
     """Reads values by one Kryo, behind which there may be more bytes; from the one with the number `first` on.
 
@@ -1760,7 +1742,7 @@ def find_ends(  # type: ignore[no-untyped-def]
     """
     for index in range(first, len(starts)):
         result = _read_map(
-            data, starts[index], limits[index], five, table, params, rows, names, known, LOOKING, children, kinships,
+            data, starts[index], limits[index], five, table, params, rows, names, known, finding, children, kinships,
             nulls, cells, copying, scratch, touched, stack, objects, out, np.int64(0), marks, np.int64(0), state,
             failure,
         )  # fmt: skip
@@ -1773,3 +1755,18 @@ def find_ends(  # type: ignore[no-untyped-def]
         else:
             ends[index] = -1
     return np.int64(len(starts))
+
+
+def begin_reading(stack: npt.NDArray[np.int64]) -> None:
+    """Forgets the reading of the value before, for `entries_read`."""
+    stack[0, _KIND] = -1
+
+
+def entries_read(stack: npt.NDArray[np.int64], state: npt.NDArray[np.int64]) -> int | None:
+    """Returns how many entries of a map `find_ends` has read as a whole before it failed in a value behind its key.
+
+    None if the key of the next entry isn't there.
+    """
+    if stack[0, _KIND] != _MAP_FRAME or stack[0, _NEXT] != KEY:
+        return None
+    return int(state[ENTRIES] - stack[0, _LEFT] - 1)

@@ -123,9 +123,9 @@ class MapReading:
         marks = np.empty(_LEAST_ROOM, np.int64)
         while True:
             done = kernels.find_ends(
-                data, starts, limits, done, five, table.tables, table.params, self.rows, table.pool, self.known,
-                places.children, places.kinships, places.nulls, places.cells, self.copying, self.scratch, self.touched,
-                self.stack, self.objects, out, ends, marks, self.state, failure,
+                data, starts, limits, done, five, kernels.LOOKING, table.tables, table.params, self.rows, table.pool,
+                self.known, places.children, places.kinships, places.nulls, places.cells, self.copying, self.scratch,
+                self.touched, self.stack, self.objects, out, ends, marks, self.state, failure,
             )  # fmt: skip
             if done == len(starts):
                 break
@@ -187,14 +187,17 @@ class MapReading:
             return None
         table, places, failure = self.table, self.places, np.zeros(5, np.int64)
         marks = np.zeros(2 * int(values.ends[index] - values.starts[index]) + 2, np.int64)
+        place, ends = values.heads[index : index + 1] + 4 + values.skipped, np.empty(1, np.int64)
         for five in (False, True):
-            entries = kernels.read_until_refused(
-                values.data, values.heads[index] + 4 + values.skipped, values.ends[index], five, table.tables,
+            kernels.begin_reading(self.stack)
+            kernels.find_ends(
+                values.data, place, values.ends[index : index + 1], 0, five, kernels.HOLDING, table.tables,
                 table.params, self.rows, table.pool, self.known, places.children, places.kinships, places.nulls,
-                places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, out, marks,
+                places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, out, ends, marks,
                 self.state, failure,
             )  # fmt: skip
-            if entries >= 0 and failure[:2].tolist() == reported:
+            entries = kernels.entries_read(self.stack, self.state)
+            if entries is not None and failure[:2].tolist() == reported:
                 begin, end = marks[2 * entries : 2 * entries + 2].tolist()
                 return self.map_.key, out[begin:end].tobytes()
         return None
