@@ -15,7 +15,7 @@ from stateferry.basics.people_text import console_on, plain
 from stateferry.basics.quantities import noun
 from stateferry.cli.run_command import how_to_migrate
 from stateferry.look.blob_sizes import Backend, BlobSizes
-from stateferry.look.kryo_maps import OF_FLINK_2_3, maps_line, upgrade_note
+from stateferry.look.kryo_maps import OF_FLINK_2, maps_line, upgrade_note
 from stateferry.look.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
 
 
@@ -47,7 +47,7 @@ def _of_kryo(savepoint: Savepoint, survey: StateSurvey) -> Iterator[str]:
     if survey.maps is None:
         return
     yield f"{maps_line(survey.state.type_name, survey.maps)}: can be migrated"
-    of_flink_2 = savepoint.metadata.version >= OF_FLINK_2_3
+    of_flink_2 = savepoint.metadata.version >= OF_FLINK_2
     if (note := upgrade_note(survey.state.name, survey.maps, of_flink_2=of_flink_2)) is not None:
         yield f"note: {note}"
 

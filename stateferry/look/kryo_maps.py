@@ -5,8 +5,8 @@ from __future__ import annotations
 from flinkstate.kryo.counted import FoundClasses
 from stateferry.basics.quantities import noun
 
-# Flink 2.3 writes _metadata of this version.
-OF_FLINK_2_3 = 6
+# Flink 2 writes _metadata of this version or a later one, Flink 1 of earlier ones.
+OF_FLINK_2 = 5
 
 
 def maps_line(type_name: str, found: FoundClasses) -> str:

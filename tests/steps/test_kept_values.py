@@ -98,7 +98,7 @@ def test_values_that_stay_kryos_are_all_by_one_kryo(tmp_path: Path, monkeypatch:
 
 def test_values_of_kryo_2_are_not_for_a_job_of_flink_2(tmp_path: Path) -> None:
     one = kept("1.20.0")["UUID with null"]
-    write(tmp_path / "source", one, version=6)
+    write(tmp_path / "source", one, version=5)
     with pytest.raises(RefusedError, match=r"by Kryo 2 \(Flink 1\), but the savepoint is of Flink 2"):
         run(tmp_path / "source", tmp_path / "run", **wanted())
 

@@ -15,15 +15,13 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import KryoMapType, KryoType, NullableType, map_of, type_name
 from stateferry.changes.rules import OldForm
+from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.kryo_maps import first_maps
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
 from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, runs_of
-
-# Flink writes this version of _metadata since 2.0.
-_OF_FLINK_2 = 5
 
 
 def old_state(like: str, operator: Operator, name: str, made: KeyedState) -> tuple[KeyedState, OldForm] | None:
@@ -41,7 +39,7 @@ def old_state(like: str, operator: Operator, name: str, made: KeyedState) -> tup
     serializer = next(meta for meta in header.states if meta.name == name).serializer(VALUE_SERIALIZER)
     assert serializer is not None
     where = f"state {name} of operator {operator.label}"
-    five = source.metadata.version >= _OF_FLINK_2
+    five = source.metadata.version >= OF_FLINK_2
     if replace(old, value=made.value) != made:
         raise RefusedError(f"{where} has another key, namespace or TTL in {source.folder.shown} than the rows")
     if isinstance(old.value, KryoType):

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import kept_by_kryo, type_name
 from stateferry.inventory.inventory import Inventory
-from stateferry.look.kryo_maps import OF_FLINK_2_3
+from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.plan_check import ResolvedPlan
 
 
 def check_kept_values(resolved: ResolvedPlan, inventory: Inventory) -> None:
     """Raises an error if the job that reads the new savepoint would read such values by another Kryo."""
-    of_flink_2 = resolved.source.metadata.version >= OF_FLINK_2_3
+    of_flink_2 = resolved.source.metadata.version >= OF_FLINK_2
     for where, kept, by_2, by_5 in _kept(resolved, inventory):
         if by_2 and by_5:
             raise RefusedError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flinkstate.serializers.types import NullableType, type_name
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.declaration import declared
-from stateferry.look.kryo_maps import OF_FLINK_2_3, upgrade_note
+from stateferry.look.kryo_maps import OF_FLINK_2, upgrade_note
 from stateferry.runs.checks.plan_check import ResolvedPlan
 from stateferry.runs.record.facts import KryoMaps
 
@@ -34,7 +34,7 @@ def nullable_maps(resolved: ResolvedPlan) -> tuple[tuple[str, str], ...]:
 
 def kryo_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
     """Notes on maps that an upgraded job reads otherwise."""
-    of_flink_2 = resolved.source.metadata.version >= OF_FLINK_2_3
+    of_flink_2 = resolved.source.metadata.version >= OF_FLINK_2
     for one in kryo_maps(resolved, inventory):
         note = upgrade_note(f"{one.state} of {one.operator}", one.classes, of_flink_2=of_flink_2)
         if note is not None:
