@@ -34,8 +34,9 @@ WIDEST = 120
 def state(name: str, reason: str | None = None, **others: object) -> dict[str, Any]:
     worth = {"blobs": 70, "entries": {"median": 20}, "worth_it": True, "reason": None}
     usual = {"name": name, "kind": "VALUE", "type": "Map<String,Long>", "ttl": True, "entries": 70, "bytes": 400}
+    declaration = None if reason else f'new MapStateDescriptor<>("{name}", Types.STRING, Types.LONG)'
     known = {"migratable": reason is None, "reason": reason, "worth": None if reason else worth}
-    return {**usual, **known, **others}
+    return {**usual, **known, "kryo": None, "declaration": declaration, **others}
 
 
 def found(*problems: str, **operator: object) -> dict[str, Any]:
@@ -55,6 +56,7 @@ def test_the_answer_is_told_in_short_lines() -> None:
         "operator main: parallelism 4, max parallelism 128, keyed by String",
         "- mainState: VALUE of Map<String,Long>, with time to live, 70 entries, 400 B",
         "  can be migrated",
+        '  the new job declares new MapStateDescriptor<>("mainState", Types.STRING, Types.LONG)',
         "  70 maps of 20 entries (median); worth it",
         "- seen: VALUE of Boolean, with time to live, 70 entries, 100 B",
         "  can't be migrated: a ValueState<Boolean>, not of a map",
@@ -67,6 +69,14 @@ def test_the_answer_is_told_in_short_lines() -> None:
     told = list(answer_lines(found("no such state"), None, None))
     assert told[-3:-1] == ["it can't be migrated as the form says:", "- no such state"]
     assert note_of(found("no such state"), None).endswith("but not as the form says: no such state")
+
+
+def test_a_map_by_kryo_is_told_with_its_counts() -> None:
+    line = "Map<String,Long> by Kryo 2, in all 70 maps"
+    lines = list(
+        answer_lines(found(keyed={"key_type": "String", "states": [state("a", kryo={"line": line})]}), None, None)
+    )
+    assert f"  {line}: can be migrated" in lines
 
 
 def test_an_operator_without_keyed_state_or_names_is_told_too() -> None:

@@ -167,6 +167,7 @@ def test_operators_may_be_written_as_json() -> None:
     assert request.plan_values()["operators"] == [{"operator": "main", "states": [state]}]
 
 
+JAR = Path(__file__).parents[2] / "kryo" / "kept-classes.jar"
 # A value that each option of a plan can have and that isn't its default, and the value that the plan then has.
 GIVEN: dict[str, tuple[object, object]] = {
     "operator": ("main", "main"),
@@ -197,6 +198,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "nulls": ("keep", "keep"),
     "no_timers": (True, True),
     "format": ("native", "native"),
+    "classes": (f"{JAR}\n", (str(JAR),)),
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),
     "compression": ("snappy", "snappy"),
