@@ -37,13 +37,18 @@ _KNOWN = {known.name: known for known in KNOWN}
 _OF_THE_JOB = (kernels.PARTS, kernels.PARTS)
 
 
+_NOT_OF_JOBS = ("java.", "javax.", "[")
+
+
 def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
     """Returns the type that all maps have in Flink, or raises `RefusedError` with the reason.
 
     With `widen` numbers of several classes have the widest of their types, if that has all of them as they are.
     """
     if found.foreign:
-        raise RefusedError(f"maps with objects that can't be read: {_listed(found.foreign)}")
+        of_the_job = not all(name.startswith(_NOT_OF_JOBS) for name in found.foreign)
+        with_jar = ". For classes of the job, give its jar: --classes job.jar" if of_the_job else ""
+        raise RefusedError(f"maps with objects that can't be read: {_listed(found.foreign)}{with_jar}")
     if not found.entries:
         raise RefusedError(
             f"all {found.maps} maps are null or empty, so they don't say which types their keys and values have"
