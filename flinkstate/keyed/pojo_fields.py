@@ -15,21 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.classes import class_table
-from flinkstate.kryo.places import places_to_find
-from flinkstate.kryo.reading import MapReading
+from flinkstate.keyed.kryo_parts import behind_flags, ends_of_parts
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.binary import encode_modified_utf8
 from flinkstate.serializers.types import FlinkType, KryoType, PojoType
-from flinkstate.serializers.walker import Bytes, Flags, Positions, skip_each, skip_possible
+from flinkstate.serializers.walker import Bytes, Flags, Positions
 
 _NULL, _OWN, _NAMED, _TAGGED = 1, 2, 4, 8
-_UNREADABLE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,30 +179,9 @@ def _walked(
     """
     at, spans = starts, FieldSpans(starts, starts, starts)
     for number, part in enumerate(parts):
-        flags, (begins, present) = at, _behind_flags(data, at, limits, strict=strict)
+        flags, (begins, present) = at, behind_flags("before a field of a POJO", data, at, limits, strict=strict)
         at = begins.copy()
-        if isinstance(part, KryoType):
-            at[present] = _kryo_reading(part).find_ends(data, at[present], limits[present], five=five, strict=strict)
-        else:
-            at[present] = (skip_each if strict else skip_possible)(part, data, at[present], limits[present])
+        at[present] = ends_of_parts(part, data, at[present], limits[present], five=five, strict=strict)
         if number == field:
             spans = FieldSpans(flags, begins, at)
     return spans, at
-
-
-def _behind_flags(data: Bytes, at: Positions, limits: Positions, *, strict: bool) -> tuple[Positions, Flags]:
-    """Reads bools `isNull`. Returns what is behind them, and which say that there is a value."""
-    there = (at >= 0) & (at < limits)
-    flags = np.full(len(at), 2, np.uint8)
-    flags[there] = data[at[there]]
-    wrong = flags > 1
-    for place in np.flatnonzero(wrong)[: int(strict)]:
-        found = f"{flags[place]}" if there[place] else "its end"
-        raise DamagedError("a flag 0 or 1 before a field of a POJO", found, offset=int(at[place]))
-    return np.where(wrong, _UNREADABLE, at + 1), flags == 0
-
-
-@lru_cache(maxsize=64)
-def _kryo_reading(kryo: KryoType) -> MapReading:
-    table = class_table(kryo)
-    return MapReading(table, places_to_find(table))

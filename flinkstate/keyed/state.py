@@ -21,6 +21,7 @@ from flinkstate.serializers.types import (
     KryoType,
     ListType,
     MapType,
+    NullableType,
     OpaqueType,
     TimerType,
     TtlType,
@@ -113,11 +114,23 @@ class KeyedState:
             by_field = f"; it has a map in a field: --field {fields[0]}" if len(fields) == 1 else ""
             by_field = f"; it has maps in fields: --field {' or '.join(fields)}" if len(fields) > 1 else by_field
             return f"a ValueState<{self.type_name}>, not of a map{by_field}"
-        # What stays a value of Kryo is copied, and its end is found on the way.
-        copied = KryoType if isinstance(self.value, KryoMapType) else ()
-        if opaque := tuple(part for part in opaque_parts(self.map_type) if not isinstance(part, copied)):
+        if opaque := self._without_end:
             return f"its entries have a part whose end can't be found: {_named(opaque)}"
         return None
+
+    @property
+    def _without_end(self) -> tuple[OpaqueType, ...]:
+        """The parts of the map whose end can't be found. Where a key or value as a whole is by Kryo, it is found."""
+        map_ = self.map_type
+        if map_ is None:
+            return ()
+        match self.value:
+            case KryoMapType():
+                return tuple(part for part in opaque_parts(map_) if not isinstance(part, KryoType))
+            case MapType() | NullableType():
+                parts = (part for part in (map_.key, map_.value) if not isinstance(part, KryoType))
+                return tuple(opaque for part in parts for opaque in opaque_parts(part))
+        return opaque_parts(map_)
 
 
 def _named(parts: tuple[OpaqueType, ...]) -> str:

@@ -1,6 +1,7 @@
 """The maps of a `ValueState<Map>`, however the job's serializer stores them.
 
-- `MapSerializer`: i32 count, then each entry as key, bool `isNull`, value unless null.
+- `MapSerializer`: i32 count, then each entry as key, bool `isNull`, value unless null. Keys and values may be by Kryo:
+  see `kryo_parts.py`.
 - `NullableSerializer` around it (Flink 2 with a `TypeHint`): bool `isNull`, then padding if null, else the map. Each
   key is behind a bool `isNull` of its own.
 - Kryo (`HashMap`, and `Map` by a `TypeHint` in Flink 1): see `flinkstate/kryo/`.
@@ -17,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.kryo_parts import walk_kryo_entries
 from flinkstate.keyed.pojo_fields import FieldSpans, find_field
 from flinkstate.kryo.places import WIDER_THAN
 from flinkstate.kryo.refusal import RefusedValueError
@@ -28,6 +30,7 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoMapType,
     fixed_length,
+    kept_by_kryo,
     type_name,
 )
 from flinkstate.serializers.walker import Bytes, Flags, MapEntries, Positions, read_counts, walk_entries
@@ -71,6 +74,8 @@ def map_counts(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Po
 
 
 def _whole_entries(type_: MapType, data: Bytes, starts: Positions, ends: Positions) -> MapEntries:
+    if kept_by_kryo(type_):
+        return walk_kryo_entries(type_, data, starts, ends)
     found = walk_entries(type_, data, starts, ends)
     _check_ends("the end of the map", found.stops, ends)
     return found

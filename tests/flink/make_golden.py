@@ -19,7 +19,7 @@ from typing import Any
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Timers
-from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS, in_pojos
+from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS, in_pojos, with_kryo_parts
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
@@ -161,6 +161,14 @@ IN_POJOS: Mapping[str, Golden] = {
 }
 """Maps in fields of POJOs."""
 
+KRYO_PARTS: Mapping[str, Golden] = {
+    "kryo-parts-1.20-rocksdb": Golden("1.20.0", _in_files(with_kryo_parts("1.20.0"))),
+    "kryo-parts-ttl-1.20-hashmap": Golden("1.20.0", _in_files(with_kryo_parts("1.20.0", "hashmap", "stamped"))),
+    "kryo-parts-2.3-hashmap": Golden("2.3.0", _in_files(with_kryo_parts("2.3.0", "hashmap"))),
+    "kryo-parts-ttl-2.3-rocksdb": Golden("2.3.0", _in_files(with_kryo_parts("2.3.0", ttl="stamped"))),
+}
+"""Maps by Flink's own map serializer, with keys and values by Kryo."""
+
 CASES: Mapping[str, Golden] = {
     "legacy-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long", 128)),
     "legacy-ttl-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long-ttl", 128)),
@@ -177,7 +185,7 @@ CASES: Mapping[str, Golden] = {
     "legacy-integer-row-ttl-1.20-hashmap": Golden("1.20.0", _small("legacy-integer-row-ttl", 20, "hashmap")),
     "legacy-pojo-list-ttl-2.3-hashmap": Golden("2.3.0", _small("legacy-pojo-list-ttl", 15, "hashmap")),
     "legacy-enum-1.20-rocksdb": Golden("1.20.0", _small("legacy-string-enum", 20)),
-    **{name: replace(case, jars="java alone") for name, case in {**DECLARED, **IN_POJOS}.items()},
+    **{name: replace(case, jars="java alone") for name, case in {**DECLARED, **IN_POJOS, **KRYO_PARTS}.items()},
     "hint-hash-map-scala-avro-1.20-hashmap": Golden("1.20.0", _small("hint-hash-map", 24, "hashmap")),
     "kinds-2.3-rocksdb": Golden("2.3.0", _small("kinds", 12)),
     "kinds-ttl-1.20-hashmap": Golden("1.20.0", _small("kinds-ttl", 12, "hashmap")),

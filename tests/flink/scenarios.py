@@ -351,6 +351,23 @@ DECLARED_MAPS: Mapping[str, Job] = {
 }
 """Jobs that hold maps as people declare them."""
 
+KRYO_PARTS = {
+    "1.20.0": ("Map<String,UUID?>", "Map{0-5}<Integer,UUID>", "Map<UUID,Long?>", "Map<UUID,UUID?>"),
+    "2.3.0": (
+        *("HintedMap<String,LocalDate?>", "HintedMap{0-5}<String,LocalDateTime>", "HintedMap<UUID,Long?>"),
+        *("HintedMap<UUID,LocalTime?>", "Map<String,UUID?>"),
+    ),
+}
+"""Maps by Flink's own map serializer with keys and values by Kryo."""
+
+
+def with_kryo_parts(version: str, backend: str = "rocksdb", ttl: str | None = None, keys: int = 6) -> Job:
+    """A job with such maps; under time to live some of those that may be null are."""
+    types = (type_ + ("?" if ttl and type_.startswith("Hinted") else "") for type_ in KRYO_PARTS[version])
+    states = tuple(State(f"old-{number}", type_, ttl=ttl) for number, type_ in enumerate(types))
+    return Job((Operator("main", key="Long", keys=keys, states=states),), parallelism=2, backend=backend)
+
+
 TOTALS = {"totals": "Totals", "typed": "TypedTotals", "kryo": "KryoTotals", "moved": "MovedTotals"}
 """POJOs with a map in the field `counts`, by state. The last one has it in Flink 1 only."""
 

@@ -6,6 +6,7 @@ it doesn't declare, and every entry and timestamp must be what the generator of 
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Operator, State
 from tests.flink.judge import Change, Make, check_restored
 from tests.flink.make_golden import SAVEPOINTS
-from tests.flink.scenarios import DECLARED_MAPS
+from tests.flink.scenarios import DECLARED_MAPS, with_kryo_parts
 from tests.flink.test_pipeline import expected as expected_of_legacy
 from tests.flink.test_pipeline import of_new_shape
 from tests.support.verified_runs import STAGED, do_steps, verified
@@ -126,6 +127,8 @@ def value_type(map_: str) -> str:
 _HAVE_A_NULL = (
     *("String", "BigInteger", "BigDecimal", "Date", "SqlDate", "SqlTime", "SqlTimestamp", "LocalDate", "LocalTime"),
     *("LocalDateTime", "Instant"),
+    # By Kryo.
+    "UUID",
 )
 
 
@@ -190,14 +193,42 @@ def test_null_is_a_key_like_any_other(version: str, format_: str, made: Make, fl
     check(version, format_, old_job(types, None, BACKENDS[format_]), Change(), made, flink, tmp_path)
 
 
-def check(version: str, format_: str, old: Job, change: Change, made: Make, flink: Flink, folder: Path) -> None:
+def check(
+    version: str,
+    format_: str,
+    old: Job,
+    change: Change,
+    made: Make,
+    flink: Flink,
+    folder: Path,
+    *,
+    restoring: Sequence[str] = (),
+) -> None:
     source = made(version, old, "NATIVE" if format_ == "native" else "CANONICAL")
     target = folder / "new"
     run = ferried(source.path, target, old, change, format_)
     found = Made(target, expected(old, source.lines))
     new = change.job(new_job(old, run))
-    for by in VERSIONS[version]:
+    for by in restoring or VERSIONS[version]:
         check_restored(flink(by), target, new, found, moved=change.max_parallelism is not None)
+
+
+_TRIED = (("1.20.0", "rocksdb", "plain", "max"), ("2.3.0", "hashmap", "ttl", "same"))
+
+
+@pytest.mark.parametrize(
+    ("version", "format_", "ttl", "change"),
+    [
+        pytest.param(*cell, marks=() if cell in _TRIED else pytest.mark.full)
+        for cell in itertools.product(VERSIONS, FORMATS, TTLS, CHANGES)
+    ],
+)
+def test_keys_and_values_by_kryo_stay_as_they_are(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    """In maps by Flink's own serializer. The other Flink has another Kryo."""
+    old = with_kryo_parts(version, BACKENDS[format_], TTLS[ttl], keys=12)
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, restoring=(version,))
 
 
 # Flink gives them ids, which come into every value; LocalTime gets one although it isn't written by itself.

@@ -2,7 +2,8 @@
 
 - Flink's MapSerializer: i32 count, then each entry as key, bool `isNull`, value unless null.
 - Nullable: bool `isNull`, then padding if null, else the map. Each key may be behind a bool `isNull` of its own.
-- Kryo: `flinkstate.values.kryo_reader` has the bytes.
+- Kryo: `flinkstate.values.kryo_reader` has the bytes. Keys and values by Kryo in the other two are bytes here, whose
+  end is looked for by each Kryo: that by which the last entry ends where the map does has written them all.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, children
-from flinkstate.values.codec_parts import read_flag
+from flinkstate.values.codec_parts import Decode, read_flag
 from flinkstate.values.codecs import decoder, encode
-from flinkstate.values.kryo_values import read_kryo_map
+from flinkstate.values.kryo_values import read_kryo_map, read_kryo_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,25 @@ def _nullable_entries(stored: NullableType, map_: MapType, data: bytes, position
 
 
 def _entries(map_: MapType, data: bytes, position: int, *, nullable_keys: bool) -> Iterator[MapEntry]:
-    read_key, read_value = decoder(map_.key), decoder(map_.value)
+    if not is_copied(map_.key) and not is_copied(map_.value):
+        yield from _entries_by(map_, data, position, nullable_keys=nullable_keys, five=False)
+        return
+    found: list[list[MapEntry]] = []
+    failed: list[DamagedError | RefusedError] = []
+    for five in (False, True):
+        try:
+            found.append(list(_entries_by(map_, data, position, nullable_keys=nullable_keys, five=five)))
+        except (DamagedError, RefusedError) as error:
+            failed.append(error)
+    if not found:
+        raise failed[-1]
+    if found[0] != found[-1]:
+        raise RefusedError("Kryo 2 and Kryo 5 could both have written this map, and mean different ones")
+    yield from found[0]
+
+
+def _entries_by(map_: MapType, data: bytes, position: int, *, nullable_keys: bool, five: bool) -> Iterator[MapEntry]:
+    read_key, read_value = _part_reader(map_.key, five=five), _part_reader(map_.value, five=five)
     position, limit = position + 4, len(data)
     if limit < position:
         raise DamagedError("the size of a map", f"{limit} bytes")
@@ -88,6 +107,27 @@ def _entries(map_: MapType, data: bytes, position: int, *, nullable_keys: bool) 
         yield MapEntry(user_key, data[position:end], is_null, value, data[end + 1 : stop])
         position = stop
     _check_end(data, position)
+
+
+def is_copied(type_: FlinkType) -> bool:
+    """Whether keys or values of the type, in a map by Flink's own serializer, are copied as they are."""
+    return isinstance(type_, KryoType)
+
+
+def copied(data: bytes) -> bytes | None:
+    """Returns what a copied key or value is: its bytes, or None for what Kryo writes for null."""
+    return None if data == b"\0" else data
+
+
+def _part_reader(type_: FlinkType, *, five: bool) -> Decode:
+    if not isinstance(type_, KryoType):
+        return decoder(type_)
+
+    def read(data: bytes, start: int, limit: int) -> tuple[bytes | None, int]:
+        _, end = read_kryo_part(type_, data, start, limit, five=five)
+        return copied(data[start:end]), end
+
+    return read
 
 
 def _check_end(data: bytes, position: int) -> None:

@@ -37,6 +37,7 @@ from flinkstate.serializers.types import (
     SetType,
     TupleType,
     children,
+    kryo_map_of,
     type_name,
 )
 from flinkstate.values.codec_parts import read_flag
@@ -47,7 +48,7 @@ from stateferry.changes.rules import Contradiction, Nulls, Rules
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
-from stateferry.proof.plain.plain_maps import content, map_reader
+from stateferry.proof.plain.plain_maps import content, copied, is_copied, map_reader
 from stateferry.proof.plain.plain_pojos import find_field, without_map
 
 _LATEST = 2**63 - 1
@@ -144,13 +145,16 @@ class _PlainEntry:
 
 
 class PlainStateReader:
-    """Decodes the rows of one state."""
+    """Decodes the rows of one state; `copies` says that its keys and values by Kryo were copied as they are."""
 
-    def __init__(self, state: KeyedState) -> None:
+    def __init__(self, state: KeyedState, *, copies: bool = False) -> None:
         self.state = state
         self._key, self._key_text = decoder(state.key), json_text(state.key)
         self._namespace, self._namespace_text = decoder(state.namespace), json_text(state.namespace)
-        self._user_key, self._value = (_whole_reader(type_) for type_ in (state.user_key, state.value))
+        self._user_key, self._value = (
+            _copied_reader if copies and type_ is not None and is_copied(type_) else _whole_reader(type_)
+            for type_ in (state.user_key, state.value)
+        )
         self._last: _Key | None = None
 
     def key(self, row: Row) -> _Key:
@@ -195,11 +199,18 @@ class PlainReader:
     def __init__(self, rules: Rules, conversion: OperatorConversion, states: Mapping[str, KeyedState]) -> None:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
-        self._states = {name: PlainStateReader(state) for name, state in states.items() if name in names}
         stored = rules.legacy.value
+        self._copies = kryo_map_of(stored) is None
+        self._states = {
+            name: PlainStateReader(state, copies=self._copies) for name, state in states.items() if name in names
+        }
         self._pojo = stored if isinstance(stored, PojoMapType) else None
         self._map_entries = map_reader(stored if self._pojo is None else self._pojo.map, rules.map_type)
-        self._texts = json_text(rules.map_type.key), json_text(rules.map_type.value)
+        map_ = rules.map_type
+        self._texts = self._text(map_.key), self._text(map_.value)
+
+    def _text(self, type_: FlinkType) -> Callable[[Any], str]:
+        return _copied_text if self._copies and is_copied(type_) else json_text(type_)
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the key's rows in the source must become."""
@@ -399,6 +410,14 @@ def _whole_reader(type_: FlinkType | None) -> Callable[[bytes], tuple[str, bytes
         return _cut(text(value)), content(type_, value, data)
 
     return whole
+
+
+def _copied_text(value: bytes | None) -> str:
+    return "null" if value is None else value.hex()
+
+
+def _copied_reader(data: bytes) -> tuple[str, bytes]:
+    return _cut(_copied_text(copied(data))), data
 
 
 def _cut(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.types import KryoMapType
+from flinkstate.serializers.types import KryoMapType, kept_by_kryo
 from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import OldForm
@@ -33,7 +33,7 @@ def state_to_make(
         problems.append(f"state {new.name} of {where} is {new.kind.value} state: the new state is a MapState")
         return None
     legacy = legacy_state(state.legacy, new)
-    if reason := legacy.why_not_migratable:
+    if reason := _why_not_reversible(legacy):
         raise RefusedError(f"state {new.name} of {where} can't become a ValueState: {reason}")
     form = None
     if plan.like is None:
@@ -43,6 +43,13 @@ def state_to_make(
     found = [*_of_ttl(state, new, where), *_of_others(state, legacy, states, where)]
     problems += found
     return None if found else (legacy, form)
+
+
+def _why_not_reversible(legacy: KeyedState) -> str | None:
+    if (reason := legacy.why_not_migratable) is not None or legacy.map_type is None:
+        return reason
+    kept = dict.fromkeys(part.class_name for part in kept_by_kryo(legacy.map_type))
+    return f"its keys or values are by Kryo ({', '.join(kept)})" if kept else None
 
 
 def is_legacy(state: KeyedState | None) -> bool:

@@ -13,6 +13,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.UUID;
 import org.apache.flink.api.common.typeinfo.BasicTypeInfo;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple0;
@@ -110,6 +111,8 @@ final class Scalars {
                 r -> GlobalWindow.get(), w -> NODES.objectNode(), List.of()));
         put("Opaque", new Scalar<>(Types.GENERIC(Opaque.class), r -> new Opaque(text(r, 5), r.nextInt()),
                 o -> TextNode.valueOf(o.toString()), List.of()));
+        put("UUID", new Scalar<>(Types.GENERIC(UUID.class), r -> new UUID(r.nextLong() >> r.nextInt(64), r.nextLong()),
+                id -> TextNode.valueOf(id.toString()), List.of(new UUID(0, 0), new UUID(-1, 1))));
         put("ProtobufText", new Scalar<>(Types.GENERIC(StringValue.class), r -> StringValue.of(text(r, 5)),
                 t -> TextNode.valueOf(t.getValue()), List.of()));
         put("ThriftText", new Scalar<>(Types.GENERIC(ThriftText.class), r -> new ThriftText(text(r, 5)),

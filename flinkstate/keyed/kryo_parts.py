@@ -1,0 +1,146 @@
+"""Finds the entries of maps by Flink's MapSerializer whose keys or values are by Kryo.
+
+| part | bytes |
+|---|---|
+| map | i32 count, then the entries |
+| entry | key, bool `isNull`, value unless null |
+| key | behind a bool `isNull` of its own if it may be null |
+
+A value by Kryo doesn't say where it ends, and Kryo 2 and 5 may find other ends. All of a map is by the Kryo of the
+Flink that wrote it: the right one is that by which the last entry ends where the map does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from flinkstate.errors import DamagedError
+from flinkstate.kryo.classes import class_table
+from flinkstate.kryo.places import places_to_find
+from flinkstate.kryo.reading import MapReading
+from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType
+from flinkstate.serializers.walker import (
+    Bytes,
+    Flags,
+    MapEntries,
+    Positions,
+    read_counts,
+    skip_each,
+    skip_possible,
+)
+
+UNREADABLE = -1
+# The flag that says whether the value is null; a key by Kryo has at least one byte more.
+_LEAST_ENTRY = 1
+
+
+@lru_cache(maxsize=64)
+def kryo_reading(kryo: KryoType) -> MapReading:
+    """Returns what finds the ends of values of this serializer."""
+    table = class_table(kryo)
+    return MapReading(table, places_to_find(table))
+
+
+def behind_flags(what: str, data: Bytes, at: Positions, limits: Positions, *, strict: bool) -> tuple[Positions, Flags]:
+    """Reads bools `isNull`. Returns what is behind them, and which say that there is a value.
+
+    Where there is no bool, it is -1 that is behind it, or `strict` raises why.
+    """
+    there = (at >= 0) & (at < limits)
+    flags = np.full(len(at), 2, np.uint8)
+    flags[there] = data[at[there]]
+    wrong = flags > 1
+    for place in np.flatnonzero(wrong)[: int(strict)]:
+        found = f"{flags[place]}" if there[place] else "its end"
+        raise DamagedError(f"a flag 0 or 1 {what}", found, offset=int(at[place]))
+    return np.where(wrong, UNREADABLE, at + 1), flags == 0
+
+
+def ends_of_parts(
+    type_: FlinkType, data: Bytes, starts: Positions, limits: Positions, *, five: bool, strict: bool
+) -> Positions:
+    """Returns where parts end, behind which there may be more; -1 if there is none, or `strict` raises why.
+
+    `five` says which Kryo has written what is by Kryo.
+    """
+    match type_:
+        case KryoType():
+            return kryo_reading(type_).find_ends(data, starts, limits, five=five, strict=strict)
+        case NullableType(KryoType() as value, padding):
+            ends, present = behind_flags("before a key of a map", data, starts, limits, strict=strict)
+            ends = np.where(present | (ends < 0), ends, ends + padding)
+            ends[present] = ends_of_parts(value, data, ends[present], limits[present], five=five, strict=strict)
+            return ends
+    return (skip_each if strict else skip_possible)(type_, data, starts, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Where the entries are by one Kryo, as in `MapEntries`; behind one that can't be read they are all at -1."""
+
+    starts: Positions
+    key_ends: Positions
+    ends: Positions
+    stops: Positions
+
+    def entries(self) -> tuple[Positions, ...]:
+        return self.starts, self.key_ends, self.ends
+
+
+def walk_kryo_entries(type_: MapType, data: Bytes, starts: Positions, limits: Positions) -> MapEntries:
+    """Finds the entries of maps that take up all bytes from each start to each limit."""
+    counts = read_counts(data, starts, limits, _LEAST_ENTRY)
+    two, five = (_walked(type_, counts, data, starts, limits, five=five, strict=False) for five in (False, True))
+    by_2, by_5 = two.stops == limits, five.stops == limits
+    for neither in np.flatnonzero(~by_2 & ~by_5)[:1]:
+        place = slice(neither, neither + 1)
+        raise max(
+            (_why_not(type_, counts[place], data, starts[place], limits[place], five) for five in (False, True)),
+            key=lambda error: error.offset or 0,
+        )
+    maps = np.repeat(np.arange(len(starts)), counts)
+    other = np.zeros(len(maps), np.bool_)
+    for one, another in zip(two.entries(), five.entries(), strict=True):
+        other |= one != another
+    differing = np.bincount(maps[other], minlength=len(starts)) > 0
+    for either in np.flatnonzero(by_2 & by_5 & differing)[:1]:
+        why = "Kryo 2 and Kryo 5 could both have written the entries of this map, and mean different ones"
+        raise RefusedValueError(why, int(starts[either]))
+    of_2 = by_2[maps]
+    chosen = (np.where(of_2, *both) for both in zip(two.entries(), five.entries(), strict=True))
+    return MapEntries(counts, *chosen, limits)
+
+
+def _why_not(
+    type_: MapType, count: Positions, data: Bytes, start: Positions, limit: Positions, five: bool
+) -> DamagedError | RefusedValueError:
+    """Why this Kryo didn't write a map."""
+    try:
+        walk = _walked(type_, count, data, start, limit, five=five, strict=True)
+    except (DamagedError, RefusedValueError) as error:
+        return error
+    return DamagedError("the end of the map", f"{limit[0] - walk.stops[0]} more bytes", offset=int(walk.stops[0]))
+
+
+def _walked(
+    type_: MapType, counts: Positions, data: Bytes, starts: Positions, limits: Positions, *, five: bool, strict: bool
+) -> _Walk:
+    """Walks over all maps at once: first over the first entry of each, then over the second, and so on."""
+    begins, key_ends, ends = (np.full(int(counts.sum()), UNREADABLE, np.int64) for _ in range(3))
+    firsts, stops = np.cumsum(counts) - counts, starts + 4
+    maps, number = np.flatnonzero(counts > 0), 0
+    while len(maps):
+        at, bounds, entries = stops[maps], limits[maps], firsts[maps] + number
+        begins[entries] = at
+        behind = ends_of_parts(type_.key, data, at, bounds, five=five, strict=strict)
+        key_ends[entries] = behind
+        behind, present = behind_flags("before a value of a map", data, behind, bounds, strict=strict)
+        behind[present] = ends_of_parts(type_.value, data, behind[present], bounds[present], five=five, strict=strict)
+        ends[entries] = stops[maps] = behind
+        number += 1
+        maps = maps[(behind >= 0) & (counts[maps] > number)]
+    return _Walk(begins, key_ends, ends, stops)

@@ -1,0 +1,138 @@
+"""Maps by Flink's own map serializer, with keys and values by Kryo, that Flink wrote: what a run makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import RefusedError
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import NullableType
+from stateferry.basics.durations import MAX_MILLISECONDS
+from stateferry.runs.checks.plan_check import open_source, planned, resolve
+from stateferry.runs.record.facts import SnapshotFacts
+from tests.rocksdb.goldens import Contents, contents
+from tests.steps.test_native_source import run
+
+GOLDENS = Path(__file__).parents[1] / "savepoints"
+MADE = (
+    "kryo-parts-1.20-rocksdb",
+    "kryo-parts-ttl-1.20-hashmap",
+    "kryo-parts-2.3-hashmap",
+    "kryo-parts-ttl-2.3-rocksdb",
+)
+OPTIONS: Mapping[str, dict[str, Any]] = {
+    "as it is": {},
+    "parallelism 3": {"parallelism": 3},
+    "max parallelism 300": {"max_parallelism": 300},
+    "native": {"output_format": "native"},
+    "native, max parallelism 64": {"output_format": "native", "max_parallelism": 64},
+    "keeping the maps": {"keep_legacy": True},
+}
+
+
+def options_of(golden: str, **more: object) -> dict[str, Any]:
+    ttl = "-ttl-" in golden
+    source = Savepoint.open(str(GOLDENS / golden))
+    states = [
+        {"legacy": state.name, "new": state.name.replace("old", "new"), **({"ttl_ms": 10**11} if ttl else {})}
+        for state in source.keyed_states(source.operator("main"))
+    ]
+    return {
+        "operators": [{"operator": "main", "states": states}],
+        "on_contradiction": "stop",
+        "nulls": "drop" if ttl else "keep",
+        "clock_tolerance_ms": MAX_MILLISECONDS,
+        "keep_expired": ttl,
+        **more,
+    }
+
+
+def keys_of(found: Contents, prefix: int) -> dict[tuple[str, bytes], list[tuple[bytes, bytes]]]:
+    """The rest of the key, and the value, of each entry by state and key. A key is a Long and its namespace."""
+    by_key: dict[tuple[str, bytes], list[tuple[bytes, bytes]]] = {}
+    for state, key, value in found.elements():
+        by_key.setdefault((state, key[prefix : prefix + 9]), []).append((key[prefix + 9 :], value))
+    return by_key
+
+
+def assert_cut(blob: bytes, rows: list[tuple[bytes, bytes]], *, ttl: bool, nullable: bool, has_null: bool) -> int:
+    """Put together, the rows are the map, byte for byte; returns how many of them are null."""
+    stamp, blob = (blob[:8], blob[8:]) if ttl else (b"", blob)
+    if nullable:
+        flag, blob = blob[0], blob[1:]
+        if flag:
+            assert (blob, rows) == (b"", [])
+            return 0
+    count, rest = int.from_bytes(blob[:4], "big"), blob[4:]
+    entries, nulls = [], 0
+    for user_key, value in rows:
+        assert value[1 : 1 + len(stamp)] == stamp
+        written = value[1 + len(stamp) :]
+        is_null = value[0] == 1 or (ttl and written == b"\0")
+        nulls += is_null
+        key = bytes(nullable) + user_key
+        entries.append(key + (b"\1" if is_null else b"\0" + written))
+    while entries and (found := [entry for entry in entries if rest.startswith(entry)]):
+        entries.remove(max(found, key=len))
+        rest, count = rest.removeprefix(max(found, key=len)), count - 1
+    if has_null:
+        assert (entries, rest, count) == ([], b"", 0)
+    return nulls
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("golden", MADE)
+def test_entries_become_rows(golden: str, options: str, tmp_path: Path) -> None:
+    report, _ = run(GOLDENS / golden, tmp_path, **options_of(golden, **OPTIONS[options]))
+    assert {check.outcome.value for check in report.checks} == {"passed"}, report.checks
+    source = Savepoint.open(str(GOLDENS / golden))
+    states = {state.name: state for state in source.keyed_states(source.operator("main"))}
+    before = keys_of(contents(source), 1)
+    regrouped = OPTIONS[options].get("max_parallelism") == 300
+    after = keys_of(contents(Savepoint.open(str(tmp_path / "target"))), 2 if regrouped else 1)
+    ttl, nulls = "-ttl-" in golden, 0
+    for (name, key), ((_, blob),) in before.items():
+        state, rows = states[name], after.pop((name.replace("old", "new"), key), [])
+        # Under time to live a null Long has no row.
+        has_null = not ttl or state.type_name != "Map<UUID,Long>"
+        nullable = isinstance(state.value, NullableType)
+        nulls += assert_cut(blob, rows, ttl=ttl, nullable=nullable, has_null=has_null)
+    assert nulls
+    assert after.keys() == (before.keys() if options == "keeping the maps" else set())
+
+
+@pytest.mark.parametrize(("golden", "declared"), [
+    ("kryo-parts-1.20-rocksdb", 'new MapStateDescriptor<>("new-0", Types.STRING, Types.GENERIC(java.util.UUID.class))'),
+    (
+        "kryo-parts-2.3-hashmap",
+        'new MapStateDescriptor<>("new-0", Types.STRING, Types.GENERIC(java.time.LocalDate.class))',
+    ),
+])  # fmt: skip
+def test_the_new_job_declares_the_same_serializer(golden: str, declared: str, tmp_path: Path) -> None:
+    _, made = run(GOLDENS / golden, tmp_path, **options_of(golden))
+    facts = made.facts(SnapshotFacts)
+    assert facts is not None
+    assert facts.declarations is not None
+    assert any(line.endswith(f": {declared}") for line in facts.declarations)
+    assert not [note for note in facts.notes if "Kryo" in note]
+
+
+def test_a_value_of_a_class_of_the_job_needs_its_jar(tmp_path: Path) -> None:
+    state = {"legacy": "opaque-in-map", "new": "rows"}
+    options = {"operators": [{"operator": "kryo", "states": [state]}], "on_contradiction": "stop"}
+    with pytest.raises(RefusedError, match=r"stateferry\.flink\.pojo\.Opaque"):
+        run(GOLDENS / "kryo-2.3-rocksdb", tmp_path, **options)
+
+
+def test_it_cant_go_back(tmp_path: Path) -> None:
+    golden = "kryo-parts-2.3-hashmap"
+    run(GOLDENS / golden, tmp_path, **options_of(golden))
+    back = {"reverse": True, "operators": options_of(golden)["operators"]}
+    plan = planned({"source": str(tmp_path / "target"), "target": "/new", **back})
+    with pytest.raises(RefusedError, match=r"new-. .* can't become .*: its keys or values are by Kryo \(java\."):
+        resolve(plan, open_source(plan))

@@ -1,0 +1,132 @@
+"""The compiled walk over maps with keys and values by Kryo, against the plain one: whole maps, and damaged ones."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.stored_maps import whole_maps
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType, Scalar, map_of
+from flinkstate.values.codecs import encode
+from stateferry.proof.plain.plain_maps import map_reader
+
+GOLDENS = Path(__file__).parent / "savepoints"
+MADE = ("kryo-parts-1.20-rocksdb", "kryo-parts-ttl-2.3-rocksdb")
+Entry = tuple[bytes, bytes | None]
+
+
+def maps_in(golden: str) -> dict[FlinkType, list[bytes]]:
+    """The maps of each type."""
+    source, found = Savepoint.open(str(GOLDENS / golden)), dict[FlinkType, list[bytes]]()
+    for file in source.open_files(source.operator("main")):
+        types = {state.name: state.value for state in source.keyed_states(source.operator("main"))}
+        for key_group in file.handle.range:
+            for section in file.sections(key_group):
+                type_ = types[file.header.states[section.state].name]
+                assert type_ is not None
+                starts = section.value_starts + (8 if "-ttl-" in golden else 0)
+                found.setdefault(type_, []).extend(
+                    section.data[start:end].tobytes()
+                    for start, end in zip(starts.tolist(), section.ends.tolist(), strict=True)
+                )
+    return found
+
+
+def compiled(type_: FlinkType, maps: list[bytes]) -> list[list[Entry]]:
+    data = np.array(bytearray(b"".join(maps)), np.uint8)
+    ends = np.cumsum([len(one) for one in maps])
+    whole = whole_maps(type_, data, np.append(0, ends[:-1]), ends)
+    parts = zip(whole.entries.starts, whole.entries.key_ends, whole.entries.ends, strict=True)
+    entries = [
+        (whole.data[start:key_end].tobytes(), None if whole.data[key_end] else whole.data[key_end + 1 : end].tobytes())
+        for start, key_end, end in parts
+    ]
+    firsts = np.append(0, np.cumsum(whole.entries.counts)).tolist()
+    return [entries[first:last] for first, last in pairwise(firsts)]
+
+
+def plain(type_: FlinkType, one: bytes) -> list[Entry]:
+    map_ = map_of(type_)
+    assert map_ is not None
+    read = map_reader(type_, map_)(one, 0)
+    return [(entry.user_key_bytes, None if entry.is_null else entry.value_bytes) for entry in read]
+
+
+@pytest.mark.parametrize("golden", MADE)
+def test_it_finds_what_plain_code_finds(golden: str) -> None:
+    found = maps_in(golden)
+    assert len(found) >= 4
+    for type_, maps in found.items():
+        entries = compiled(type_, maps)
+        assert entries == [plain(type_, one) for one in maps]
+        assert sum(map(len, entries)) > len(maps)
+    assert any(value is None for type_, maps in found.items() for one in compiled(type_, maps) for _, value in one)
+
+
+@pytest.mark.parametrize("golden", MADE)
+def test_damage_ends_with_its_place_or_changes_nothing(golden: str) -> None:
+    seed = 11
+    drawn, both, offsets = random.Random(seed), 0, []
+    found = maps_in(golden)
+    for _ in range(300):
+        type_ = drawn.choice(list(found))
+        one = bytearray(drawn.choice(found[type_]))
+        if drawn.random() < 0.3:
+            del one[drawn.randrange(len(one)) :]
+        else:
+            one[drawn.randrange(len(one))] ^= 1 << drawn.randrange(8)
+        try:
+            (entries,) = compiled(type_, [bytes(one)])
+        except DamagedError as error:
+            offsets.append((error.offset, len(one)))
+            continue
+        except RefusedError:
+            continue
+        try:
+            expected = plain(type_, bytes(one))
+        except (DamagedError, RefusedError):
+            # Plain code reads the values too, in which a byte may be wrong.
+            continue
+        both += 1
+        assert entries == expected, f"{bytes(one).hex()} (seed {seed})"
+    assert both
+    assert all(offset is not None and 0 <= offset <= size for offset, size in offsets)
+
+
+OBJECTS = MapType(Scalar.STRING, KryoType("java.lang.Object"))
+NULLABLE = NullableType(MapType(NullableType(KryoType("java.util.UUID"), 0), Scalar.LONG), 0)
+
+
+def entry(key: str, kryo: str) -> bytes:
+    return encode(Scalar.STRING, key) + b"\0" + bytes.fromhex(kryo)
+
+
+def test_a_double_ends_at_the_same_place_by_both_kryos() -> None:
+    # Which number it is depends on the Kryo, but it stays a value of Kryo.
+    one = b"\0\0\0\1" + entry("a", "0a 3f f8 00 00 00 00 00 00")
+    assert compiled(OBJECTS, [one]) == [[(encode(Scalar.STRING, "a"), bytes.fromhex("0a3ff8000000000000"))]]
+
+
+@pytest.mark.parametrize(
+    ("type_", "data", "message"),
+    [
+        (OBJECTS, b"", "bytes"),
+        (OBJECTS, b"\0\0\0\1" + encode(Scalar.STRING, "a"), "a flag 0 or 1 before a value of a map, found its end"),
+        (OBJECTS, b"\0\0\0\1" + encode(Scalar.STRING, "a") + b"\3", "a flag 0 or 1 before a value of a map, found 3"),
+        (OBJECTS, b"\0\0\0\1" + entry("a", "09 02 00"), "the end of the map, found 1 more bytes"),
+        (OBJECTS, b"\0\0\0\2" + entry("a", "09 02"), "String"),
+        (OBJECTS, b"\0\0\0\1" + entry("a", "01 00 61 2e c2"), r"a\.B can't be read"),
+        (NULLABLE, b"\0\0\0\0\1\2", "a flag 0 or 1 before a key of a map, found 2"),
+        (NULLABLE, b"\0\0\0\0\1\1\1", "a map has a null key"),
+    ],
+)
+def test_what_is_wrong_is_named(type_: FlinkType, data: bytes, message: str) -> None:
+    before = b"\0\0\0\0\0" if type_ is NULLABLE else b"\0\0\0\0"
+    with pytest.raises((DamagedError, RefusedError), match=message):
+        compiled(type_, [before, data])
