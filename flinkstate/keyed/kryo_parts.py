@@ -111,8 +111,8 @@ def walk_kryo_entries(type_: MapType, data: Bytes, starts: Positions, limits: Po
         why = "Kryo 2 and Kryo 5 could both have written the entries of this map, and mean different ones"
         raise RefusedValueError(why, int(starts[either]))
     of_2 = by_2[maps]
-    chosen = (np.where(of_2, *both) for both in zip(two.entries(), five.entries(), strict=True))
-    return MapEntries(counts, *chosen, limits)
+    keys, key_ends, ends = (np.where(of_2, *both) for both in zip(two.entries(), five.entries(), strict=True))
+    return MapEntries(counts, keys, key_ends, ends, limits)
 
 
 def _why_not(

@@ -48,7 +48,7 @@ from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
 from stateferry.proof.expected import content, expected_entries, sampling
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.conversion import Conversion
-from stateferry.proof.plain import plain_reader
+from stateferry.proof.plain import plain_maps, plain_reader
 from stateferry.proof.plain.plain_reader import holds_null
 from tests.hashing.test_java_hash import TYPES, values_of
 from tests.support.naive import flink_types
@@ -298,7 +298,7 @@ def test_a_key_that_is_too_large_is_left_out_by_number(large: Case, monkeypatch:
 def test_what_plain_code_cannot_decode_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout())
     opaque = OpaqueType("com.acme.Value", "Kryo")
-    monkeypatch.setattr(plain_reader, "decoder", lambda type_: decoder(opaque if type_ is Scalar.LONG else type_))
+    monkeypatch.setattr(plain_maps, "decoder", lambda type_: decoder(opaque if type_ is Scalar.LONG else type_))
     plain = plain_of(made.checks(made.folder))
     assert plain.outcome is Outcome.COULD_NOT_TELL
     assert "com.acme.Value (Kryo)" in plain.actual
