@@ -87,13 +87,13 @@ def test_a_file_that_is_too_large_for_the_store_is_refused(
 ) -> None:
     area.source()
     with monkeypatch.context() as patch:
-        patch.setattr(stores, "_S3_FILE_BYTES", 1_500)
+        patch.setattr(stores, "_S3_FILE_BYTES", 4_000)
         assert main(area.run()) == 2
-        assert "may have at most 1,500 bytes, and that of a subtask of main would have" in capsys.readouterr().err
+        assert "may have at most 4,000 bytes, and that of a subtask of main would have" in capsys.readouterr().err
         assert not Location.of(area.at("target")).exists()
         # The estimate may be wrong.
-        with pytest.raises(RefusedError, match="the store takes at most 1,500 bytes in a file"):
-            Location.of(area.at("file")).write_atomically(bytes(1_501))
+        with pytest.raises(RefusedError, match="the store takes at most 4,000 bytes in a file"):
+            Location.of(area.at("file")).write_atomically(bytes(4_001))
     assert main(area.run()) == 0
 
 
