@@ -17,7 +17,7 @@ from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, names_of, places_to_find
-from flinkstate.kryo.reading import MapReading, Values
+from flinkstate.kryo.reading import MapReading, Values, what_helps
 from flinkstate.kryo.transcoding import OF_BOTH, KryoCounts, counts_of
 from flinkstate.serializers.types import (
     ArrayType,
@@ -37,18 +37,14 @@ _KNOWN = {known.name: known for known in KNOWN}
 _OF_THE_JOB = (kernels.PARTS, kernels.PARTS)
 
 
-_NOT_OF_JOBS = ("java.", "javax.", "[")
-
-
 def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
     """Returns the type that all maps have in Flink, or raises `RefusedError` with the reason.
 
     With `widen` numbers of several classes have the widest of their types, if that has all of them as they are.
     """
     if found.foreign:
-        of_the_job = not all(name.startswith(_NOT_OF_JOBS) for name in found.foreign)
-        with_jar = ". For classes of the job, give its jar: --classes job.jar" if of_the_job else ""
-        raise RefusedError(f"maps with objects that can't be read: {_listed(found.foreign)}{with_jar}")
+        unread = f"{_listed(found.foreign)}{what_helps(found.foreign)}"
+        raise RefusedError(f"maps with objects that can't be read: {unread}")
     if not found.entries:
         raise RefusedError(
             f"all {found.maps} maps are null or empty, so they don't say which types their keys and values have"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,7 @@ from flinkstate.serializers.types import FlinkType, MapType, simple_name
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
 _LARGEST = 1 << 31
+_NOT_OF_JOBS = ("java.", "javax.", "[")
 
 
 @dataclass(slots=True, eq=False)
@@ -170,7 +172,8 @@ class MapReading:
     def _refusal(self, code: int, detail: int, data: Bytes) -> str | None:
         """Returns what can't be handled; None if the bytes are damaged."""
         if code == kernels.FOREIGN_CLASS:
-            return f"{self.foreign(detail, data)} can't be read in a map that Kryo wrote"
+            name = self.foreign(detail, data)
+            return f"{name} can't be read in a map that Kryo wrote{what_helps([name])}"
         if code == kernels.WRONG_CLASS:
             node, row = detail >> 32, detail & 0xFFFFFFFF
             place, allowed = names_of(self.places.children)[node], np.flatnonzero(self.places.cells[node])
@@ -211,6 +214,13 @@ class MapReading:
         name = self.table.names[-1 - detail]
         own = self.table.own_serializers.get(name)
         return name if own is None else f"{name} (with the job's serializer {own})"
+
+
+def what_helps(unread: Iterable[str]) -> str:
+    """Returns what to do about classes that can't be read: those of the job are in its jar."""
+    if all(name.startswith(_NOT_OF_JOBS) for name in unread):
+        return ""
+    return ". For classes of the job, give its jar: --classes job.jar"
 
 
 def _name_at(data: Bytes, position: int) -> str:

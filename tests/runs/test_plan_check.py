@@ -15,6 +15,7 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.changes.rules import Contradiction, Nulls
 from stateferry.changes.staging import file_tasks
 from stateferry.demo import DemoState, write_demo_savepoint
+from stateferry.inventory.inventory import Inventory, take, total
 from stateferry.runs.checks import wanted_layout
 from stateferry.runs.checks.plan_check import (
     ResolvedPlan,
@@ -25,6 +26,7 @@ from stateferry.runs.checks.plan_check import (
     target_content,
 )
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.steps import snapshot
 from tests.support.rewriting import rewrite
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
@@ -158,10 +160,16 @@ def test_an_operator_that_is_not_there() -> None:
         resolved(GOLDEN / "legacy-2.3-rocksdb", operator="nobody")
 
 
+def counted(state: str) -> Inventory:
+    """What the snapshot counts: which classes are in a map by Flink's own serializer is known only then."""
+    found = resolved(GOLDEN / "kryo-2.3-rocksdb", {"legacy": state, "new": "n"}, operator="kryo")
+    return total(map(take, snapshot.inventory_work(found, 1)))
+
+
 @pytest.mark.parametrize("state", ["opaque-in-map", "opaque"])
 def test_kryo_inside_the_blob_is_refused_by_name_and_elsewhere_let_through(state: str) -> None:
     with pytest.raises(RefusedError, match=r"stateferry\.flink\.pojo\.Opaque"):
-        resolved(GOLDEN / "kryo-2.3-rocksdb", {"legacy": state, "new": "n"}, operator="kryo")
+        counted(state)
     assert resolved(GOLDEN / "kryo-2.3-rocksdb", {"legacy": "plain", "new": "n"}, operator="kryo").rewrites()
 
 
