@@ -113,8 +113,6 @@ KNOWN_PART = 51
 PART_KIND = 0
 PART_CLASS = 1
 PART_CONTEXT = 2
-PART_COLUMNS = 3
-CONTEXT_COLUMNS = 4
 
 # What a class of maps can't have.
 NO_NULL_KEY = 1
