@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from flinkstate.errors import DamagedError, RefusedError
@@ -120,7 +120,7 @@ class KeyedState:
 
     @property
     def _without_end(self) -> tuple[OpaqueType, ...]:
-        """The parts of the map whose end can't be found. Where a key or value as a whole is by Kryo, it is found."""
+        """The parts of the map whose end can't be found."""
         map_ = self.map_type
         if map_ is None:
             return ()
@@ -128,9 +128,17 @@ class KeyedState:
             case KryoMapType():
                 return tuple(part for part in opaque_parts(map_) if not isinstance(part, KryoType))
             case MapType() | NullableType():
-                parts = (part for part in (map_.key, map_.value) if not isinstance(part, KryoType))
-                return tuple(opaque for part in parts for opaque in opaque_parts(part))
+                return (*_without_end(map_.key), *_without_end(map_.value))
         return opaque_parts(map_)
+
+
+def _without_end(part: FlinkType) -> tuple[OpaqueType, ...]:
+    """Returns what in a map's key or value has no end that can be found. Kryo's own serializers for it have one."""
+    if not isinstance(part, KryoType):
+        return opaque_parts(part)
+    if part.own_serializer is None:
+        return ()
+    return (replace(part, reason=f"serialized by Kryo with {part.own_serializer}"),)
 
 
 def _named(parts: tuple[OpaqueType, ...]) -> str:

@@ -300,6 +300,11 @@ class KryoType(OpaqueType):
     classes: JobClasses | None = None
     raw_defaults: bytes = field(default=b"", compare=False, repr=False)
 
+    @property
+    def own_serializer(self) -> str | None:
+        """The job's own serializer by which Kryo writes this class; None if it is one that Kryo or Flink has."""
+        return next((part.serializer for part in self.registrations if part.class_name == self.class_name), None)
+
     def of_the_job(self, other: KryoType) -> KryoType:
         """Returns what the job that has the other type makes of this class, unless it is known already."""
         if self.registrations:
