@@ -16,7 +16,7 @@ from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, names_of, places_to_find
+from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
 from flinkstate.kryo.transcoding import OF_BOTH, KryoCounts, counts_of
 from flinkstate.serializers.types import (
@@ -145,7 +145,7 @@ class ClassFinder:
         """Returns what was found in all values."""
         cells = self._places.cells
         classes: dict[str, dict[str, int]] = {}
-        for node, name in names_of(self._places.children).items():
+        for node, name in self._places.names().items():
             rows = np.flatnonzero(cells[node]).tolist()
             if rows:
                 classes[name] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Field
+from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Member
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
@@ -142,7 +142,7 @@ def _parts(job: JobClasses, final: Mapping[str, bool], chain: tuple[str, ...]) -
         yield _part(final, one)
 
 
-def _part(final: Mapping[str, bool], one: Field) -> JobPart:
+def _part(final: Mapping[str, bool], one: Member) -> JobPart:
     try:
         type_, plain = parse_type(one.signature or one.descriptor), parse_type(one.descriptor)
     except ValueError:

@@ -34,7 +34,8 @@ null |
 | set | as a list; sorted set, priority queue: as a list, the comparator where a sorted map has it |
 | enum | varint number of the constant + 1; in Kryo 5 it has no mark. Flink's: i32 number |
 | array of objects | varint n + 1, for each class tag, mark, object; of a final class, mark (`00` null) and object |
-| other classes | parts, one after another, as the table of classes says |
+| other classes | parts, one after another, as the table of classes says. Flink's POJO: 02, then for each field \
+bool isNull and the value |
 
 Only what the Kryo of the version could have written is read: no longer varints than needed, no Kryo 5 map with count 0.
 So a value that was read to its end by one Kryo can hardly be read by the other; if it can, both results are compared.
@@ -191,6 +192,9 @@ _PARTS_FRAME = 4
 # The class of the first element that isn't null, if all elements must not have the same one; else one of these.
 _NONE_YET = -1
 _ANY = -2
+
+# The flag of a POJO in Flink's form, that is of the class itself.
+POJO_ITSELF = 2
 
 MOST_NAMES = 64
 MOST_NODES = 1024
@@ -1209,7 +1213,8 @@ def _read_map(  # type: ignore[no-untyped-def]
             if flag > 0:
                 out[at] = np.uint8(flag - 1 if row != NULL else 2 - flag)
                 at += 1
-            only_copied = kind > ENUM_COMPARATOR and not (kind == ENUM and finding == HOLDING)
+            # Where an enum or a class of the job has a form of Flink's own, it is held against that.
+            only_copied = kind > ENUM_COMPARATOR and not (finding == HOLDING and kind in (PARTS, ENUM))
             if row != NULL and (only_copied or copies[node] >= 0):
                 base = depth
                 copier = max(copies[node], np.int64(0))
@@ -1367,6 +1372,9 @@ def _read_map(  # type: ignore[no-untyped-def]
                     count = spans[version, row, 1]
                     if differs[row]:
                         state[NESTED] = 1
+                    if base < 0:
+                        out[at] = POJO_ITSELF
+                        at += 1
                 elif kind != EMPTY_LIST and kind != EMPTY_MAP:
                     compared = np.int64(-1)
                     if kind in (OBJECT_ARRAY, ANY_ARRAY):
@@ -1502,7 +1510,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                         state[ENTRIES] = count
                         if marked >= 0 and marked + 2 * count > len(marks):
                             return _fail(failure, NO_MARKS, start, marked + 2 * count)
-                if kind != TUPLE and base < 0:
+                if kind not in (TUPLE, PARTS) and base < 0:
                     _put32(out, at, count)
                     at += 4
                 frame[_LEFT] = count
@@ -1528,10 +1536,19 @@ def _read_map(  # type: ignore[no-untyped-def]
                 break
             frame = stack[depth - 1]
             if frame[_KIND] == _PARTS_FRAME:
-                # Parts without tag and mark are passed.
+                # Parts without tag and mark are passed; in a POJO they are numbers, each behind a flag for null.
                 while frame[_LEFT] > 0 and parts[frame[_NEXT], PART_KIND] < TAGGED_PART:
                     part = parts[frame[_NEXT], PART_KIND]
-                    position = _part(part, rows, data, position, limit, five, out, at, room, objects, state, failure)
+                    if base >= 0:
+                        position = _part(
+                            part, rows, data, position, limit, five, out, at, room, objects, state, failure
+                        )
+                    else:
+                        if at + _SPARE > room:
+                            return _fail(failure, NO_ROOM, position, 0)
+                        out[at] = 0
+                        at = _number(part, data, position, limit, five, out, at + 1, state, failure)
+                        position = state[POSITION] if at >= 0 else at
                     if position < 0:
                         return position
                     frame[_NEXT] += 1
@@ -1596,6 +1613,10 @@ def _read_map(  # type: ignore[no-untyped-def]
         if base >= 0:
             node = np.int64(-1)
             flag = 0
+        elif frame[_KIND] == _PARTS_FRAME:
+            owner = objects[frame[_OBJECT], OF_CLASS]
+            node = children[frame[_NODE], FIELDS] + frame[_NEXT] - 1 - spans[version, owner, 0]
+            flag = 1
         else:
             node = _child(children, state, frame[_NODE], column, finding, failure, position)
             if node < 0:

@@ -6,8 +6,8 @@ told, they are made of the type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from flinkstate.serializers.types import (
     KryoType,
     ListType,
     MapType,
+    PojoType,
     PrimitiveArrayType,
     Scalar,
     TupleType,
@@ -48,6 +49,8 @@ WIDER_THAN = {
 class Places:
     """Nodes: their children, which of them have the same type, how null is written there, and a cell for each class.
 
+    The fields of a POJO follow one another, from its child FIELDS on.
+
     A cell says whether the class is allowed, or counts it. Where values stay Kryo's, `copies` says which line of
     `new_ids` has the ids by which the new serializer writes classes (-1: by name); elsewhere it is -1.
     """
@@ -58,11 +61,30 @@ class Places:
     cells: npt.NDArray[np.int64]
     copies: npt.NDArray[np.int64]
     new_ids: npt.NDArray[np.int64]
+    pojos: Mapping[int, PojoType] = field(default_factory=dict)
 
     @property
     def has_copies(self) -> bool:
         """Whether anything stays a value of Kryo."""
         return bool((self.copies >= 0).any())
+
+    def names(self) -> dict[int, str]:
+        """Returns the nodes that there are with their names: `map`, `key`, `value`, `value.element`, `value.f0`..."""
+        names = {0: ROOT}
+        waiting = [0]
+        while waiting:
+            node = waiting.pop()
+            prefix = f"{names[node]}." if node else ""
+            if node in self.pojos:
+                first = int(self.children[node, kernels.FIELDS])
+                found = {first + number: one.name for number, one in enumerate(self.pojos[node].fields)}
+            else:
+                found = {
+                    child: _part(column) for column, child in enumerate(self.children[node].tolist()) if child >= 0
+                }
+            names |= {child: prefix + name for child, name in found.items()}
+            waiting += found
+        return names
 
 
 def places_to_find(table: ClassTable) -> Places:
@@ -77,22 +99,43 @@ def _no_ids(lines: int, table: ClassTable) -> npt.NDArray[np.int64]:
     return np.full((lines, len(table.names)), -1, np.int64)
 
 
-def names_of(children: npt.NDArray[np.int64]) -> dict[int, str]:
-    """Returns the nodes that there are with their names: `map`, `key`, `value`, `value.element`, `value.f0`..."""
-    names = {0: ROOT}
-    waiting = [0]
-    while waiting:
-        node = waiting.pop()
-        for column, child in enumerate(children[node].tolist()):
-            if child >= 0:
-                names[child] = _part(column) if node == 0 else f"{names[node]}.{_part(column)}"
-                waiting.append(child)
-    return names
-
-
 def _part(column: int) -> str:
     named = {kernels.ELEMENT: "element", kernels.KEY: "key", kernels.VALUE: "value"}
     return named.get(column) or f"f{column - kernels.FIELDS}"
+
+
+def _nodes_of(type_: MapType) -> tuple[list[list[int]], list[FlinkType]]:
+    """Returns the children of all nodes of a type, and the types at the nodes."""
+    lines: list[list[int]] = []
+    types: list[FlinkType] = []
+
+    def add(parts: Sequence[FlinkType]) -> int:
+        """Adds nodes, one behind another; returns the number of the first."""
+        first = len(lines)
+        lines.extend([-1] * kernels.CHILDREN for _ in parts)
+        types.extend(parts)
+        for node, part in enumerate(parts, first):
+            if isinstance(part, PojoType):
+                lines[node][kernels.FIELDS] = add([one.type for one in part.fields])
+            for column, child in _parts(part):
+                lines[node][column] = add([child])
+        return first
+
+    add([type_])
+    return lines, types
+
+
+def _behind_flags(lines: list[list[int]], types: list[FlinkType]) -> Iterator[int]:
+    """Yields the nodes of which a flag says whether they are null."""
+    yield 0
+    for line, part in zip(lines, types, strict=True):
+        match part:
+            case MapType():
+                yield line[kernels.VALUE]
+            case ArrayType():
+                yield line[kernels.ELEMENT]
+            case PojoType(_, fields):
+                yield from range(line[kernels.FIELDS], line[kernels.FIELDS] + len(fields))
 
 
 def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Places:
@@ -100,18 +143,7 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
 
     With `widen` numbers of narrower types are allowed too, but for the keys of maps inside the map.
     """
-    lines: list[list[int]] = []
-    types: list[FlinkType] = []
-
-    def add(part: FlinkType) -> int:
-        node = len(lines)
-        lines.append([-1] * kernels.CHILDREN)
-        types.append(part)
-        for column, child in _parts(part):
-            lines[node][column] = add(child)
-        return node
-
-    add(type_)
+    lines, types = _nodes_of(type_)
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
     inner_keys = {line[kernels.KEY] for line in lines[1:]}
     cells = np.zeros((len(types), len(table.names)), np.int64)
@@ -126,13 +158,7 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
             )
     nulls = np.array([_zeros_of_null(part) for part in types], np.int64)
     cells[:, kernels.NULL] = nulls > 0
-    cells[0, kernels.NULL] = 1
-    for line, part in zip(lines, types, strict=True):
-        if isinstance(part, MapType):
-            # A flag says whether a value is null.
-            cells[line[kernels.VALUE], kernels.NULL] = 1
-        elif isinstance(part, ArrayType):
-            cells[line[kernels.ELEMENT], kernels.NULL] = 1
+    cells[list(_behind_flags(lines, types)), kernels.NULL] = 1
     copied = tuple(dict.fromkeys(part for part in types if isinstance(part, KryoType)))
     copies = np.array([copied.index(part) if part in copied else -1 for part in types], np.int64)
     new_ids = _no_ids(max(1, len(copied)), table)
@@ -141,7 +167,8 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
         for row, name in enumerate(table.names):
             line_of_ids[row] = ids.get(table.job.enum_of.get(name, name), -1)
     kin = np.array([kinds[part] for part in types], np.int64)
-    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids)
+    pojos = {node: part for node, part in enumerate(types) if isinstance(part, PojoType)}
+    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids, pojos)
 
 
 def _zeros_of_null(type_: FlinkType) -> int:
@@ -177,6 +204,8 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
             return known.kinds[0] == kernels.ENUM and is_a(known, class_name, classes)
         case KryoType(class_name):
             return known.kinds != (kernels.FOREIGN,) * 2 and is_a(known, class_name, classes)
+        case PojoType(class_name):
+            return known.kinds[0] == kernels.PARTS and known.name == class_name
         case TupleType():
             return known.name == type_.class_name and known.param == len(type_.fields)
         case _:

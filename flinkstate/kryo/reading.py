@@ -11,7 +11,7 @@ from flinkstate.array_types import ByteFlags, Bytes, Positions
 from flinkstate.errors import DamagedError, StateferryError
 from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import ClassTable
-from flinkstate.kryo.places import WIDER_THAN, Places, names_of
+from flinkstate.kryo.places import WIDER_THAN, Places
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, MapType, simple_name
 
@@ -70,7 +70,7 @@ class MapReading:
         self.said = np.zeros((len(self.table.names), 2), np.int64)
         self.touched = np.zeros((self.scratch.size, 2), np.int64)
         self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
-        self.state[kernels.NODES] = len(names_of(self.places.children))
+        self.state[kernels.NODES] = len(self.places.names())
 
     @property
     def finding(self) -> bool:
@@ -176,12 +176,12 @@ class MapReading:
             return f"{name} can't be read in a map that Kryo wrote{what_helps([name])}"
         if code == kernels.WRONG_CLASS:
             node, row = detail >> 32, detail & 0xFFFFFFFF
-            place, allowed = names_of(self.places.children)[node], np.flatnonzero(self.places.cells[node])
+            place, allowed = self.places.names()[node], np.flatnonzero(self.places.cells[node])
             names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != kernels.NULL]
             told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
             return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
         if code == kernels.NULL_PART:
-            return f"null as {_a(names_of(self.places.children)[detail])}, which Flink can't write"
+            return f"null as {_a(self.places.names()[detail])}, which Flink can't write"
         return _REFUSED.get(code)
 
     def _user_key(self, values: Values, index: int, out: Bytes, reported: list[int]) -> tuple[FlinkType, bytes] | None:

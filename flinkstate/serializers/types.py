@@ -110,10 +110,11 @@ class RowType:
 
 @dataclass(frozen=True, slots=True)
 class PojoField:
-    """A field of a POJO."""
+    """A field of a POJO, and the class that declares it, if that is known."""
 
     name: str
     type: FlinkType
+    declared_in: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
