@@ -21,7 +21,16 @@ from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.snapshots import SnapshotParser
 from flinkstate.serializers.type_text import parse_map_type, type_text
-from flinkstate.serializers.types import FlinkType, KryoType, MapType, PojoField, PojoType, TupleType, children
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    PojoField,
+    PojoType,
+    TupleType,
+    children,
+)
 from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, maps_of
 from tests.kryo.test_kept import damaged
 
@@ -88,7 +97,9 @@ def told(type_: FlinkType) -> FlinkType:
             return MapType(told(key), told(value))
         case TupleType(fields, class_name):
             return TupleType(tuple(map(told, fields)), class_name)
-    return replace(type_, element=told(type_.element)) if hasattr(type_, "element") else type_  # type: ignore[call-arg,type-var,return-value]
+        case ListType(element):
+            return ListType(told(element))
+    return type_
 
 
 def known(one: Example) -> MapType:
