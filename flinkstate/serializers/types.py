@@ -496,6 +496,20 @@ def kept_by_kryo(type_: FlinkType) -> tuple[KryoType, ...]:
     return tuple(part for part in with_parts(type_) if isinstance(part, KryoType))
 
 
+def with_classes(type_: FlinkType, job: JobClasses | None) -> FlinkType:
+    """Returns the type of a value or of a map, of which what is by Kryo may be of the job's classes."""
+    match type_:
+        case KryoType():
+            return type_ if job is None else replace(type_, classes=job)
+        case NullableType(value, padding):
+            return NullableType(with_classes(value, job), padding)
+        case MapType(key, value):
+            return MapType(with_classes(key, job), with_classes(value, job))
+        case ListType(element):
+            return ListType(with_classes(element, job))
+    return type_
+
+
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:
     """Returns every part of the type whose values can't be walked."""
     if isinstance(type_, OpaqueType):

@@ -22,7 +22,7 @@ from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type, type_text
-from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, with_classes
 from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
 from stateferry.runs.plan.planned_states import StatePlan
 
@@ -38,7 +38,7 @@ def with_known_map(
     legacy = states[state.legacy]
     kryo = map_in_field(state, legacy)
     if not isinstance(kryo, KryoType) or legacy.kind is not StateKind.VALUE:
-        return with_map(state, legacy, _with_classes(kryo, job))
+        return with_map(state, legacy, kryo and with_classes(kryo, job))
     kryo = replace(kryo, classes=job)
     if state.map_type is not None:
         map_ = parse_map_type(state.map_type)
@@ -54,24 +54,6 @@ def with_known_map(
             map_ = of_rows
     map_ = of_the_job(map_, kryo)
     return with_map(state, legacy, KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
-
-
-def _with_classes(type_: FlinkType | None, job: JobClasses | None) -> FlinkType | None:
-    """Returns the type of a map by Flink's own serializer; what is by Kryo in it may be of the job's classes."""
-    if job is None or type_ is None:
-        return type_
-
-    def known(part: FlinkType) -> FlinkType:
-        match part:
-            case KryoType():
-                return replace(part, classes=job)
-            case NullableType(value, padding):
-                return NullableType(known(value), padding)
-            case MapType(key, value):
-                return MapType(known(key), known(value))
-        return part
-
-    return known(type_)
 
 
 def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
