@@ -13,7 +13,7 @@ import numpy as np
 
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, places_to_find
@@ -32,9 +32,9 @@ from flinkstate.serializers.types import (
     simple_name,
 )
 
-_NULL = KNOWN[kernels.NULL].name
+_NULL = KNOWN[codes.NULL].name
 _KNOWN = {known.name: known for known in KNOWN}
-_OF_THE_JOB = (kernels.PARTS, kernels.PARTS)
+_OF_THE_JOB = (codes.PARTS, codes.PARTS)
 
 
 def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
@@ -94,7 +94,7 @@ class _Types:
     def _of_class(self, known: KnownClass, prefix: str) -> FlinkType:
         if known.type is not None:
             return known.type
-        if known.kinds[1] > kernels.ENUM_COMPARATOR or known.kinds[1] == kernels.FOREIGN:
+        if known.kinds[1] > codes.ENUM_COMPARATOR or known.kinds[1] == codes.FOREIGN:
             return KryoType(known.name)
         if known.component:
             element = _KNOWN[known.component].type
@@ -130,7 +130,7 @@ class ClassFinder:
         """
         # Without a head: the four bytes before a map are those of its length, which nothing reads.
         said = self._reading.read(Values(data, starts - 4, starts - 4, ends, 0))
-        stopped = (said.found & kernels.STOPPED) != 0
+        stopped = (said.found & codes.STOPPED) != 0
         self._foreign.update(self._reading.foreign(detail, data) for detail in said.stops[stopped, 1].tolist())
         self._counts += counts_of(said.found[~stopped], int(said.counts.sum()))
         self._values += len(starts)

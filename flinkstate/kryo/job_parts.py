@@ -14,12 +14,12 @@ from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC,
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 
 _OBJECT, _ENUM = "java.lang.Object", "java.lang.Enum"
 _PRIMITIVES = {
-    "I": kernels.INTEGER, "J": kernels.LONG, "S": kernels.SHORT, "B": kernels.BYTE, "Z": kernels.BOOLEAN,
-    "C": kernels.CHARACTER, "F": kernels.FLOAT, "D": kernels.DOUBLE,
+    "I": codes.INTEGER, "J": codes.LONG, "S": codes.SHORT, "B": codes.BYTE, "Z": codes.BOOLEAN,
+    "C": codes.CHARACTER, "F": codes.FLOAT, "D": codes.DOUBLE,
 }  # fmt: skip
 _COLLECTIONS = tuple(
     f"java.util.{name}"
@@ -157,8 +157,8 @@ def _part(final: Mapping[str, bool], one: Member) -> JobPart:
         if _is_final(final, part.name) is None:
             raise RefusedError(f"its field {one.name} is of {part.name}, of which isn't known whether it is final")
     if _is_final(final, plain.name):
-        return JobPart(kernels.KNOWN_PART, plain.name)
-    return JobPart(kernels.TAGGED_PART, "", type_.arguments)
+        return JobPart(codes.KNOWN_PART, plain.name)
+    return JobPart(codes.TAGGED_PART, "", type_.arguments)
 
 
 def _is_final(final: Mapping[str, bool], name: str) -> bool | None:

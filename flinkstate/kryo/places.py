@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.classes import ClassTable, KnownClass, registered_ids
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
@@ -32,11 +32,11 @@ from flinkstate.serializers.types import (
 )
 
 ROOT = "map"
-MAPS = (kernels.EMPTY_MAP, kernels.SINGLETON_MAP, kernels.MAP, kernels.SORTED_MAP)
-LISTS = (kernels.EMPTY_LIST, kernels.SINGLETON_LIST, kernels.LIST, kernels.FILLED_LIST, kernels.AS_LIST)
+MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
+LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
 # Types whose serializers write null by themselves, and in how many zero bytes.
 _NULLS = {Scalar.STRING: 1, Scalar.BIG_INTEGER: 4, Scalar.BIG_DECIMAL: 4}
-_WIDE = {Scalar.INTEGER: kernels.INTEGER, Scalar.LONG: kernels.LONG, Scalar.DOUBLE: kernels.DOUBLE}
+_WIDE = {Scalar.INTEGER: codes.INTEGER, Scalar.LONG: codes.LONG, Scalar.DOUBLE: codes.DOUBLE}
 # The numbers that a wider one has as they are.
 WIDER_THAN = {
     Scalar.INTEGER: (Scalar.BYTE, Scalar.SHORT),
@@ -76,7 +76,7 @@ class Places:
             node = waiting.pop()
             prefix = f"{names[node]}." if node else ""
             if node in self.pojos:
-                first = int(self.children[node, kernels.FIELDS])
+                first = int(self.children[node, codes.FIELDS])
                 found = {first + number: one.name for number, one in enumerate(self.pojos[node].fields)}
             else:
                 found = {
@@ -89,10 +89,10 @@ class Places:
 
 def places_to_find(table: ClassTable) -> Places:
     """Returns the places before anything is known of them: the map."""
-    children = np.full((kernels.MOST_NODES, kernels.CHILDREN), -1, np.int64)
-    nothing = np.zeros(kernels.MOST_NODES, np.int64)
-    cells = np.zeros((kernels.MOST_NODES, len(table.names)), np.int64)
-    return Places(children, nothing, nothing, cells, np.full(kernels.MOST_NODES, -1, np.int64), _no_ids(1, table))
+    children = np.full((codes.MOST_NODES, codes.CHILDREN), -1, np.int64)
+    nothing = np.zeros(codes.MOST_NODES, np.int64)
+    cells = np.zeros((codes.MOST_NODES, len(table.names)), np.int64)
+    return Places(children, nothing, nothing, cells, np.full(codes.MOST_NODES, -1, np.int64), _no_ids(1, table))
 
 
 def _no_ids(lines: int, table: ClassTable) -> npt.NDArray[np.int64]:
@@ -100,8 +100,8 @@ def _no_ids(lines: int, table: ClassTable) -> npt.NDArray[np.int64]:
 
 
 def _part(column: int) -> str:
-    named = {kernels.ELEMENT: "element", kernels.KEY: "key", kernels.VALUE: "value"}
-    return named.get(column) or f"f{column - kernels.FIELDS}"
+    named = {codes.ELEMENT: "element", codes.KEY: "key", codes.VALUE: "value"}
+    return named.get(column) or f"f{column - codes.FIELDS}"
 
 
 def _nodes_of(type_: MapType) -> tuple[list[list[int]], list[FlinkType]]:
@@ -112,11 +112,11 @@ def _nodes_of(type_: MapType) -> tuple[list[list[int]], list[FlinkType]]:
     def add(parts: Sequence[FlinkType]) -> int:
         """Adds nodes, one behind another; returns the number of the first."""
         first = len(lines)
-        lines.extend([-1] * kernels.CHILDREN for _ in parts)
+        lines.extend([-1] * codes.CHILDREN for _ in parts)
         types.extend(parts)
         for node, part in enumerate(parts, first):
             if isinstance(part, PojoType):
-                lines[node][kernels.FIELDS] = add([one.type for one in part.fields])
+                lines[node][codes.FIELDS] = add([one.type for one in part.fields])
             for column, child in _parts(part):
                 lines[node][column] = add([child])
         return first
@@ -131,11 +131,11 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType]) -> Iterator[in
     for line, part in zip(lines, types, strict=True):
         match part:
             case MapType():
-                yield line[kernels.VALUE]
+                yield line[codes.VALUE]
             case ArrayType():
-                yield line[kernels.ELEMENT]
+                yield line[codes.ELEMENT]
             case PojoType(_, fields):
-                yield from range(line[kernels.FIELDS], line[kernels.FIELDS] + len(fields))
+                yield from range(line[codes.FIELDS], line[codes.FIELDS] + len(fields))
 
 
 def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Places:
@@ -145,7 +145,7 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
     """
     lines, types = _nodes_of(type_)
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
-    inner_keys = {line[kernels.KEY] for line in lines[1:]}
+    inner_keys = {line[codes.KEY] for line in lines[1:]}
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
@@ -157,8 +157,8 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
                 f"a map that Kryo wrote can't become {type_name(type_)}: no class becomes {type_name(part)}"
             )
     nulls = np.array([_zeros_of_null(part) for part in types], np.int64)
-    cells[:, kernels.NULL] = nulls > 0
-    cells[list(_behind_flags(lines, types)), kernels.NULL] = 1
+    cells[:, codes.NULL] = nulls > 0
+    cells[list(_behind_flags(lines, types)), codes.NULL] = 1
     copied = tuple(dict.fromkeys(part for part in types if isinstance(part, KryoType)))
     copies = np.array([copied.index(part) if part in copied else -1 for part in types], np.int64)
     new_ids = _no_ids(max(1, len(copied)), table)
@@ -179,12 +179,12 @@ def _zeros_of_null(type_: FlinkType) -> int:
 def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
     match type_:
         case MapType(key, value):
-            yield kernels.KEY, key
-            yield kernels.VALUE, value
+            yield codes.KEY, key
+            yield codes.VALUE, value
         case ListType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
-            yield kernels.ELEMENT, element
-        case TupleType(fields) if len(fields) <= kernels.CHILDREN - kernels.FIELDS:
-            yield from enumerate(fields, kernels.FIELDS)
+            yield codes.ELEMENT, element
+        case TupleType(fields) if len(fields) <= codes.CHILDREN - codes.FIELDS:
+            yield from enumerate(fields, codes.FIELDS)
         case _:
             return
 
@@ -201,11 +201,11 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
         case PrimitiveArrayType(Scalar.STRING):
             return known.component == _STRING
         case EnumType(class_name):
-            return known.kinds[0] == kernels.ENUM and is_a(known, class_name, classes)
+            return known.kinds[0] == codes.ENUM and is_a(known, class_name, classes)
         case KryoType(class_name):
-            return known.kinds != (kernels.FOREIGN,) * 2 and is_a(known, class_name, classes)
+            return known.kinds != (codes.FOREIGN,) * 2 and is_a(known, class_name, classes)
         case PojoType(class_name):
-            return known.kinds[0] == kernels.PARTS and known.name == class_name
+            return known.kinds[0] == codes.PARTS and known.name == class_name
         case TupleType():
             return known.name == type_.class_name and known.param == len(type_.fields)
         case _:

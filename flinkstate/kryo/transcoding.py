@@ -12,7 +12,7 @@ import numpy as np
 
 from flinkstate.array_types import ByteFlags, Bytes, Positions
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places import places_of
@@ -21,8 +21,8 @@ from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType
 from flinkstate.serializers.walker import MapEntries
 
 TIMESTAMP = 8
-KRYO_2, KRYO_5 = kernels.KRYO_2, kernels.KRYO_5
-NULL_MAP, EMPTY_MAP = kernels.NULL_MAP, kernels.EMPTY_MAP_FLAG
+KRYO_2, KRYO_5 = codes.KRYO_2, codes.KRYO_5
+NULL_MAP, EMPTY_MAP = codes.NULL_MAP, codes.EMPTY_MAP_FLAG
 
 
 @dataclass(frozen=True, slots=True)
