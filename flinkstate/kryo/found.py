@@ -73,7 +73,8 @@ class _Types:
         for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):
             if all(one.kinds[0] in kinds for one in known):
                 return make(prefix)
-        if self.widen and (place == "key" or not place.endswith("key")) and (wide := _widest(known)) is not None:
+        in_inner_key = "key" in place.split(".")[1:]
+        if self.widen and not in_inner_key and (wide := _widest(known)) is not None:
             return wide
         if len(known) > 1:
             why = f"{_of(place)} is not always of one class: {_listed(classes)}"

@@ -153,10 +153,45 @@ def rows_of(savepoint: Savepoint) -> dict[str, str]:
     return {repr(entry.user_key): repr(entry.value) for entry in read_entries(savepoint, operator, state)}
 
 
-def test_keys_that_would_become_one_are_refused(tmp_path: Path) -> None:
-    state = OLD_JOB.with_changes(blobs={"odd": ({Boxed("int", 1): 1, 1: 2}, 0)})
-    with pytest.raises(RefusedError, match=r'key "odd", user key 1: two keys of the map become the same Long'):
-        counted(state, tmp_path, map_type="Map<Long, Long>", widen=True)
+def named(name: str, content: bytes) -> tuple[bytes, bytes]:
+    """An object as Kryo writes it where its class occurs for the first time in a map, and where it occurs again."""
+    named = name.encode()
+    return b"\1\0" + named[:-1] + bytes([named[-1] | 0x80]) + b"\1" + content, b"\1\0\1" + content
+
+
+_LONG, _INTEGER = b"\x09\x02", b"\x02\x02"
+_A_LIST, _SAME_LIST = named("java.util.ArrayList", b"\1" + _LONG)
+_AN_ARRAY, _SAME_ARRAY = named("[B", b"\3ab")
+# The type that is told, two keys that differ for Java, and what they both become.
+EQUAL_KEYS: dict[str, tuple[str, object, object, str]] = {
+    "numbers": ("Map<Long, Long>", Boxed("int", 1), 1, "user key 1: .* the same Long"),
+    "numbers in lists": (
+        "Map<List<Long>, Long>", _A_LIST, _SAME_LIST.replace(_LONG, _INTEGER), r"user key \[1\]: .* the same List<Long>"
+    ),
+    "arrays": ("Map<byte[], Long>", _AN_ARRAY, _SAME_ARRAY, r'user key "YWI=": .* the same byte\[\]'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", EQUAL_KEYS)
+def test_keys_that_would_become_one_are_refused(what: str, tmp_path: Path) -> None:
+    told, one, other, said = EQUAL_KEYS[what]
+    blobs = {"empty": ({}, 0), "odd": ({one: 1, other: 2}, 0), "fine": ({one: 3}, 0)}
+    with pytest.raises(RefusedError, match=f'key "odd", {said}'):
+        counted(OLD_JOB.with_changes(blobs=blobs), tmp_path, map_type=told, widen=True)
+
+
+def test_equal_arrays_are_keys_of_several_maps(tmp_path: Path) -> None:
+    blobs = {"one": ({_AN_ARRAY: 1}, 0), "other": ({_AN_ARRAY: 2}, 0)}
+    ((_, found),) = counted(OLD_JOB.with_changes(blobs=blobs), tmp_path).maps.items()
+    assert found.classes["key"] == {"[B": 2}
+
+
+def test_the_keys_of_inner_maps_are_not_widened(tmp_path: Path) -> None:
+    """Two of them could become one."""
+    inner, _ = named("java.util.HashMap", b"\1" + b"\1\1java.util.ArrayLis\xf4\1\1" + _INTEGER + _LONG)
+    state = OLD_JOB.with_changes(blobs={"odd": ({"a": inner}, 0)})
+    with pytest.raises(RefusedError, match=r"expected Long as the map's value\.key\.element, found Integer"):
+        counted(state, tmp_path, map_type="Map<String, Map<List<Long>, Long>>", widen=True)
 
 
 def test_without_widen_another_number_is_refused_although_the_type_is_told(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def old_state(
     if five != of_flink_2 and not isinstance(old.value, MapType):
         one, other = (f"Flink {2 if two else 1}" for two in (five, of_flink_2))
         raise RefusedError(
-            f"{where} can't go back to the old job: {source.folder.shown} is of {one} and the savepoint with the rows of "
-            f"{other}, which stores such maps otherwise: name a savepoint that the old job has taken in {other}"
+            f"{where} can't go back to the old job: {source.folder.shown} is of {one} and the savepoint with the rows "
+            f"of {other}, which stores such maps otherwise: name a savepoint that the old job has taken in {other}"
         )
     if isinstance(old.value, KryoType):
         assert made.map_type is not None
