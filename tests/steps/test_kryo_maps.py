@@ -22,7 +22,7 @@ from tests.rocksdb.goldens import contents
 from tests.steps import test_nights_since
 from tests.steps.test_native_source import run
 from tests.support.kryo_writing import Boxed
-from tests.support.legacy_states import LEGACY, NEW, LegacyState
+from tests.support.legacy_states import LEGACY, NEW, LegacyState, key_group_of
 from tests.support.native_nights import NightlyDatabase
 
 BLOBS: dict[str, Any] = {f"key-{one}": ({f"item-{two}": one * two for two in range(4)}, 0) for one in range(40)}
@@ -269,3 +269,17 @@ def test_a_checkpoint_of_rocksdb_makes_what_a_canonical_savepoint_does(kryo: int
 def test_maps_that_show_no_type_need_a_word(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"all 1 maps are null or empty.* --as 'Map<String, Long>'"):
         counted(OLD_JOB.with_changes(blobs={"null": (None, 0)}), tmp_path)
+
+
+def test_not_all_of_a_large_state_is_read_to_find_a_map_with_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step would do that again, one key group after the other."""
+    state = OLD_JOB.with_changes(blobs={f"key-{one}": ({}, 0) for one in range(100)} | {"last": ({"a": 1}, 0)})
+    groups = sorted(key_group_of(key, 128) for key in state.blobs)
+    assert groups[0] < key_group_of("last", 128)
+    monkeypatch.setattr("stateferry.runs.checks.kryo_maps._MOST_BYTES", 1)
+    with pytest.raises(RefusedError, match=r"the first of them don't show one type: all 1 maps are null or empty"):
+        counted(state, tmp_path)
+    inventory = counted(state, tmp_path / "told", map_type="Map<String, Long>")
+    assert sum(found.maps for found in inventory.maps.values()) == 101
