@@ -16,7 +16,8 @@ from stateferry.cli import main
 from stateferry.inventory.inventory import Inventory, take, total
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.runs.predict.earlier_night import Counted
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.facts import SnapshotFacts, Step
+from stateferry.runs.record.runs import Run, runs_of
 from stateferry.steps import snapshot
 from tests.rocksdb.goldens import contents
 from tests.steps import test_nights_since
@@ -283,3 +284,24 @@ def test_not_all_of_a_large_state_is_read_to_find_a_map_with_entries(
         counted(state, tmp_path)
     inventory = counted(state, tmp_path / "told", map_type="Map<String, Long>")
     assert sum(found.maps for found in inventory.maps.values()) == 101
+
+
+def test_a_night_on_which_the_maps_show_another_type_reads_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that haven't changed were of the type of the night before."""
+    monkeypatch.setattr("stateferry.runs.checks.kryo_maps._ENOUGH_ENTRIES", 1)
+    monkeypatch.setattr("stateferry.runs.checks.space._SAMPLED_GROUPS", 1)
+    first = min(BLOBS, key=lambda key: key_group_of(key, 128))
+    others = {key: blob for key, blob in BLOBS.items() if key != first}
+    state = OLD_JOB.with_changes(has_flag_state=True, blobs=others)
+    database = NightlyDatabase(tmp_path / "database")
+    database.flush(state)
+    report, _ = test_nights_since.run(database.checkpoint(1), tmp_path, 0)
+    assert report.is_green
+    database.flush(state.with_changes(blobs=others | {first: ({"a": Boxed("int", 1)}, 0)}))
+    with pytest.raises(RefusedError, match="expected Integer as the map's value, found Long"):
+        test_nights_since.run(database.checkpoint(2), tmp_path, 1)
+    newest = next(iter(runs_of(str(tmp_path / "home"), "nights")))
+    assert newest.plan is not None
+    assert not Run(newest.plan, newest.folder).has_done(Step.SNAPSHOT)
