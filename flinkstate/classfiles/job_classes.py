@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,10 @@ _OF_OTHERS = (
     *("META-INF/", "java/", "javax/", "kotlin/", "scala/", "akka/", "com/esotericsoftware/", "com/fasterxml/"),
     *("com/google/", "com/twitter/", "io/netty/", "org/apache/", "org/rocksdb/", "org/slf4j/"),
 )
+
+
+# What reading a damaged jar, or one with passwords, can raise.
+_DAMAGED_JAR = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ def _class_files(place: Path) -> Iterator[tuple[str, bytes]]:
     if place.is_dir():
         for path in sorted(place.rglob("*.class")):
             name = path.relative_to(place).as_posix()
-            if _is_of_the_job(name) and path.stat().st_size <= _LARGEST_CLASS:
+            if _is_of_the_job(name) and path.is_file() and path.stat().st_size <= _LARGEST_CLASS:
                 yield name, path.read_bytes()
         return
     try:
@@ -82,7 +87,7 @@ def _class_files(place: Path) -> Iterator[tuple[str, bytes]]:
                     yield entry.filename, _content(jar, entry, place)
     except FileNotFoundError:
         raise UsageError(f"{place}: there is no such jar or folder of class files") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except _DAMAGED_JAR as error:
         raise DamagedError("a jar", f"{error}", file=str(place)) from None
 
 

@@ -109,6 +109,24 @@ def test_a_jar_that_is_none_is_refused(tmp_path: Path) -> None:
         read_job_classes([str(tmp_path / "cut.jar")])
 
 
+def test_a_jar_with_a_password_or_a_wrong_offset_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.jar", "w") as jar:
+        jar.writestr("A.class", b"")
+    whole = bytearray((tmp_path / "a.jar").read_bytes())
+    entry, end = whole.index(b"PK\1\2"), whole.index(b"PK\5\6")
+    for place, number in ((entry + 8, b"\1"), (end + 16, b"\xff\xff\xff\x7f")):
+        damaged = whole[:place] + number + whole[place + len(number) :]
+        (tmp_path / "a.jar").write_bytes(damaged)
+        with pytest.raises(DamagedError, match=r"a\.jar"):
+            read_job_classes([str(tmp_path / "a.jar")])
+
+
+def test_a_folder_may_have_what_is_no_class_file(tmp_path: Path) -> None:
+    (tmp_path / "A.class").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "B.class").mkdir()
+    assert read_job_classes([str(tmp_path)]).classes == {}
+
+
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_LARGEST_CLASS", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.jar", "w", zipfile.ZIP_DEFLATED) as jar:
