@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import lzma
+import pickle
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from flinkstate.classfiles.class_file import ClassFile, parse_class
 from flinkstate.errors import DamagedError, RefusedError, UsageError
@@ -48,6 +50,20 @@ class JobClasses:
             known = self.classes.get(following)
             following = None if known is None else known.superclass
         return tuple(found)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Each task of a run has them. So they are packed once in the driver, and unpacked once in each worker.
+        return _unpacked, (self.digest, _packed(self))
+
+
+@lru_cache(maxsize=4)
+def _packed(classes: JobClasses) -> bytes:
+    return zlib.compress(pickle.dumps(classes.classes), 1)
+
+
+@lru_cache(maxsize=4)
+def _unpacked(digest: str, packed: bytes) -> JobClasses:
+    return JobClasses(digest, pickle.loads(zlib.decompress(packed)))
 
 
 @lru_cache(maxsize=4)

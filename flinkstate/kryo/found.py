@@ -67,7 +67,7 @@ class _Types:
     def at(self, place: str) -> FlinkType:
         classes = {name: count for name, count in self.found.classes.get(place, {}).items() if name != _NULL}
         if not classes:
-            raise RefusedError(f"every {_of(place)} is null or missing, so it doesn't say which type it has")
+            raise RefusedError(f"{_of(place)} is null or missing in all of them, so it doesn't say which type it has")
         known = [_KNOWN.get(name) or KnownClass(name, _OF_THE_JOB) for name in classes]
         prefix = "" if place == ROOT else f"{place}."
         for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):

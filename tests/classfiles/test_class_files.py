@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import struct
 import zipfile
@@ -125,6 +126,16 @@ def test_a_folder_may_have_what_is_no_class_file(tmp_path: Path) -> None:
     (tmp_path / "A.class").symlink_to(tmp_path / "nowhere")
     (tmp_path / "B.class").mkdir()
     assert read_job_classes([str(tmp_path)]).classes == {}
+
+
+def test_tasks_take_the_classes_along_as_few_bytes_and_a_worker_unpacks_them_once() -> None:
+    """A jar with all that a job needs can have tens of thousands of classes, and a run thousands of tasks."""
+    classes = read_job_classes([str(JAR)])
+    sent = [pickle.dumps((classes, task)) for task in range(2)]
+    assert len(sent[0]) < JAR.stat().st_size / 2
+    (one, _), (other, _) = map(pickle.loads, sent)
+    assert one is other
+    assert (one.digest, one.classes) == (classes.digest, classes.classes)
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
