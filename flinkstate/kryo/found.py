@@ -67,13 +67,14 @@ class _Types:
     def at(self, place: str) -> FlinkType:
         classes = {name: count for name, count in self.found.classes.get(place, {}).items() if name != _NULL}
         if not classes:
-            raise RefusedError(f"every {_of(place)} is null or missing, so it doesn't say which type it has")
+            raise RefusedError(f"{_of(place)} is null or missing in all of them, so it doesn't say which type it has")
         known = [_KNOWN.get(name) or KnownClass(name, _OF_THE_JOB) for name in classes]
         prefix = "" if place == ROOT else f"{place}."
         for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):
             if all(one.kinds[0] in kinds for one in known):
                 return make(prefix)
-        if self.widen and (place == "key" or not place.endswith("key")) and (wide := _widest(known)) is not None:
+        in_inner_key = "key" in place.split(".")[1:]
+        if self.widen and not in_inner_key and (wide := _widest(known)) is not None:
             return wide
         if len(known) > 1:
             why = f"{_of(place)} is not always of one class: {_listed(classes)}"

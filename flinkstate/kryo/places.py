@@ -141,15 +141,15 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType]) -> Iterator[in
 def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Places:
     """Returns the places of maps of a type. Refuses types that objects of Kryo can't become.
 
-    With `widen` numbers of narrower types are allowed too, but for the keys of maps inside the map.
+    With `widen` numbers of narrower types are allowed too, but in the keys of maps inside the map.
     """
     lines, types = _nodes_of(type_)
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
-    inner_keys = {line[codes.KEY] for line in lines[1:]}
+    in_inner_keys = _in_inner_keys(lines)
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
-        if widen and node not in inner_keys and isinstance(part, Scalar):
+        if widen and node not in in_inner_keys and isinstance(part, Scalar):
             for narrow in WIDER_THAN.get(part, ()):
                 cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]
         if not cells[node].any():
@@ -169,6 +169,15 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
     kin = np.array([kinds[part] for part in types], np.int64)
     pojos = {node: part for node, part in enumerate(types) if isinstance(part, PojoType)}
     return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids, pojos)
+
+
+def _in_inner_keys(lines: Sequence[Sequence[int]]) -> set[int]:
+    """Returns the nodes of the keys of maps inside the map, and those in them."""
+    found: set[int] = set()
+    for node, line in enumerate(lines):
+        whole = node in found
+        found |= {child for column, child in enumerate(line) if whole or (column == codes.KEY and node > 0)}
+    return found
 
 
 def _zeros_of_null(type_: FlinkType) -> int:

@@ -66,7 +66,8 @@ class MapReading:
     rows: Positions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.scratch = np.zeros_like(self.places.cells) if self.finding else np.zeros((1, 1), np.int64)
+        # Of many classes few occur: what isn't written to takes no memory.
+        self.scratch = np.zeros(self.places.cells.shape if self.finding else (1, 1), np.int64)
         self.said = np.zeros((len(self.table.names), 2), np.int64)
         self.touched = np.zeros((self.scratch.size, 2), np.int64)
         self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
