@@ -28,7 +28,8 @@ _SCALARS = {
     for one in (
         Scalar.BOOLEAN, Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER, Scalar.LONG, Scalar.FLOAT, Scalar.DOUBLE,
         Scalar.CHARACTER, Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL, Scalar.DATE, Scalar.INSTANT,
-        Scalar.LOCAL_DATE, Scalar.LOCAL_TIME, Scalar.LOCAL_DATE_TIME,
+        Scalar.LOCAL_DATE, Scalar.LOCAL_TIME, Scalar.LOCAL_DATE_TIME, Scalar.SQL_DATE, Scalar.SQL_TIME,
+        Scalar.SQL_TIMESTAMP,
     )
 }  # fmt: skip
 _PRIMITIVES = {
@@ -88,7 +89,9 @@ class _Parser:
     def type(self, level: int) -> FlinkType:
         if level > _MOST_LEVELS:
             raise UsageError(f"{self._text!r}: the type is nested more than {_MOST_LEVELS} deep")
-        name = (self._take() or "the end").rpartition(".")[2]
+        name = self._take() or "the end"
+        # Without its package a java.sql.Date would be a java.util.Date.
+        name = name if name in _SCALARS else name.rpartition(".")[2]
         if name in _PRIMITIVES:
             self._expect("[]", f"{name}[] or {_PRIMITIVES[name].label}, because a map has no values of type {name}")
             found: FlinkType = PrimitiveArrayType(_PRIMITIVES[name])
@@ -146,7 +149,7 @@ def _array_of(element: FlinkType) -> FlinkType:
     name = element.label if isinstance(element, Scalar) else ""
     if not name:
         raise UsageError("an array of this type isn't known here: only arrays of scalar types")
-    return ArrayType(element, f"{_PACKAGES.get(name, 'java.lang')}.{name}")
+    return ArrayType(element, name if "." in name else f"{_PACKAGES.get(name, 'java.lang')}.{name}")
 
 
 _PACKAGES = {

@@ -16,6 +16,8 @@ TYPES: dict[str, FlinkType] = {
     "Map<String, Map<String, double[]>>": MapType(STRING, MapType(STRING, PrimitiveArrayType(Scalar.DOUBLE))),
     "Map<String, String[]>": MapType(STRING, PrimitiveArrayType(STRING)),
     "Map<String, BigDecimal[]>": MapType(STRING, ArrayType(Scalar.BIG_DECIMAL, "java.math.BigDecimal")),
+    "Map<java.sql.Timestamp, java.sql.Date>": MapType(Scalar.SQL_TIMESTAMP, Scalar.SQL_DATE),
+    "Map<String, java.sql.Time[]>": MapType(STRING, ArrayType(Scalar.SQL_TIME, "java.sql.Time")),
 }
 
 
