@@ -59,6 +59,10 @@ PART_KIND = 0
 PART_CLASS = 1
 PART_CONTEXT = 2
 
+# What the tags of flat maps stand for: null, and the kinds above up to STRING. There are so many of these tags.
+FLAT_NULL = 10
+FLAT_TAGS = 11
+
 # What a class of maps can't have.
 NO_NULL_KEY = 1
 NO_NULL_VALUE = 2
@@ -89,7 +93,9 @@ COPIED = 11  # whether anything was copied
 COMPARATOR_AT = 12  # where the mark of a comparator is, -1 without one
 COMPARATOR_OBJECT = 13  # the object to which it refers, -1 if it is new
 NEW_NAMES = 14  # in the copied value
-STATES = 15
+FLAT_BY_5 = 15  # whether Kryo 5 wrote a flat map
+FLAT_ROW = 16  # the class of a flat map
+STATES = 17
 
 # What a reading does with the classes that it meets: holds them against those allowed, counts them, or neither.
 HOLDING = 0

@@ -1,6 +1,8 @@
 """How the code of this package is compiled, and when what numba's cache has of it is outdated.
 
 numba looks only at the file that defines a kernel. But a kernel holds the functions that it calls, too.
+
+numba compiles a function once more for each number and flag that stands in a call of it: `np.int64(0)` avoids that.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numba
 import numba.extending
 
 _FOLDER = Path(__file__).parent
-_COMPILED = ("codes", "compiling", "kernels", "objects", "primitives", "whole", "write_kernels")
+_COMPILED = ("codes", "compiling", "flat", "kernels", "objects", "primitives", "whole", "write_kernels")
 _STATS = tuple((_FOLDER / f"{name}.py").stat() for name in _COMPILED)
 _STAMP = tuple((stat.st_mtime, stat.st_size) for stat in _STATS)
 

@@ -79,6 +79,9 @@ from flinkstate.kryo.codes import (
     FIELDS,
     FILLED_LIST,
     FILLED_SET,
+    FLAT_BY_5,
+    FLAT_ROW,
+    FLAT_TAGS,
     FOREIGN,
     FOREIGN_CLASS,
     HOLDING,
@@ -140,8 +143,9 @@ from flinkstate.kryo.codes import (
     WRONG_CLASS,
 )
 from flinkstate.kryo.compiling import inlined, kernel
+from flinkstate.kryo.flat import read_flat_map
 from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, widen
-from flinkstate.kryo.primitives import copy_bytes, fail, put32, put_varint, read_flagged, varint
+from flinkstate.kryo.primitives import are_equal, copy_bytes, fail, put32, put_varint, read_flagged, varint
 from flinkstate.kryo.whole import copy_comparator, flush, pass_part, put_class
 
 # Columns of a frame of the stack.
@@ -260,7 +264,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                 else:
                     row = np.int64(-1)
             if row < 0:
-                row = read_class(data, position, limit, five, table, names, known, False, state, failure)
+                row = read_class(data, position, limit, five, table, names, known, np.bool_(False), state, failure)
                 if row < 0:
                     return row
                 position = state[POSITION]
@@ -506,7 +510,9 @@ def _read_map(  # type: ignore[no-untyped-def]
                         if kind == AS_LIST and position >= 0:
                             listed = position
                             # The class of the array may be one that no element has.
-                            row = read_class(data, position, limit, five, table, names, known, True, state, failure)
+                            row = read_class(
+                                data, position, limit, five, table, names, known, np.bool_(True), state, failure
+                            )
                             position = state[POSITION] if row >= 0 else row
                             if base >= 0 and row == NULL:
                                 return fail(failure, BAD_CONTENT, listed, 0)
@@ -559,7 +565,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                     if count == 0:
                         return fail(failure, BAD_COUNT, start, count)
                     listed = position
-                    row = read_class(data, position, limit, five, table, names, known, False, state, failure)
+                    row = read_class(data, position, limit, five, table, names, known, np.bool_(False), state, failure)
                     if row < 0:
                         return row
                     position = state[POSITION]
@@ -714,6 +720,24 @@ def _read_map(  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _count_flat(entries, row, tally, table, cells, children, state, failure):  # type: ignore[no-untyped-def]
+    """Adds the tags of a flat map to the counts of classes. Returns -1 if there are too many nodes for that."""
+    if entries > 0:
+        key = _child(children, state, 0, KEY, COUNTING, failure, 0)
+        value = _child(children, state, 0, VALUE, COUNTING, failure, 0)
+        if key < 0 or value < 0:
+            return np.int64(-1)
+        cells[key, NULL] += tally[0, 0]
+        cells[value, NULL] += tally[1, 0]
+        for tag in range(2, FLAT_TAGS):
+            of_class = table[1][0, tag - 2]
+            cells[key, of_class] += tally[0, tag]
+            cells[value, of_class] += tally[1, tag]
+    cells[0, row] += 1
+    return entries
+
+
+@kernel
 def _forget(scratch, touched, state, cells, keep):  # type: ignore[no-untyped-def]
     """Ends the counting of a reading: adds its counts to the others if they are to be kept."""
     for index in range(state[TOUCHED]):
@@ -725,18 +749,10 @@ def _forget(scratch, touched, state, cells, keep):  # type: ignore[no-untyped-de
 
 
 @kernel
-def _same(out, one, other, size):  # type: ignore[no-untyped-def]
-    different = 0
-    for index in range(size):
-        different |= out[one + index] ^ out[other + index]
-    return different == 0
-
-
-@kernel
 def read_maps(  # type: ignore[no-untyped-def]
     data, starts, heads, skipped, limits, first, hint, table, params, rows, names, known, finding, children, kinships,
-    nulls, cells, copying, scratch, touched, stack, objects, out, at, ends, head_ends, found, counts, stops, marks,
-    state, failure,
+    nulls, cells, copying, flat, scratch, touched, stack, objects, out, at, ends, head_ends, found, counts, stops,
+    marks, state, failure,
 ):  # fmt: skip
     """Reads values from the one with the number `first` on. Returns how many are done: all, unless one failed.
 
@@ -745,9 +761,11 @@ def read_maps(  # type: ignore[no-untyped-def]
     is filled up to `at`, and from entry to entry `ends` says how far. `found` gets what is said of each value, `counts`
     its entries. What stops a value when classes are found goes into `stops`: node, position and detail of a foreign
     class. `hint` is the Kryo to try first; `failure` also says it for the next call. `copying` is what a copy needs,
-    see `_read_map`. `marks` gets where each entry of a map begins in `out` and where its key ends.
+    see `_read_map`, `flat` what flat maps need, see `read_flat_map`. `marks` gets where each entry of a map begins in
+    `out` and where its key ends.
     """
     version = hint
+    flat[2][:] = 0
     marked = np.int64(0)
     for index in range(first):
         marked += 2 * counts[index]
@@ -774,7 +792,19 @@ def read_maps(  # type: ignore[no-untyped-def]
         said = np.int64(0)
         end = np.int64(0)
         copied = False
-        for attempt in range(2):
+        entries = read_flat_map(
+            data, position, limits[index], version, table, params, names, known, finding, cells, flat, out, begin,
+            marks, marked, state, failure,
+        )  # fmt: skip
+        if entries >= 0 and finding == COUNTING:
+            entries = _count_flat(entries, state[FLAT_ROW], flat[1], table, cells, children, state, failure)
+        if entries >= 0:
+            code = np.int64(0)
+            end = state[OUT_END]
+            said = np.int64(KRYO_5 if state[FLAT_BY_5] == 1 else KRYO_2)
+            state[ENTRIES] = entries
+            state[IS_NULL] = 0
+        for attempt in range(2 if entries < 0 else 0):
             five = (version == 1) if attempt == 0 else (version != 1)
             if attempt == 1 and code == 0 and state[COUNTED] == 1 and state[NESTED] == 0:
                 break
@@ -787,7 +817,7 @@ def read_maps(  # type: ignore[no-untyped-def]
                 marked if code < 0 and finding == HOLDING else np.int64(-1), state, failure,
             )  # fmt: skip
             if result < 0 and code < 0:
-                _forget(scratch, touched, state, cells, False)
+                _forget(scratch, touched, state, cells, np.bool_(False))
             if result == 0:
                 if code < 0:
                     code = np.int64(0)
@@ -797,12 +827,12 @@ def read_maps(  # type: ignore[no-untyped-def]
                     continue
                 # The bytes of a copy mean something else by the other Kryo.
                 same = state[OUT_END] - end == end - begin and not copied and state[COPIED] == 0
-                if not same or not _same(out, begin, end, end - begin):
+                if not same or not are_equal(out, begin, end, end - begin):
                     fail(failure, AMBIGUOUS, position, 0)
                     return np.int64(index)
                 said = np.int64(KRYO_2 | KRYO_5)
             elif failure[0] == NO_ROOM or failure[0] == NO_OBJECTS or failure[0] == NO_MARKS:
-                _forget(scratch, touched, state, cells, False)
+                _forget(scratch, touched, state, cells, np.bool_(False))
                 return np.int64(index)
             elif failure[1] > farthest:
                 farthest, why, detail = failure[1], failure[0], failure[2]
@@ -817,7 +847,7 @@ def read_maps(  # type: ignore[no-untyped-def]
             stops[index, 0] = farthest
             stops[index, 1] = detail
             continue
-        _forget(scratch, touched, state, cells, True)
+        _forget(scratch, touched, state, cells, np.bool_(True))
         if said < 3:
             version = np.int64(1 if said == KRYO_5 else 0)
         failure[4] = version

@@ -341,18 +341,18 @@ def _shared_part(kind, row, data, position, limit, node, out, at, objects, state
             return fail(failure, BAD_REFERENCE, start, mark - 2)
         begin = objects[mark - 2, SOURCE]
         if kind == LOCAL_DATE:
-            end = _date(data, begin, limit, False, out, at, state, failure)
+            end = _date(data, begin, limit, np.bool_(False), out, at, state, failure)
         else:
-            end = _time(data, begin, limit, False, out, at, state, failure)
+            end = _time(data, begin, limit, np.bool_(False), out, at, state, failure)
         state[POSITION] = position
         return end
     state[OBJECTS] += 1
     objects[number, SOURCE] = position
     objects[number, OF_VALUE] = 0
     if kind == LOCAL_DATE:
-        end = _date(data, position, limit, False, out, at, state, failure)
+        end = _date(data, position, limit, np.bool_(False), out, at, state, failure)
     else:
-        end = _time(data, position, limit, False, out, at, state, failure)
+        end = _time(data, position, limit, np.bool_(False), out, at, state, failure)
     objects[number, OF_CLASS] = row
     objects[number, OF_NODE] = node
     objects[number, BEGIN] = at
@@ -372,10 +372,12 @@ def _moment(kind, rows, data, position, limit, five, node, out, at, objects, sta
         at = _date(data, position, limit, five, out, at, state, failure)
         return at if at < 0 else _time(data, state[POSITION], limit, five, out, at, state, failure)
     if kind == LOCAL_DATE_TIME:
-        at = _shared_part(LOCAL_DATE, rows[0], data, position, limit, node, out, at, objects, state, failure)
+        at = _shared_part(np.int64(LOCAL_DATE), rows[0], data, position, limit, node, out, at, objects, state, failure)
         if at < 0:
             return at
-        return _shared_part(LOCAL_TIME, rows[1], data, state[POSITION], limit, node, out, at, objects, state, failure)
+        return _shared_part(
+            np.int64(LOCAL_TIME), rows[1], data, state[POSITION], limit, node, out, at, objects, state, failure
+        )
     if kind == INSTANT and not five:
         zigzag, position = varint(data, position, limit, failure)
         if position < 0:
@@ -490,7 +492,7 @@ def read_comparator(data, position, limit, five, table, names, known, node, obje
     start = position
     state[COMPARATOR_AT] = -1
     state[COMPARATOR_OBJECT] = -1
-    row = read_class(data, position, limit, five, table, names, known, False, state, failure)
+    row = read_class(data, position, limit, five, table, names, known, np.bool_(False), state, failure)
     if row < 0:
         return row
     position = state[POSITION]

@@ -11,7 +11,18 @@ from numba import types
 from flinkstate.kryo.codes import BAD_STRING, BAD_VARINT, NO_ROOM, POSITION, TRUNCATED
 from flinkstate.kryo.compiling import inlined, intrinsic, kernel
 
-_HIGH = np.uint64(0x8080808080808080)
+HIGH = np.uint64(0x8080808080808080)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def byte_at(_context: Any, data: Any, position: Any) -> Any:
+    """Loads a byte; unlike `data[position]` it knows no positions from the end."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.zext(builder.load(builder.gep(array.data, [arguments[1]])), ir.IntType(64))
+
+    return types.int64(data, position), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -106,6 +117,14 @@ def copy_bytes(data, start, out, at, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def are_equal(data, one, other, size):  # type: ignore[no-untyped-def]
+    different = 0
+    for index in range(size):
+        different |= data[one + index] ^ data[other + index]
+    return different == 0
+
+
+@kernel
 def _read_varint(data, position, limit, failure):  # type: ignore[no-untyped-def]
     """Reads 32 bits without a sign. Returns the number and the position behind it, which is negative on failure."""
     start = position
@@ -195,7 +214,7 @@ def read_flagged(data, position, limit, failure):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _wide_string(data, position, limit, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
+def put_wide_string(data, position, limit, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
     """Writes a String that is stored with its length. Returns where it ends in `out`."""
     start = position
     units, position = read_flagged(data, position, limit, failure)
@@ -215,7 +234,7 @@ def _wide_string(data, position, limit, five, out, at, room, state, failure):  #
     out[at] = np.uint8(units)
     at += 1
     left = count
-    while left >= 8 and position + 8 <= limit and load64(data, position) & _HIGH == 0:
+    while left >= 8 and position + 8 <= limit and load64(data, position) & HIGH == 0:
         store64(out, at, load64(data, position))
         position += 8
         at += 8
@@ -268,7 +287,7 @@ def put_string(data, position, limit, five, out, at, room, state, failure):  # t
     if position >= limit:
         return fail(failure, TRUNCATED, position, 1)
     if data[position] >= 0x80:
-        return _wide_string(data, position, limit, five, out, at, room, state, failure)
+        return put_wide_string(data, position, limit, five, out, at, room, state, failure)
     if at + 80 > room:
         return fail(failure, NO_ROOM, position, 80)
     most = 32 if five else 63
@@ -279,8 +298,8 @@ def put_string(data, position, limit, five, out, at, room, state, failure):  # t
     while size <= most:
         if position + 8 <= len(data):
             word = load64(data, position)
-            high = word & _HIGH
-            store64(out, at + size, word & ~_HIGH)
+            high = word & HIGH
+            store64(out, at + size, word & ~HIGH)
             if high == 0:
                 size += 8
                 position += 8

@@ -63,6 +63,7 @@ class MapReading:
     said: Positions = field(init=False)
     scratch: Positions = field(init=False)
     touched: Positions = field(init=False)
+    flat: tuple[Positions, Positions, Positions] = field(init=False)
     rows: Positions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +72,27 @@ class MapReading:
         self.said = np.zeros((len(self.table.names), 2), np.int64)
         self.touched = np.zeros((self.scratch.size, 2), np.int64)
         self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
+        self.flat = self._flat(), np.zeros((2, codes.FLAT_TAGS), np.int64), np.zeros(4, np.int64)
         self.state[codes.NODES] = len(self.places.names())
+
+    def _flat(self) -> Positions:
+        """Returns for keys and for values what the tags of flat maps stand for, 0 for what is not read as such here."""
+        kinds = np.zeros((2, codes.FLAT_TAGS), np.int64)
+        rows = self.table.ids[0, : codes.FLAT_TAGS - 2]
+        of_both = self.table.kinds[:, rows]
+        kinds[:, 2:] = np.where(of_both[0] == of_both[1], of_both[0], 0)
+        kinds[:, codes.NULL] = codes.FLAT_NULL
+        if self.finding:
+            return kinds
+        places = self.places
+        for line, node in zip(kinds, places.children[0, [codes.KEY, codes.VALUE]], strict=True):
+            allowed = places.cells[node, np.append([codes.NULL, codes.NULL], rows)] == 1
+            line[~allowed] = 0
+            if places.copies[node] >= 0:
+                line[:] = 0
+        if places.nulls[places.children[0, codes.KEY]] != 1:
+            kinds[0, codes.NULL] = 0
+        return kinds
 
     @property
     def finding(self) -> bool:
@@ -81,11 +102,12 @@ class MapReading:
     def read(self, values: Values) -> Said:
         """Reads all values."""
         count, size = len(values.starts), len(values.data)
-        room = _LEAST_ROOM if self.finding else 2 * int((values.ends - values.starts).sum()) + _LEAST_ROOM
+        # What is not used of an empty array takes no memory.
+        whole = 0 if self.finding else int((values.ends - values.starts).sum())
         said = Said(
             np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros((count, 2), np.int64),
-            np.empty(room, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int64),
-            np.empty(_LEAST_ROOM, np.int64),
+            np.empty(2 * whole + _LEAST_ROOM, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int64),
+            np.empty(whole // 4 + _LEAST_ROOM, np.int64),
         )  # fmt: skip
         failure = np.array([0, 0, 0, 0, self.hint], np.int64)
         done = 0
@@ -148,8 +170,8 @@ class MapReading:
             values.data, values.starts, values.heads, values.skipped, values.ends, first, int(failure[4]),
             table.tables, table.params, self.rows, table.pool, self.known,
             codes.COUNTING if self.finding else codes.HOLDING, places.children, places.kinships, places.nulls,
-            places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
-            said.head_ends, said.found, said.counts, said.stops, said.marks, self.state, failure,
+            places.cells, self.copying, self.flat, self.scratch, self.touched, self.stack, self.objects, said.out, at,
+            said.ends, said.head_ends, said.found, said.counts, said.stops, said.marks, self.state, failure,
         )  # fmt: skip
         return done
 

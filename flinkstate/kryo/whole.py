@@ -79,7 +79,9 @@ def pass_part(kind, rows, data, position, limit, five, out, at, room, objects, s
         _, position = long_varint(data, position, limit, failure)
         return position
     if kind < POSITIVE_INT:
-        end = put_scalar(kind, 0, rows, data, position, limit, five, -1, out, at, room, objects, state, failure)
+        end = put_scalar(
+            kind, np.int64(0), rows, data, position, limit, five, np.int64(-1), out, at, room, objects, state, failure
+        )
         return end if end < 0 else state[POSITION]
     size = np.int64(8)
     if kind == LONGS:
@@ -103,7 +105,7 @@ def copy_comparator(  # type: ignore[no-untyped-def]
     at = flush(data, flushed, start, out, at, room, failure)
     if at < 0:
         return at, flushed, new_objects
-    row = read_class(data, start, len(data), five, table, names, known, False, state, failure)
+    row = read_class(data, start, len(data), five, table, names, known, np.bool_(False), state, failure)
     flushed = state[POSITION]
     at = put_class(row, ids, said, names, table[3], five, out, at, room, state, failure)
     if at < 0 or mark < 0:

@@ -5,49 +5,19 @@ Every object is written as a new one: Kryo reads that as well as references to e
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
 from flinkstate.kryo.codes import BOOLEAN, BYTE, CHARACTER, FLOAT, INTEGER, LONG, SHORT, STRING
+from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.primitives import copy_bytes, put32, put64, put_varint
 
 # The most bytes that an object takes more than twice its bytes in Flink.
 MORE = 16
 # Of a map: key group, lengths, timestamp, count.
 MORE_OF_MAP = 32
 
-_njit: Any = njit
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 
-
-@_inlined
-def _put32(out, at, number):  # type: ignore[no-untyped-def]
-    for index in range(4):
-        out[at + index] = np.uint8(number >> (24 - 8 * index) & 0xFF)
-    return at + 4
-
-
-@_inlined
-def _put_varint(out, at, number):  # type: ignore[no-untyped-def]
-    while number > 0x7F:
-        out[at] = np.uint8(number & 0x7F | 0x80)
-        number >>= 7
-        at += 1
-    out[at] = np.uint8(number)
-    return at + 1
-
-
-@_inlined
-def _copy(data, start, end, out, at):  # type: ignore[no-untyped-def]
-    for position in range(start, end):
-        out[at] = data[position]
-        at += 1
-    return at
-
-
-@_kernel
+@kernel
 def _put_text(data, start, end, five, out, at):  # type: ignore[no-untyped-def]
     """Writes a String of Flink: varint length + 1 (0: null), each UTF-16 unit as varint. Returns -1 if it is none."""
     length = np.int64(0)
@@ -73,13 +43,13 @@ def _put_text(data, start, end, five, out, at):  # type: ignore[no-untyped-def]
         for place in range(position, end):
             plain = plain and data[place] < 0x80
     if plain:
-        at = _copy(data, position, end, out, at)
-        out[at - 1] |= 0x80
-        return at
+        copy_bytes(data, position, out, at, end - position)
+        out[at + end - position - 1] |= 0x80
+        return at + end - position
     out[at] = np.uint8(length & 0x3F | (0xC0 if length > 0x3F else 0x80))
     at += 1
     if length > 0x3F:
-        at = _put_varint(out, at, length >> 6)
+        at = put_varint(out, at, length >> 6)
     for _ in range(length - 1):
         unit = np.int64(0)
         shift = 0
@@ -109,7 +79,7 @@ def _put_text(data, start, end, five, out, at):  # type: ignore[no-untyped-def]
     return at if position == end else np.int64(-1)
 
 
-@_kernel
+@kernel
 def _put_object(kind, data, start, end, five, out, at):  # type: ignore[no-untyped-def]
     """Writes an object with its class tag. Returns the place behind it, or -1 if the bytes aren't of its kind."""
     if kind == STRING:
@@ -150,7 +120,7 @@ def _put_object(kind, data, start, end, five, out, at):  # type: ignore[no-untyp
     return at + 1 + size
 
 
-@_kernel
+@kernel
 def write_maps(  # type: ignore[no-untyped-def]
     data, key_starts, key_ends, user_ends, ends, nulls, order, counts, targets, stamps, prefix, stamped, head, five,
     key_kind, value_kind, out, ends_of_maps,
@@ -164,19 +134,21 @@ def write_maps(  # type: ignore[no-untyped-def]
     turn = np.int64(0)
     for one in range(len(counts)):
         first = order[turn]
-        position = _put32(out, position, prefix + key_ends[first] - key_starts[first])
+        size = key_ends[first] - key_starts[first]
+        put32(out, position, prefix + size)
+        position += 4
         if prefix == 2:
             out[position] = np.uint8(targets[one] >> 8 & 0xFF)
             position += 1
         out[position] = np.uint8(targets[one] & 0xFF)
-        position = _copy(data, key_starts[first], key_ends[first], out, position + 1)
-        begin = position
-        position += 4
+        copy_bytes(data, key_starts[first], out, position + 1, size)
+        begin = position + 1 + size
+        position = begin + 4
         if stamped:
-            position = _put32(out, position, stamps[one] >> 32)
-            position = _put32(out, position, stamps[one])
-        position = _copy(head, 0, len(head), out, position)
-        position = _put_varint(out, position, counts[one] + (1 if five else 0))
+            put64(out, position, stamps[one])
+            position += 8
+        copy_bytes(head, 0, out, position, len(head))
+        position = put_varint(out, position + len(head), counts[one] + (1 if five else 0))
         for _ in range(counts[one]):
             row = order[turn]
             turn += 1
@@ -192,6 +164,6 @@ def write_maps(  # type: ignore[no-untyped-def]
             position = _put_object(value_kind, data, start, ends[row], five, out, at)
             if position < 0:
                 return row
-        _put32(out, begin, position - begin - 4)
+        put32(out, begin, position - begin - 4)
         ends_of_maps[one] = position
     return np.int64(-1)
