@@ -7,6 +7,8 @@ same as by `kernels.py`. For any other, and for damage, this gives up without a 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from flinkstate.kryo.codes import (
@@ -142,7 +144,7 @@ def _read_entries(  # type: ignore[no-untyped-def]
     entries = np.int64(0)
     part = 0
     # Whether anything is another or can't be by the other Kryo.
-    one_only = False
+    one_only: Any = False
     while position < limit:
         tag = byte_at(data, position)
         kind = flat[part, tag] if tag < FLAT_TAGS else np.int64(0)
