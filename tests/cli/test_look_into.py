@@ -10,7 +10,7 @@ import pytest
 
 from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.cli import main
-from stateferry.cli.commands.check import main as check
+from stateferry.cli.commands.look_into import main as check
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
