@@ -6,10 +6,13 @@ from collections.abc import Iterable
 
 from flinkstate.serializers.types import KryoType, simple_name, with_parts
 from stateferry.basics.quantities import noun
+from stateferry.verdict.job_fields import is_final
+from stateferry.verdict.job_fields import written_alike as written_alike_by_fields
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.kryo_classes import FINAL, NULL, difference, outcomes_of, written_alike
 from stateferry.verdict.outcomes import Finding, Outcome, worst
 from stateferry.verdict.sample import Sampled
+from stateferry.verdict.unknown import TRY_IT
 from stateferry.verdict.versions import Line
 
 _BY_JDK = ("java.", "javax.", "[", "org.apache.flink.")
@@ -39,7 +42,7 @@ def _by_declaration(place: Place, kryo: KryoType) -> Finding:
     return Finding(
         Outcome.UNKNOWN,
         f"in its {place.value} there are values of {name} by Kryo, inside of another value: their classes aren't read",
-        "restore the savepoint in a test with the new job, and compare its values",
+        TRY_IT,
     )
 
 
@@ -47,9 +50,11 @@ def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
     found, name = sampled.found, kryo.class_name
     if journey.stays:
         return _of_same_line(place, journey.target, sampled)
+    if name in FINAL:
+        return _by_declaration(place, kryo)
     read = _values_read(sampled)
     if sampled.two_meanings is not None:
-        return _differing(place, [sampled.two_meanings], kryo, "")
+        return _of_two_meanings(place, kryo, sampled.two_meanings)
     classes = list(dict.fromkeys(one for there in found.classes.values() for one in there if one != NULL))
     if found.kryo.get("2") and not written_alike(classes):
         return _differing(place, _most_telling(found.classes.values(), name), kryo, read)
@@ -59,12 +64,23 @@ def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
         return Finding(
             Outcome.UNKNOWN,
             f"its {place.value}s by Kryo can't be read: {sampled.why_not}",
-            "restore the savepoint in a test with the new job, and compare its values",
+            TRY_IT,
         )
     if not sampled.values and not sampled.whole:
         return Finding(Outcome.UNKNOWN, f"no {place.value} was in what was read", "give --all, which reads every value")
     shown = ", ".join(map(_shown, classes)) or "only nulls"
     return Finding(Outcome.RESTORES, f"both Kryos write it alike: {shown} {read}")
+
+
+def _of_two_meanings(place: Place, kryo: KryoType, name: str) -> Finding:
+    """Judges by its class a value that both Kryos can read."""
+    alike = written_alike_by_fields(kryo, name)
+    if alike is False or difference(name) is not None:
+        return _differing(place, [name], kryo, "")
+    if alike and name == kryo.class_name and is_final(kryo, name):
+        return Finding(Outcome.RESTORES, f"both Kryos write {name} alike: it has fields of int and String only")
+    reason = f"both Kryos can read its {place.value}s of {_shown(name)}, but it isn't known whether they read the same"
+    return Finding(Outcome.UNKNOWN, reason, TRY_IT)
 
 
 def _of_same_line(place: Place, line: Line, sampled: Sampled) -> Finding:
@@ -103,7 +119,7 @@ def _differing(place: Place, names: list[str], kryo: KryoType, read: str) -> Fin
 
 def _unread(place: Place, foreign: dict[str, int]) -> Finding:
     name = next(iter(foreign))
-    advice = "restore the savepoint in a test with the new job, and compare its values"
+    advice = TRY_IT
     if not name.startswith(_BY_JDK):
         advice = f"give the jar with {name}: --classes job.jar"
     return Finding(Outcome.UNKNOWN, f"its {place.value}s by Kryo have objects that aren't known: {name}", advice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,8 +32,8 @@ _TIMESTAMP = 8
 class Sampled:
     """What was found in values by Kryo; `whole` if these were all there are.
 
-    `two_meanings` is the class of a value that both Kryos can read, but not as the same. `why_not` says why no more
-    values could be read.
+    `two_meanings` is the class of a value that both Kryos can read, but perhaps not as the same. `why_not` says why no
+    more values could be read.
     """
 
     found: FoundClasses
@@ -85,6 +85,12 @@ class _Finder:
         with contextlib.suppress(DamagedError, RefusedError):
             read, _ = read_kryo_part(self.kryo, value, 0, len(value), five=self.five)
             self.two_meanings = self.kryo.class_name if read is None else read.class_name
+            return
+        # The class of the job is the first that can't be read without its jar.
+        without = ClassFinder(replace(self.kryo, classes=None))
+        with contextlib.suppress(DamagedError, RefusedError):
+            without.add(data, starts[row : row + 1], ends[row : row + 1])
+            self.two_meanings = next(iter(without.found().foreign), self.kryo.class_name)
 
     def _extents(self, section: Section) -> tuple[Positions, Positions]:
         """Where the values begin and end. Of a list it is the first element."""
