@@ -27,7 +27,7 @@ def finding_of(part: Part, journey: Journey, by_class: Finding) -> Finding | Non
     )
     if by_class.outcome.breaks:
         reason += f": then {by_class.reason}"
-    outcome = by_class.outcome if by_class.outcome is not Outcome.RESTORES else None
+    outcome = None if by_class.outcome is Outcome.RESTORES else by_class.outcome
     return Finding(Outcome.REFUSED, reason, _advice(part), _exception(part), outcome)
 
 

@@ -154,6 +154,14 @@ def _of_part(part: Part, journey: Journey, sampled: Sampled | None) -> Finding:
     return worst(finding for finding in (*others, values) if finding is not None)
 
 
+def _read_at_once(finding: Finding) -> Finding:
+    """What the finding is for operator state, which Flink reads whole before it knows the new declaration."""
+    if not finding.outcome.breaks or (finding.outcome is Outcome.REFUSED and finding.or_else is None):
+        return finding
+    reason = f"{finding.reason}. Flink reads all operator state at the start, so the job may fail there"
+    return replace(finding, reason=reason, or_else=Outcome.WRONG if finding.outcome is Outcome.FAILS else Outcome.FAILS)
+
+
 def _operator_states(operator: Operator) -> dict[str, str]:
     return {
         state.name: state.mode.label
@@ -180,6 +188,6 @@ def _of_operator_state(savepoint: Savepoint, operator: Operator, journey: Journe
         for meta in (*header.lists, *header.broadcasts):
             if (mode := missing.pop(meta.name, "")) != "":
                 parts = [Part(Place.ELEMENT, one.type, (one,)) for _, one in meta.serializers]
-                findings = [unknown.of_bytes(part) or _of_part(part, journey, None) for part in parts]
+                findings = [unknown.of_bytes(part) or _read_at_once(_of_part(part, journey, None)) for part in parts]
                 types = ",".join(type_name(part.type) for part in parts)
                 yield StateVerdict(operator.label, meta.name, mode, types, worst(findings))

@@ -9,7 +9,15 @@ from stateferry.basics.quantities import noun
 from stateferry.verdict.job_fields import is_final
 from stateferry.verdict.job_fields import written_alike as written_alike_by_fields
 from stateferry.verdict.journey import Journey, Part, Place
-from stateferry.verdict.kryo_classes import FINAL, NULL, difference, outcomes_of, written_alike
+from stateferry.verdict.kryo_classes import (
+    FINAL,
+    NULL,
+    broken_anyway,
+    difference,
+    is_single,
+    outcomes_of,
+    written_alike,
+)
 from stateferry.verdict.outcomes import Finding, Outcome, worst
 from stateferry.verdict.sample import Sampled
 from stateferry.verdict.unknown import TRY_IT
@@ -49,13 +57,13 @@ def _by_declaration(place: Place, kryo: KryoType) -> Finding:
 def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled) -> Finding:
     found, name = sampled.found, kryo.class_name
     if journey.stays:
-        return _of_same_line(place, journey.target, sampled)
+        return _of_same_line(place, kryo, journey.target, sampled)
     if name in FINAL:
         return _by_declaration(place, kryo)
     read = _values_read(sampled)
-    if sampled.two_meanings is not None:
+    if sampled.two_meanings:
         return _of_two_meanings(place, kryo, sampled.two_meanings)
-    classes = list(dict.fromkeys(one for there in found.classes.values() for one in there if one != NULL))
+    classes = _classes(sampled)
     if found.kryo.get("2") and not written_alike(classes):
         return _differing(place, _most_telling(found.classes.values(), name), kryo, read)
     if found.foreign:
@@ -72,8 +80,9 @@ def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
     return Finding(Outcome.RESTORES, f"both Kryos write it alike: {shown} {read}")
 
 
-def _of_two_meanings(place: Place, kryo: KryoType, name: str) -> Finding:
-    """Judges by its class a value that both Kryos can read."""
+def _of_two_meanings(place: Place, kryo: KryoType, names: tuple[str, ...]) -> Finding:
+    """Judges by its classes a value that both Kryos can read."""
+    name = next((one for one in names if difference(one) is not None), names[0])
     alike = written_alike_by_fields(kryo, name)
     if alike is False or difference(name) is not None:
         return _differing(place, [name], kryo, "")
@@ -83,7 +92,7 @@ def _of_two_meanings(place: Place, kryo: KryoType, name: str) -> Finding:
     return Finding(Outcome.UNKNOWN, reason, TRY_IT)
 
 
-def _of_same_line(place: Place, line: Line, sampled: Sampled) -> Finding:
+def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled) -> Finding:
     old = sampled.found.kryo.get("2", 0) if line is Line.TWO else 0
     if old:
         return Finding(
@@ -94,7 +103,28 @@ def _of_same_line(place: Place, line: Line, sampled: Sampled) -> Finding:
             None,
             Outcome.FAILS,
         )
+    classes = _classes(sampled)
+    if (broken := broken_anyway(classes, line.kryo)) is not None:
+        return Finding(broken[0], f"{broken[1]}, in the same Flink either", _MOVE)
+    if place is Place.KEY and not _is_stable_key(kryo, classes):
+        return Finding(
+            Outcome.UNKNOWN,
+            f"its keys by Kryo are {_shown(kryo.class_name)}: equal ones may have other bytes, where one object stands "
+            "in a key twice, and then the job finds nothing under them",
+            TRY_IT,
+        )
     return Finding(Outcome.RESTORES, f"its {place.value}s are by Kryo {line.kryo}, which reads them as before")
+
+
+def _is_stable_key(kryo: KryoType, classes: list[str]) -> bool:
+    if written_alike_by_fields(kryo, kryo.class_name):
+        return True
+    return bool(classes) and all(map(is_single, classes))
+
+
+def _classes(sampled: Sampled) -> list[str]:
+    found = dict.fromkeys(one for there in sampled.found.classes.values() for one in there if one != NULL)
+    return list(dict.fromkeys((*found, *sampled.two_meanings)))
 
 
 def _most_telling(places: Iterable[dict[str, int]], declared: str) -> list[str]:

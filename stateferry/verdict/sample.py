@@ -19,6 +19,7 @@ from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, KryoType
+from flinkstate.values.kryo_reader import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from stateferry.verdict.journey import Place
 
@@ -32,13 +33,13 @@ _TIMESTAMP = 8
 class Sampled:
     """What was found in values by Kryo; `whole` if these were all there are.
 
-    `two_meanings` is the class of a value that both Kryos can read, but perhaps not as the same. `why_not` says why no
-    more values could be read.
+    `two_meanings` are the classes in a value that both Kryos can read, but perhaps not as the same. `why_not` says why
+    no more values could be read.
     """
 
     found: FoundClasses
     whole: bool
-    two_meanings: str | None = None
+    two_meanings: tuple[str, ...] = ()
     why_not: str | None = None
 
     @property
@@ -55,7 +56,7 @@ class _Finder:
     five: bool
     classes: ClassFinder = field(init=False)
     read: int = 0
-    two_meanings: str | None = None
+    two_meanings: tuple[str, ...] = ()
     why_not: str | None = None
 
     def __post_init__(self) -> None:
@@ -80,17 +81,17 @@ class _Finder:
             return
         row = max(0, int(np.searchsorted(starts, error.offset, "right")) - 1)
         value = bytes(data[starts[row] : ends[row]])
-        self.two_meanings = self.kryo.class_name
+        self.two_meanings = (self.kryo.class_name,)
         # The plain reader says no more of classes that it doesn't know.
         with contextlib.suppress(DamagedError, RefusedError):
             read, _ = read_kryo_part(self.kryo, value, 0, len(value), five=self.five)
-            self.two_meanings = self.kryo.class_name if read is None else read.class_name
+            self.two_meanings = tuple(dict.fromkeys(_classes_in(read))) or self.two_meanings
             return
         # The class of the job is the first that can't be read without its jar.
         without = ClassFinder(replace(self.kryo, classes=None))
         with contextlib.suppress(DamagedError, RefusedError):
             without.add(data, starts[row : row + 1], ends[row : row + 1])
-            self.two_meanings = next(iter(without.found().foreign), self.kryo.class_name)
+            self.two_meanings = tuple(without.found().foreign) or self.two_meanings
 
     def _extents(self, section: Section) -> tuple[Positions, Positions]:
         """Where the values begin and end. Of a list it is the first element."""
@@ -116,6 +117,16 @@ class _Finder:
 
     def result(self, whole: bool) -> Sampled:
         return Sampled(self.classes.found(), whole and self.why_not is None, self.two_meanings, self.why_not)
+
+
+def _classes_in(value: object) -> Iterator[str]:
+    """Yields the classes of an object and of all in it."""
+    if isinstance(value, KryoObject):
+        yield value.class_name
+        yield from _classes_in(value.value)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _classes_in(one)
 
 
 Samples = Mapping[tuple[str, Place], Sampled]

@@ -80,6 +80,21 @@ def test_operator_state_and_what_connectors_write(capsys: pytest.CaptureFixture[
     assert (code, set(outcomes(found).values())) == (0, {"restores"})
 
 
+def test_one_file_of_each_operator_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    savepoint = tmp_path / "savepoint"
+    assert main(["demo-savepoint", str(savepoint), "--keys", "400"]) == 0
+    files = sorted((path for path in savepoint.iterdir() if path.name != "_metadata"), key=_size)
+    assert len(files) > 1
+    for file in files[:-1]:
+        file.unlink()
+    code, text = said(capsys, str(savepoint), "--for", "flink-2.3")
+    assert (code, text.splitlines()[-1]) == (0, "3 states: 3 restores")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, text = said(capsys, str(SAVEPOINTS / "legacy-2.3-rocksdb"), "--for", "flink-2.33")
     assert code == 2

@@ -69,7 +69,9 @@ def observed(flink: FlinkHarness, row: Row, made: Made) -> tuple[Outcome, str]:
             return Outcome.REFUSED, text
         if _SHOWN_WRONG.search(text):
             return Outcome.WRONG, text
-        return (Outcome.FAILS if ".deserialize(" in text else Outcome.REFUSED), text
+        # Operator state is read whole at the start, and a list of it holds no nulls.
+        reading = ".deserialize(" in text or "You cannot add null to a ListState" in text
+        return (Outcome.FAILS if reading else Outcome.REFUSED), text
     equal = by_state(made.lines) == restored_by_state(restored, job) and not restored.problems
     return (Outcome.RESTORES if equal else Outcome.WRONG), ""
 
@@ -119,9 +121,10 @@ def test_the_same_flink_restores_what_it_wrote(
         pytest.skip("Flink 2 has no Scala")
     made = savepoints(version, name)
     outcome, exception = observed(started(version, row.whole_class_path), row, made)
-    assert outcome is Outcome.RESTORES, exception
+    assert outcome is row.stays.get(version, Outcome.RESTORES), exception
     finding = said(made.path, row, _LINES[version])
-    assert finding.outcome in (Outcome.RESTORES, row.verdict), finding
+    said_less = (row.verdict, row.verdict_if_stays if version in row.stays else None)
+    assert finding.outcome in said_less or outcome in finding.possible, finding
 
 
 @pytest.mark.full

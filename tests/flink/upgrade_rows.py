@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stateferry.verdict.outcomes import Outcome
@@ -34,6 +34,9 @@ class Row:
     shown: str | None = None
     whole_class_path: bool = False
     classes: bool = False
+    # What was seen where Flink doesn't restore its own savepoint, by version, and what the verdict says then.
+    stays: Mapping[str, Outcome] = field(default_factory=dict)
+    verdict_if_stays: Outcome | None = None
 
 
 def _one(type_: str, kind: str = "VALUE", key: str = "Long", backend: str = "rocksdb", ttl: str | None = None) -> Job:
@@ -96,7 +99,14 @@ def _of_values() -> Iterator[tuple[str, Row]]:
             )
         ),
     ):
-        yield type_, Row(_one(type_), becomes, shown=shown)
+        # Flink 1.20 doesn't keep the name of an offset.
+        stays = {"1.20.0": WRONG} if type_ == "ZonedDateTime" else {}
+        yield type_, Row(_one(type_), becomes, shown=shown, stays=stays)
+    # Flink can't read all that it writes.
+    yield (
+        "Object<UtilMap<String,Long>>",
+        Row(_one("Object<UtilMap<String,Long>>"), FAILS, stays=dict.fromkeys(("1.20.0", "2.3.0"), FAILS)),
+    )
 
 
 def _of_kinds() -> Iterator[tuple[str, Row]]:
@@ -155,7 +165,11 @@ def _of_keys() -> Iterator[tuple[str, Row]]:
         ("Object<Long>", RESTORES, None),
         ("HintedList<String>", REFUSED, "keys of `List<String>`"),
     ):
-        yield f"KEY {type_}", Row(_one("String", key=type_), becomes, shown=shown)
+        # One String that stands twice in a key is two after the restore: the key's bytes are others then.
+        stays = {"1.20.0": WRONG} if type_ == "HintedList<String>" else {}
+        if_stays = UNKNOWN if stays else None
+        row = Row(_one("String", key=type_), becomes, shown=shown, stays=stays, verdict_if_stays=if_stays)
+        yield f"KEY {type_}", row
     yield "KEY Opaque", Row(_one("String", key="Opaque"), RESTORES, classes=True)
     for type_ in KEYS:
         yield f"KEY {type_}", Row(_one("Map<String,Long>", "MAP", key=type_), RESTORES)
@@ -200,12 +214,12 @@ def _of_operator_state() -> Iterator[tuple[str, Row]]:
     for name, type_, mode, becomes, verdict in (
         ("UUID", "UUID", "SPLIT", FAILS, None),
         ("HashMap", "HashMap<String,Long>", "UNION", FAILS, None),
-        ("HintedList", "HintedList<String>", "SPLIT", REFUSED, None),
+        ("HintedList", "HintedList<String>", "SPLIT", FAILS, None),
         ("broadcast UUID", "Map<String,UUID>", "BROADCAST", FAILS, None),
         ("Object", "Object<Long>", "SPLIT", RESTORES, UNKNOWN),
     ):
         state = OperatorState("o", type_, mode, elements=6)
-        job = Job((Operator("plain", type="plain", operator_states=(state,)), _LISTENER), parallelism=2)
+        job = Job((Operator("plain", type="plain", operator_states=(state,)), _LISTENER), parallelism=1)
         yield f"operator state {name}", Row(job, becomes, verdict)
     source = Operator("numbers", type="source", parallelism=2)
     yield "source", Row(Job((source, _LISTENER), parallelism=2), RESTORES, UNKNOWN)
