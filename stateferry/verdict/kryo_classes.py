@@ -89,6 +89,11 @@ def broken_anyway(classes: Iterable[str], kryo: str) -> tuple[Outcome, str] | No
     return None
 
 
+def is_map_of_entries(classes: Iterable[str]) -> bool:
+    """Whether all these are maps that come back without an entry."""
+    return all(name == NULL or name in _MAPS for name in classes)
+
+
 def is_single(class_name: str) -> bool:
     """Whether an object of the class holds no others, so that equal ones always have the same bytes."""
     return class_name in _SINGLE

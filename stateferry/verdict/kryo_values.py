@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.places import ROOT
 from flinkstate.serializers.types import KryoType, simple_name, with_parts
 from stateferry.basics.quantities import noun
 from stateferry.verdict.job_fields import is_final
@@ -14,6 +17,7 @@ from stateferry.verdict.kryo_classes import (
     NULL,
     broken_anyway,
     difference,
+    is_map_of_entries,
     is_single,
     outcomes_of,
     written_alike,
@@ -65,7 +69,8 @@ def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
         return _of_two_meanings(place, kryo, sampled.two_meanings)
     classes = _classes(sampled)
     if found.kryo.get("2") and not written_alike(classes):
-        return _differing(place, _most_telling(found.classes.values(), name), kryo, read)
+        finding = _differing(place, _most_telling(found.classes.values(), name), kryo, read)
+        return replace(finding, or_else=None) if place is Place.VALUE and _loses_an_entry(found) else finding
     if found.foreign:
         return _unread(place, found.foreign)
     if sampled.why_not is not None:
@@ -78,6 +83,13 @@ def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
         return Finding(Outcome.UNKNOWN, f"no {place.value} was in what was read", "give --all, which reads every value")
     shown = ", ".join(map(_shown, classes)) or "only nulls"
     return Finding(Outcome.RESTORES, f"both Kryos write it alike: {shown} {read}")
+
+
+def _loses_an_entry(found: FoundClasses) -> bool:
+    """Whether all values are maps of what both Kryos write alike: Kryo 5 then reads one entry less, and never fails."""
+    return is_map_of_entries(found.classes.get(ROOT, {})) and all(
+        written_alike(there) for place, there in found.classes.items() if place != ROOT
+    )
 
 
 def _of_two_meanings(place: Place, kryo: KryoType, names: tuple[str, ...]) -> Finding:
