@@ -117,7 +117,8 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled) ->
         )
     classes = _classes(sampled)
     if (broken := broken_anyway(classes, line.kryo)) is not None:
-        return Finding(broken[0], f"{broken[1]}, in the same Flink either", _MOVE)
+        or_else = Outcome.WRONG if broken[0] is Outcome.FAILS else None
+        return Finding(broken[0], f"{broken[1]}, in the same Flink either", _MOVE, None, or_else)
     if place is Place.KEY and not _is_stable_key(kryo, classes):
         return Finding(
             Outcome.UNKNOWN,
