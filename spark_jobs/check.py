@@ -11,7 +11,7 @@
 
 import sys
 
-from stateferry.cli.commands.check import main
+from stateferry.cli.commands.look_into import main
 
 if __name__ == "__main__":
     sys.exit(main())

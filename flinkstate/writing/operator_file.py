@@ -117,6 +117,12 @@ class _ElementFile:
             yield portion
 
 
+def read_operator_header(folder: Location, handle: OperatorHandle) -> OperatorHeader:
+    """Returns what an operator state file says of its states."""
+    with _ElementFile(folder, handle) as file:
+        return file.header
+
+
 def broadcast_entries(folder: Location, handle: OperatorHandle) -> dict[str, int]:
     """Returns the number of entries of each broadcast state in the file."""
     offsets = {

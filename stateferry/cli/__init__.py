@@ -34,6 +34,7 @@ from stateferry.basics.private_files import private_files
 from stateferry.cli.commands import (
     advise,
     ages,
+    check,
     clean,
     completion,
     demo_savepoint,
@@ -70,6 +71,7 @@ _COMMANDS = (
     advise,
     ages,
     worth_it,
+    check,
     demo_savepoint,
     run,
     verify,

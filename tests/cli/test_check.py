@@ -1,66 +1,108 @@
-"""The look into a savepoint that spark-submit starts: the same answer as `stateferry inspect`, in one file."""
+"""What `stateferry check` says of savepoints, as text and as JSON."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.cli import main
-from stateferry.cli.commands.check import main as check
-from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+from tests.flink.upgrade_rows import table, table_in_docs
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
+GOLDEN = Path(__file__).with_name("check_of_a_map.txt")
 
 
-def answer(folder: Path, savepoint: Path, *more: str) -> dict[str, Any]:
-    into = folder / "checks" / "one.json"
-    assert check(["--savepoint", str(savepoint), "--into", str(into), *more]) == 0
-    found: dict[str, Any] = json.loads(into.read_text())
-    return found
-
-
-def wanted(folder: Path, savepoint: Path, **state: object) -> str:
-    names = {"legacy": LEGACY, "new": NEW, "flag": FLAG, **state}
-    plan = {"job": "orders", "run_id": "one", "now": 1, "source": str(savepoint), "target": str(folder / "target")}
-    return json.dumps({**plan, "home": str(folder), "operators": [{"operator": "main", "states": [names]}]})
-
-
-@pytest.mark.parametrize("name", ["legacy-ttl-2.3-rocksdb", "native-2.3-rocksdb", "several-operators-2.3-hashmap"])
-def test_it_says_what_inspect_says_and_writes_nothing_else(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    savepoint = SAVEPOINTS / name
-    found = answer(tmp_path, savepoint)
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     capsys.readouterr()
-    assert main(["inspect", str(savepoint), "--json"]) == 0
-    assert found == json.loads(capsys.readouterr().out)
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["one.json"]
-    assert (tmp_path / "checks" / "one.json").stat().st_mode & 0o077 == 0
+    code = main(["check", *arguments])
+    out, error = capsys.readouterr()
+    return code, out + error
 
 
-def test_a_plan_is_held_against_it(tmp_path: Path) -> None:
+def facts(capsys: pytest.CaptureFixture[str], savepoint: str, target: str, *more: str) -> tuple[int, dict[str, Any]]:
+    code, text = said(capsys, str(SAVEPOINTS / savepoint), "--for", target, "--json", *more)
+    found: dict[str, Any] = json.loads(text)
+    return code, found
+
+
+def outcomes(found: dict[str, Any]) -> dict[str, str]:
+    return {one["state"]: one["outcome"] for one in found["states"]}
+
+
+def test_the_text_names_outcome_reason_exception_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(capsys, str(SAVEPOINTS / "hint-map-1.20-rocksdb"), "--for", "flink-2")
+    assert code == 1
+    assert text.replace(str(SAVEPOINTS), "/savepoints") == (GOLDEN.read_text(encoding="utf-8"))
+
+
+def test_the_table_of_the_docs_is_what_the_rows_say() -> None:
+    assert table_in_docs() == table()
+
+
+def test_nothing_breaks_where_flink_has_all_serializers(capsys: pytest.CaptureFixture[str]) -> None:
+    for savepoint, target in (
+        ("legacy-ttl-1.20-rocksdb", "flink-2.3"),
+        ("kinds-in-windows-1.20-rocksdb", "flink-2"),
+        ("native-2.3-rocksdb", "flink-2.3"),
+        ("kryo-2.3-rocksdb", "flink-2"),
+    ):
+        code, found = facts(capsys, savepoint, target)
+        assert (code, set(outcomes(found).values())) == (0, {"restores"}), savepoint
+
+
+def test_flink_1_reads_no_savepoint_of_flink_2(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = facts(capsys, "legacy-2.3-rocksdb", "flink-1.20")
+    assert (code, set(outcomes(found).values())) == (1, {"refused"})
+    assert found["states"][0]["exception"] == "IllegalArgumentException: Unrecognized checkpoint version number: 6"
+
+
+def test_what_was_not_tried_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = facts(capsys, "metadata-3-1.20-rocksdb", "flink-2.3")
+    assert (code, set(outcomes(found).values())) == (1, {"unknown"})
+    assert "version 3: not tried with it" in found["states"][0]["reason"]
+
+
+def test_maps_from_before_an_upgrade_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = facts(capsys, "upgraded-hint-hash-map-2.3-rocksdb", "flink-2.3", "--all")
+    assert (code, outcomes(found)["mainState"]) == (1, "wrong")
+    assert "are by Kryo 2, from before an upgrade" in found["states"][0]["reason"]
+
+
+def test_operator_state_and_what_connectors_write(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = facts(capsys, "several-operators-2.3-hashmap", "flink-2.3")
+    assert outcomes(found)["SourceReaderState"] == "unknown"
+    assert outcomes(found)["(coordinator)"] == "unknown"
+    code, found = facts(capsys, "operator-state-1.20-hashmap", "flink-2.3")
+    assert (code, set(outcomes(found).values())) == (0, {"restores"})
+
+
+def test_one_file_of_each_operator_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     savepoint = tmp_path / "savepoint"
-    LegacyState({"a": ({"x": 1}, 1)}, ttl=True).write(str(savepoint))
-    good = wanted(tmp_path, savepoint, ttl_ms=86_400_000)
-    assert answer(tmp_path, savepoint, "--wanted", good)["problems"] == []
-    without = wanted(tmp_path, savepoint)
-    (problem,) = answer(tmp_path, savepoint, "--wanted", without)["problems"]
-    assert "has TTL (its values have timestamps), but --ttl is missing" in problem
-    unknown = wanted(tmp_path, savepoint, legacy="mainstate", new="none")
-    (problem,) = answer(tmp_path, savepoint, "--wanted", unknown)["problems"]
-    assert (
-        "has no keyed state 'mainstate', and no MapState 'none' that it could have become. Did you mean mainState?"
-        in problem
-    )
-    assert not (tmp_path / "runs").exists()
-    assert not (tmp_path / "target").exists()
+    assert main(["demo-savepoint", str(savepoint), "--keys", "400"]) == 0
+    files = sorted((path for path in savepoint.iterdir() if path.name != "_metadata"), key=_size)
+    assert len(files) > 1
+    for file in files[:-1]:
+        file.unlink()
+    code, text = said(capsys, str(savepoint), "--for", "flink-2.3")
+    assert (code, text.splitlines()[-1]) == (0, "3 states: 3 restores")
 
 
-def test_what_is_no_savepoint_is_refused_without_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(["--savepoint", str(tmp_path), "--into", str(tmp_path / "one.json")]) == DAMAGED_OR_REFUSED
-    assert f"{tmp_path}: expected a savepoint" in capsys.readouterr().err
-    assert not (tmp_path / "one.json").exists()
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, text = said(capsys, str(SAVEPOINTS / "legacy-2.3-rocksdb"), "--for", "flink-2.33")
+    assert code == 2
+    assert "unknown value 'flink-2.33'. Did you mean flink-2.3?" in text
+    damaged = tmp_path / "damaged"
+    shutil.copytree(SAVEPOINTS / "hint-hash-map-1.20-rocksdb", damaged)
+    content = (damaged / "_metadata").read_bytes()
+    (damaged / "_metadata").write_bytes(content[: len(content) // 2])
+    code, text = said(capsys, str(damaged), "--for", "flink-2.3")
+    assert code == 3
+    assert "_metadata" in text

@@ -13,7 +13,7 @@ from flinkstate.did_you_mean import is_alike
 from flinkstate.errors import PlanError
 from stateferry.basics.exit_codes import REJECTED, USAGE
 from stateferry.cli import main
-from stateferry.cli.commands.check import main as check
+from stateferry.cli.commands.look_into import main as check
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
 from stateferry.runs.record.facts import NothingToDo
 from stateferry.runs.record.run_states import RunState

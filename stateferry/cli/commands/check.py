@@ -1,71 +1,106 @@
-"""A look into a savepoint as an application of its own, for spark-submit: the answer goes into a file.
-
-    spark-submit spark_jobs/check.py --savepoint FOLDER --into ANSWER.json --wanted PLAN --files-from "OLD=NEW"
-
-The answer is that of `stateferry inspect --json`. With a plan, `problems` says what in the savepoint contradicts it;
-the plan lacks only the address of the catalog, which a check doesn't use. Exit codes are those of `stateferry`.
-"""
+"""`stateferry check`: says what a savepoint will do in another Flink, before it is tried."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from flinkstate.errors import DamagedError, StateferryError, TransientError
-from flinkstate.files.storage import Location
-from flinkstate.files.stores import reaching
-from flinkstate.reading.reader import Savepoint
-from stateferry.basics.exit_codes import exit_code_of
-from stateferry.basics.printable import say
-from stateferry.basics.private_files import private_files
+from stateferry.basics.exit_codes import REJECTED
 from stateferry.cli import files_from
-from stateferry.cli.commands.inspect import facts_of
-from stateferry.inventory.inventory import take, total
-from stateferry.look.survey import survey
-from stateferry.runs.checks.plan_check import open_source, resolve
-from stateferry.runs.guards.option_notes import nothing_to_do_lines
-from stateferry.runs.plan.plan_json import plan_of, plan_values
-from stateferry.steps import snapshot
+
+if TYPE_CHECKING:
+    from flinkstate.reading.reader import Savepoint
+    from stateferry.verdict.outcomes import StateVerdict
+
+_DESCRIPTION = """\
+Say for each operator and state what happens when the same job starts from this savepoint in another Flink: the state
+restores; it is refused at the start; it restores and is wrong, and what is lost; it restores and fails at the first
+read; or nobody can tell. "The same job" declares its states by the same lines of code. Nothing is changed.
+
+Read are _metadata, the file of one subtask of each operator, and of what Kryo wrote at most 10,000 values of each
+state. --all reads every value of every subtask.
+
+exit codes: 0 all states restore; 1 some don't, or nobody can tell; 3 the savepoint can't be read.
+"""
+_TARGETS = ("flink-1.20", "flink-2", "flink-2.3")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Looks into the savepoint that the arguments name, and returns the exit code."""
-    return exit_code_of(lambda: _run(argv))
-
-
-@private_files()
-def _run(argv: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(prog="check", description="Look into a savepoint.", allow_abbrev=False)
-    parser.add_argument("--savepoint", metavar="FOLDER", required=True)
-    parser.add_argument("--into", metavar="FILE", required=True, help="the file for the answer")
-    parser.add_argument("--wanted", metavar="PLAN", default="", help="the plan to hold it against, as JSON")
+def add_to(commands: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "check",
+        help="say what a savepoint will do in another Flink",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    parser.add_argument(
+        "--for",
+        dest="target",
+        required=True,
+        choices=_TARGETS,
+        metavar="FLINK",
+        help="the Flink that is to restore it: flink-1.20, flink-2.3, or flink-2 for the newest 2.x that was tried",
+    )
+    parser.add_argument(
+        "--classes",
+        action="append",
+        default=[],
+        metavar="JAR",
+        help="a jar, or a folder of class files, with the job's own classes by Kryo; may be repeated",
+    )
+    parser.add_argument("--all", action="store_true", help="read every value by Kryo, not a sample")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
-    options = parser.parse_args(argv)
-    with reaching():
-        savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-        answer = facts_of(savepoint, survey(savepoint))
-        if options.wanted:
-            answer["problems"] = _problems(options.wanted)
-        into = Location.of(options.into)
-        into.parent.make_folder()
-        into.write_atomically(json.dumps(answer, indent=2).encode())
-    say(f"the answer is in {into.shown}")
-    return 0
+    return parser
 
 
-def _problems(wanted: str) -> list[str]:
-    """Why the savepoint can't be migrated as the plan says; empty if it can."""
-    values = plan_values(wanted, "the plan")
-    plan = plan_of({**values, "catalog_uri": "sqlite:////dev/null"}, "the plan")
-    try:
-        resolved = resolve(plan, open_source(plan))
-        if resolved.nothing_to_do:
-            return nothing_to_do_lines(resolved)
-        # What the snapshot step of a run would stop at is said here, too.
-        inventory = total(map(take, snapshot.inventory_work(resolved, 1)))
-        return [str(error) for error in snapshot.stopping_errors(resolved, inventory)]
-    except (TransientError, DamagedError):
-        raise
-    except StateferryError as error:
-        return str(error).splitlines()
+def run(options: argparse.Namespace) -> int:
+    from flinkstate.classfiles.job_classes import job_classes
+    from flinkstate.reading.reader import Savepoint
+    from stateferry.verdict.judge import Asked, verdicts
+    from stateferry.verdict.outcomes import Outcome
+    from stateferry.verdict.versions import target_of
+
+    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    classes = job_classes(tuple(options.classes)) if options.classes else None
+    asked = Asked(target_of(options.target), classes, options.all)
+    found = tuple(verdicts(savepoint, asked))
+    if options.json:
+        sys.stdout.write(json.dumps(verdict_facts(savepoint, asked.target.value, found), indent=2) + "\n")
+    else:
+        from stateferry.cli.check_text import show
+
+        show(savepoint, asked.target.value, found)
+    return 0 if all(one.finding.outcome is Outcome.RESTORES for one in found) else REJECTED
+
+
+def verdict_facts(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> dict[str, Any]:
+    """The verdict as JSON."""
+    from stateferry.verdict.versions import writer_of
+
+    version = savepoint.metadata.version
+    return {
+        "path": savepoint.folder.shown,
+        "version": version,
+        "written_by": writer_of(version),
+        "for": target,
+        "counts": dict(Counter(one.finding.outcome.word for one in found)),
+        "states": [
+            {
+                "operator": one.operator,
+                "state": one.state,
+                "kind": one.kind,
+                "type": one.type,
+                "outcome": one.finding.outcome.word,
+                "or_else": one.finding.or_else and one.finding.or_else.word,
+                "reason": one.finding.reason,
+                "exception": one.finding.exception,
+                "advice": one.finding.advice,
+            }
+            for one in found
+        ],
+    }

@@ -142,6 +142,7 @@ public final class Kinds {
                 // Avro and Scala come late: some jobs of the tests run without them.
                 Kind<?> found = Scalars.named(name);
                 found = found == null && arguments.size() == 2 ? DeclaredMap.named(name, arguments, size) : found;
+                found = found == null ? DeclaredValue.named(name, arguments) : found;
                 found = found == null && name.startsWith("Avro") ? AvroKind.named(name) : found;
                 found = found == null ? ofClass(name) : found;
                 found = found == null ? TypesOfScala.build(name, arguments) : found;

@@ -1,0 +1,60 @@
+"""Declarations for which the two lines choose different serializers: Map, List, Set and Collection.
+
+By a `TypeHint`, or as a field of a POJO, Flink 1 gives them to Kryo and Flink 2 to serializers of its own. By a class,
+such as `Map.class`, or without type arguments, both give them to Kryo. No savepoint says which it was.
+"""
+
+from __future__ import annotations
+
+from flinkstate.serializers.types import FlinkType, KryoType, PojoType, simple_name, with_parts
+from stateferry.verdict.journey import Journey, Part
+from stateferry.verdict.outcomes import Finding, Outcome
+
+INTERFACES = frozenset(f"java.util.{name}" for name in ("Map", "List", "Set", "Collection"))
+
+
+def finding_of(part: Part, journey: Journey, by_class: Finding) -> Finding | None:
+    """Says whether the declaration has another serializer in Flink 2; `by_class` is what becomes of it else."""
+    found = _declared(part.type)
+    if not journey.upgrades or found is None:
+        return None
+    name = simple_name(found.class_name)
+    what = f"its {part.place.value} is" if isinstance(part.type, KryoType) else f"in its {part.place.value} there is"
+    reason = (
+        f"{what} a {name} by Kryo. Declared by a TypeHint or as a field with type arguments, Flink 2 has a serializer "
+        f"of its own for it, and refuses Kryo's. Declared as {name}.class or without type arguments, or with type "
+        "arguments of the elements themselves, it is by Kryo 5"
+    )
+    if by_class.outcome.breaks:
+        reason += f": then {by_class.reason}"
+    outcome = None if by_class.outcome is Outcome.RESTORES else by_class.outcome
+    return Finding(Outcome.REFUSED, reason, _advice(part), _exception(part), outcome)
+
+
+def _declared(type_: FlinkType) -> KryoType | None:
+    kryos = (one for one in with_parts(type_) if isinstance(one, KryoType))
+    return next((one for one in kryos if one.class_name in INTERFACES), None)
+
+
+def _advice(part: Part) -> str:
+    if isinstance(part.type, KryoType) and part.type.class_name == "java.util.Map":
+        return "migrate the map to a MapState before the upgrade: stateferry run"
+    if any(isinstance(one, PojoType) for one in with_parts(part.type)):
+        return "before the upgrade, have the job move this state to a POJO whose fields Flink 1 doesn't give to Kryo"
+    return "before the upgrade, have the job move this state to one that is declared by Types.LIST or Types.MAP"
+
+
+def _exception(part: Part) -> str:
+    new = "PojoSerializer" if isinstance(part.type, PojoType) else "NullableSerializer"
+    old = "PojoSerializer" if isinstance(part.type, PojoType) else "KryoSerializer"
+    if not isinstance(part.type, PojoType | KryoType):
+        new = old = "..."
+    if part.place.value == "key":
+        return (
+            f"StateMigrationException: The new key serializer ({new}) must be compatible with the previous key "
+            f"serializer ({old})"
+        )
+    return (
+        f"StateMigrationException: The new state serializer ({new}) must not be incompatible with the old state "
+        f"serializer ({old})"
+    )

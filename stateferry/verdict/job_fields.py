@@ -1,0 +1,55 @@
+"""Which classes of the job both Kryos write alike, by the fields that their class files have.
+
+Kryo writes such a class by its fields. Seen with real Flink: `int` and `String` are written alike; floating-point
+numbers, `short`, `char`, enums, and the JDK's classes that `kryo_classes` lists are not.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.kryo import kernels
+from flinkstate.kryo.job_parts import JobTable, job_table
+from flinkstate.serializers.types import KryoType
+from stateferry.verdict.kryo_classes import difference
+
+_ALIKE = (kernels.INTEGER,)
+_OTHERS = (kernels.FLOAT, kernels.DOUBLE, kernels.SHORT, kernels.CHARACTER)
+_STRING = "java.lang.String"
+
+
+def written_alike(kryo: KryoType, class_name: str) -> bool | None:
+    """Whether both Kryos write each object of the class alike; None if that isn't known."""
+    return None if kryo.classes is None else _alike(_table(kryo.classes, kryo.defaults), class_name, ())
+
+
+def is_final(kryo: KryoType, class_name: str) -> bool:
+    """Whether no other class can stand where this one is declared."""
+    return kryo.classes is not None and _table(kryo.classes, kryo.defaults).final.get(class_name, False)
+
+
+@lru_cache(maxsize=4)
+def _table(classes: JobClasses, defaults: tuple[tuple[str, str], ...]) -> JobTable:
+    return job_table(classes, dict(defaults))
+
+
+def _alike(job: JobTable, name: str, within: tuple[str, ...]) -> bool | None:
+    if name == _STRING:
+        return True
+    if name in job.enums or difference(name) is not None:
+        return False
+    if name not in job.parts or name in within:
+        return None
+    found = {_part_alike(job, part.kind, part.class_name, (*within, name)) for part in job.parts[name]}
+    if False in found:
+        return False
+    return None if None in found else True
+
+
+def _part_alike(job: JobTable, kind: int, class_name: str, within: tuple[str, ...]) -> bool | None:
+    if kind == kernels.KNOWN_PART:
+        return _alike(job, class_name, within)
+    if kind in _OTHERS:
+        return False
+    return True if kind in _ALIKE else None

@@ -1,0 +1,178 @@
+"""Values by Kryo: what the other line's Kryo makes of their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.places import ROOT
+from flinkstate.serializers.types import KryoType, simple_name, with_parts
+from stateferry.basics.quantities import noun
+from stateferry.verdict.job_fields import is_final
+from stateferry.verdict.job_fields import written_alike as written_alike_by_fields
+from stateferry.verdict.journey import Journey, Part, Place
+from stateferry.verdict.kryo_classes import (
+    FINAL,
+    NULL,
+    broken_anyway,
+    difference,
+    is_map_of_entries,
+    is_single,
+    outcomes_of,
+    written_alike,
+)
+from stateferry.verdict.outcomes import Finding, Outcome, worst
+from stateferry.verdict.sample import Sampled
+from stateferry.verdict.unknown import TRY_IT
+from stateferry.verdict.versions import Line
+
+_BY_JDK = ("java.", "javax.", "[", "org.apache.flink.")
+_MIGRATE = "migrate the map to a MapState before the upgrade: stateferry run"
+_MOVE = "before the upgrade, have the job move this state to types that Flink has serializers of its own for"
+
+
+def finding_of(part: Part, journey: Journey, sampled: Sampled | None) -> Finding | None:
+    """Says what becomes of the values by Kryo in the part; None if it has none."""
+    kryos = [one for one in with_parts(part.type) if isinstance(one, KryoType)]
+    if not kryos:
+        return None
+    if isinstance(part.type, KryoType) and sampled is not None:
+        return _of_sample(part.place, part.type, journey, sampled)
+    if journey.stays:
+        return Finding(Outcome.RESTORES, f"its {part.place.value} is by Kryo {journey.target.kryo} as before")
+    return worst(_by_declaration(part.place, kryo) for kryo in kryos)
+
+
+def _by_declaration(place: Place, kryo: KryoType) -> Finding:
+    """Says what is known without the values, from the class that is declared."""
+    name = kryo.class_name
+    if name in FINAL:
+        return Finding(Outcome.RESTORES, f"both Kryos write {_shown(name)} alike")
+    if difference(name) is not None:
+        return _differing(place, [name], kryo, "where they are not null")
+    return Finding(
+        Outcome.UNKNOWN,
+        f"in its {place.value} there are values of {name} by Kryo, inside of another value: their classes aren't read",
+        TRY_IT,
+    )
+
+
+def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled) -> Finding:
+    found, name = sampled.found, kryo.class_name
+    if journey.stays:
+        return _of_same_line(place, kryo, journey.target, sampled)
+    if name in FINAL:
+        return _by_declaration(place, kryo)
+    read = _values_read(sampled)
+    if sampled.two_meanings:
+        return _of_two_meanings(place, kryo, sampled.two_meanings)
+    classes = _classes(sampled)
+    if found.kryo.get("2") and not written_alike(classes):
+        finding = _differing(place, _most_telling(found.classes.values(), name), kryo, read)
+        return replace(finding, or_else=None) if place is Place.VALUE and _loses_an_entry(found) else finding
+    if found.foreign:
+        return _unread(place, found.foreign)
+    if sampled.why_not is not None:
+        return Finding(
+            Outcome.UNKNOWN,
+            f"its {place.value}s by Kryo can't be read: {sampled.why_not}",
+            TRY_IT,
+        )
+    if not sampled.values and not sampled.whole:
+        return Finding(Outcome.UNKNOWN, f"no {place.value} was in what was read", "give --all, which reads every value")
+    shown = ", ".join(map(_shown, classes)) or "only nulls"
+    return Finding(Outcome.RESTORES, f"both Kryos write it alike: {shown} {read}")
+
+
+def _loses_an_entry(found: FoundClasses) -> bool:
+    """Whether all values are maps of what both Kryos write alike: Kryo 5 then reads one entry less, and never fails."""
+    return is_map_of_entries(found.classes.get(ROOT, {})) and all(
+        written_alike(there) for place, there in found.classes.items() if place != ROOT
+    )
+
+
+def _of_two_meanings(place: Place, kryo: KryoType, names: tuple[str, ...]) -> Finding:
+    """Judges by its classes a value that both Kryos can read."""
+    name = next((one for one in names if difference(one) is not None), names[0])
+    alike = written_alike_by_fields(kryo, name)
+    if alike is False or difference(name) is not None:
+        return _differing(place, [name], kryo, "")
+    if alike and name == kryo.class_name and is_final(kryo, name):
+        return Finding(Outcome.RESTORES, f"both Kryos write {name} alike: it has fields of int and String only")
+    reason = f"both Kryos can read its {place.value}s of {_shown(name)}, but it isn't known whether they read the same"
+    return Finding(Outcome.UNKNOWN, reason, TRY_IT)
+
+
+def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled) -> Finding:
+    old = sampled.found.kryo.get("2", 0) if line is Line.TWO else 0
+    if old:
+        return Finding(
+            Outcome.WRONG,
+            f"{old:,} {noun(old, 'value')} {_values_read(sampled)} are by Kryo 2, from before an upgrade to Flink 2: "
+            "each time a job of Flink 2 reads one, it loses an entry or is another value",
+            "migrate the state: stateferry run reads each value as it was written",
+            None,
+            Outcome.FAILS,
+        )
+    classes = _classes(sampled)
+    if (broken := broken_anyway(classes, line.kryo)) is not None:
+        or_else = Outcome.WRONG if broken[0] is Outcome.FAILS else None
+        return Finding(broken[0], f"{broken[1]}, in the same Flink either", _MOVE, None, or_else)
+    if place is Place.KEY and not _is_stable_key(kryo, classes):
+        return Finding(
+            Outcome.UNKNOWN,
+            f"its keys by Kryo are {_shown(kryo.class_name)}: equal ones may have other bytes, where one object stands "
+            "in a key twice, and then the job finds nothing under them",
+            TRY_IT,
+        )
+    return Finding(Outcome.RESTORES, f"its {place.value}s are by Kryo {line.kryo}, which reads them as before")
+
+
+def _is_stable_key(kryo: KryoType, classes: list[str]) -> bool:
+    if written_alike_by_fields(kryo, kryo.class_name):
+        return True
+    return bool(classes) and all(map(is_single, classes))
+
+
+def _classes(sampled: Sampled) -> list[str]:
+    found = dict.fromkeys(one for there in sampled.found.classes.values() for one in there if one != NULL)
+    return list(dict.fromkeys((*found, *sampled.two_meanings)))
+
+
+def _most_telling(places: Iterable[dict[str, int]], declared: str) -> list[str]:
+    """Returns the classes that differ, those of whole values first."""
+    names = dict.fromkeys(one for there in places for one in there)
+    return [one for one in names if one != NULL and not written_alike([one])] or [declared]
+
+
+def _differing(place: Place, names: list[str], kryo: KryoType, read: str) -> Finding:
+    name = names[0]
+    outcome, or_else = outcomes_of(name)
+    what = difference(name) or "they come back as other values, or can't be read any more"
+    more = "" if len(names) == 1 else f" (they hold {', '.join(map(_shown, names[1:]))} too)"
+    reason = f"Kryo 5 reads the bytes that Kryo 2 wrote of {_shown(name)} in another way{more}: {what}"
+    reason += f" ({read})" if read else ""
+    if place.is_key:
+        reason += f". The job finds nothing under a {place.value} whose bytes are others"
+        outcome, or_else = Outcome.WRONG, Outcome.FAILS
+    is_map = place is Place.VALUE and name.endswith("Map") and isinstance(kryo, KryoType)
+    return Finding(outcome, reason, _MIGRATE if is_map else _MOVE, None, or_else)
+
+
+def _unread(place: Place, foreign: dict[str, int]) -> Finding:
+    name = next(iter(foreign))
+    advice = TRY_IT
+    if not name.startswith(_BY_JDK):
+        advice = f"give the jar with {name}: --classes job.jar"
+    return Finding(Outcome.UNKNOWN, f"its {place.value}s by Kryo have objects that aren't known: {name}", advice)
+
+
+def _values_read(sampled: Sampled) -> str:
+    count = sampled.values
+    return f"in all {count:,} {noun(count, 'value')}" if sampled.whole else f"in {count:,} {noun(count, 'value')} read"
+
+
+def _shown(name: str) -> str:
+    known = name.startswith(("java.", "org.apache.flink."))
+    return simple_name(name) if known else name

@@ -1,0 +1,53 @@
+"""What no rule can know: serializers of other people's code, and bytes that an operator writes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flinkstate.metadata.metadata import Operator
+from flinkstate.serializers.types import KryoType, OpaqueType, PrimitiveArrayType, Scalar, with_parts
+from stateferry.basics.quantities import noun
+from stateferry.verdict.journey import Journey, Part
+from stateferry.verdict.outcomes import Finding, Outcome, StateVerdict
+
+TRY_IT = "restore the savepoint in a test with the new job, and compare its values"
+
+
+def finding_of(part: Part, _: Journey) -> Finding | None:
+    """Says whether a part has a serializer that isn't Flink's own."""
+    for one in with_parts(part.type):
+        if isinstance(one, OpaqueType) and not isinstance(one, KryoType):
+            return Finding(
+                Outcome.UNKNOWN,
+                f"its {part.place.value} has {one.class_name}, {one.reason}: only the code of that serializer knows "
+                "what it reads",
+                TRY_IT,
+            )
+    return None
+
+
+def of_bytes(part: Part) -> Finding | None:
+    """Says of operator state that is stored as bytes that its operator made them."""
+    if part.type != PrimitiveArrayType(Scalar.BYTE):
+        return None
+    return Finding(
+        Outcome.UNKNOWN,
+        "its elements are bytes that the operator itself makes, as sources and sinks do: only its code knows what it "
+        "reads",
+        f"look into the release notes of the connector, and {TRY_IT}",
+    )
+
+
+def of_operator(operator: Operator) -> Iterator[StateVerdict]:
+    """Yields what can't be told of an operator's coordinator and of what it writes by itself."""
+    kinds = []
+    if operator.coordinator is not None:
+        kinds.append(("(coordinator)", "COORDINATOR", operator.coordinator.size))
+    raw = [one for task in operator.subtasks for one in (task.raw_operator, task.raw_keyed) if one is not None]
+    if raw:
+        kinds.append(("(raw state)", "RAW", sum(one.stream.size for one in raw)))
+    for name, kind, size in kinds:
+        finding = Finding(
+            Outcome.UNKNOWN, f"{size:,} {noun(size, 'byte')} that only the operator's own code understands", TRY_IT
+        )
+        yield StateVerdict(operator.label, name, kind, "bytes", finding)

@@ -1,0 +1,121 @@
+package stateferry.flink.types;
+
+import java.lang.reflect.Type;
+import java.time.DayOfWeek;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.ZoneId;
+import java.time.ZonedDateTime;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.LinkedList;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.function.Function;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.java.typeutils.TypeExtractor;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
+
+/**
+ * What isn't a map, as people declare it, by a {@code TypeHint} or a class: Flink's extraction chooses the serializer.
+ *
+ * <p>{@code HintedList<T>} is {@code TypeInformation.of(new TypeHint<List<T>>() {})}, {@code ListClass<T>} is {@code
+ * List.class}, and {@code Object<T>} is {@code Object.class} where a job puts a T.
+ */
+final class DeclaredValue<T> extends Kind<Object> {
+    private static final Map<String, Kind<?>> SCALARS = Map.of(
+            "Duration", scalar(Duration.class, r -> Duration.ofSeconds(r.nextInt(), r.nextInt(1_000_000_000))),
+            "ZonedDateTime", scalar(ZonedDateTime.class, DeclaredValue::zoned),
+            "BitSet", scalar(BitSet.class, r -> BitSet.valueOf(new long[] {r.nextLong(), r.nextLong() >>> 1})),
+            "DayOfWeek", scalar(DayOfWeek.class, r -> DayOfWeek.of(1 + r.nextInt(7))));
+    private final Kind<T> kind;
+    private final Type declared;
+    private final Function<T, Object> maker;
+
+    private DeclaredValue(Kind<T> kind, Type declared, Function<T, Object> maker) {
+        this.kind = kind;
+        this.declared = declared;
+        this.maker = maker;
+    }
+
+    private static <T> Kind<T> scalar(Class<T> type, Function<Random, T> drawing) {
+        return new Scalar<>(Types.GENERIC(type), drawing, value -> TextNode.valueOf(value.toString()), List.of());
+    }
+
+    private static ZonedDateTime zoned(Random random) {
+        ZoneId zone = ZoneId.of(random.nextBoolean() ? "Europe/Berlin" : "Z");
+        return Instant.ofEpochSecond(random.nextInt()).atZone(zone);
+    }
+
+    /** The kind of this name; null if it isn't such a declaration. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    static Kind<?> named(String name, List<Kind<?>> arguments) {
+        if (arguments.isEmpty()) {
+            return SCALARS.get(name);
+        }
+        Kind<?> argument = arguments.get(0);
+        if (name.equals("Object")) {
+            return new DeclaredValue<>(argument, Object.class, value -> value);
+        }
+        Function<Collection<Object>, Object> maker = switch (name) {
+            case "HintedList", "ListClass", "ArrayList", "HintedCollection" -> ArrayList::new;
+            case "LinkedList" -> LinkedList::new;
+            case "HintedSet", "HashSet", "SetClass" -> HashSet::new;
+            case "TreeSet" -> TreeSet::new;
+            case "ArrayDeque" -> ArrayDeque::new;
+            default -> null;
+        };
+        if (maker == null) {
+            return null;
+        }
+        Class<?> type = switch (name) {
+            case "HintedList", "ListClass" -> List.class;
+            case "HintedCollection" -> Collection.class;
+            case "HintedSet", "SetClass" -> Set.class;
+            default -> maker.apply(List.of()).getClass();
+        };
+        Type declared = name.endsWith("Class") ? type : new DeclaredMap.Generic(type, argument.declared());
+        Kind<List<Object>> elements = new Composites.ListKind(argument, Composites.Size.SMALL);
+        return new DeclaredValue<>(elements, declared, maker::apply);
+    }
+
+    @Override
+    Type declared() {
+        return declared;
+    }
+
+    @Override
+    @SuppressWarnings("unchecked")
+    public TypeInformation<Object> info() {
+        return (TypeInformation<Object>) TypeExtractor.createTypeInfo(declared);
+    }
+
+    @Override
+    protected Object random(Random random) {
+        return maker.apply(kind.draw(random));
+    }
+
+    /** The elements of a set have no order; what isn't of the declared kind is shown as text. */
+    @Override
+    @SuppressWarnings("unchecked")
+    protected JsonNode json(Object value) {
+        try {
+            if (value instanceof Set<?> set) {
+                List<Object> sorted = new ArrayList<>(set);
+                sorted.sort((one, other) -> String.valueOf(one).compareTo(String.valueOf(other)));
+                return kind.show(sorted);
+            }
+            return kind.show(value instanceof Collection<?> all ? new ArrayList<>(all) : value);
+        } catch (ClassCastException e) {
+            return TextNode.valueOf("another class: " + value);
+        }
+    }
+}

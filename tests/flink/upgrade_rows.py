@@ -1,0 +1,280 @@
+"""What real Flink does with a savepoint of another Flink: jobs, and what becomes of their state.
+
+    .venv/bin/python -m tests.flink.upgrade_rows
+
+writes the table of `docs/upgrade.md`, from `ROWS`. `test_verdict.py` holds `ROWS` against real Flink.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stateferry.verdict.outcomes import Outcome
+from tests.flink.jobs import Job, Operator, OperatorState, State
+from tests.flink.scenarios import ARRAYS, AVRO, COMPOSITES, KEYS, LIST_ELEMENTS, SCALARS, SCENARIOS, kinds, values
+
+PAGE = Path(__file__).parents[2] / "docs" / "upgrade.md"
+RESTORES, UNKNOWN = Outcome.RESTORES, Outcome.UNKNOWN
+FAILS, WRONG, REFUSED = Outcome.FAILS, Outcome.WRONG, Outcome.REFUSED
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job, and what was seen when it was started by Flink 2.3 from its savepoint of Flink 1.20.
+
+    `verdict` is what Stateferry says where that is less: that it can't tell. `shown` is the row's text in the docs.
+    """
+
+    job: Job
+    becomes: Outcome
+    verdict: Outcome | None = None
+    shown: str | None = None
+    whole_class_path: bool = False
+    classes: bool = False
+    # What was seen where Flink doesn't restore its own savepoint, by version, and what the verdict says then.
+    stays: Mapping[str, Outcome] = field(default_factory=dict)
+    verdict_if_stays: Outcome | None = None
+
+
+def _one(type_: str, kind: str = "VALUE", key: str = "Long", backend: str = "rocksdb", ttl: str | None = None) -> Job:
+    states = (State("s", type_, kind=kind, ttl=ttl),)
+    return Job((Operator("main", key=key, keys=12, states=states),), parallelism=2, backend=backend)
+
+
+def _hint(of: str) -> str:
+    return f"`TypeInformation.of(new TypeHint<{of}>() {{}})`"
+
+
+def _of_values() -> Iterator[tuple[str, Row]]:
+    """ValueStates whose value is by Kryo 2."""
+    for type_, becomes, shown in (
+        ("HintedMap<String,Long>", REFUSED, _hint("Map<String, Long>")),
+        ("HintedMap<String,UUID>", REFUSED, None),
+        ("HintedMap<String,List<String>>", WRONG, _hint("Map<String, List<String>>")),
+        ("HintedList<String>", REFUSED, _hint("List<String>")),
+        ("HintedSet<String>", REFUSED, _hint("Set<String>")),
+        ("HintedCollection<String>", REFUSED, _hint("Collection<String>")),
+        ("MapClass<String,Long>", WRONG, "`Map.class`"),
+        ("ListClass<String>", WRONG, "`List.class`"),
+        ("SetClass<String>", WRONG, "`Set.class`"),
+        ("HashMap<String,Long>", WRONG, _hint("HashMap<String, Long>")),
+        ("HashMap<String,String>", WRONG, None),
+        ("HashMap<String,Double>", WRONG, None),
+        ("HashMap<String,List<String>>", WRONG, None),
+        ("LinkedHashMap<String,Long>", WRONG, None),
+        ("ConcurrentHashMap<String,Long>", WRONG, None),
+        ("TreeMap<String,Long>", WRONG, _hint("TreeMap<String, Long>")),
+        ("ArrayList<String>", WRONG, _hint("ArrayList<String>")),
+        ("ArrayList<Double>", WRONG, None),
+        ("LinkedList<Long>", WRONG, None),
+        ("HashSet<String>", WRONG, _hint("HashSet<String>")),
+        ("TreeSet<String>", WRONG, None),
+        ("ArrayDeque<String>", WRONG, None),
+        ("UUID", FAILS, "`UUID.class`"),
+        ("Duration", FAILS, "`Duration.class`"),
+        ("ZonedDateTime", FAILS, "`ZonedDateTime.class`"),
+        ("DayOfWeek", WRONG, None),
+        ("BitSet", WRONG, "`BitSet.class`"),
+        ("Object<LocalDate>", FAILS, "`Object.class`, a `LocalDate` in it"),
+        ("Object<LocalTime>", FAILS, None),
+        ("Object<LocalDateTime>", FAILS, None),
+        ("Object<Instant>", WRONG, "`Object.class`, an `Instant` in it"),
+        ("Object<Double>", WRONG, "`Object.class`, a `Double`, `Float`, `Short` or `Character` in it"),
+        ("Object<Float>", WRONG, None),
+        ("Object<Short>", WRONG, None),
+        ("Object<Character>", WRONG, None),
+        ("Object<double[]>", WRONG, None),
+        ("Object<Tuple2<Double,String>>", WRONG, None),
+        ("Object<String>", RESTORES, "`Object.class`, a `String`, `Long`, `Integer`, `Byte`, `Boolean` in it"),
+        ("Object<BigDecimal>", RESTORES, "`Object.class`, a `BigDecimal`, `BigInteger`, `Date`, `Timestamp` in it"),
+        ("Object<Tuple2<Long,String>>", RESTORES, "`Object.class`, a `Tuple2<Long, String>` in it"),
+        *(
+            (f"Object<{type_}>", RESTORES, None)
+            for type_ in (
+                *("Long", "Integer", "Boolean", "Byte", "BigInteger", "Date", "SqlDate", "SqlTime", "SqlTimestamp"),
+                *("long[]", "int[]", "byte[]", "String[]", "Long[]"),
+            )
+        ),
+    ):
+        # Flink 1.20 doesn't keep the name of an offset.
+        stays = {"1.20.0": WRONG} if type_ == "ZonedDateTime" else {}
+        yield type_, Row(_one(type_), becomes, shown=shown, stays=stays)
+    # Flink can't read all that it writes, and of an empty `Map.copyOf` it makes a map that fails when it is looked at.
+    yield (
+        "Object<UtilMap<String,Long>>",
+        Row(_one("Object<UtilMap<String,Long>>"), FAILS, stays=dict.fromkeys(("1.20.0", "2.3.0"), WRONG)),
+    )
+
+
+def _of_kinds() -> Iterator[tuple[str, Row]]:
+    """Other kinds of state with values by Kryo 2."""
+    for type_, ends in (
+        ("HashMap<String,Long>", {"LIST": FAILS, "MAP": WRONG, "REDUCING": WRONG, "AGGREGATING": WRONG}),
+        ("UUID", dict.fromkeys(("LIST", "MAP", "REDUCING", "AGGREGATING"), FAILS)),
+        ("Object<Double>", dict.fromkeys(("LIST", "MAP", "REDUCING", "AGGREGATING"), WRONG)),
+        ("Object<Long>", dict.fromkeys(("LIST", "MAP", "REDUCING", "AGGREGATING"), RESTORES)),
+    ):
+        for kind, becomes in ends.items():
+            declared = f"Map<String,{type_}>" if kind == "MAP" else type_
+            yield f"{kind} {type_}", Row(_one(declared, kind), becomes)
+    yield (
+        "nested Map",
+        Row(_one("Map<String,UUID>"), FAILS, shown="`Types.MAP(Types.STRING, Types.GENERIC(UUID.class))`"),
+    )
+    yield "nested List", Row(_one("List<UUID>"), FAILS)
+    yield "nested HashMap", Row(_one("Map<String,HashMap<String,Long>>", "MAP", ttl="stamped"), WRONG)
+    yield "TTL UUID", Row(_one("UUID", ttl="stamped"), FAILS)
+    yield "TTL HashMap", Row(_one("HashMap<String,Long>", ttl="stamped"), WRONG)
+    yield "heap HashMap", Row(_one("HashMap<String,Long>", backend="hashmap"), WRONG)
+    yield "heap UUID", Row(_one("UUID", backend="hashmap"), FAILS)
+
+
+def _of_classes() -> Iterator[tuple[str, Row]]:
+    """Classes of the job by Kryo, with and without its jar."""
+    for name, type_, becomes, shown in (
+        ("Opaque", "Opaque", RESTORES, "a class of the job with `String` and `int` fields only, by Kryo"),
+        ("Color", "Object<Color>", WRONG, "an enum of the job by Kryo"),
+        ("Person", "Object<Person>", WRONG, "a class of the job with a `double` field, by Kryo"),
+    ):
+        yield f"classes {name}", Row(_one(type_), becomes, shown=shown, classes=True)
+        yield f"no classes {name}", Row(_one(type_), becomes, UNKNOWN)
+
+
+def _of_pojos() -> Iterator[tuple[str, Row]]:
+    for type_, becomes, shown in (
+        ("Tagged", REFUSED, "a POJO with a field `List<String>` or `Map<String, Long>`"),
+        ("Totals", REFUSED, None),
+        ("KryoTotals", WRONG, "a POJO with a field `HashMap<String, Long>`"),
+        ("TypedTotals", RESTORES, "a POJO with a field of `@TypeInfo`, whose factory says `Types.MAP`"),
+        ("Person", RESTORES, "a POJO with fields that Flink has serializers for"),
+        ("Animal", RESTORES, None),
+        ("List<Tagged>", REFUSED, None),
+    ):
+        yield f"POJO {type_}", Row(_one(type_), becomes, shown=shown)
+
+
+def _of_keys() -> Iterator[tuple[str, Row]]:
+    for type_, becomes, shown in (
+        ("UUID", FAILS, "keys of `UUID`"),
+        ("List<UUID>", FAILS, None),
+        ("BitSet", WRONG, None),
+        ("Object<Double>", WRONG, None),
+        ("Object<Long>", RESTORES, None),
+        ("HintedList<String>", REFUSED, "keys of `List<String>`"),
+    ):
+        # One String that stands twice in a key is two after the restore: the key's bytes are others then.
+        stays = {"1.20.0": WRONG} if type_ == "HintedList<String>" else {}
+        if_stays = UNKNOWN if stays else None
+        row = Row(_one("String", key=type_), becomes, shown=shown, stays=stays, verdict_if_stays=if_stays)
+        yield f"KEY {type_}", row
+    yield "KEY Opaque", Row(_one("String", key="Opaque"), RESTORES, classes=True)
+    for type_ in KEYS:
+        yield f"KEY {type_}", Row(_one("Map<String,Long>", "MAP", key=type_), RESTORES)
+
+
+def _of_flink() -> Iterator[tuple[str, Row]]:
+    """Flink's own serializers, many at a time."""
+    both = {
+        "scalars": values(SCALARS),
+        "scalars under TTL": values(SCALARS, ttl="stamped"),
+        "arrays": values(ARRAYS),
+        "composites": values(COMPOSITES),
+        "composites under TTL": values(COMPOSITES, ttl="stamped"),
+        "lists": values(LIST_ELEMENTS, kind="LIST"),
+        "kinds": kinds("String", None),
+        "kinds on the heap": replace(kinds("String", None), backend="hashmap"),
+        "kinds under TTL": kinds("Long", None, ttl="stamped"),
+        "kinds in windows": kinds("Tuple2<String,Long>", "TimeWindow"),
+        "kinds in strings": kinds("String", "String"),
+        "maps": SCENARIOS["maps"],
+        "windows": SCENARIOS["windows"],
+        "operator state": SCENARIOS["operator-state"],
+        "snappy": replace(kinds("Long", None), snappy=True),
+    }
+    shown = {
+        "scalars": "`Types.STRING`, `Types.LONG` and all other basic types",
+        "composites": "tuples, rows, `Either`, `Types.LIST`, `Types.MAP` of these",
+        "windows": "windows, their contents and timers",
+        "operator state": "list, union and broadcast state of these types",
+    }
+    for name, job in both.items():
+        yield name, Row(job, RESTORES, shown=shown.get(name))
+    shown_avro = "Avro's records, with flink-avro on the class path"
+    yield "Avro", Row(values(AVRO), RESTORES, shown=shown_avro, whole_class_path=True)
+
+
+# Each job has a keyed operator: only those listen to the source that starts it.
+_LISTENER = Operator("keyed", key="Long", keys=2, states=(State("s", "Long"),))
+
+
+def _of_operator_state() -> Iterator[tuple[str, Row]]:
+    for name, type_, mode, becomes, verdict in (
+        ("UUID", "UUID", "SPLIT", FAILS, None),
+        ("HashMap", "HashMap<String,Long>", "UNION", FAILS, None),
+        ("HintedList", "HintedList<String>", "SPLIT", FAILS, None),
+        ("broadcast UUID", "Map<String,UUID>", "BROADCAST", FAILS, None),
+        ("Object", "Object<Long>", "SPLIT", RESTORES, UNKNOWN),
+    ):
+        state = OperatorState("o", type_, mode, elements=6)
+        job = Job((Operator("plain", type="plain", operator_states=(state,)), _LISTENER), parallelism=1)
+        yield f"operator state {name}", Row(job, becomes, verdict)
+    source = Operator("numbers", type="source", parallelism=2)
+    yield "source", Row(Job((source, _LISTENER), parallelism=2), RESTORES, UNKNOWN)
+
+
+def _with_the_whole_class_path() -> Iterator[tuple[str, Row]]:
+    for type_ in ("ScalaTuple2<String,Long>", "Option<Long>", "Suit", "Traversable<String>", "Unit", "Try<Long>"):
+        shown = (
+            "case classes, `Option`, `Either`, enumerations, collections of flink-scala" if type_ == "Suit" else None
+        )
+        yield f"Scala {type_}", Row(_one(type_), REFUSED, shown=shown, whole_class_path=True)
+    yield (
+        "avro beside Kryo",
+        Row(
+            _one("Opaque"), REFUSED, whole_class_path=True, shown="anything by Kryo, with flink-avro on the class path"
+        ),
+    )
+    yield "protobuf", Row(_one("ProtobufText"), REFUSED, whole_class_path=True)
+    settings = SCENARIOS["kryo-registered"].settings
+    yield (
+        "registered serializer",
+        Row(replace(_one("ProtobufText"), settings=settings), REFUSED, UNKNOWN, whole_class_path=True),
+    )
+
+
+ROWS: Mapping[str, Row] = dict(
+    (
+        *_of_values(),
+        *_of_kinds(),
+        *_of_classes(),
+        *_of_pojos(),
+        *_of_keys(),
+        *_of_flink(),
+        *_of_operator_state(),
+        *_with_the_whole_class_path(),
+    )
+)
+_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+
+
+def table() -> str:
+    """The table of the docs: the rows that have a text."""
+    lines = [
+        "| the state is declared as | a job of Flink 2.3 that starts from the savepoint of Flink 1.20 |",
+        "|---|---|",
+    ]
+    lines += [f"| {row.shown} | {row.becomes.value} |" for row in ROWS.values() if row.shown is not None]
+    return "\n".join(lines) + "\n"
+
+
+def table_in_docs() -> str:
+    found = _TABLE.search(PAGE.read_text(encoding="utf-8"))
+    assert found is not None, f"{PAGE} has no table"
+    return found[0]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(_TABLE.sub(lambda _: table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
