@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from bisect import bisect
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any, TextIO
 
 import pytest
 from _pytest.runner import SetupState, runtestprotocol
+from _pytest.scope import Scope
 
 # The package whose checks are checked, in this place alone.
 from stateferry import proof as package
@@ -56,6 +58,8 @@ TESTS = (
 )
 LEAST_KILLED, MOST_EQUIVALENT = 0.95, 0.03
 _MEMORY = 4 << 30
+# Seconds at which tests are no longer quick, and no longer slow.
+_GROUPS = (0.5, 3.0)
 _NONE = -1  # in place of a fault's number
 Key = tuple[str, str, str, str]
 
@@ -99,6 +103,28 @@ class Reached:
     def reaches(self, mutant: Mutant) -> bool:
         """Of compiled kernels no lines are seen: any test may reach them."""
         return has_kernels(mutant.file) or not self.lines.get(str(mutant.file), set()).isdisjoint(mutant.lines)
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """The module, and which parameters its shared fixtures have: with others pytest makes these anew."""
+        callspec = getattr(self.item, "callspec", None)
+        if callspec is None:
+            return (self.item.path,)
+        return (
+            self.item.path,
+            *((name, number) for name, number in callspec.indices.items() if _is_shared(callspec, name)),
+        )
+
+
+def _is_shared(callspec: Any, name: str) -> bool:
+    return bool(callspec._arg2scope[name] is not Scope.Function)
+
+
+def quickest_first(tests: list[Reached]) -> list[Reached]:
+    """The tests in three groups by their time; within each, those that share fixtures follow one another."""
+    order = sorted(tests, key=lambda test: test.seconds)
+    ranks = {test.shared: rank for rank, test in reversed(list(enumerate(order)))}
+    return sorted(order, key=lambda test: (bisect(_GROUPS, test.seconds), ranks[test.shared]))
 
 
 class Trace:
@@ -182,7 +208,7 @@ class Runner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         tests = [self._once(session, item) for item in session.items]
-        tests = sorted((test for test in tests if test.lines), key=lambda test: test.seconds)
+        tests = quickest_first([test for test in tests if test.lines])
         total = sum(test.seconds for test in tests)
         self._say(f"{len(tests)} tests reach {PACKAGE.name}; they take {total:.0f} s")
         if not self.failed:
@@ -273,7 +299,8 @@ class Runner:
             put(mutant, folder)
         for test in tests:
             told.write_text(test.item.nodeid, "utf-8")
-            signal.setitimer(signal.ITIMER_PROF, 10 * test.seconds + 10)
+            # It may have to make what other tests share with it.
+            signal.setitimer(signal.ITIMER_PROF, 10 * test.seconds + 20)
             session._setupstate = SetupState()
             reports = runtestprotocol(test.item, log=False, nextitem=_after(test.item))
             if failures := [report.longreprtext for report in reports if report.failed]:
