@@ -59,11 +59,6 @@ class Places:
     copies: npt.NDArray[np.int64]
     new_ids: npt.NDArray[np.int64]
 
-    @property
-    def has_copies(self) -> bool:
-        """Whether anything stays a value of Kryo."""
-        return bool((self.copies >= 0).any())
-
 
 def places_to_find(table: ClassTable) -> Places:
     """Returns the places before anything is known of them: the map."""
