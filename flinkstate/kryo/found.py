@@ -18,7 +18,7 @@ from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
-from flinkstate.kryo.transcoding import OF_BOTH, KryoCounts, counts_of
+from flinkstate.kryo.transcoding import KryoCounts, counts_of
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
@@ -35,6 +35,10 @@ from flinkstate.serializers.types import (
 _NULL = KNOWN[codes.NULL].name
 _KNOWN = {known.name: known for known in KNOWN}
 _OF_THE_JOB = (codes.PARTS, codes.PARTS)
+_OF_BOTH = (
+    "Kryo 2 (Flink 1) wrote some maps and Kryo 5 (Flink 2) others, and their values stay Kryo's: no job could read "
+    "both in one new state"
+)
 
 
 def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
@@ -51,7 +55,7 @@ def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
         )
     type_ = _Types(found, widen).at(ROOT)
     if found.kryo.get("2") and found.kryo.get("5") and kept_by_kryo(type_):
-        raise RefusedError(OF_BOTH)
+        raise RefusedError(_OF_BOTH)
     if not isinstance(type_, MapType):
         raise RefusedError(f"the values are not maps: {_listed(found.classes[ROOT])}")
     return type_

@@ -63,11 +63,6 @@ class Places:
     new_ids: npt.NDArray[np.int64]
     pojos: Mapping[int, PojoType] = field(default_factory=dict)
 
-    @property
-    def has_copies(self) -> bool:
-        """Whether anything stays a value of Kryo."""
-        return bool((self.copies >= 0).any())
-
     def names(self) -> dict[int, str]:
         """Returns the nodes that there are with their names: `map`, `key`, `value`, `value.element`, `value.f0`..."""
         names = {0: ROOT}

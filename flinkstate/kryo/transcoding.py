@@ -113,16 +113,8 @@ class KryoReader:
         size = int(said.ends[-1]) if len(said.ends) else 0
         begins = np.append(np.int64(0), said.ends[:-1]) if len(said.ends) else said.ends
         counts = counts_of(said.found, int(said.counts.sum()))
-        if self._reading.places.has_copies and counts.kryo_2 and counts.kryo_5:
-            raise RefusedError(OF_BOTH)
         entries = _entries(said.counts, said.marks[: 2 * counts.entries], said.ends)
         return FlinkMaps(said.out[:size], begins, said.head_ends, said.ends, said.found, counts, entries)
-
-
-OF_BOTH = (
-    "Kryo 2 (Flink 1) wrote some maps and Kryo 5 (Flink 2) others, and their values stay Kryo's: no job could read "
-    "both in one new state"
-)
 
 
 def _entries(counts: Positions, marks: Positions, stops: Positions) -> MapEntries:

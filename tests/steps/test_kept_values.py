@@ -34,16 +34,26 @@ JAR, POJO_JAR = FOLDER / "kept-classes.jar", FOLDER / "pojo-classes.jar"
 KEYS = 40
 
 
-def write(target: Path, one: Kept | Example, *, other: Kept | Example | None = None, version: int = 4) -> None:
-    """Writes a savepoint whose state `totals` has this map under each key, but `other` under one alone in its group."""
+def write(
+    target: Path,
+    one: Kept | Example,
+    *,
+    other: Kept | Example | None = None,
+    is_alone: bool = True,
+    version: int = 4,
+) -> None:
+    """Writes a savepoint whose state `totals` has this map under each key, but `other` under one.
+
+    That one is alone in its key group, or isn't.
+    """
     max_parallelism = 128
     rows: dict[int, list[bytes]] = {}
     # Of texts of one character, the character is the hash.
     groups = [assign_to_key_group(ord("a") + number, max_parallelism) for number in range(KEYS)]
-    alone = max(group for group in groups if groups.count(group) == 1)
+    changed = next(number for number, group in enumerate(groups) if (groups.count(group) == 1) == is_alone)
     for number, group in enumerate(groups):
         whole = bytes([group]) + encode(Scalar.STRING, chr(ord("a") + number)) + b"\0"
-        written = one.written if other is None or group != alone else other.written
+        written = one.written if other is None or number != changed else other.written
         row = len(whole).to_bytes(4, "big") + whole + len(written).to_bytes(4, "big") + written
         rows.setdefault(group, []).append(row)
     header = KeyedHeader(False, snapshot_of(Scalar.STRING), (NewState("totals", "VALUE", one.kryo).meta(),))
@@ -95,6 +105,15 @@ def test_values_that_stay_kryos_are_all_by_one_kryo(tmp_path: Path, monkeypatch:
     write(tmp_path / "source", old, other=new)
     with pytest.raises(RefusedError, match=r"39 of its maps are by Kryo 2 .* and 1 by Kryo 5"):
         run(tmp_path / "source", tmp_path / "run", **wanted())
+    assert not (tmp_path / "run" / "target").exists()
+
+
+def test_maps_of_both_kryos_may_be_in_one_key_group(tmp_path: Path) -> None:
+    """And the told type is right for both."""
+    old, new = (kept(version)["UUID with null"] for version in ("1.20.0", "2.3.0"))
+    write(tmp_path / "source", old, other=new, is_alone=False)
+    with pytest.raises(RefusedError, match=r"39 of its maps are by Kryo 2 .* and 1 by Kryo 5"):
+        run(tmp_path / "source", tmp_path / "run", **wanted(as_type="Map<String, Kryo<java.util.UUID>>"))
     assert not (tmp_path / "run" / "target").exists()
 
 
