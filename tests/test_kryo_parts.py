@@ -113,6 +113,13 @@ def test_a_double_ends_at_the_same_place_by_both_kryos() -> None:
     assert compiled(OBJECTS, [one]) == [[(encode(Scalar.STRING, "a"), bytes.fromhex("0a3ff8000000000000"))]]
 
 
+def test_nan_is_the_same_by_both_kryos() -> None:
+    type_, key = MapType(KryoType("java.lang.Object"), Scalar.DOUBLE), bytes.fromhex("0301 61e2")
+    one = b"\0\0\0\1" + key + b"\0" + bytes.fromhex("7ff8000000000000")
+    assert plain(type_, one) == compiled(type_, [one])[0]
+    assert [found for found, _ in plain(type_, one)] == [key]
+
+
 @pytest.mark.parametrize(
     ("type_", "data", "message"),
     [

@@ -1,4 +1,4 @@
-"""One class file, as far as it says which fields a class has.
+"""One class file, as far as it says which fields and methods a class has.
 
 | part | bytes |
 |---|---|
@@ -6,7 +6,9 @@
 | constants | u16 count + 1, each u8 kind and its content; kinds 5 and 6 count twice |
 | class | u16 access, u16 its class, u16 superclass (0 none), u16 count and u16 interfaces |
 | fields, methods | u16 count, each u16 access, name, descriptor, then attributes |
-| attributes | u16 count, each u16 name, u32 length, content; `Signature` is a u16, the constant with the generic type |
+| attributes | u16 count, each u16 name, u32 length, content |
+| `Signature` | u16, the constant with the generic type |
+| `InnerClasses` | u16 count, each u16 class, the one around it, its name there, its access as the source has it |
 
 All u16 but counts and access are numbers of constants. Names of classes have `/` for `.`.
 """
@@ -18,17 +20,18 @@ from dataclasses import dataclass
 
 from flinkstate.errors import DamagedError
 
-FINAL, STATIC, TRANSIENT, SYNTHETIC = 0x10, 0x08, 0x80, 0x1000
+PUBLIC, FINAL, STATIC, TRANSIENT, SYNTHETIC = 0x01, 0x10, 0x08, 0x80, 0x1000
 INTERFACE, ABSTRACT, ENUM = 0x200, 0x400, 0x4000
 _MAGIC = 0xCAFEBABE
 _TEXT, _CLASS = 1, 7
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, _CLASS: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 _WIDE = (5, 6)
+_TYPE_INFO = "Lorg/apache/flink/api/common/typeinfo/TypeInfo;"
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A field; `signature` is its generic type, if it has one."""
+class Member:
+    """A field or a method; `signature` is its generic type, if it has one."""
 
     name: str
     descriptor: str
@@ -38,15 +41,22 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ClassFile:
-    """A class, its names with dots; `for_kryo` says whether it mentions classes of Kryo, which may change its bytes."""
+    """A class, its names with dots.
+
+    `declared` is its access as the source has it. `for_kryo` says whether it mentions classes of Kryo, which may change
+    its bytes; `for_flink` the same of Flink's annotation `TypeInfo`.
+    """
 
     name: str
     superclass: str | None
     interfaces: tuple[str, ...]
     access: int
-    fields: tuple[Field, ...]
+    fields: tuple[Member, ...]
     signature: str | None
     for_kryo: bool
+    methods: tuple[Member, ...] = ()
+    declared: int = 0
+    for_flink: bool = False
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -67,36 +77,38 @@ class _Reader:
     def __init__(self, data: bytes, place: str) -> None:
         self._data, self._place, self._at = data, place, 0
         self._constants: list[str | int | None] = [None]
+        self._declared: dict[int, int] = {}
 
     def read(self) -> ClassFile:
         if self._number(">I") != _MAGIC:
             raise self._damaged("a class file", "other bytes", 0)
         self._number(">I")
-        for_kryo = self._pool()
-        access = self._number(">H")
+        self._pool()
+        texts = [one for one in self._constants if isinstance(one, str)]
+        access, number = self._number(">H"), struct.unpack_from(">H", self._data, self._at)[0]
         name, superclass = self._class_name(), self._class_name()
         interfaces = tuple(self._class_name() or "" for _ in range(self._number(">H")))
-        fields = tuple(self._field() for _ in range(self._number(">H")))
-        for _ in range(self._number(">H")):
-            self._field()
+        fields = tuple(self._member() for _ in range(self._number(">H")))
+        methods = tuple(self._member() for _ in range(self._number(">H")))
         signature = self._attributes()
         if name is None:
             raise self._damaged("the name of a class", "none", self._at)
         if self._at != len(self._data):
             raise self._damaged("the end of a class file", f"{len(self._data) - self._at} more bytes", self._at)
-        return ClassFile(name, superclass, interfaces, access, fields, signature, for_kryo)
+        for_kryo = any(one.startswith("Lcom/esotericsoftware/") for one in texts)
+        declared = self._declared.get(number, access)
+        return ClassFile(
+            name, superclass, interfaces, access, fields, signature, for_kryo, methods, declared, _TYPE_INFO in texts
+        )
 
-    def _pool(self) -> bool:
+    def _pool(self) -> None:
         count = self._number(">H")
-        for_kryo = False
         while len(self._constants) < count:
             start, kind = self._at, self._number(">B")
             if kind == _TEXT:
                 size = self._number(">H")
                 # Java writes 0 and what is beyond 16 bits in its own way; no name that counts here has them.
-                text = self._bytes(size).decode("utf-8", "replace")
-                for_kryo = for_kryo or text.startswith("Lcom/esotericsoftware/")
-                self._constants.append(text)
+                self._constants.append(self._bytes(size).decode("utf-8", "replace"))
             elif kind == _CLASS:
                 self._constants.append(self._number(">H"))
             elif kind in _SIZES:
@@ -104,11 +116,10 @@ class _Reader:
                 self._constants += [None] * (2 if kind in _WIDE else 1)
             else:
                 raise self._damaged("the kind of a constant", f"{kind}", start)
-        return for_kryo
 
-    def _field(self) -> Field:
+    def _member(self) -> Member:
         access, name, descriptor = self._number(">H"), self._text(), self._text()
-        return Field(name, descriptor, access, self._attributes())
+        return Member(name, descriptor, access, self._attributes())
 
     def _attributes(self) -> str | None:
         signature = None
@@ -117,6 +128,10 @@ class _Reader:
             end = self._at + size
             if name == "Signature":
                 signature = self._text()
+            elif name == "InnerClasses":
+                for _ in range(self._number(">H")):
+                    number, _, _, access = (self._number(">H") for _ in range(4))
+                    self._declared[number] = access
             if end > len(self._data) or (name == "Signature" and size != 2):
                 raise self._damaged("an attribute that fits into the class file", f"{size} bytes", self._at)
             self._at = end

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
+import pickle
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from flinkstate.classfiles.class_file import ClassFile, parse_class
 from flinkstate.errors import DamagedError, RefusedError, UsageError
@@ -23,6 +26,10 @@ _OF_OTHERS = (
     *("META-INF/", "java/", "javax/", "kotlin/", "scala/", "akka/", "com/esotericsoftware/", "com/fasterxml/"),
     *("com/google/", "com/twitter/", "io/netty/", "org/apache/", "org/rocksdb/", "org/slf4j/"),
 )
+
+
+# What reading a damaged jar, or one with passwords, can raise.
+_DAMAGED_JAR = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,20 @@ class JobClasses:
             known = self.classes.get(following)
             following = None if known is None else known.superclass
         return tuple(found)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Each task of a run has them. So they are packed once in the driver, and unpacked once in each worker.
+        return _unpacked, (self.digest, _packed(self))
+
+
+@lru_cache(maxsize=4)
+def _packed(classes: JobClasses) -> bytes:
+    return zlib.compress(pickle.dumps(classes.classes), 1)
+
+
+@lru_cache(maxsize=4)
+def _unpacked(digest: str, packed: bytes) -> JobClasses:
+    return JobClasses(digest, pickle.loads(zlib.decompress(packed)))
 
 
 @lru_cache(maxsize=4)
@@ -72,7 +93,7 @@ def _class_files(place: Path) -> Iterator[tuple[str, bytes]]:
     if place.is_dir():
         for path in sorted(place.rglob("*.class")):
             name = path.relative_to(place).as_posix()
-            if _is_of_the_job(name) and path.stat().st_size <= _LARGEST_CLASS:
+            if _is_of_the_job(name) and path.is_file() and path.stat().st_size <= _LARGEST_CLASS:
                 yield name, path.read_bytes()
         return
     try:
@@ -82,7 +103,7 @@ def _class_files(place: Path) -> Iterator[tuple[str, bytes]]:
                     yield entry.filename, _content(jar, entry, place)
     except FileNotFoundError:
         raise UsageError(f"{place}: there is no such jar or folder of class files") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except _DAMAGED_JAR as error:
         raise DamagedError("a jar", f"{error}", file=str(place)) from None
 
 

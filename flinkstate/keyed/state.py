@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
@@ -30,6 +31,7 @@ from flinkstate.serializers.types import (
     map_of,
     opaque_parts,
     type_name,
+    with_classes,
 )
 
 
@@ -79,6 +81,10 @@ class KeyedState:
     def map_type(self) -> MapType | None:
         """The map that each value of a ValueState is, however it is stored; None if it isn't a map."""
         return map_of(self.value) if self.kind is StateKind.VALUE else None
+
+    def with_classes(self, job: JobClasses | None) -> KeyedState:
+        """Returns the state, of whose values what is by Kryo may be of the job's classes."""
+        return self if self.value is None else replace(self, value=with_classes(self.value, job))
 
     @property
     def type_name(self) -> str:

@@ -20,8 +20,6 @@ import numpy as np
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.kryo_parts import walk_kryo_entries
 from flinkstate.keyed.pojo_fields import FieldSpans, find_field
-from flinkstate.kryo.places import WIDER_THAN
-from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.transcoding import KryoReader
 from flinkstate.serializers.types import (
     FlinkType,
@@ -29,9 +27,7 @@ from flinkstate.serializers.types import (
     MapType,
     NullableType,
     PojoMapType,
-    fixed_length,
     kept_by_kryo,
-    type_name,
 )
 from flinkstate.serializers.walker import Bytes, Flags, MapEntries, Positions, read_counts, walk_entries
 
@@ -105,23 +101,7 @@ def _kryo_maps(type_: KryoMapType, data: Bytes, starts: Positions, ends: Positio
     # The maps go into a buffer of their own, each behind four bytes for its length and without a key.
     heads = starts - 4
     made = _kryo_reader(type_).to_flink(data, heads, heads, ends, timestamps=False)
-    if type_.widen and type_.map.key in WIDER_THAN:
-        _refuse_equal_keys(type_.map.key, made.data, made.entries, starts)
     return WholeMaps(made.data, made.entries)
-
-
-def _refuse_equal_keys(key: FlinkType, data: Bytes, entries: MapEntries, starts: Positions) -> None:
-    """Refuses keys of one map that were made one by widening, such as Integer 1 and Long 1."""
-    size = fixed_length(key)
-    assert size is not None
-    keys = data[entries.starts[:, None] + np.arange(size)].view(f">i{size}")[:, 0]
-    maps = np.repeat(np.arange(len(starts)), entries.counts)
-    order = np.lexsort((keys, maps))
-    equal = (np.diff(keys[order]) == 0) & (np.diff(maps[order]) == 0)
-    for place in order[np.flatnonzero(equal)[:1]]:
-        bounds = slice(entries.starts[place], entries.key_ends[place])
-        why = f"two keys of the map become the same {type_name(key)}"
-        raise RefusedValueError(why, int(starts[maps[place]]), (key, data[bounds].tobytes()))
 
 
 def map_places(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:

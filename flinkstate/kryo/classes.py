@@ -23,7 +23,7 @@ import numpy.typing as npt
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.job_parts import JobTable, job_table
 from flinkstate.kryo.parts import ENUMS, LOCAL_DATE_TIME, NOT_FINAL, PARTS, PartTables, mentioned, part_tables
 from flinkstate.serializers.types import FlinkType, KryoType, PrimitiveArrayType, Scalar
@@ -49,45 +49,45 @@ class KnownClass:
 
 def _scalars() -> Iterator[KnownClass]:
     for name, kind, scalar in (
-        ("java.lang.Integer", kernels.INTEGER, Scalar.INTEGER),
-        ("java.lang.String", kernels.STRING, Scalar.STRING),
-        ("java.lang.Float", kernels.FLOAT, Scalar.FLOAT),
-        ("java.lang.Boolean", kernels.BOOLEAN, Scalar.BOOLEAN),
-        ("java.lang.Byte", kernels.BYTE, Scalar.BYTE),
-        ("java.lang.Character", kernels.CHARACTER, Scalar.CHARACTER),
-        ("java.lang.Short", kernels.SHORT, Scalar.SHORT),
-        ("java.lang.Long", kernels.LONG, Scalar.LONG),
-        ("java.lang.Double", kernels.DOUBLE, Scalar.DOUBLE),
-        ("java.math.BigInteger", kernels.BIG_INTEGER, Scalar.BIG_INTEGER),
-        ("java.math.BigDecimal", kernels.BIG_DECIMAL, Scalar.BIG_DECIMAL),
-        ("java.util.Date", kernels.MILLIS, Scalar.DATE),
-        ("java.sql.Date", kernels.MILLIS, Scalar.SQL_DATE),
-        ("java.sql.Time", kernels.MILLIS, Scalar.SQL_TIME),
-        ("java.sql.Timestamp", kernels.TIMESTAMP, Scalar.SQL_TIMESTAMP),
-        ("java.time.LocalDate", kernels.LOCAL_DATE, Scalar.LOCAL_DATE),
-        ("java.time.LocalTime", kernels.LOCAL_TIME, Scalar.LOCAL_TIME),
-        ("java.time.LocalDateTime", kernels.LOCAL_DATE_TIME, Scalar.LOCAL_DATE_TIME),
-        ("java.time.Instant", kernels.INSTANT, Scalar.INSTANT),
+        ("java.lang.Integer", codes.INTEGER, Scalar.INTEGER),
+        ("java.lang.String", codes.STRING, Scalar.STRING),
+        ("java.lang.Float", codes.FLOAT, Scalar.FLOAT),
+        ("java.lang.Boolean", codes.BOOLEAN, Scalar.BOOLEAN),
+        ("java.lang.Byte", codes.BYTE, Scalar.BYTE),
+        ("java.lang.Character", codes.CHARACTER, Scalar.CHARACTER),
+        ("java.lang.Short", codes.SHORT, Scalar.SHORT),
+        ("java.lang.Long", codes.LONG, Scalar.LONG),
+        ("java.lang.Double", codes.DOUBLE, Scalar.DOUBLE),
+        ("java.math.BigInteger", codes.BIG_INTEGER, Scalar.BIG_INTEGER),
+        ("java.math.BigDecimal", codes.BIG_DECIMAL, Scalar.BIG_DECIMAL),
+        ("java.util.Date", codes.MILLIS, Scalar.DATE),
+        ("java.sql.Date", codes.MILLIS, Scalar.SQL_DATE),
+        ("java.sql.Time", codes.MILLIS, Scalar.SQL_TIME),
+        ("java.sql.Timestamp", codes.TIMESTAMP, Scalar.SQL_TIMESTAMP),
+        ("java.time.LocalDate", codes.LOCAL_DATE, Scalar.LOCAL_DATE),
+        ("java.time.LocalTime", codes.LOCAL_TIME, Scalar.LOCAL_TIME),
+        ("java.time.LocalDateTime", codes.LOCAL_DATE_TIME, Scalar.LOCAL_DATE_TIME),
+        ("java.time.Instant", codes.INSTANT, Scalar.INSTANT),
     ):
         yield KnownClass(name, (kind, kind), scalar)
 
 
 def _arrays() -> Iterator[KnownClass]:
-    array = (kernels.PRIMITIVE_ARRAY, kernels.PRIMITIVE_ARRAY)
+    array = (codes.PRIMITIVE_ARRAY, codes.PRIMITIVE_ARRAY)
     for name, kind, scalar in (
-        ("[I", kernels.INTEGER, Scalar.INTEGER),
-        ("[J", kernels.LONG, Scalar.LONG),
-        ("[S", kernels.SHORT, Scalar.SHORT),
-        ("[B", kernels.BYTE, Scalar.BYTE),
-        ("[Z", kernels.BOOLEAN, Scalar.BOOLEAN),
-        ("[C", kernels.CHARACTER, Scalar.CHARACTER),
-        ("[F", kernels.FLOAT, Scalar.FLOAT),
-        ("[D", kernels.DOUBLE, Scalar.DOUBLE),
+        ("[I", codes.INTEGER, Scalar.INTEGER),
+        ("[J", codes.LONG, Scalar.LONG),
+        ("[S", codes.SHORT, Scalar.SHORT),
+        ("[B", codes.BYTE, Scalar.BYTE),
+        ("[Z", codes.BOOLEAN, Scalar.BOOLEAN),
+        ("[C", codes.CHARACTER, Scalar.CHARACTER),
+        ("[F", codes.FLOAT, Scalar.FLOAT),
+        ("[D", codes.DOUBLE, Scalar.DOUBLE),
     ):
         yield KnownClass(name, array, PrimitiveArrayType(scalar), kind)
     for name in ("Integer", "Long", "Short", "Byte", "Boolean", "Character", "Float", "Double", "String"):
         component = f"java.lang.{name}"
-        yield KnownClass(f"[L{component};", (kernels.OBJECT_ARRAY,) * 2, component=component)
+        yield KnownClass(f"[L{component};", (codes.OBJECT_ARRAY,) * 2, component=component)
 
 
 def _containers() -> Iterator[KnownClass]:
@@ -97,54 +97,54 @@ def _containers() -> Iterator[KnownClass]:
         *("Collections$UnmodifiableMap", "Collections$SynchronizedMap"),
         *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
     ):
-        never = kernels.NO_NULL_KEY | kernels.NO_NULL_VALUE if name in _WITHOUT_NULL else 0
-        yield KnownClass(util + name, (kernels.MAP, kernels.MAP), param=never)
-    yield KnownClass("java.util.TreeMap", (kernels.SORTED_MAP, kernels.SORTED_MAP), param=kernels.NO_NULL_KEY)
-    never = kernels.NO_NULL_KEY | kernels.NO_NULL_VALUE
-    yield KnownClass("java.util.concurrent.ConcurrentSkipListMap", (kernels.MAP, kernels.SORTED_MAP), param=never)
-    yield KnownClass("java.util.Collections$EmptyMap", (kernels.EMPTY_MAP, kernels.EMPTY_MAP))
-    yield KnownClass("java.util.Collections$SingletonMap", (kernels.SINGLETON_MAP, kernels.SINGLETON_MAP))
+        never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE if name in _WITHOUT_NULL else 0
+        yield KnownClass(util + name, (codes.MAP, codes.MAP), param=never)
+    yield KnownClass("java.util.TreeMap", (codes.SORTED_MAP, codes.SORTED_MAP), param=codes.NO_NULL_KEY)
+    never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE
+    yield KnownClass("java.util.concurrent.ConcurrentSkipListMap", (codes.MAP, codes.SORTED_MAP), param=never)
+    yield KnownClass("java.util.Collections$EmptyMap", (codes.EMPTY_MAP, codes.EMPTY_MAP))
+    yield KnownClass("java.util.Collections$SingletonMap", (codes.SINGLETON_MAP, codes.SINGLETON_MAP))
     for name in (
         *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList", "ArrayList$SubList"),
         *("Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList"),
         *("Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList"),
     ):
-        yield KnownClass(util + name, (kernels.LIST, kernels.LIST))
+        yield KnownClass(util + name, (codes.LIST, codes.LIST))
     for name in ("ListN", "List12", "SubList"):
-        yield KnownClass(f"java.util.ImmutableCollections${name}", (kernels.LIST, kernels.FILLED_LIST))
-    yield KnownClass("java.util.Arrays$ArrayList", (kernels.AS_LIST, kernels.LIST))
-    yield KnownClass("java.util.Collections$EmptyList", (kernels.EMPTY_LIST, kernels.EMPTY_LIST))
-    yield KnownClass("java.util.Collections$SingletonList", (kernels.SINGLETON_LIST, kernels.SINGLETON_LIST))
-    for arity in range(1, kernels.CHILDREN - kernels.FIELDS + 1):
-        yield KnownClass(f"{_TUPLE}{arity}", (kernels.TUPLE, kernels.TUPLE), param=arity)
+        yield KnownClass(f"java.util.ImmutableCollections${name}", (codes.LIST, codes.FILLED_LIST))
+    yield KnownClass("java.util.Arrays$ArrayList", (codes.AS_LIST, codes.LIST))
+    yield KnownClass("java.util.Collections$EmptyList", (codes.EMPTY_LIST, codes.EMPTY_LIST))
+    yield KnownClass("java.util.Collections$SingletonList", (codes.SINGLETON_LIST, codes.SINGLETON_LIST))
+    for arity in range(1, codes.CHILDREN - codes.FIELDS + 1):
+        yield KnownClass(f"{_TUPLE}{arity}", (codes.TUPLE, codes.TUPLE), param=arity)
     for name in ("HashSet", "LinkedHashSet", "ArrayDeque", "concurrent.CopyOnWriteArraySet"):
-        yield KnownClass(util + name, (kernels.SET, kernels.SET))
-    yield KnownClass("java.util.TreeSet", (kernels.SORTED_SET, kernels.SORTED_SET))
+        yield KnownClass(util + name, (codes.SET, codes.SET))
+    yield KnownClass("java.util.TreeSet", (codes.SORTED_SET, codes.SORTED_SET))
     # The serializer that Kryo 2 has for it knows no type arguments.
-    yield KnownClass("java.util.PriorityQueue", (kernels.SORTED_SET, kernels.SORTED_SET), param=1)
+    yield KnownClass("java.util.PriorityQueue", (codes.SORTED_SET, codes.SORTED_SET), param=1)
     for name in ("SetN", "Set12"):
-        yield KnownClass(f"java.util.ImmutableCollections${name}", (kernels.FOREIGN, kernels.FILLED_SET))
+        yield KnownClass(f"java.util.ImmutableCollections${name}", (codes.FOREIGN, codes.FILLED_SET))
     for name in ("java.util.Collections$ReverseComparator", "java.lang.String$CaseInsensitiveComparator"):
-        yield KnownClass(name, (kernels.COMPARATOR, kernels.COMPARATOR))
+        yield KnownClass(name, (codes.COMPARATOR, codes.COMPARATOR))
     natural = "java.util.Comparators$NaturalOrderComparator"
-    yield KnownClass(natural, (kernels.ENUM_COMPARATOR, kernels.ENUM_COMPARATOR))
+    yield KnownClass(natural, (codes.ENUM_COMPARATOR, codes.ENUM_COMPARATOR))
 
 
 def _of_parts() -> Iterator[KnownClass]:
     for name, both in PARTS.items():
-        kinds = tuple(kernels.FOREIGN if parts is None else kernels.PARTS for parts in both)
+        kinds = tuple(codes.FOREIGN if parts is None else codes.PARTS for parts in both)
         yield KnownClass(name, (kinds[0], kinds[1]))
     for name in ENUMS:
-        yield KnownClass(name, (kernels.ENUM, kernels.ENUM))
-    yield KnownClass("[Ljava.lang.Object;", (kernels.ANY_ARRAY, kernels.ANY_ARRAY))
+        yield KnownClass(name, (codes.ENUM, codes.ENUM))
+    yield KnownClass("[Ljava.lang.Object;", (codes.ANY_ARRAY, codes.ANY_ARRAY))
     for name in (*PARTS, *ENUMS):
         if name not in NOT_FINAL:
-            yield KnownClass(f"[L{name};", (kernels.OBJECT_ARRAY, kernels.OBJECT_ARRAY), component=name)
+            yield KnownClass(f"[L{name};", (codes.OBJECT_ARRAY, codes.OBJECT_ARRAY), component=name)
     for name in ("[I", "[J", "[S", "[B", "[Z", "[C", "[F", "[D"):
-        yield KnownClass(f"[{name}", (kernels.OBJECT_ARRAY, kernels.OBJECT_ARRAY), component=name)
+        yield KnownClass(f"[{name}", (codes.OBJECT_ARRAY, codes.OBJECT_ARRAY), component=name)
 
 
-_FOREIGN = (kernels.FOREIGN, kernels.FOREIGN)
+_FOREIGN = (codes.FOREIGN, codes.FOREIGN)
 # Row 0 stands for null.
 KNOWN = (KnownClass("null", _FOREIGN), *_scalars(), *_arrays(), *_containers(), *_of_parts())
 _ROWS = {known.name: row for row, known in enumerate(KNOWN)}
@@ -231,7 +231,7 @@ def class_table(type_: KryoType) -> ClassTable:
     kinds = np.zeros((2, len(names)), np.int64)
     params = np.zeros(len(names), np.int64)
     for row, one in enumerate(known):
-        kinds[:, row] = kernels.FOREIGN if one.name in own else one.kinds
+        kinds[:, row] = codes.FOREIGN if one.name in own else one.kinds
         params[row] = rows[one.component] if one.component else one.param
     by_id = np.full((2, max(ids) + 1), -1, np.int32)
     for number, name in ids.items():
@@ -249,7 +249,7 @@ def class_table(type_: KryoType) -> ClassTable:
             slot = (slot + 1) & size - 1
         slots[slot] = row
     copied_kinds = kinds.copy()
-    copied_kinds[0, rows[LOCAL_DATE_TIME]] = kernels.PARTS
+    copied_kinds[0, rows[LOCAL_DATE_TIME]] = codes.PARTS
     data, parts = np.frombuffer(bytes(pool), np.uint8).copy(), part_tables(rows, job)
     return ClassTable(
         names, kinds, params, by_id, slots, extents, data, own, copied_kinds, parts, known, job, type_.classes
@@ -262,15 +262,15 @@ _NO_JOB = JobTable({}, {}, {})
 
 
 def _of_job(job: JobTable) -> Iterator[KnownClass]:
-    for kind, names in ((kernels.ENUM, tuple(job.enums)), (kernels.PARTS, tuple(job.parts))):
+    for kind, names in ((codes.ENUM, tuple(job.enums)), (codes.PARTS, tuple(job.parts))):
         for name in names:
             if name not in _ROWS:
                 yield KnownClass(name, (kind, kind), param=len(job.enums.get(name, ())))
                 array = f"[L{name};"
                 if job.final[name]:
-                    yield KnownClass(array, (kernels.OBJECT_ARRAY, kernels.OBJECT_ARRAY), component=name)
+                    yield KnownClass(array, (codes.OBJECT_ARRAY, codes.OBJECT_ARRAY), component=name)
                 else:
-                    yield KnownClass(array, (kernels.ANY_ARRAY, kernels.ANY_ARRAY))
+                    yield KnownClass(array, (codes.ANY_ARRAY, codes.ANY_ARRAY))
 
 
 def _hash(name: bytes) -> int:

@@ -13,10 +13,10 @@ import numpy as np
 
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, names_of, places_to_find
+from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
 from flinkstate.kryo.transcoding import OF_BOTH, KryoCounts, counts_of
 from flinkstate.serializers.types import (
@@ -32,9 +32,9 @@ from flinkstate.serializers.types import (
     simple_name,
 )
 
-_NULL = KNOWN[kernels.NULL].name
+_NULL = KNOWN[codes.NULL].name
 _KNOWN = {known.name: known for known in KNOWN}
-_OF_THE_JOB = (kernels.PARTS, kernels.PARTS)
+_OF_THE_JOB = (codes.PARTS, codes.PARTS)
 
 
 def map_type_of(found: FoundClasses, *, widen: bool = False) -> MapType:
@@ -67,13 +67,14 @@ class _Types:
     def at(self, place: str) -> FlinkType:
         classes = {name: count for name, count in self.found.classes.get(place, {}).items() if name != _NULL}
         if not classes:
-            raise RefusedError(f"every {_of(place)} is null or missing, so it doesn't say which type it has")
+            raise RefusedError(f"{_of(place)} is null or missing in all of them, so it doesn't say which type it has")
         known = [_KNOWN.get(name) or KnownClass(name, _OF_THE_JOB) for name in classes]
         prefix = "" if place == ROOT else f"{place}."
         for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):
             if all(one.kinds[0] in kinds for one in known):
                 return make(prefix)
-        if self.widen and (place == "key" or not place.endswith("key")) and (wide := _widest(known)) is not None:
+        in_inner_key = "key" in place.split(".")[1:]
+        if self.widen and not in_inner_key and (wide := _widest(known)) is not None:
             return wide
         if len(known) > 1:
             why = f"{_of(place)} is not always of one class: {_listed(classes)}"
@@ -94,7 +95,7 @@ class _Types:
     def _of_class(self, known: KnownClass, prefix: str) -> FlinkType:
         if known.type is not None:
             return known.type
-        if known.kinds[1] > kernels.ENUM_COMPARATOR or known.kinds[1] == kernels.FOREIGN:
+        if known.kinds[1] > codes.ENUM_COMPARATOR or known.kinds[1] == codes.FOREIGN:
             return KryoType(known.name)
         if known.component:
             element = _KNOWN[known.component].type
@@ -130,7 +131,7 @@ class ClassFinder:
         """
         # Without a head: the four bytes before a map are those of its length, which nothing reads.
         said = self._reading.read(Values(data, starts - 4, starts - 4, ends, 0))
-        stopped = (said.found & kernels.STOPPED) != 0
+        stopped = (said.found & codes.STOPPED) != 0
         self._foreign.update(self._reading.foreign(detail, data) for detail in said.stops[stopped, 1].tolist())
         self._counts += counts_of(said.found[~stopped], int(said.counts.sum()))
         self._values += len(starts)
@@ -145,7 +146,7 @@ class ClassFinder:
         """Returns what was found in all values."""
         cells = self._places.cells
         classes: dict[str, dict[str, int]] = {}
-        for node, name in names_of(self._places.children).items():
+        for node, name in self._places.names().items():
             rows = np.flatnonzero(cells[node]).tolist()
             if rows:
                 classes[name] = {}

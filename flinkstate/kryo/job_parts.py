@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Field
+from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Member
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 
 _OBJECT, _ENUM = "java.lang.Object", "java.lang.Enum"
 _PRIMITIVES = {
-    "I": kernels.INTEGER, "J": kernels.LONG, "S": kernels.SHORT, "B": kernels.BYTE, "Z": kernels.BOOLEAN,
-    "C": kernels.CHARACTER, "F": kernels.FLOAT, "D": kernels.DOUBLE,
+    "I": codes.INTEGER, "J": codes.LONG, "S": codes.SHORT, "B": codes.BYTE, "Z": codes.BOOLEAN,
+    "C": codes.CHARACTER, "F": codes.FLOAT, "D": codes.DOUBLE,
 }  # fmt: skip
 _COLLECTIONS = tuple(
     f"java.util.{name}"
@@ -142,7 +142,7 @@ def _parts(job: JobClasses, final: Mapping[str, bool], chain: tuple[str, ...]) -
         yield _part(final, one)
 
 
-def _part(final: Mapping[str, bool], one: Field) -> JobPart:
+def _part(final: Mapping[str, bool], one: Member) -> JobPart:
     try:
         type_, plain = parse_type(one.signature or one.descriptor), parse_type(one.descriptor)
     except ValueError:
@@ -157,8 +157,8 @@ def _part(final: Mapping[str, bool], one: Field) -> JobPart:
         if _is_final(final, part.name) is None:
             raise RefusedError(f"its field {one.name} is of {part.name}, of which isn't known whether it is final")
     if _is_final(final, plain.name):
-        return JobPart(kernels.KNOWN_PART, plain.name)
-    return JobPart(kernels.TAGGED_PART, "", type_.arguments)
+        return JobPart(codes.KNOWN_PART, plain.name)
+    return JobPart(codes.TAGGED_PART, "", type_.arguments)
 
 
 def _is_final(final: Mapping[str, bool], name: str) -> bool | None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flinkstate.classfiles.signatures import JavaType
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.job_parts import JobTable
 
 # A part is its kind, or for an object the name of its class, "" with a class tag.
@@ -22,30 +22,30 @@ Parts = tuple[int | str, ...]
 LOCAL_DATE_TIME = "java.time.LocalDateTime"
 _DATE, _TIME = "java.time.LocalDate", "java.time.LocalTime"
 _OFFSET = "java.time.ZoneOffset"
-_INT, _LONG, _BYTE, _STRING = kernels.INTEGER, kernels.LONG, kernels.BYTE, kernels.STRING
+_INT, _LONG, _BYTE, _STRING = codes.INTEGER, codes.LONG, codes.BYTE, codes.STRING
 _TEXT: Parts = (_STRING,)
 _ANY: Parts = ("",)
-_OFFSET_5: Parts = (kernels.ZONE_OFFSET,)
-_DATE_TIME_5: Parts = (kernels.LOCAL_DATE, kernels.LOCAL_TIME)
+_OFFSET_5: Parts = (codes.ZONE_OFFSET,)
+_DATE_TIME_5: Parts = (codes.LOCAL_DATE, codes.LOCAL_TIME)
 # The parts by Kryo 2 and by Kryo 5; None for a form that can't be read.
 PARTS: dict[str, tuple[Parts | None, Parts | None]] = {
-    "java.util.UUID": ((_LONG, _LONG), (kernels.EIGHT_BYTES, kernels.EIGHT_BYTES)),
-    "java.util.BitSet": ((kernels.LONGS,), (kernels.LONGS,)),
+    "java.util.UUID": ((_LONG, _LONG), (codes.EIGHT_BYTES, codes.EIGHT_BYTES)),
+    "java.util.BitSet": ((codes.LONGS,), (codes.LONGS,)),
     "java.net.URI": (_TEXT, _TEXT),
     "java.util.Locale": (None, (_STRING, _STRING, _STRING)),
-    "java.util.regex.Pattern": (_TEXT, (_STRING, kernels.POSITIVE_INT)),
+    "java.util.regex.Pattern": (_TEXT, (_STRING, codes.POSITIVE_INT)),
     "java.util.Currency": (_TEXT, _TEXT),
     "java.util.Optional": (_ANY, _ANY),
     "java.util.concurrent.atomic.AtomicInteger": ((_INT,), (_INT,)),
     "java.util.concurrent.atomic.AtomicLong": ((_LONG,), (_LONG,)),
-    "java.time.Duration": ((_INT, _LONG), (kernels.EIGHT_BYTES, kernels.POSITIVE_INT)),
-    "java.time.Period": ((_INT, _INT, _INT), (kernels.POSITIVE_INT,) * 3),
-    "java.time.Year": ((_INT,), (kernels.POSITIVE_INT,)),
-    "java.time.YearMonth": ((_INT, _INT), (kernels.POSITIVE_INT, _BYTE)),
+    "java.time.Duration": ((_INT, _LONG), (codes.EIGHT_BYTES, codes.POSITIVE_INT)),
+    "java.time.Period": ((_INT, _INT, _INT), (codes.POSITIVE_INT,) * 3),
+    "java.time.Year": ((_INT,), (codes.POSITIVE_INT,)),
+    "java.time.YearMonth": ((_INT, _INT), (codes.POSITIVE_INT, _BYTE)),
     "java.time.MonthDay": ((_INT, _INT), (_BYTE, _BYTE)),
     _OFFSET: ((_INT,), _OFFSET_5),
     "java.time.ZoneRegion": (("java.lang.String",), _TEXT),
-    "java.time.OffsetTime": ((_OFFSET, _TIME), (kernels.LOCAL_TIME, *_OFFSET_5)),
+    "java.time.OffsetTime": ((_OFFSET, _TIME), (codes.LOCAL_TIME, *_OFFSET_5)),
     "java.time.OffsetDateTime": ((LOCAL_DATE_TIME, _OFFSET), (*_DATE_TIME_5, *_OFFSET_5)),
     "java.time.ZonedDateTime": ((LOCAL_DATE_TIME, _OFFSET, ""), (*_DATE_TIME_5, *_TEXT)),
 }
@@ -124,4 +124,4 @@ class _Contexts:
 def _numbers(part: int | str, rows: Mapping[str, int]) -> tuple[int, int, int]:
     if isinstance(part, int):
         return part, 0, 0
-    return (kernels.KNOWN_PART, rows[part], 0) if part else (kernels.TAGGED_PART, 0, 0)
+    return (codes.KNOWN_PART, rows[part], 0) if part else (codes.TAGGED_PART, 0, 0)

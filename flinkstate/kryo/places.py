@@ -6,15 +6,15 @@ told, they are made of the type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.classes import ClassTable, KnownClass, registered_ids
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
@@ -24,6 +24,7 @@ from flinkstate.serializers.types import (
     KryoType,
     ListType,
     MapType,
+    PojoType,
     PrimitiveArrayType,
     Scalar,
     TupleType,
@@ -31,11 +32,11 @@ from flinkstate.serializers.types import (
 )
 
 ROOT = "map"
-MAPS = (kernels.EMPTY_MAP, kernels.SINGLETON_MAP, kernels.MAP, kernels.SORTED_MAP)
-LISTS = (kernels.EMPTY_LIST, kernels.SINGLETON_LIST, kernels.LIST, kernels.FILLED_LIST, kernels.AS_LIST)
+MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
+LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
 # Types whose serializers write null by themselves, and in how many zero bytes.
 _NULLS = {Scalar.STRING: 1, Scalar.BIG_INTEGER: 4, Scalar.BIG_DECIMAL: 4}
-_WIDE = {Scalar.INTEGER: kernels.INTEGER, Scalar.LONG: kernels.LONG, Scalar.DOUBLE: kernels.DOUBLE}
+_WIDE = {Scalar.INTEGER: codes.INTEGER, Scalar.LONG: codes.LONG, Scalar.DOUBLE: codes.DOUBLE}
 # The numbers that a wider one has as they are.
 WIDER_THAN = {
     Scalar.INTEGER: (Scalar.BYTE, Scalar.SHORT),
@@ -48,6 +49,8 @@ WIDER_THAN = {
 class Places:
     """Nodes: their children, which of them have the same type, how null is written there, and a cell for each class.
 
+    The fields of a POJO follow one another, from its child FIELDS on.
+
     A cell says whether the class is allowed, or counts it. Where values stay Kryo's, `copies` says which line of
     `new_ids` has the ids by which the new serializer writes classes (-1: by name); elsewhere it is -1.
     """
@@ -58,66 +61,95 @@ class Places:
     cells: npt.NDArray[np.int64]
     copies: npt.NDArray[np.int64]
     new_ids: npt.NDArray[np.int64]
+    pojos: Mapping[int, PojoType] = field(default_factory=dict)
 
     @property
     def has_copies(self) -> bool:
         """Whether anything stays a value of Kryo."""
         return bool((self.copies >= 0).any())
 
+    def names(self) -> dict[int, str]:
+        """Returns the nodes that there are with their names: `map`, `key`, `value`, `value.element`, `value.f0`..."""
+        names = {0: ROOT}
+        waiting = [0]
+        while waiting:
+            node = waiting.pop()
+            prefix = f"{names[node]}." if node else ""
+            if node in self.pojos:
+                first = int(self.children[node, codes.FIELDS])
+                found = {first + number: one.name for number, one in enumerate(self.pojos[node].fields)}
+            else:
+                found = {
+                    child: _part(column) for column, child in enumerate(self.children[node].tolist()) if child >= 0
+                }
+            names |= {child: prefix + name for child, name in found.items()}
+            waiting += found
+        return names
+
 
 def places_to_find(table: ClassTable) -> Places:
     """Returns the places before anything is known of them: the map."""
-    children = np.full((kernels.MOST_NODES, kernels.CHILDREN), -1, np.int64)
-    nothing = np.zeros(kernels.MOST_NODES, np.int64)
-    cells = np.zeros((kernels.MOST_NODES, len(table.names)), np.int64)
-    return Places(children, nothing, nothing, cells, np.full(kernels.MOST_NODES, -1, np.int64), _no_ids(1, table))
+    children = np.full((codes.MOST_NODES, codes.CHILDREN), -1, np.int64)
+    nothing = np.zeros(codes.MOST_NODES, np.int64)
+    cells = np.zeros((codes.MOST_NODES, len(table.names)), np.int64)
+    return Places(children, nothing, nothing, cells, np.full(codes.MOST_NODES, -1, np.int64), _no_ids(1, table))
 
 
 def _no_ids(lines: int, table: ClassTable) -> npt.NDArray[np.int64]:
     return np.full((lines, len(table.names)), -1, np.int64)
 
 
-def names_of(children: npt.NDArray[np.int64]) -> dict[int, str]:
-    """Returns the nodes that there are with their names: `map`, `key`, `value`, `value.element`, `value.f0`..."""
-    names = {0: ROOT}
-    waiting = [0]
-    while waiting:
-        node = waiting.pop()
-        for column, child in enumerate(children[node].tolist()):
-            if child >= 0:
-                names[child] = _part(column) if node == 0 else f"{names[node]}.{_part(column)}"
-                waiting.append(child)
-    return names
-
-
 def _part(column: int) -> str:
-    named = {kernels.ELEMENT: "element", kernels.KEY: "key", kernels.VALUE: "value"}
-    return named.get(column) or f"f{column - kernels.FIELDS}"
+    named = {codes.ELEMENT: "element", codes.KEY: "key", codes.VALUE: "value"}
+    return named.get(column) or f"f{column - codes.FIELDS}"
+
+
+def _nodes_of(type_: MapType) -> tuple[list[list[int]], list[FlinkType]]:
+    """Returns the children of all nodes of a type, and the types at the nodes."""
+    lines: list[list[int]] = []
+    types: list[FlinkType] = []
+
+    def add(parts: Sequence[FlinkType]) -> int:
+        """Adds nodes, one behind another; returns the number of the first."""
+        first = len(lines)
+        lines.extend([-1] * codes.CHILDREN for _ in parts)
+        types.extend(parts)
+        for node, part in enumerate(parts, first):
+            if isinstance(part, PojoType):
+                lines[node][codes.FIELDS] = add([one.type for one in part.fields])
+            for column, child in _parts(part):
+                lines[node][column] = add([child])
+        return first
+
+    add([type_])
+    return lines, types
+
+
+def _behind_flags(lines: list[list[int]], types: list[FlinkType]) -> Iterator[int]:
+    """Yields the nodes of which a flag says whether they are null."""
+    yield 0
+    for line, part in zip(lines, types, strict=True):
+        match part:
+            case MapType():
+                yield line[codes.VALUE]
+            case ArrayType():
+                yield line[codes.ELEMENT]
+            case PojoType(_, fields):
+                yield from range(line[codes.FIELDS], line[codes.FIELDS] + len(fields))
 
 
 def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Places:
     """Returns the places of maps of a type. Refuses types that objects of Kryo can't become.
 
-    With `widen` numbers of narrower types are allowed too, but for the keys of maps inside the map.
+    With `widen` numbers of narrower types are allowed too, but in the keys of maps inside the map.
     """
-    lines: list[list[int]] = []
-    types: list[FlinkType] = []
-
-    def add(part: FlinkType) -> int:
-        node = len(lines)
-        lines.append([-1] * kernels.CHILDREN)
-        types.append(part)
-        for column, child in _parts(part):
-            lines[node][column] = add(child)
-        return node
-
-    add(type_)
+    lines, types = _nodes_of(type_)
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
-    inner_keys = {line[kernels.KEY] for line in lines[1:]}
+    in_inner_keys = _in_inner_keys(lines)
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
-        if widen and node not in inner_keys and isinstance(part, Scalar):
+        if widen and node not in in_inner_keys and isinstance(part, Scalar):
             for narrow in WIDER_THAN.get(part, ()):
                 cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]
         if not cells[node].any():
@@ -125,14 +157,8 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
                 f"a map that Kryo wrote can't become {type_name(type_)}: no class becomes {type_name(part)}"
             )
     nulls = np.array([_zeros_of_null(part) for part in types], np.int64)
-    cells[:, kernels.NULL] = nulls > 0
-    cells[0, kernels.NULL] = 1
-    for line, part in zip(lines, types, strict=True):
-        if isinstance(part, MapType):
-            # A flag says whether a value is null.
-            cells[line[kernels.VALUE], kernels.NULL] = 1
-        elif isinstance(part, ArrayType):
-            cells[line[kernels.ELEMENT], kernels.NULL] = 1
+    cells[:, codes.NULL] = nulls > 0
+    cells[list(_behind_flags(lines, types)), codes.NULL] = 1
     copied = tuple(dict.fromkeys(part for part in types if isinstance(part, KryoType)))
     copies = np.array([copied.index(part) if part in copied else -1 for part in types], np.int64)
     new_ids = _no_ids(max(1, len(copied)), table)
@@ -141,7 +167,17 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
         for row, name in enumerate(table.names):
             line_of_ids[row] = ids.get(table.job.enum_of.get(name, name), -1)
     kin = np.array([kinds[part] for part in types], np.int64)
-    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids)
+    pojos = {node: part for node, part in enumerate(types) if isinstance(part, PojoType)}
+    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids, pojos)
+
+
+def _in_inner_keys(lines: Sequence[Sequence[int]]) -> set[int]:
+    """Returns the nodes of the keys of maps inside the map, and those in them."""
+    found: set[int] = set()
+    for node, line in enumerate(lines):
+        whole = node in found
+        found |= {child for column, child in enumerate(line) if whole or (column == codes.KEY and node > 0)}
+    return found
 
 
 def _zeros_of_null(type_: FlinkType) -> int:
@@ -152,12 +188,12 @@ def _zeros_of_null(type_: FlinkType) -> int:
 def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
     match type_:
         case MapType(key, value):
-            yield kernels.KEY, key
-            yield kernels.VALUE, value
+            yield codes.KEY, key
+            yield codes.VALUE, value
         case ListType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
-            yield kernels.ELEMENT, element
-        case TupleType(fields) if len(fields) <= kernels.CHILDREN - kernels.FIELDS:
-            yield from enumerate(fields, kernels.FIELDS)
+            yield codes.ELEMENT, element
+        case TupleType(fields) if len(fields) <= codes.CHILDREN - codes.FIELDS:
+            yield from enumerate(fields, codes.FIELDS)
         case _:
             return
 
@@ -174,9 +210,11 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
         case PrimitiveArrayType(Scalar.STRING):
             return known.component == _STRING
         case EnumType(class_name):
-            return known.kinds[0] == kernels.ENUM and is_a(known, class_name, classes)
+            return known.kinds[0] == codes.ENUM and is_a(known, class_name, classes)
         case KryoType(class_name):
-            return known.kinds != (kernels.FOREIGN,) * 2 and is_a(known, class_name, classes)
+            return known.kinds != (codes.FOREIGN,) * 2 and is_a(known, class_name, classes)
+        case PojoType(class_name):
+            return known.kinds[0] == codes.PARTS and known.name == class_name
         case TupleType():
             return known.name == type_.class_name and known.param == len(type_.fields)
         case _:

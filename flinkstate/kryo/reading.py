@@ -9,9 +9,9 @@ import numpy as np
 
 from flinkstate.array_types import ByteFlags, Bytes, Positions
 from flinkstate.errors import DamagedError, StateferryError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes, kernels
 from flinkstate.kryo.classes import ClassTable
-from flinkstate.kryo.places import WIDER_THAN, Places, names_of
+from flinkstate.kryo.places import WIDER_THAN, Places
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, MapType, simple_name
 
@@ -56,21 +56,22 @@ class MapReading:
     places: Places
     map_: MapType | None = None
     hint: int = 0
-    objects: Positions = field(default_factory=lambda: np.zeros((_LEAST_OBJECTS, kernels.OBJECT_PARTS), np.int64))
-    state: Positions = field(default_factory=lambda: np.zeros(kernels.STATES, np.int64))
+    objects: Positions = field(default_factory=lambda: np.zeros((_LEAST_OBJECTS, codes.OBJECT_PARTS), np.int64))
+    state: Positions = field(default_factory=lambda: np.zeros(codes.STATES, np.int64))
     stack: Positions = field(default_factory=lambda: np.zeros((kernels.DEEPEST, kernels.FRAME_PARTS), np.int64))
-    known: Positions = field(default_factory=lambda: np.zeros((kernels.MOST_NAMES, 3), np.int64))
+    known: Positions = field(default_factory=lambda: np.zeros((codes.MOST_NAMES, 3), np.int64))
     said: Positions = field(init=False)
     scratch: Positions = field(init=False)
     touched: Positions = field(init=False)
     rows: Positions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.scratch = np.zeros_like(self.places.cells) if self.finding else np.zeros((1, 1), np.int64)
+        # Of many classes few occur: what isn't written to takes no memory.
+        self.scratch = np.zeros(self.places.cells.shape if self.finding else (1, 1), np.int64)
         self.said = np.zeros((len(self.table.names), 2), np.int64)
         self.touched = np.zeros((self.scratch.size, 2), np.int64)
         self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
-        self.state[kernels.NODES] = len(names_of(self.places.children))
+        self.state[codes.NODES] = len(self.places.names())
 
     @property
     def finding(self) -> bool:
@@ -95,14 +96,14 @@ class MapReading:
             if done == count:
                 return said
             code = int(failure[0])
-            if code == kernels.NO_ROOM and len(said.out) < _LARGEST:
+            if code == codes.NO_ROOM and len(said.out) < _LARGEST:
                 more = np.empty(2 * len(said.out) + int(failure[2]), np.uint8)
                 more[: len(said.out)] = said.out
                 said.out = more
-            elif code == kernels.NO_MARKS:
+            elif code == codes.NO_MARKS:
                 said.marks = np.append(said.marks, np.empty(int(failure[2]) + len(said.marks), np.int64))
-            elif code == kernels.NO_OBJECTS and len(self.objects) < max(size, _LEAST_OBJECTS):
-                self.objects = np.zeros((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
+            elif code == codes.NO_OBJECTS and len(self.objects) < max(size, _LEAST_OBJECTS):
+                self.objects = np.zeros((4 * len(self.objects), codes.OBJECT_PARTS), np.int64)
             else:
                 raise self._error(values, done, said.out, failure)
 
@@ -125,16 +126,16 @@ class MapReading:
         marks = np.empty(_LEAST_ROOM, np.int64)
         while True:
             done = kernels.find_ends(
-                data, starts, limits, done, five, kernels.LOOKING, table.tables, table.params, self.rows, table.pool,
+                data, starts, limits, done, five, codes.LOOKING, table.tables, table.params, self.rows, table.pool,
                 self.known, places.children, places.kinships, places.nulls, places.cells, self.copying, self.scratch,
                 self.touched, self.stack, self.objects, out, ends, marks, self.state, failure,
             )  # fmt: skip
             if done == len(starts):
                 break
-            if failure[0] == kernels.NO_ROOM and len(out) < _LARGEST:
+            if failure[0] == codes.NO_ROOM and len(out) < _LARGEST:
                 out = np.empty(2 * len(out) + int(failure[2]), np.uint8)
-            elif failure[0] == kernels.NO_OBJECTS and len(self.objects) < max(len(data), _LEAST_OBJECTS):
-                self.objects = np.zeros((4 * len(self.objects), kernels.OBJECT_PARTS), np.int64)
+            elif failure[0] == codes.NO_OBJECTS and len(self.objects) < max(len(data), _LEAST_OBJECTS):
+                self.objects = np.zeros((4 * len(self.objects), codes.OBJECT_PARTS), np.int64)
             else:
                 raise self._error(Values(data, starts, starts, limits, 0), done, out, failure)
         if strict and done and ends[-1] < 0:
@@ -146,7 +147,7 @@ class MapReading:
         done: int = kernels.read_maps(
             values.data, values.starts, values.heads, values.skipped, values.ends, first, int(failure[4]),
             table.tables, table.params, self.rows, table.pool, self.known,
-            kernels.COUNTING if self.finding else kernels.HOLDING, places.children, places.kinships, places.nulls,
+            codes.COUNTING if self.finding else codes.HOLDING, places.children, places.kinships, places.nulls,
             places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, said.out, at, said.ends,
             said.head_ends, said.found, said.counts, said.stops, said.marks, self.state, failure,
         )  # fmt: skip
@@ -158,7 +159,7 @@ class MapReading:
         why = self._refusal(code, detail, values.data)
         if why is not None:
             user_key = self._user_key(values, index, out, failure[:2].tolist())
-            return RefusedValueError(why, position, user_key, code == kernels.WRONG_CLASS and self._are_numbers(detail))
+            return RefusedValueError(why, position, user_key, code == codes.WRONG_CLASS and self._are_numbers(detail))
         expected, found = _DAMAGED[code]
         return DamagedError(expected, found.format(detail), offset=position)
 
@@ -171,17 +172,17 @@ class MapReading:
 
     def _refusal(self, code: int, detail: int, data: Bytes) -> str | None:
         """Returns what can't be handled; None if the bytes are damaged."""
-        if code == kernels.FOREIGN_CLASS:
+        if code == codes.FOREIGN_CLASS:
             name = self.foreign(detail, data)
             return f"{name} can't be read in a map that Kryo wrote{what_helps([name])}"
-        if code == kernels.WRONG_CLASS:
+        if code == codes.WRONG_CLASS:
             node, row = detail >> 32, detail & 0xFFFFFFFF
-            place, allowed = names_of(self.places.children)[node], np.flatnonzero(self.places.cells[node])
-            names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != kernels.NULL]
+            place, allowed = self.places.names()[node], np.flatnonzero(self.places.cells[node])
+            names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != codes.NULL]
             told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
             return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
-        if code == kernels.NULL_PART:
-            return f"null as {_a(names_of(self.places.children)[detail])}, which Flink can't write"
+        if code == codes.NULL_PART:
+            return f"null as {_a(self.places.names()[detail])}, which Flink can't write"
         return _REFUSED.get(code)
 
     def _user_key(self, values: Values, index: int, out: Bytes, reported: list[int]) -> tuple[FlinkType, bytes] | None:
@@ -194,7 +195,7 @@ class MapReading:
         for five in (False, True):
             kernels.begin_reading(self.stack)
             kernels.find_ends(
-                values.data, place, values.ends[index : index + 1], 0, five, kernels.HOLDING, table.tables,
+                values.data, place, values.ends[index : index + 1], 0, five, codes.HOLDING, table.tables,
                 table.params, self.rows, table.pool, self.known, places.children, places.kinships, places.nulls,
                 places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, out, ends, marks,
                 self.state, failure,
@@ -249,25 +250,25 @@ def _a(place: str) -> str:
 
 
 _REFUSED = {
-    kernels.TOO_DEEP: f"objects nested more than {kernels.DEEPEST} deep",
-    kernels.TOO_LARGE: "one object stands so often in the map that its bytes grow beyond 64 times the value's own",
-    kernels.CYCLE: "an object contains itself",
-    kernels.AMBIGUOUS: "Kryo 2 and Kryo 5 could both have written this map, and mean different ones",
-    kernels.TOO_MANY_NAMES: f"more than {kernels.MOST_NAMES} classes in one map",
-    kernels.TOO_MANY_NODES: "lists, maps or tuples nested in too many different ways",
-    kernels.TWO_CONTEXTS: "one collection stands at two places of the map, at one in a field with type arguments",
-    kernels.BAD_COMPARATOR: "a sorted map with a comparator that is not one of the JDK's own without parts",
-    kernels.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
+    codes.TOO_DEEP: f"objects nested more than {kernels.DEEPEST} deep",
+    codes.TOO_LARGE: "one object stands so often in the map that its bytes grow beyond 64 times the value's own",
+    codes.CYCLE: "an object contains itself",
+    codes.AMBIGUOUS: "Kryo 2 and Kryo 5 could both have written this map, and mean different ones",
+    codes.TOO_MANY_NAMES: f"more than {codes.MOST_NAMES} classes in one map",
+    codes.TOO_MANY_NODES: "lists, maps or tuples nested in too many different ways",
+    codes.TWO_CONTEXTS: "one collection stands at two places of the map, at one in a field with type arguments",
+    codes.BAD_COMPARATOR: "a sorted map with a comparator that is not one of the JDK's own without parts",
+    codes.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
 }
 _DAMAGED = {
-    kernels.TRUNCATED: ("more bytes of a map that Kryo wrote", "its end"),
-    kernels.BAD_VARINT: ("a number in no more bytes than it needs", "another"),
-    kernels.BAD_STRING: ("a String as Kryo writes it", "{}"),
-    kernels.BAD_COUNT: ("a number of elements that fits into the rest of the map", "{}"),
-    kernels.BAD_MARK: ("the mark of an object in a map that Kryo wrote", "{}"),
-    kernels.BAD_REFERENCE: ("a reference to an earlier object of the same class", "{}"),
-    kernels.LEFTOVER: ("the end of a map that Kryo wrote", "{} more bytes"),
-    kernels.BAD_CONTENT: ("an object as Kryo writes it", "{}"),
-    kernels.BAD_TAG: ("the number of a class that Kryo knows", "{}"),
-    kernels.NO_OBJECTS: ("fewer objects than bytes", "more"),
+    codes.TRUNCATED: ("more bytes of a map that Kryo wrote", "its end"),
+    codes.BAD_VARINT: ("a number in no more bytes than it needs", "another"),
+    codes.BAD_STRING: ("a String as Kryo writes it", "{}"),
+    codes.BAD_COUNT: ("a number of elements that fits into the rest of the map", "{}"),
+    codes.BAD_MARK: ("the mark of an object in a map that Kryo wrote", "{}"),
+    codes.BAD_REFERENCE: ("a reference to an earlier object of the same class", "{}"),
+    codes.LEFTOVER: ("the end of a map that Kryo wrote", "{} more bytes"),
+    codes.BAD_CONTENT: ("an object as Kryo writes it", "{}"),
+    codes.BAD_TAG: ("the number of a class that Kryo knows", "{}"),
+    codes.NO_OBJECTS: ("fewer objects than bytes", "more"),
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.classes import KnownClass
 from flinkstate.kryo.job_parts import interfaces
 
-_MAPS = (kernels.EMPTY_MAP, kernels.SINGLETON_MAP, kernels.MAP, kernels.SORTED_MAP)
-_LISTS = (kernels.EMPTY_LIST, kernels.SINGLETON_LIST, kernels.LIST, kernels.FILLED_LIST, kernels.AS_LIST)
-_SETS = (kernels.SET, kernels.FILLED_SET, kernels.SORTED_SET)
+_MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
+_LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
+_SETS = (codes.SET, codes.FILLED_SET, codes.SORTED_SET)
 _OF_INTERFACE = {
     "java.util.Map": _MAPS,
     "java.util.List": _LISTS,

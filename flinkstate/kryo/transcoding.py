@@ -12,16 +12,17 @@ import numpy as np
 
 from flinkstate.array_types import ByteFlags, Bytes, Positions
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.classes import class_table
+from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places import places_of
 from flinkstate.kryo.reading import MapReading, Values
-from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, TupleType
+from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, TupleType
 from flinkstate.serializers.walker import MapEntries
 
 TIMESTAMP = 8
-KRYO_2, KRYO_5 = kernels.KRYO_2, kernels.KRYO_5
-NULL_MAP, EMPTY_MAP = kernels.NULL_MAP, kernels.EMPTY_MAP_FLAG
+KRYO_2, KRYO_5 = codes.KRYO_2, codes.KRYO_5
+NULL_MAP, EMPTY_MAP = codes.NULL_MAP, codes.EMPTY_MAP_FLAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ def _of_the_job(type_: FlinkType, kryo: KryoType) -> FlinkType:
             if known is None or not known.constants:
                 raise RefusedError(f"which constants the enum {class_name} has is not known: give --classes")
             return EnumType(class_name, known.constants)
+        case PojoType(class_name, ()):
+            return pojo_type(class_name, kryo.classes)
         case MapType(key, value):
             return MapType(_of_the_job(key, kryo), _of_the_job(value, kryo))
         case ListType(element):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from flinkstate.kryo.kernels import BOOLEAN, BYTE, CHARACTER, FLOAT, INTEGER, LONG, SHORT, STRING
+from flinkstate.kryo.codes import BOOLEAN, BYTE, CHARACTER, FLOAT, INTEGER, LONG, SHORT, STRING
 
 # The most bytes that an object takes more than twice its bytes in Flink.
 MORE = 16

@@ -9,20 +9,20 @@ import numpy as np
 
 from flinkstate.array_types import Bytes
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.classes import class_table, registered_ids
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, Scalar, type_name
 
 _KINDS = {
-    Scalar.BOOLEAN: kernels.BOOLEAN,
-    Scalar.BYTE: kernels.BYTE,
-    Scalar.SHORT: kernels.SHORT,
-    Scalar.INTEGER: kernels.INTEGER,
-    Scalar.LONG: kernels.LONG,
-    Scalar.FLOAT: kernels.FLOAT,
-    Scalar.DOUBLE: kernels.DOUBLE,
-    Scalar.CHARACTER: kernels.CHARACTER,
-    Scalar.STRING: kernels.STRING,
+    Scalar.BOOLEAN: codes.BOOLEAN,
+    Scalar.BYTE: codes.BYTE,
+    Scalar.SHORT: codes.SHORT,
+    Scalar.INTEGER: codes.INTEGER,
+    Scalar.LONG: codes.LONG,
+    Scalar.FLOAT: codes.FLOAT,
+    Scalar.DOUBLE: codes.DOUBLE,
+    Scalar.CHARACTER: codes.CHARACTER,
+    Scalar.STRING: codes.STRING,
 }
 # What Kryo writes for a declared class: the class of the objects in it.
 _CLASSES = {

@@ -11,6 +11,7 @@ from flinkstate.serializers.snapshot_classes import (
     LIST_SNAPSHOT,
     MAP_SNAPSHOT,
     NULLABLE_SNAPSHOT,
+    POJO_SNAPSHOT,
     SIMPLE_TYPES,
     TTL_SNAPSHOT,
     TUPLE_SNAPSHOT,
@@ -32,6 +33,7 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
+    PojoType,
     PrimitiveArrayType,
     Scalar,
     TtlType,
@@ -66,6 +68,8 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
             for name in names:
                 writer.utf(name)
             return SerializerSnapshot(ENUM_SNAPSHOT, 3, type_, (), writer.bytes())
+        case PojoType(fields=(_, *_)) if all(one.declared_in for one in type_.fields):
+            return _pojo_snapshot(type_)
         case KryoType(registrations=(_, *_)):
             return _kryo_snapshot_of(type_)
     raise RefusedError(
@@ -122,6 +126,17 @@ def _kryo_snapshot_of(type_: KryoType) -> SerializerSnapshot:
     # Without any: default serializers, and classes of default serializers.
     writer.raw(type_.raw_defaults or 2 * ByteWriter().i64(OPTIONAL_MAP_MAGIC).i32(0).bytes())
     return SnapshotParser(writer.bytes(), "a snapshot of Kryo's serializer").read(0)[0]
+
+
+def _pojo_snapshot(type_: PojoType) -> SerializerSnapshot:
+    """Builds the snapshot of Flink's serializer of a POJO of which no subclasses are known."""
+    writer = ByteWriter().utf(POJO_SNAPSHOT).i32(2).utf(type_.class_name)
+    writer.i64(OPTIONAL_MAP_MAGIC).i32(len(type_.fields))
+    for field in type_.fields:
+        declared = ByteWriter().utf(field.declared_in).utf(field.name)
+        writer.utf(field.name).raw(_framed(declared)).raw(_framed(ByteWriter().raw(snapshot_of(field.type).raw)))
+    writer.raw(2 * ByteWriter().i64(OPTIONAL_MAP_MAGIC).i32(0).bytes())
+    return SnapshotParser(writer.bytes(), "a snapshot of a POJO's serializer").read(0)[0]
 
 
 def _framed(content: ByteWriter) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from flinkstate.did_you_mean import there_are
 from flinkstate.errors import UsageError
@@ -13,6 +14,7 @@ from flinkstate.serializers.types import (
     KryoType,
     ListType,
     MapType,
+    PojoType,
     PrimitiveArrayType,
     Scalar,
     type_name,
@@ -40,6 +42,12 @@ _PRIMITIVES = {
     "char": Scalar.CHARACTER,
 }
 _MOST_LEVELS = 32
+# How objects of a class are stored; what the class itself says comes from the job's jars.
+_OF_CLASSES: dict[str, Callable[[str], FlinkType]] = {
+    "Kryo": KryoType,
+    "Enum": lambda name: EnumType(name, ()),
+    "Pojo": lambda name: PojoType(name, ()),
+}
 
 
 def parse_map_type(text: str) -> MapType:
@@ -60,6 +68,8 @@ def type_text(type_: FlinkType) -> str:
             return f"Kryo<{class_name}>"
         case EnumType(class_name):
             return f"Enum<{class_name}>"
+        case PojoType(class_name):
+            return f"Pojo<{class_name}>"
         case MapType(key, value):
             return f"Map<{type_text(key)},{type_text(value)}>"
         case ListType(element):
@@ -88,10 +98,10 @@ class _Parser:
             found = ListType(*self._arguments(name, 1, level))
         elif name in _SCALARS:
             found = _SCALARS[name]
-        elif name in ("Kryo", "Enum"):
+        elif name in _OF_CLASSES:
             self._expect("<", f"{name}<...> with the full name of a class, such as Kryo<java.util.UUID>")
             class_name = self._take()
-            found = KryoType(class_name) if name == "Kryo" else EnumType(class_name, ())
+            found = _OF_CLASSES[name](class_name)
             self._expect(">", f"> behind {name}<{class_name}")
         else:
             known = [*_SCALARS, _MAPS[0], _LISTS[0], *(f"{name}[]" for name in _PRIMITIVES)]

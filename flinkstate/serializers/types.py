@@ -110,10 +110,11 @@ class RowType:
 
 @dataclass(frozen=True, slots=True)
 class PojoField:
-    """A field of a POJO."""
+    """A field of a POJO, and the class that declares it, if that is known."""
 
     name: str
     type: FlinkType
+    declared_in: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,6 +494,20 @@ def map_fields(type_: FlinkType | None) -> tuple[str, ...]:
 def kept_by_kryo(type_: FlinkType) -> tuple[KryoType, ...]:
     """Returns the parts of a type whose values stay Kryo's."""
     return tuple(part for part in with_parts(type_) if isinstance(part, KryoType))
+
+
+def with_classes(type_: FlinkType, job: JobClasses | None) -> FlinkType:
+    """Returns the type of a value or of a map, of which what is by Kryo may be of the job's classes."""
+    match type_:
+        case KryoType():
+            return type_ if job is None else replace(type_, classes=job)
+        case NullableType(value, padding):
+            return NullableType(with_classes(value, job), padding)
+        case MapType(key, value):
+            return MapType(with_classes(key, job), with_classes(value, job))
+        case ListType(element):
+            return ListType(with_classes(element, job))
+    return type_
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:

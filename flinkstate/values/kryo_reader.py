@@ -27,9 +27,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flinkstate.classfiles.class_file import ClassFile
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.values.java_values import LocalDateTime
 from flinkstate.values.kryo_input import KryoInput
+from flinkstate.values.kryo_jobs import KryoField, enum_of, kryo_fields
 
 _DEEPEST = 64
 # One object may stand in several places. Written out, all may have so many times the bytes of the value.
@@ -43,8 +46,8 @@ _BOXED = frozenset(
 class KryoObject:
     """An object with its class. Its parts are such objects too, or None for null.
 
-    The parts of lists, sets and arrays of objects are a list, of maps a list of pairs, of tuples a tuple. All else is
-    as `java_values` has it.
+    The parts of lists, sets and arrays of objects are a list, of maps a list of pairs, of tuples a tuple, of the job's
+    own classes its fields by name. All else is as `java_values` has it.
     """
 
     class_name: str
@@ -61,13 +64,23 @@ class _Known:
 
 
 class KryoReader(KryoInput):
-    """Reads one value, of Kryo 5 or of Kryo 2; `classes` have ids, `own` are those with a serializer of the job."""
+    """Reads one value, of Kryo 5 or of Kryo 2; `classes` have ids, `own` are those with a serializer of the job.
+
+    `job` are the job's own classes, if they are known.
+    """
 
     def __init__(
-        self, five: bool, classes: Mapping[int, str], own: Mapping[str, str], data: bytes, position: int, limit: int
+        self,
+        five: bool,
+        classes: Mapping[int, str],
+        own: Mapping[str, str],
+        job: JobClasses | None,
+        data: bytes,
+        position: int,
+        limit: int,
     ) -> None:
         super().__init__(five, data, position, limit)
-        self._classes, self._own = classes, own
+        self._classes, self._own, self._job = classes, own, job
         self._most = _MOST_GROWTH * self.left + _FREE_GROWTH
         self._names: list[str] = []
         self._objects: list[_Known] = []
@@ -87,6 +100,10 @@ class KryoReader(KryoInput):
 
     def _marked(self, name: str, *, may_be_null: bool) -> KryoObject | None:
         read = _READERS.get(name)
+        if read is None and self._job is not None and name in self._job.classes:
+            if (enum := enum_of(name, self._job)) is not None:
+                return self._constant(name, enum, may_be_null=may_be_null)
+            read = KryoReader.fields
         if name in self._own or read is None:
             by = f", as the job gave Kryo {self._own[name]} for them" if name in self._own else ""
             raise RefusedError(f"{name} (serialized by Kryo): its values can be copied, but not decoded{by}")
@@ -95,6 +112,32 @@ class KryoReader(KryoInput):
                 return None
             return KryoObject(name, read(self, name))
         return self._referable(name, read, may_be_null=may_be_null)
+
+    def _constant(self, name: str, enum: ClassFile, *, may_be_null: bool) -> KryoObject | None:
+        """Reads a constant of an enum, which in Kryo 5 can't be referred to."""
+        if name in self._own:
+            raise RefusedError(f"{name} (serialized by Kryo): its values can be copied, but not decoded")
+        if not self.five:
+            found = self._referable(name, lambda reader, _: reader.constant(enum.constants), may_be_null=may_be_null)
+            return found and KryoObject(enum.name, found.value)
+        if may_be_null and not self.expect(self.varint(), range(2), "a mark 0 or 1"):
+            return None
+        return KryoObject(enum.name, self.constant(enum.constants))
+
+    def constant(self, constants: tuple[str, ...]) -> str:
+        return constants[self.expect(self.varint() - 1, range(len(constants)), "the number of a constant")]
+
+    def fields(self, name: str) -> dict[str, KryoObject | None]:
+        """Reads the fields of an object of the job's own classes."""
+        assert self._job is not None
+        described = kryo_fields(name, self._job)
+        found: dict[str, KryoObject | None] = self.nested(lambda: {one.name: self._field(one) for one in described})
+        return found
+
+    def _field(self, field: KryoField) -> KryoObject | None:
+        if field.primitive:
+            return KryoObject(field.primitive, _READERS[field.primitive](self, field.primitive))
+        return self._marked(field.class_name, may_be_null=True) if field.class_name else self.object()
 
     def _referable(self, name: str, read: _Read, *, may_be_null: bool) -> KryoObject | None:
         mark = self.varint()

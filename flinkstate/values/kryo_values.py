@@ -13,17 +13,20 @@ from typing import Any, TypeVar
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import (
     ArrayType,
+    EnumType,
     FlinkType,
     KryoMapType,
     KryoType,
     ListType,
     MapType,
+    PojoType,
     PrimitiveArrayType,
     Scalar,
     TupleType,
     simple_name,
     type_name,
 )
+from flinkstate.values.java_values import PojoValue
 from flinkstate.values.kryo_reader import LISTS, MAPS, KryoObject, KryoReader
 
 SCALARS = {
@@ -87,7 +90,7 @@ def read_kryo_part(
     type_: KryoType, data: bytes, position: int, limit: int, *, five: bool
 ) -> tuple[KryoObject | None, int]:
     """Returns the value that Kryo 5, or Kryo 2, wrote at the position, and where it ends: before what is behind it."""
-    reader = KryoReader(five, *_classes(type_), data, position, limit)
+    reader = KryoReader(five, *_classes(type_), type_.classes, data, position, limit)
     return reader.object(), reader.position
 
 
@@ -133,11 +136,20 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
             return [as_flink(Scalar.STRING, part) for part in value]
         case TupleType(fields, class_name) if name == class_name and name == f"{_TUPLE}{len(fields)}":
             return tuple(as_flink(field, part, widen) for field, part in zip(fields, value, strict=True))
+        case PojoType() | EnumType() if name == type_.class_name:
+            return _of_the_job(type_, value)
         case _ if type_ in (SCALARS.get(name), PRIMITIVE_ARRAYS.get(name)):
             return value
         case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):
             return value
     raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(name)} ({name})")
+
+
+def _of_the_job(type_: PojoType | EnumType, value: Any) -> Any:
+    if isinstance(type_, EnumType):
+        return value
+    fields = {one.name: as_flink_or_null(one.type, value[one.name]) for one in type_.fields}
+    return PojoValue(type_.class_name, fields)
 
 
 def as_flink_or_null(type_: FlinkType, found: KryoObject | None, widen: bool = False) -> Any:
@@ -150,7 +162,7 @@ def _by_either(type_: KryoType, data: bytes, position: int, limit: int, meant: C
     read: list[_T] = []
     failed: list[tuple[int, bool, DamagedError | RefusedError]] = []
     for five in (False, True):
-        reader = KryoReader(five, ids, own, data, position, limit)
+        reader = KryoReader(five, ids, own, type_.classes, data, position, limit)
         try:
             read.append(meant(reader.whole()))
         except (DamagedError, RefusedError) as error:

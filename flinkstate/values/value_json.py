@@ -299,6 +299,8 @@ def _kryo(found: KryoObject | None) -> str:
         return json_text(type_)(value)
     if isinstance(value, str):
         return string_json(value)
+    if isinstance(value, dict):
+        return object_json({name: _kryo(part) for name, part in value.items()})
     if found.class_name not in MAPS:
         return _array(map(_kryo, value))
     keys = {key.value for key, _ in value if key is not None and SCALARS.get(key.class_name) is Scalar.STRING}

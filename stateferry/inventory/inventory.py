@@ -38,6 +38,7 @@ from stateferry.changes.who_wins import NO_KEYS, KeySets, entries_that_stay, key
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
 from stateferry.inventory.blob_times import BlobTimes
+from stateferry.inventory.equal_keys import refuse_equal_keys
 from stateferry.inventory.heavy_key import HeavyKey, heavier
 from stateferry.inventory.heavy_keys import KeysOfGroup, heavy_groups
 from stateferry.inventory.wrong_name_signs import MOST_NAMED, SignsOfGroup
@@ -259,6 +260,7 @@ def _examine(
     aged(blobs.timestamps, blobs.counts)
     stops = rules.on_contradiction is Contradiction.STOP
     keep = entries_that_stay(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
+    refuse_equal_keys(blobs, keep, rules)
     if not rules.writes_nulls:
         met.unwritable_nulls += int((keep & blobs.nulls()).sum())
     return blobs

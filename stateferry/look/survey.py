@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Compression
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
@@ -129,9 +130,14 @@ class OperatorSurvey:
         return sum(subtask.finished for subtask in self.operator.subtasks)
 
 
-def survey(savepoint: Savepoint, bytes_read: Callable[[int], None] = lambda count: None) -> tuple[OperatorSurvey, ...]:
-    """Reads all keyed state once and counts it; `bytes_read` gets the size of each part that has been read."""
-    return tuple(_survey_operator(savepoint, operator, bytes_read) for operator in savepoint.metadata.operators)
+def survey(
+    savepoint: Savepoint, bytes_read: Callable[[int], None] = lambda count: None, job: JobClasses | None = None
+) -> tuple[OperatorSurvey, ...]:
+    """Reads all keyed state once and counts it; `bytes_read` gets the size of each part that has been read.
+
+    Values by Kryo may have objects of the job's classes, if these are given.
+    """
+    return tuple(_survey_operator(savepoint, operator, bytes_read, job) for operator in savepoint.metadata.operators)
 
 
 def bytes_to_read(savepoint: Savepoint) -> int:
@@ -140,11 +146,13 @@ def bytes_to_read(savepoint: Savepoint) -> int:
     return sum(placed.file.size for operator in operators for placed in savepoint.placed(operator))
 
 
-def _survey_operator(savepoint: Savepoint, operator: Operator, bytes_read: Callable[[int], None]) -> OperatorSurvey:
+def _survey_operator(
+    savepoint: Savepoint, operator: Operator, bytes_read: Callable[[int], None], job: JobClasses | None
+) -> OperatorSurvey:
     keyed: _KeyedCount | None = None
     for file in savepoint.open_files(operator):
         if keyed is None:
-            states = {state.name: state for state in savepoint.keyed_states(operator)}
+            states = {state.name: state.with_classes(job) for state in savepoint.keyed_states(operator)}
             keyed = _KeyedCount(file.header.key_serializer.type, operator.max_parallelism, states)
             is_native = has_native_state(operator)
             keyed.kryo = {name: KryoCount(state) for name, state in states.items() if is_kryo(state)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import struct
 import zipfile
@@ -107,6 +108,34 @@ def test_a_jar_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.jar").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DamagedError, match=r"cut\.jar"):
         read_job_classes([str(tmp_path / "cut.jar")])
+
+
+def test_a_jar_with_a_password_or_a_wrong_offset_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.jar", "w") as jar:
+        jar.writestr("A.class", b"")
+    whole = bytearray((tmp_path / "a.jar").read_bytes())
+    entry, end = whole.index(b"PK\1\2"), whole.index(b"PK\5\6")
+    for place, number in ((entry + 8, b"\1"), (end + 16, b"\xff\xff\xff\x7f")):
+        damaged = whole[:place] + number + whole[place + len(number) :]
+        (tmp_path / "a.jar").write_bytes(damaged)
+        with pytest.raises(DamagedError, match=r"a\.jar"):
+            read_job_classes([str(tmp_path / "a.jar")])
+
+
+def test_a_folder_may_have_what_is_no_class_file(tmp_path: Path) -> None:
+    (tmp_path / "A.class").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "B.class").mkdir()
+    assert read_job_classes([str(tmp_path)]).classes == {}
+
+
+def test_tasks_take_the_classes_along_as_few_bytes_and_a_worker_unpacks_them_once() -> None:
+    """A jar with all that a job needs can have tens of thousands of classes, and a run thousands of tasks."""
+    classes = read_job_classes([str(JAR)])
+    sent = [pickle.dumps((classes, task)) for task in range(2)]
+    assert len(sent[0]) < JAR.stat().st_size / 2
+    (one, _), (other, _) = map(pickle.loads, sent)
+    assert one is other
+    assert (one.digest, one.classes) == (classes.digest, classes.classes)
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

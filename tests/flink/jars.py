@@ -95,6 +95,11 @@ def class_path(version: str) -> str:
     return _tests(version).class_path()
 
 
+def classes(version: str) -> Path:
+    """The folder of the tests' compiled Java, among it the classes of the jobs."""
+    return _tests(version).made()[1]
+
+
 def class_path_of_java_alone(version: str) -> str:
     """As `class_path`, as most jobs have it: without flink-scala and flink-avro, which register classes with Kryo."""
     return _of_java_alone(_tests(version))

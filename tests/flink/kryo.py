@@ -37,6 +37,11 @@ def kept_examples(version: str) -> str:
     return _run(version, "KryoValues", arguments=("examples",))
 
 
+def pojo_examples(version: str) -> str:
+    """Returns the lines of `KryoPojos`, whose values Flink itself writes as POJOs."""
+    return _run(version, "KryoValues", arguments=("pojos",))
+
+
 def kept_judged(version: str, questions: Sequence[tuple[str, bytes, str, bytes]]) -> list[str]:
     """Asks whether Flink reads the same map of the bytes of Kryo's serializer and of those of its own."""
     asked = "".join(f"{kryo} {value.hex()} {own} {made.hex()}\n" for kryo, value, own, made in questions)
@@ -51,15 +56,21 @@ def golden_kept(version: str) -> Path:
     return GOLDEN / f"kept-{version}.jsonl.gz"
 
 
-GOLDEN_JAR = GOLDEN / "kept-classes.jar"
+def golden_pojos(version: str) -> Path:
+    return GOLDEN / f"pojos-{version}.jsonl.gz"
 
 
-def class_jar(version: str) -> bytes:
-    """Returns a jar of the classes of `KryoThings` and `KryoValues`."""
+# The classes of `KryoThings` and `KryoValues`, and those of `KryoPojos`.
+GOLDEN_JAR, GOLDEN_POJO_JAR = GOLDEN / "kept-classes.jar", GOLDEN / "pojo-classes.jar"
+KEPT, POJOS = "Kryo[TV]*.class", "KryoPojos*.class"
+
+
+def class_jar(version: str, names: str = KEPT) -> bytes:
+    """Returns a jar of the classes with these names."""
     folder = Path(jars.kryo(version).partition(os.pathsep)[0])
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as jar:
-        for path in sorted(folder.rglob("Kryo[TV]*.class")):
+        for path in sorted(folder.rglob(names)):
             jar.writestr(zipfile.ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes())
     return buffer.getvalue()
 
@@ -78,4 +89,6 @@ if __name__ == "__main__":
     for version in jars.VERSIONS:
         golden(version).write_bytes(gzip.compress(examples(version).encode("ascii"), mtime=0))
         golden_kept(version).write_bytes(gzip.compress(kept_examples(version).encode("ascii"), mtime=0))
+        golden_pojos(version).write_bytes(gzip.compress(pojo_examples(version).encode("ascii"), mtime=0))
     GOLDEN_JAR.write_bytes(class_jar(jars.VERSIONS[0]))
+    GOLDEN_POJO_JAR.write_bytes(class_jar(jars.VERSIONS[0], POJOS))

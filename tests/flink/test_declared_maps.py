@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -80,6 +82,9 @@ TTLS = {"plain": None, "ttl": "stamped"}
 VERSIONS = {"1.20.0": ("1.20.0", "2.3.0"), "2.3.0": ("2.3.0",)}
 
 
+NOTHING_TOLD: Mapping[str, Any] = MappingProxyType({})
+
+
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
@@ -129,6 +134,8 @@ _HAVE_A_NULL = (
     *("LocalDateTime", "Instant"),
     # By Kryo.
     "UUID",
+    # POJOs.
+    *("Person", "Address"),
 )
 
 
@@ -147,13 +154,17 @@ def expected(old: Job, lines: Sequence[Line]) -> list[Line]:
     return found
 
 
-def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) -> Run:
-    """A run that moves all states of the job."""
+def ferried(
+    source: Path, target: Path, old: Job, change: Change, format_: str, told: Mapping[str, Any] = NOTHING_TOLD
+) -> Run:
+    """A run that moves all states of the job; `told` are further options."""
     (operator,) = old.operators
     ttl = operator.states[0].ttl is not None
+    types = told.get("types", ())
     states = [
-        {"legacy": state.name, "new": new_name(state), **({"ttl_ms": state.ttl_millis} if ttl else {})}
-        for state in operator.states
+        {"legacy": state.name, "new": new_name(state), "map_type": map_type}
+        | ({"ttl_ms": state.ttl_millis} if ttl else {})
+        for state, map_type in itertools.zip_longest(operator.states, types)
     ]
     options = {
         "source": str(source),
@@ -167,6 +178,7 @@ def ferried(source: Path, target: Path, old: Job, change: Change, format_: str) 
         "output_format": "native" if format_ == "native" else "canonical",
         "parallelism": change.parallelism,
         "max_parallelism": change.max_parallelism,
+        "classes": told.get("classes"),
     }
     plan = plan_of({name: value for name, value in options.items() if value is not None})
     return do_steps(Run.create(plan, plan.now), STAGED)
@@ -203,10 +215,11 @@ def check(
     folder: Path,
     *,
     restoring: Sequence[str] = (),
+    told: Mapping[str, Any] = NOTHING_TOLD,
 ) -> None:
     source = made(version, old, "NATIVE" if format_ == "native" else "CANONICAL")
     target = folder / "new"
-    run = ferried(source.path, target, old, change, format_)
+    run = ferried(source.path, target, old, change, format_, told)
     found = Made(target, expected(old, source.lines))
     new = change.job(new_job(old, run))
     for by in restoring or VERSIONS[version]:
@@ -229,6 +242,33 @@ def test_keys_and_values_by_kryo_stay_as_they_are(
     """In maps by Flink's own serializer. The other Flink has another Kryo."""
     old = with_kryo_parts(version, BACKENDS[format_], TTLS[ttl], keys=12)
     check(version, format_, old, CHANGES[change], made, flink, tmp_path, restoring=(version,))
+
+
+# Maps by Kryo with objects of the job's classes, and the types by which the new job is to have them.
+_PERSON, _ADDRESS = (f"Pojo<stateferry.flink.pojo.{name}>" for name in ("Person", "Address"))
+OF_CLASSES = {
+    "HashMap{0-9}<String,Person?>": f"Map<String,{_PERSON}>",
+    "MapClass{0-9}<Long,Address?>": f"Map<Long,{_ADDRESS}>",
+    "HashMap<Address,Long>": f"Map<{_ADDRESS},Long>",
+    "HashMap<String,List<Address>>": f"Map<String,List<{_ADDRESS}>>",
+    "TreeMap<String,HashMap<Long,Person?>>": f"Map<String,Map<Long,{_PERSON}>>",
+    "HashMap<String,Color>": "Map<String,Enum<stateferry.flink.pojo.Color>>",
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "format_", "ttl", "change"),
+    [
+        pytest.param(*cell, marks=() if cell in _TRIED else pytest.mark.full)
+        for cell in itertools.product(VERSIONS, FORMATS, TTLS, CHANGES)
+    ],
+)
+def test_objects_of_the_jobs_classes_become_pojos(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    old = old_job(tuple(OF_CLASSES), TTLS[ttl], BACKENDS[format_])
+    told = {"types": tuple(OF_CLASSES.values()), "classes": [str(jars.classes(version))]}
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told)
 
 
 # Flink gives them ids, which come into every value; LocalTime gets one although it isn't written by itself.

@@ -177,9 +177,7 @@ def _check_state(found: Mapping[str, Any], state: State) -> None:
     assert found["type"] == (f"List<{type_}>" if state.kind == "LIST" else type_)
     assert found["namespace_type"] == _namespace(state.namespace)
     assert found["ttl"] is (state.ttl is not None)
-    assert found["migratable"] is (
-        state.kind == "VALUE" and type_.startswith("Map<") and "Thrift" not in type_
-    )
+    assert found["migratable"] is (state.kind == "VALUE" and type_.startswith("Map<") and "Thrift" not in type_)
     assert found["migratable"] is (found["reason"] is None)
 
 

@@ -42,7 +42,11 @@ TESTS = (
     "tests/validation",
     "tests/rocksdb/test_merge.py",
     "tests/rocksdb/test_writer.py",
+    "tests/steps/test_kept_values.py",
+    "tests/steps/test_kryo_maps.py",
+    "tests/steps/test_kryo_parts.py",
     "tests/steps/test_lazy.py",
+    "tests/steps/test_maps_in_pojos.py",
     "tests/steps/test_native_output.py",
     "tests/steps/test_native_source.py",
     "tests/steps/test_reverse.py",
@@ -221,7 +225,8 @@ class Runner:
         number, said = running.pop(child), self._told(child)
         self.seconds += usage.ru_utime + usage.ru_stime
         if number == _NONE:
-            self.failed += [f"fails in a child process without a fault: {said}"] if status else []
+            ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "it failed"
+            self.failed += [f"fails in a child process without a fault, {ended}: {said}"] if status else []
             return
         mutant = self.chosen[number]
         if os.WIFEXITED(status) and not os.WEXITSTATUS(status):
@@ -271,7 +276,8 @@ class Runner:
             signal.setitimer(signal.ITIMER_PROF, 10 * test.seconds + 10)
             session._setupstate = SetupState()
             reports = runtestprotocol(test.item, log=False, nextitem=_after(test.item))
-            if any(report.failed for report in reports):
+            if failures := [report.longreprtext for report in reports if report.failed]:
+                told.write_text(f"{test.item.nodeid}\n{failures[0]}", "utf-8")
                 return 1
         told.write_text(f"{len(tests)} tests reach it" if tests else "", "utf-8")
         return 0

@@ -35,7 +35,6 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.types import (
     OpaqueType,
-    PojoType,
     Scalar,
     opaque_parts,
 )

@@ -21,6 +21,7 @@ from tests.support.legacy_states import LegacyState
 NOW = 1_700_000_000_000
 DAY = 24 * 60 * 60 * 1000
 TTL = 30 * DAY
+GOLDENS = Path(__file__).parents[1] / "savepoints"
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "canonical": {},
@@ -121,3 +122,13 @@ def test_what_kryo_isnt_written_for_is_refused_in_reverse(tmp_path: Path) -> Non
     LegacyState(rows={"a key": {"user key": (1, 0)}}, lacks=frozenset({MAIN_STATE})).write(str(tmp_path / "new"))
     with pytest.raises(RefusedError, match=r"they are Map<String,Double>, and the rows become Map<String,Long>"):
         run(tmp_path / "new", tmp_path, reverse=True, nulls="stop", on_contradiction="stop", like=str(tmp_path / "old"))
+
+
+def test_maps_of_flink_1_do_not_go_back_into_a_savepoint_of_flink_2(tmp_path: Path) -> None:
+    """A job of Flink 2 would read each map by Kryo 2 without one of its entries."""
+    LegacyState(rows={"a key": {"user key": (1, 0)}}, lacks=frozenset({MAIN_STATE})).write(str(tmp_path / "new"))
+    back: dict[str, Any] = {"reverse": True, "nulls": "stop", "on_contradiction": "stop"}
+    back |= {"operators": [{"operator": "main", "states": [migrated_state(None)]}]}
+    with pytest.raises(RefusedError, match=r"is of Flink 1 and the savepoint with the rows of Flink 2"):
+        run(tmp_path / "new", tmp_path, **back, like=str(GOLDENS / "hint-hash-map-1.20-rocksdb"))
+    assert not (tmp_path / "target").exists()

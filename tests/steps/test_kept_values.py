@@ -25,14 +25,16 @@ from stateferry.runs.checks import kryo_maps
 from stateferry.runs.checks.plan_check import planned
 from tests.kryo.examples import compiled, maps_of
 from tests.kryo.kept import FOLDER, Kept, kept
+from tests.kryo.test_pojos import Example
+from tests.kryo.test_pojos import examples as pojo_examples
 from tests.rocksdb.goldens import contents
 from tests.steps.test_native_source import NOW, run
 
-JAR = FOLDER / "kept-classes.jar"
+JAR, POJO_JAR = FOLDER / "kept-classes.jar", FOLDER / "pojo-classes.jar"
 KEYS = 40
 
 
-def write(target: Path, one: Kept, *, other: Kept | None = None, version: int = 4) -> None:
+def write(target: Path, one: Kept | Example, *, other: Kept | Example | None = None, version: int = 4) -> None:
     """Writes a savepoint whose state `totals` has this map under each key, but `other` under one alone in its group."""
     max_parallelism = 128
     rows: dict[int, list[bytes]] = {}
@@ -112,6 +114,28 @@ def test_an_enum_can_become_flinks_own(tmp_path: Path) -> None:
     found = contents(Savepoint.open(str(tmp_path / "run" / "target")))
     values = {value for state, _, value in found if state == "entries"}
     assert values == {b"\0" + number.to_bytes(4, "big") for number in (0, 2)}
+
+
+def test_objects_of_both_kryos_become_the_same_pojos(tmp_path: Path) -> None:
+    old, new = (pojo_examples(version)["beans"] for version in ("1.20.0", "2.3.0"))
+    assert old.flink == new.flink
+    write(tmp_path / "source", old, other=new, version=5)
+    told = wanted(classes=[str(POJO_JAR)], as_type="Map<String, Pojo<stateferry.kryo.KryoPojos$Bean>>")
+    report, _ = run(tmp_path / "source", tmp_path / "run", **told)
+    assert report.is_green, report
+    found = contents(Savepoint.open(str(tmp_path / "run" / "target")))
+    values = Counter(value for state, _, value in found.elements() if state == "entries")
+    made = compiled(old.kryo, old.map, [old.written])
+    spans = zip(made.entries.key_ends, made.entries.ends, strict=True)
+    assert values == {made.data[start:end].tobytes(): KEYS for start, end in spans}
+
+
+def test_classes_that_flink_has_serializers_for_are_noted(tmp_path: Path) -> None:
+    write(tmp_path / "source", pojo_examples("1.20.0")["beans"])
+    report, _ = run(tmp_path / "source", tmp_path / "run", **wanted(classes=[str(POJO_JAR)]))
+    assert report.is_green
+    (note,) = (note for note in report.notes if "serializers of its own" in note)
+    assert note.endswith("give --as 'Map<String,Pojo<stateferry.kryo.KryoPojos$Bean>>'")
 
 
 def test_classes_that_are_missing_are_named(tmp_path: Path) -> None:

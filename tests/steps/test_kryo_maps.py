@@ -16,13 +16,14 @@ from stateferry.cli import main
 from stateferry.inventory.inventory import Inventory, take, total
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.runs.predict.earlier_night import Counted
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.facts import SnapshotFacts, Step
+from stateferry.runs.record.runs import Run, runs_of
 from stateferry.steps import snapshot
 from tests.rocksdb.goldens import contents
 from tests.steps import test_nights_since
 from tests.steps.test_native_source import run
 from tests.support.kryo_writing import Boxed
-from tests.support.legacy_states import LEGACY, NEW, LegacyState
+from tests.support.legacy_states import LEGACY, NEW, LegacyState, key_group_of
 from tests.support.native_nights import NightlyDatabase
 
 BLOBS: dict[str, Any] = {f"key-{one}": ({f"item-{two}": one * two for two in range(4)}, 0) for one in range(40)}
@@ -153,10 +154,45 @@ def rows_of(savepoint: Savepoint) -> dict[str, str]:
     return {repr(entry.user_key): repr(entry.value) for entry in read_entries(savepoint, operator, state)}
 
 
-def test_keys_that_would_become_one_are_refused(tmp_path: Path) -> None:
-    state = OLD_JOB.with_changes(blobs={"odd": ({Boxed("int", 1): 1, 1: 2}, 0)})
-    with pytest.raises(RefusedError, match=r'key "odd", user key 1: two keys of the map become the same Long'):
-        counted(state, tmp_path, map_type="Map<Long, Long>", widen=True)
+def named(name: str, content: bytes) -> tuple[bytes, bytes]:
+    """An object as Kryo writes it where its class occurs for the first time in a map, and where it occurs again."""
+    named = name.encode()
+    return b"\1\0" + named[:-1] + bytes([named[-1] | 0x80]) + b"\1" + content, b"\1\0\1" + content
+
+
+_LONG, _INTEGER = b"\x09\x02", b"\x02\x02"
+_A_LIST, _SAME_LIST = named("java.util.ArrayList", b"\1" + _LONG)
+_AN_ARRAY, _SAME_ARRAY = named("[B", b"\3ab")
+# The type that is told, two keys that differ for Java, and what they both become.
+EQUAL_KEYS: dict[str, tuple[str, object, object, str]] = {
+    "numbers": ("Map<Long, Long>", Boxed("int", 1), 1, "user key 1: .* the same Long"),
+    "numbers in lists": (
+        "Map<List<Long>, Long>", _A_LIST, _SAME_LIST.replace(_LONG, _INTEGER), r"user key \[1\]: .* the same List<Long>"
+    ),
+    "arrays": ("Map<byte[], Long>", _AN_ARRAY, _SAME_ARRAY, r'user key "YWI=": .* the same byte\[\]'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", EQUAL_KEYS)
+def test_keys_that_would_become_one_are_refused(what: str, tmp_path: Path) -> None:
+    told, one, other, said = EQUAL_KEYS[what]
+    blobs = {"empty": ({}, 0), "odd": ({one: 1, other: 2}, 0), "fine": ({one: 3}, 0)}
+    with pytest.raises(RefusedError, match=f'key "odd", {said}'):
+        counted(OLD_JOB.with_changes(blobs=blobs), tmp_path, map_type=told, widen=True)
+
+
+def test_equal_arrays_are_keys_of_several_maps(tmp_path: Path) -> None:
+    blobs = {"one": ({_AN_ARRAY: 1}, 0), "other": ({_AN_ARRAY: 2}, 0)}
+    ((_, found),) = counted(OLD_JOB.with_changes(blobs=blobs), tmp_path).maps.items()
+    assert found.classes["key"] == {"[B": 2}
+
+
+def test_the_keys_of_inner_maps_are_not_widened(tmp_path: Path) -> None:
+    """Two of them could become one."""
+    inner, _ = named("java.util.HashMap", b"\1" + b"\1\1java.util.ArrayLis\xf4\1\1" + _INTEGER + _LONG)
+    state = OLD_JOB.with_changes(blobs={"odd": ({"a": inner}, 0)})
+    with pytest.raises(RefusedError, match=r"expected Long as the map's value\.key\.element, found Integer"):
+        counted(state, tmp_path, map_type="Map<String, Map<List<Long>, Long>>", widen=True)
 
 
 def test_without_widen_another_number_is_refused_although_the_type_is_told(tmp_path: Path) -> None:
@@ -234,3 +270,38 @@ def test_a_checkpoint_of_rocksdb_makes_what_a_canonical_savepoint_does(kryo: int
 def test_maps_that_show_no_type_need_a_word(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"all 1 maps are null or empty.* --as 'Map<String, Long>'"):
         counted(OLD_JOB.with_changes(blobs={"null": (None, 0)}), tmp_path)
+
+
+def test_not_all_of_a_large_state_is_read_to_find_a_map_with_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step would do that again, one key group after the other."""
+    state = OLD_JOB.with_changes(blobs={f"key-{one}": ({}, 0) for one in range(100)} | {"last": ({"a": 1}, 0)})
+    groups = sorted(key_group_of(key, 128) for key in state.blobs)
+    assert groups[0] < key_group_of("last", 128)
+    monkeypatch.setattr("stateferry.runs.checks.kryo_maps._MOST_BYTES", 1)
+    with pytest.raises(RefusedError, match=r"the first of them don't show one type: all 1 maps are null or empty"):
+        counted(state, tmp_path)
+    inventory = counted(state, tmp_path / "told", map_type="Map<String, Long>")
+    assert sum(found.maps for found in inventory.maps.values()) == 101
+
+
+def test_a_night_on_which_the_maps_show_another_type_reads_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that haven't changed were of the type of the night before."""
+    monkeypatch.setattr("stateferry.runs.checks.kryo_maps._ENOUGH_ENTRIES", 1)
+    monkeypatch.setattr("stateferry.runs.checks.space._SAMPLED_GROUPS", 1)
+    first = min(BLOBS, key=lambda key: key_group_of(key, 128))
+    others = {key: blob for key, blob in BLOBS.items() if key != first}
+    state = OLD_JOB.with_changes(has_flag_state=True, blobs=others)
+    database = NightlyDatabase(tmp_path / "database")
+    database.flush(state)
+    report, _ = test_nights_since.run(database.checkpoint(1), tmp_path, 0)
+    assert report.is_green
+    database.flush(state.with_changes(blobs=others | {first: ({"a": Boxed("int", 1)}, 0)}))
+    with pytest.raises(RefusedError, match="expected Integer as the map's value, found Long"):
+        test_nights_since.run(database.checkpoint(2), tmp_path, 1)
+    newest = next(iter(runs_of(str(tmp_path / "home"), "nights")))
+    assert newest.plan is not None
+    assert not Run(newest.plan, newest.folder).has_done(Step.SNAPSHOT)

@@ -1,4 +1,7 @@
-"""Maps as Kryo 2 or 5 writes them, for tests: keys and values are texts, numbers of Java's boxed classes, and null."""
+"""Maps as Kryo 2 or 5 writes them, for tests.
+
+Keys and values are texts, numbers of Java's boxed classes, null, and objects as their bytes.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,8 @@ def kryo_object(value: object, five: bool) -> bytes:
     match value:
         case None:
             return b"\0"
+        case bytes():
+            return value
         case str():
             return bytes([_STRING, _NEW_OBJECT]) + _text(value, five)
         case int():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flinkstate.errors import UsageError
-from stateferry.cli import files_from
+from stateferry.cli import classes, files_from
 
 if TYPE_CHECKING:
     from flinkstate.keyed.state import KeyedState
@@ -37,6 +37,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--state", required=True, metavar="NAME", help="the state's name, as in the job's descriptor")
     parser.add_argument("--limit", type=int, metavar="N", help="stop after so many entries")
     parser.add_argument("--key-group", type=int, metavar="N", help="only the entries of this key group")
+    classes.add_to(parser)
     files_from.add_to(parser)
     return parser
 
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     limit = None if options.limit is None else min(options.limit, sys.maxsize)
     savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
     operator = savepoint.operator(options.operator)
-    state = savepoint.state(operator, options.state)
+    state = savepoint.state(operator, options.state).with_classes(classes.classes_of(options))
     _check_key_group(options.key_group, operator)
     line = _line_of(state)
     # If the output isn't a terminal, its encoding may be another one. JSON is UTF-8.

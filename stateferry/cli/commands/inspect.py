@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from stateferry.cli import files_from
+from stateferry.cli import classes, files_from
 from stateferry.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    classes.add_to(parser)
     files_from.add_to(parser)
     return parser
 
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
     savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
-        operators = survey(savepoint, bytes_read)
+        operators = survey(savepoint, bytes_read, classes.classes_of(options))
     if options.json:
         sys.stdout.write(json.dumps(facts_of(savepoint, operators), indent=2) + "\n")
     else:

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import map_places
 from flinkstate.kryo.counted import FoundClasses
@@ -22,12 +21,12 @@ from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type, type_text
-from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, with_classes
 from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
 from stateferry.runs.plan.planned_states import StatePlan
 
 _ENOUGH_ENTRIES = 10_000
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 1 << 30
 _TIMESTAMP = 8
 
 
@@ -38,7 +37,7 @@ def with_known_map(
     legacy = states[state.legacy]
     kryo = map_in_field(state, legacy)
     if not isinstance(kryo, KryoType) or legacy.kind is not StateKind.VALUE:
-        return with_map(state, legacy, _with_classes(kryo, job))
+        return with_map(state, legacy, kryo and with_classes(kryo, job))
     kryo = replace(kryo, classes=job)
     if state.map_type is not None:
         map_ = parse_map_type(state.map_type)
@@ -49,29 +48,12 @@ def with_known_map(
             of_rows = _type_of_rows(states.get(state.new))
             if of_rows is None:
                 raise RefusedError(
-                    f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo; {error}"
+                    f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo, "
+                    f"and the first of them don't show one type: {error}"
                 ) from None
             map_ = of_rows
     map_ = of_the_job(map_, kryo)
     return with_map(state, legacy, KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
-
-
-def _with_classes(type_: FlinkType | None, job: JobClasses | None) -> FlinkType | None:
-    """Returns the type of a map by Flink's own serializer; what is by Kryo in it may be of the job's classes."""
-    if job is None or type_ is None:
-        return type_
-
-    def known(part: FlinkType) -> FlinkType:
-        match part:
-            case KryoType():
-                return replace(part, classes=job)
-            case NullableType(value, padding):
-                return NullableType(known(value), padding)
-            case MapType(key, value):
-                return MapType(known(key), known(value))
-        return part
-
-    return known(type_)
 
 
 def map_contradiction(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
@@ -90,23 +72,32 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
 
 
 def first_maps(source: Savepoint, operator: Operator, legacy: KeyedState, kryo: KryoType) -> FoundClasses:
-    """Returns the classes in the first maps, of which some aren't empty if there are such."""
+    """Returns the classes in the first maps: enough of them to show a type if there are such in the first GiB."""
     finder, read = ClassFinder(kryo), 0
-    for section in _sections(source, operator, legacy.name):
-        with section.locating():
-            starts = section.value_starts + (_TIMESTAMP if legacy.ttl else 0)
-            finder.add(section.data, *map_places(legacy.value, section.data, starts, section.ends))
-        read += int((section.ends - section.starts).sum())
-        if finder.entries >= _ENOUGH_ENTRIES:
-            found = finder.found()
-            try:
-                map_type_of(found)
-            except RefusedError:
-                # Perhaps all values were null so far.
-                if not found.foreign and read <= _MOST_BYTES:
-                    continue
-            return found
+    for file in source.open_files(operator):
+        ids = {number for number, state in enumerate(file.header.states) if state.name == legacy.name}
+        for key_group in file.handle.range:
+            for section in file.sections_of(key_group, ids):
+                with section.locating():
+                    starts = section.value_starts + (_TIMESTAMP if legacy.ttl else 0)
+                    finder.add(section.data, *map_places(legacy.value, section.data, starts, section.ends))
+                read += 0 if file.has_places else int((section.ends - section.starts).sum())
+                if finder.entries >= _ENOUGH_ENTRIES and _show_type(found := finder.found()):
+                    return found
+            # What is read of other states in a canonical file takes its time too.
+            read += file.size_of(key_group) if file.has_places else 0
+            if read > _MOST_BYTES:
+                return finder.found()
     return finder.found()
+
+
+def _show_type(found: FoundClasses) -> bool:
+    """Whether no more maps need to be looked at. Perhaps all values were null so far."""
+    try:
+        map_type_of(found)
+    except RefusedError:
+        return bool(found.foreign)
+    return True
 
 
 def proposed(found: FoundClasses) -> MapType:
@@ -123,10 +114,3 @@ def proposed(found: FoundClasses) -> MapType:
                 f"{error}. If you know the type of all maps, give it, such as --as 'Map<String, Long>'"
             ) from None
         raise RefusedError(f"{error}. To make all of them the widest, give --as {shlex.quote(wide)} --widen") from None
-
-
-def _sections(source: Savepoint, operator: Operator, name: str) -> Iterator[Section]:
-    for file in source.open_files(operator):
-        names = [state.name for state in file.header.states]
-        for key_group in file.handle.range:
-            yield from (section for section in file.sections(key_group) if names[section.state] == name)

@@ -13,7 +13,7 @@ from flinkstate.kryo.found import map_type_of
 from flinkstate.kryo.writing import kryo_form
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import KryoMapType, KryoType, NullableType, map_of, type_name
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, NullableType, map_of, type_name
 from stateferry.changes.rules import OldForm
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.kryo_maps import first_maps
@@ -24,10 +24,12 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, runs_of
 
 
-def old_state(like: str, operator: Operator, name: str, made: KeyedState) -> tuple[KeyedState, OldForm] | None:
+def old_state(
+    like: str, operator: Operator, name: str, made: KeyedState, *, of_flink_2: bool
+) -> tuple[KeyedState, OldForm] | None:
     """Returns the state that rows become, with its form; None if it is a map by Flink's map serializer.
 
-    `made` is the state that they become without a savepoint to go by.
+    `made` is the state that they become without a savepoint to go by. `of_flink_2` says which Flink the rows are of.
     """
     source = Savepoint.open(like)
     there = next((one for one in source.metadata.operators if one.id == operator.id), None)
@@ -42,6 +44,12 @@ def old_state(like: str, operator: Operator, name: str, made: KeyedState) -> tup
     five = source.metadata.version >= OF_FLINK_2
     if replace(old, value=made.value) != made:
         raise RefusedError(f"{where} has another key, namespace or TTL in {source.folder.shown} than the rows")
+    if five != of_flink_2 and not isinstance(old.value, MapType):
+        one, other = (f"Flink {2 if two else 1}" for two in (five, of_flink_2))
+        raise RefusedError(
+            f"{where} can't go back to the old job: {source.folder.shown} is of {one} and the savepoint with the rows "
+            f"of {other}, which stores such maps otherwise: name a savepoint that the old job has taken in {other}"
+        )
     if isinstance(old.value, KryoType):
         assert made.map_type is not None
         type_ = KryoMapType(old.value.class_name, old.value.reason, old.value, made.map_type)

@@ -21,6 +21,7 @@ from stateferry.changes.drop_expired import DropExpired
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
+from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
@@ -264,7 +265,8 @@ def _resolve_operator(
     migrated_before: list[StatePlan] = []
     for state in wanted.states:
         if plan.reverse:
-            if (made := state_to_make(plan, state, states, operator, problems)) is not None:
+            two = source.metadata.version >= OF_FLINK_2
+            if (made := state_to_make(plan, state, states, operator, problems, of_flink_2=two)) is not None:
                 rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
         elif state.legacy in states:
             found = list(field_problems(state, states[state.legacy], operator))

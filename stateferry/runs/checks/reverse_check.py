@@ -18,9 +18,18 @@ from stateferry.runs.plan.planned_states import StatePlan
 
 
 def state_to_make(
-    plan: MigrationPlan, state: StatePlan, states: Mapping[str, KeyedState], operator: Operator, problems: list[str]
+    plan: MigrationPlan,
+    state: StatePlan,
+    states: Mapping[str, KeyedState],
+    operator: Operator,
+    problems: list[str],
+    *,
+    of_flink_2: bool,
 ) -> tuple[KeyedState, OldForm | None] | None:
-    """Returns the legacy state that the map state becomes, and how it is stored; None if there is a problem."""
+    """Returns the legacy state that the map state becomes, and how it is stored; None if there is a problem.
+
+    `of_flink_2` says whether the savepoint is of Flink 2.
+    """
     new, where = states.get(state.new), f"operator {operator.label}"
     if new is None:
         known = ", ".join(one.name for one in states.values() if one.kind is StateKind.MAP) or "none"
@@ -38,7 +47,7 @@ def state_to_make(
     form = None
     if plan.like is None:
         problems += how_declared(plan, state, operator)
-    elif (old := old_state(plan.like, operator, state.legacy, legacy)) is not None:
+    elif (old := old_state(plan.like, operator, state.legacy, legacy, of_flink_2=of_flink_2)) is not None:
         legacy, form = old
     found = [*_of_ttl(state, new, where), *_of_others(state, legacy, states, where)]
     problems += found

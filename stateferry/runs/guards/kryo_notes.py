@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
-from flinkstate.serializers.types import NullableType, type_name
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.errors import RefusedError
+from flinkstate.kryo.job_pojos import pojo_type
+from flinkstate.serializers.type_text import type_text
+from flinkstate.serializers.types import (
+    EnumType,
+    FlinkType,
+    KryoMapType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    PojoMapType,
+    type_name,
+)
+from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.declaration import declared
 from stateferry.look.kryo_maps import OF_FLINK_2, upgrade_note
@@ -39,6 +55,40 @@ def kryo_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
         note = upgrade_note(f"{one.state} of {one.operator}", one.classes, of_flink_2=of_flink_2)
         if note is not None:
             yield note
+    notes = (_own_form_note(rules) for one in resolved.operators for rules in one.rules)
+    yield from (note for note in notes if note is not None)
+
+
+def _own_form_note(rules: Rules) -> str | None:
+    """Says by which type objects of the job's classes would get a form of Flink's own, if there is one."""
+    stored = rules.legacy.value
+    stored = stored.map if isinstance(stored, PojoMapType) else stored
+    if rules.reverse or not isinstance(stored, KryoMapType) or stored.kryo.classes is None:
+        return None
+    possible = _in_own_form(stored.map, stored.kryo.classes)
+    if possible == stored.map:
+        return None
+    return (
+        f"the new state of {rules.legacy.name} has values of Kryo: {type_text(stored.map)}. Flink has serializers of "
+        "its own for some of their classes, and a job that declares these classes uses them. To store the values by "
+        f"them, give --as {shlex.quote(type_text(possible))}"
+    )
+
+
+def _in_own_form(type_: FlinkType, job: JobClasses) -> FlinkType:
+    match type_:
+        case KryoType(class_name) if (known := job.classes.get(class_name)) is not None:
+            if known.constants:
+                return EnumType(class_name, known.constants)
+            try:
+                return pojo_type(class_name, job)
+            except RefusedError:
+                return type_
+        case MapType(key, value):
+            return MapType(_in_own_form(key, job), _in_own_form(value, job))
+        case ListType(element):
+            return ListType(_in_own_form(element, job))
+    return type_
 
 
 def new_declarations(resolved: ResolvedPlan) -> tuple[str, ...]:

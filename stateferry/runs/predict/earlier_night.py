@@ -21,6 +21,7 @@ from flinkstate.metadata.bytes_read import SST, WHOLE, BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import kryo_map_of, type_name
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.inventory import Inventory, InventoryTask
@@ -168,10 +169,21 @@ def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
     if read.files.get(METADATA, {}).get(WHOLE) != digest_of(hasher):
         return None
     seconds = (facts.seconds or 0.0) if facts.of_all is None else facts.of_all
-    can_use = counted is not None and counted.by == _version()
+    types = {(one.operator, one.state): one.type for one in facts.kryo or ()}
+    can_use = counted is not None and counted.by == _version() and types == _types_of_kryo_maps(resolved)
     return EarlierNight(
         run.plan.run_id, source, read, counted if can_use else None, run.blob_times, seconds / max(facts.size, 1)
     )
+
+
+def _types_of_kryo_maps(resolved: ResolvedPlan) -> dict[tuple[str, str], str]:
+    """The types of maps by Kryo, by operator and state: the first maps may show another one than the night before."""
+    return {
+        (one.operator.label, rules.legacy.name): type_name(rules.map_type)
+        for one in resolved.operators
+        for rules in one.rules
+        if kryo_map_of(rules.legacy.value) is not None
+    }
 
 
 def _alike(one: MigrationPlan, other: MigrationPlan) -> bool:

@@ -83,6 +83,8 @@ public final class KryoValues {
     public static void main(String[] arguments) throws Exception {
         if (arguments[0].equals("judge")) {
             judge();
+        } else if (arguments[0].equals("pojos")) {
+            KryoPojos.examples();
         } else {
             scalars();
             enums();

@@ -1,0 +1,150 @@
+"""What the numbers in the tables and in the results of the compiled reading mean."""
+
+from __future__ import annotations
+
+# How a class is read. The first eight are boxed: their objects have no reference mark.
+FOREIGN = 0
+INTEGER = 1
+LONG = 2
+SHORT = 3
+BYTE = 4
+BOOLEAN = 5
+CHARACTER = 6
+FLOAT = 7
+DOUBLE = 8
+STRING = 9
+BIG_INTEGER = 10
+BIG_DECIMAL = 11
+MILLIS = 12
+TIMESTAMP = 13
+LOCAL_DATE = 14
+LOCAL_TIME = 15
+LOCAL_DATE_TIME = 16
+INSTANT = 17
+PRIMITIVE_ARRAY = 18  # with the kind of its elements
+OBJECT_ARRAY = 19  # with the class of its elements
+EMPTY_LIST = 20
+SINGLETON_LIST = 21
+LIST = 22
+FILLED_LIST = 23
+AS_LIST = 24
+EMPTY_MAP = 25
+SINGLETON_MAP = 26
+MAP = 27
+SORTED_MAP = 28
+TUPLE = 29  # with the number of its fields
+COMPARATOR = 30
+ENUM_COMPARATOR = 31
+# What only stays a value of Kryo.
+PARTS = 32
+ENUM = 33
+SET = 34
+FILLED_SET = 35
+SORTED_SET = 36
+ANY_ARRAY = 37
+
+# Parts without tag and mark: of the kinds above up to LOCAL_DATE_TIME, and these.
+POSITIVE_INT = 40
+POSITIVE_LONG = 41
+EIGHT_BYTES = 42
+LONGS = 43
+ZONE_OFFSET = 44
+# Parts that are objects: with a class tag, or of a class that is known.
+TAGGED_PART = 50
+KNOWN_PART = 51
+
+# Columns of a part: its kind, its class, its context. A context has for each of two type arguments the class, if it is
+# final, and the context inside it.
+PART_KIND = 0
+PART_CLASS = 1
+PART_CONTEXT = 2
+
+# What a class of maps can't have.
+NO_NULL_KEY = 1
+NO_NULL_VALUE = 2
+
+# Columns of a node's children.
+ELEMENT = 0
+KEY = 1
+VALUE = 2
+FIELDS = 3
+CHILDREN = 13
+
+# Which row of the class table stands for null.
+NULL = 0
+
+# Places in `state`, where a reading says what it found.
+OUT_END = 0
+COUNTED = 1  # whether the map has a count, which the two Kryos write differently
+NESTED = 2  # whether anything else in it has other extents by the other Kryo
+ENTRIES = 3
+NODES = 4
+TOUCHED = 5
+POSITION = 6  # where a helper has read to
+OBJECTS = 7
+NAMES = 8
+IS_NULL = 9
+SERIAL = 10  # of the last copied value, never the same twice
+COPIED = 11  # whether anything was copied
+COMPARATOR_AT = 12  # where the mark of a comparator is, -1 without one
+COMPARATOR_OBJECT = 13  # the object to which it refers, -1 if it is new
+NEW_NAMES = 14  # in the copied value
+STATES = 15
+
+# What a reading does with the classes that it meets: holds them against those allowed, counts them, or neither.
+HOLDING = 0
+COUNTING = 1
+LOOKING = 2
+
+# A cell says of a class whether it is allowed at a node: 0 no, 1 yes, -k as a number of the wider kind k.
+
+# Columns of an object that may be referred to.
+OF_CLASS = 0
+OF_NODE = 1
+BEGIN = 2
+END = 3
+SOURCE = 4  # where its content is
+OF_VALUE = 5  # the copied value in which it was last, 0 none; its node is -1 then
+NEW_NUMBER = 6
+OF_CONTEXT = 7
+SOURCE_END = 8
+NEXT_OBJECT = 9  # how many objects there are behind it
+OBJECT_PARTS = 10
+
+MOST_NAMES = 64
+MOST_NODES = 1024
+
+# Why a reading failed.
+TRUNCATED = 1
+BAD_VARINT = 2
+BAD_STRING = 3
+BAD_COUNT = 4
+BAD_MARK = 5
+BAD_REFERENCE = 6
+CYCLE = 7
+TOO_DEEP = 8
+LEFTOVER = 9
+BAD_CONTENT = 10
+FOREIGN_CLASS = 11
+WRONG_CLASS = 12
+TOO_MANY_NAMES = 13
+TOO_MANY_NODES = 14
+TOO_LARGE = 15
+AMBIGUOUS = 16
+BAD_TAG = 17
+NO_ROOM = 18
+NO_OBJECTS = 19
+NULL_PART = 20
+BAD_COMPARATOR = 21
+NO_MARKS = 22
+TWO_CONTEXTS = 23
+
+# What is said of a value.
+KRYO_2 = 1
+KRYO_5 = 2
+NULL_MAP = 4
+EMPTY_MAP_FLAG = 8
+STOPPED = 16
+
+# Bytes of room behind what is written next.
+SPARE = 64

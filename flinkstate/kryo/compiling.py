@@ -1,0 +1,30 @@
+"""How the code of this package is compiled, and when what numba's cache has of it is outdated.
+
+numba looks only at the file that defines a kernel. But a kernel holds the functions that it calls, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numba.extending
+
+_FOLDER = Path(__file__).parent
+_COMPILED = ("codes", "compiling", "kernels", "objects", "primitives", "whole", "write_kernels")
+_STATS = tuple((_FOLDER / f"{name}.py").stat() for name in _COMPILED)
+_STAMP = tuple((stat.st_mtime, stat.st_size) for stat in _STATS)
+
+_njit: Any = numba.njit
+inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+intrinsic: Any = numba.extending.intrinsic
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compiles a function when it is called, and keeps it in the cache until any of the files changes."""
+    made = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function)
+    # numba has no public way to say on what a kernel depends.
+    made._cache._cache_file._source_stamp = _STAMP
+    return made

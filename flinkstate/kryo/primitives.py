@@ -1,0 +1,308 @@
+"""Compiled: numbers and Strings as Kryo stores them, and bytes as Flink has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from flinkstate.kryo.codes import BAD_STRING, BAD_VARINT, NO_ROOM, POSITION, TRUNCATED
+from flinkstate.kryo.compiling import inlined, intrinsic, kernel
+
+_HIGH = np.uint64(0x8080808080808080)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load64(_context: Any, data: Any, position: Any) -> Any:
+    """Loads eight bytes at once, in the machine's (little-endian) order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        loaded = builder.load(pointer)
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(data, position), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store64(_context: Any, data: Any, position: Any, word: Any) -> Any:
+    """Stores eight bytes at once, in the machine's (little-endian) order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        stored = builder.store(arguments[2], pointer)
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(data, position, types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def swapped(_context: Any, word: Any) -> Any:
+    """Returns the eight bytes in the other order."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bswap(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def zeros_below(_context: Any, word: Any) -> Any:
+    """Returns the number of zero bits below the lowest one bit of a word that isn't 0."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@inlined
+def fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
+    failure[0] = code
+    failure[1] = position
+    failure[2] = detail
+    return np.int64(-1)
+
+
+@inlined
+def put32(out, at, number):  # type: ignore[no-untyped-def]
+    word = np.uint64(number)
+    out[at] = np.uint8(word >> np.uint64(24) & np.uint64(0xFF))
+    out[at + 1] = np.uint8(word >> np.uint64(16) & np.uint64(0xFF))
+    out[at + 2] = np.uint8(word >> np.uint64(8) & np.uint64(0xFF))
+    out[at + 3] = np.uint8(word & np.uint64(0xFF))
+
+
+@inlined
+def put64(out, at, number):  # type: ignore[no-untyped-def]
+    store64(out, at, swapped(np.uint64(number)))
+
+
+@inlined
+def put_varint(out, at, number):  # type: ignore[no-untyped-def]
+    while number >= 0x80:
+        out[at] = np.uint8(number & 0x7F | 0x80)
+        number >>= 7
+        at += 1
+    out[at] = np.uint8(number)
+    return at + 1
+
+
+@inlined
+def copy_bytes(data, start, out, at, size):  # type: ignore[no-untyped-def]
+    while size >= 8:
+        store64(out, at, load64(data, start))
+        start += 8
+        at += 8
+        size -= 8
+    for offset in range(size):
+        out[at + offset] = data[start + offset]
+
+
+@kernel
+def _read_varint(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """Reads 32 bits without a sign. Returns the number and the position behind it, which is negative on failure."""
+    start = position
+    number = np.int64(0)
+    for shift in range(0, 35, 7):
+        if position >= limit:
+            return number, fail(failure, TRUNCATED, start, 1)
+        byte = np.int64(data[position])
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if (byte == 0 and shift > 0) or number > 0xFFFFFFFF:
+                return number, fail(failure, BAD_VARINT, start, 0)
+            return number, position
+    return number, fail(failure, BAD_VARINT, start, 0)
+
+
+@kernel
+def _read_long(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """Reads 64 bits. Returns them and the position behind them, which is negative on failure."""
+    start = position
+    number = np.uint64(0)
+    for index in range(9):
+        if position >= limit:
+            return number, fail(failure, TRUNCATED, start, 1)
+        byte = np.uint64(data[position])
+        position += 1
+        last = index == 8 or byte < 0x80
+        number |= (byte if index == 8 else byte & np.uint64(0x7F)) << np.uint64(7 * index)
+        if last:
+            if byte == 0 and index > 0:
+                return number, fail(failure, BAD_VARINT, start, 0)
+            return number, position
+    return number, position
+
+
+@inlined
+def varint(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    if position < limit and data[position] < 0x80:
+        number = np.int64(data[position])
+        position += 1
+    else:
+        number, position = _read_varint(data, position, limit, failure)
+    return number, position
+
+
+@inlined
+def long_varint(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    if position + 1 < limit and data[position] >= 0x80 and 0 < data[position + 1] < 0x80:
+        number = np.uint64(data[position] & 0x7F) | np.uint64(data[position + 1]) << np.uint64(7)
+        position += 2
+    elif position < limit and data[position] < 0x80:
+        number = np.uint64(data[position])
+        position += 1
+    else:
+        number, position = _read_long(data, position, limit, failure)
+    return number, position
+
+
+@inlined
+def unzigzag(number):  # type: ignore[no-untyped-def]
+    return np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1))
+
+
+@kernel
+def read_flagged(data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """Reads a varint whose first byte has a flag in bit 7 and 6 bits; the caller looks at the flag."""
+    start = position
+    if position >= limit:
+        return np.int64(0), fail(failure, TRUNCATED, start, 1)
+    byte = np.int64(data[position])
+    number = byte & 0x3F
+    position += 1
+    if not byte & 0x40:
+        return number, position
+    for shift in range(6, 34, 7):
+        if position >= limit:
+            return number, fail(failure, TRUNCATED, start, 1)
+        byte = np.int64(data[position])
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if byte == 0 or number > 0x7FFFFFFF:
+                return number, fail(failure, BAD_VARINT, start, 0)
+            return number, position
+    return number, fail(failure, BAD_VARINT, start, 0)
+
+
+@kernel
+def _wide_string(data, position, limit, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
+    """Writes a String that is stored with its length. Returns where it ends in `out`."""
+    start = position
+    units, position = read_flagged(data, position, limit, failure)
+    if position < 0:
+        return position
+    if units == 0:
+        return fail(failure, BAD_STRING, start, 0)
+    count = units - 1
+    if count > limit - position:
+        return fail(failure, TRUNCATED, start, count)
+    if at + 3 * count + 16 > room:
+        return fail(failure, NO_ROOM, start, 3 * count)
+    while units >= 0x80:
+        out[at] = np.uint8(units & 0x7F | 0x80)
+        units >>= 7
+        at += 1
+    out[at] = np.uint8(units)
+    at += 1
+    left = count
+    while left >= 8 and position + 8 <= limit and load64(data, position) & _HIGH == 0:
+        store64(out, at, load64(data, position))
+        position += 8
+        at += 8
+        left -= 8
+    ascii_only = True
+    for _ in range(left):
+        if position >= limit:
+            return fail(failure, TRUNCATED, start, count)
+        byte = np.int64(data[position])
+        if byte < 0x80:
+            out[at] = np.uint8(byte)
+            position += 1
+            at += 1
+            continue
+        ascii_only = False
+        if byte >> 5 == 0b110:
+            more = 1
+            unit = byte & 0x1F
+        elif byte >> 4 == 0b1110:
+            more = 2
+            unit = byte & 0x0F
+        else:
+            return fail(failure, BAD_STRING, position, byte)
+        if limit - position <= more:
+            return fail(failure, TRUNCATED, start, count)
+        for _more in range(more):
+            position += 1
+            byte = np.int64(data[position])
+            if byte >> 6 != 0b10:
+                return fail(failure, BAD_STRING, position, byte)
+            unit = unit << 6 | byte & 0x3F
+        position += 1
+        if unit < (0x80 if more == 1 else 0x800):
+            return fail(failure, BAD_STRING, position, unit)
+        while unit >= 0x80:
+            out[at] = np.uint8(unit & 0x7F | 0x80)
+            unit >>= 7
+            at += 1
+        out[at] = np.uint8(unit)
+        at += 1
+    if ascii_only and 1 < count <= (32 if five else 63):
+        return fail(failure, BAD_STRING, start, count)
+    state[POSITION] = position
+    return at
+
+
+@kernel
+def put_string(data, position, limit, five, out, at, room, state, failure):  # type: ignore[no-untyped-def]
+    """Writes a String as Flink does: varint length + 1, each unit as varint. Returns where it ends in `out`."""
+    if position >= limit:
+        return fail(failure, TRUNCATED, position, 1)
+    if data[position] >= 0x80:
+        return _wide_string(data, position, limit, five, out, at, room, state, failure)
+    if at + 80 > room:
+        return fail(failure, NO_ROOM, position, 80)
+    most = 32 if five else 63
+    start = position
+    begin = at
+    at += 1
+    size = np.int64(0)
+    while size <= most:
+        if position + 8 <= len(data):
+            word = load64(data, position)
+            high = word & _HIGH
+            store64(out, at + size, word & ~_HIGH)
+            if high == 0:
+                size += 8
+                position += 8
+                continue
+            step = np.int64(zeros_below(high) >> np.uint64(3)) + 1
+            size += step
+            position += step
+        else:
+            ended = False
+            while not ended:
+                if position >= limit or size > most:
+                    return fail(failure, TRUNCATED, start, 1)
+                byte = data[position]
+                out[at + size] = byte & 0x7F
+                ended = byte >= 0x80
+                size += 1
+                position += 1
+        if position > limit:
+            return fail(failure, TRUNCATED, start, 1)
+        if size < 2 or size > most:
+            return fail(failure, BAD_STRING, start, size)
+        out[begin] = np.uint8(size + 1)
+        state[POSITION] = position
+        return at + size
+    return fail(failure, TRUNCATED if position > limit else BAD_STRING, start, size)

@@ -1,0 +1,96 @@
+"""The fields of a job's classes, in the order in which Kryo writes them, and the constants of its enums.
+
+Kryo writes an object by the fields of its class and superclasses, sorted by name, neither static nor transient nor made
+by the compiler. An object in a field whose class is final has no class tag.
+
+The compiled reading has an account of its own of the same (`flinkstate/kryo/job_parts.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from flinkstate.classfiles.class_file import (
+    ABSTRACT,
+    ENUM,
+    FINAL,
+    INTERFACE,
+    STATIC,
+    SYNTHETIC,
+    TRANSIENT,
+    ClassFile,
+    Member,
+)
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.errors import RefusedError
+
+_PRIMITIVES = {
+    "Z": "Boolean", "B": "Byte", "S": "Short", "I": "Integer", "J": "Long", "C": "Character", "F": "Float",
+    "D": "Double",
+}  # fmt: skip
+_FINAL = frozenset(
+    (
+        *(f"java.lang.{name}" for name in ("String", "Class", *_PRIMITIVES.values())),
+        *(f"java.time.{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime", "Instant")),
+        "java.util.UUID",
+    )
+)
+_NOT_FINAL = (
+    *("java.lang.Object", "java.lang.Number", "java.math.BigInteger", "java.math.BigDecimal", "java.util.Date"),
+    *("java.sql.Date", "java.sql.Time", "java.sql.Timestamp"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KryoField:
+    """A field: of a primitive the boxed class; of an object its class if that is final, so that it has no tag."""
+
+    name: str
+    primitive: str = ""
+    class_name: str = ""
+
+
+@lru_cache(maxsize=1024)
+def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
+    """Returns the fields of the objects of a class; raises `RefusedError` if Kryo may write them otherwise."""
+    *own, last = job.superclasses(class_name)
+    classes = [job.classes[name] for name in own]
+    plain = last == "java.lang.Object" and not classes[0].access & (INTERFACE | ABSTRACT | ENUM)
+    if not plain or any(one.for_kryo or (one.signature or "").startswith("<") for one in classes):
+        raise _cannot_read(class_name)
+    if any(
+        name.startswith(("java.util.", "org.", "com.esotericsoftware.")) for one in classes for name in one.interfaces
+    ):
+        raise _cannot_read(class_name)
+    unwritten = STATIC | TRANSIENT | SYNTHETIC
+    fields = [field for one in classes for field in one.fields if not field.access & unwritten]
+    if len({field.name for field in fields}) < len(fields):
+        raise _cannot_read(class_name)
+    return tuple(_field(one, job) for one in sorted(fields, key=lambda one: one.name.encode("utf-16-be")))
+
+
+def enum_of(class_name: str, job: JobClasses) -> ClassFile | None:
+    """Returns the enum that the class is, or of which one constant has a body and so this class; else None."""
+    enums = (job.classes[name] for name in job.superclasses(class_name) if name in job.classes)
+    return next((one for one in enums if one.superclass == "java.lang.Enum"), None)
+
+
+def _field(field: Member, job: JobClasses) -> KryoField:
+    if field.descriptor in _PRIMITIVES:
+        return KryoField(field.name, primitive=f"java.lang.{_PRIMITIVES[field.descriptor]}")
+    if "<" in (field.signature or ""):
+        # Its elements may be without class tags.
+        raise _cannot_read(f"the field {field.name} with type arguments")
+    element = field.descriptor.lstrip("[")
+    name = element.removeprefix("L").removesuffix(";").replace("/", ".")
+    is_array, of_primitives = element != field.descriptor, element in _PRIMITIVES
+    if of_primitives or name in _FINAL or (name in job.classes and job.classes[name].access & FINAL):
+        return KryoField(field.name, class_name=field.descriptor.replace("/", ".") if is_array else name)
+    if name in job.classes or name in _NOT_FINAL:
+        return KryoField(field.name)
+    raise _cannot_read(f"the field {field.name} of class {name}")
+
+
+def _cannot_read(what: str) -> RefusedError:
+    return RefusedError(f"{what} (serialized by Kryo): its values can be copied, but not decoded")

@@ -1,0 +1,55 @@
+"""Refuses maps of which two keys have the same bytes: a `MapState` on RocksDB would hold only one of their entries.
+
+For Java such keys can differ: two arrays, two objects of a class without `equals`, and numbers before they are widened.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.serializers.types import (
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    Scalar,
+    SetType,
+    TupleType,
+    kryo_map_of,
+    type_name,
+    with_parts,
+)
+from flinkstate.serializers.walker import Flags
+from stateferry.changes.rules import Rules
+from stateferry.changes.sections import Blobs
+
+# Of these, keys that differ for Java have other bytes, if that is so for their parts.
+_DIFFER = (Scalar, ListType, SetType, MapType, TupleType, EnumType, NullableType)
+
+
+def refuse_equal_keys(blobs: Blobs, keep: Flags, rules: Rules) -> None:
+    """Refuses two keys of one map that have the same bytes, among the entries that are kept."""
+    key = rules.map_type.key
+    if not (_is_widened(rules.legacy.value) or any(not isinstance(part, _DIFFER) for part in with_parts(key))):
+        return
+    pairs = blobs.pairs().filter(pa.array(keep))
+    if pc.count_distinct(pairs).as_py() == len(pairs):
+        return
+    counted = pc.value_counts(pairs)
+    twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))[:1]
+    place = int(np.flatnonzero(keep)[pc.is_in(pairs, value_set=twice).to_numpy(zero_copy_only=False)][0])
+    with blobs.section.locating():
+        raise RefusedValueError(
+            f"two keys of the map become the same {type_name(key)}, of which a MapState can hold only one",
+            int(blobs.maps[np.searchsorted(blobs.firsts, place, "right") - 1]),
+            (key, blobs.data[blobs.entries[place] : blobs.flags[place]].tobytes()),
+        )
+
+
+def _is_widened(type_: FlinkType | None) -> bool:
+    stored = kryo_map_of(type_)
+    return stored is not None and stored.widen

@@ -1,0 +1,193 @@
+"""Objects of a job's classes become POJOs, by the class files alone: the types, bytes and snapshots are Flink's own.
+
+`python -m tests.flink.kryo` made the files; `KryoPojos.java` has the classes and the maps.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from flinkstate.classfiles.job_classes import JobClasses, job_classes
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.kryo.transcoding import of_the_job
+from flinkstate.serializers.built_snapshots import snapshot_of
+from flinkstate.serializers.snapshots import SnapshotParser
+from flinkstate.serializers.type_text import parse_map_type, type_text
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    PojoField,
+    PojoType,
+    TupleType,
+    children,
+)
+from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, maps_of
+from tests.kryo.test_kept import damaged
+
+FOLDER = Path(__file__).parent
+VERSIONS = ("1.20.0", "2.3.0")
+NO_POJO = "not a POJO: "
+# Why the class files say that a class is no POJO.
+REASONS = {
+    "WithList": "its field list is of java.util.List, which Flink has no serializer of its own for",
+    "WithoutSetter": "its field n is not public and has no getter and setter",
+    "WithoutConstructor": "it has no public constructor without arguments",
+    "NotPublic": "it is not public",
+    "Itself": "its field next is of stateferry.kryo.KryoPojos$Itself",
+}
+
+
+@lru_cache
+def classes() -> JobClasses:
+    return job_classes((str(FOLDER / "pojo-classes.jar"),))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A map by Kryo; the type that Flink gives it, what Flink's serializer writes of it, and its snapshot."""
+
+    name: str
+    kryo: KryoType
+    written: bytes
+    map: MapType
+    flink: bytes
+    flink_snapshot: bytes
+
+
+@lru_cache
+def examples(version: str) -> dict[str, Example]:
+    lines = map(json.loads, gzip.decompress((FOLDER / f"pojos-{version}.jsonl.gz").read_bytes()).splitlines())
+    return {line["name"]: _example(line) for line in lines}
+
+
+def _example(line: dict[str, str]) -> Example:
+    written, flink, snapshot, own = (
+        bytes.fromhex(line[key]) for key in ("bytes", "flink", "snapshot", "flink_snapshot")
+    )
+    kryo, map_ = _type_of(snapshot), _type_of(own)
+    assert isinstance(kryo, KryoType)
+    assert isinstance(map_, MapType)
+    return Example(line["name"], replace(kryo, classes=classes()), written, map_, flink, own)
+
+
+def _type_of(snapshot: bytes) -> FlinkType:
+    return SnapshotParser(snapshot, "an example").read(0)[0].type
+
+
+def pojos(version: str) -> list[Example]:
+    return [one for one in examples(version).values() if not one.name.startswith(NO_POJO)]
+
+
+def told(type_: FlinkType) -> FlinkType:
+    """The type as a person tells it: of a POJO the class alone."""
+    match type_:
+        case PojoType(class_name):
+            return PojoType(class_name, ())
+        case MapType(key, value):
+            return MapType(told(key), told(value))
+        case TupleType(fields, class_name):
+            return TupleType(tuple(map(told, fields)), class_name)
+        case ListType(element):
+            return ListType(told(element))
+    return type_
+
+
+def known(one: Example) -> MapType:
+    meant = told(one.map)
+    assert isinstance(meant, MapType)
+    return of_the_job(meant, one.kryo)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_class_files_say_which_fields_flink_finds(version: str) -> None:
+    for one in pojos(version):
+        assert known(one) == one.map, one.name
+        if not any(isinstance(part, TupleType) for part in children(one.map)):
+            assert snapshot_of(known(one)).raw == one.flink_snapshot, one.name
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_bytes_are_those_of_flink(version: str) -> None:
+    for one in pojos(version):
+        assert by_compiled_code(one.kryo, known(one), one.written) == one.flink, one.name
+        assert by_plain_code(one.kryo, known(one), one.written) == one.flink, one.name
+    beans = [one for one in pojos(version) if "bean" in one.name and one.map == examples(version)["beans"].map]
+    beans = [one for one in beans if one.kryo == examples(version)["beans"].kryo]
+    assert len(beans) == 4
+    made = compiled(beans[0].kryo, known(beans[0]), [one.written for one in beans] * 3)
+    assert maps_of(made) == [one.flink for one in beans] * 3
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_flink_takes_for_no_pojo_is_none(version: str) -> None:
+    for name, reason in REASONS.items():
+        one = examples(version)[f"{NO_POJO}{name}"]
+        class_name = f"stateferry.kryo.KryoPojos${name}"
+        with pytest.raises(RefusedError) as refused:
+            of_the_job(parse_map_type(f"Map<String, Pojo<{class_name}>>"), one.kryo)
+        assert reason in str(refused.value)
+        assert str(refused.value).endswith(f"Kryo<{class_name}>")
+        # A POJO with a list or with itself is one for Flink, but with a field by Kryo.
+        assert isinstance(one.map.value, PojoType) == (name in ("WithList", "Itself"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_object_of_a_subclass_is_refused(version: str) -> None:
+    one = examples(version)[f"{NO_POJO}a subclass"]
+    meant = of_the_job(parse_map_type("Map<String, Pojo<stateferry.kryo.KryoPojos$Inner>>"), one.kryo)
+    for refused in (by_compiled_code(one.kryo, meant, one.written), by_plain_code(one.kryo, meant, one.written)):
+        assert isinstance(refused, RefusedError)
+        assert "KryoPojos$Special" in str(refused)
+
+
+def test_a_type_with_a_pojo_is_told_and_said_again() -> None:
+    text = "Map<String,List<Pojo<com.acme.Reading>>>"
+    assert type_text(parse_map_type(text)) == text
+    with pytest.raises(RefusedError, match=r"com.acme.Reading can't become a POJO: the jars don't have it"):
+        of_the_job(parse_map_type(text), examples(VERSIONS[0])["beans"].kryo)
+    with pytest.raises(RefusedError, match="give --classes"):
+        of_the_job(parse_map_type(text), replace(examples(VERSIONS[0])["beans"].kryo, classes=None))
+
+
+def test_the_place_of_another_class_is_named() -> None:
+    one = examples(VERSIONS[0])["beans"]
+    bean = known(one).value
+    assert isinstance(bean, PojoType)
+    numbers = tuple(
+        PojoField(field.name, bean.fields[1].type) if field.name == "numbers" else field for field in bean.fields
+    )
+    wrong = MapType(one.map.key, replace(bean, fields=numbers))
+    refused = by_compiled_code(one.kryo, wrong, one.written)
+    assert isinstance(refused, RefusedError)
+    assert "the map's value.numbers" in str(refused)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damage_is_seen_alike_by_both_readings(version: str) -> None:
+    chosen = random.Random(7)
+    read = 0
+    for one, written in _damaged(version, chosen, 300):
+        made, plain = (by(one.kryo, known(one), written) for by in (by_compiled_code, by_plain_code))
+        assert isinstance(made, bytes | RefusedError | DamagedError)
+        assert isinstance(plain, bytes | RefusedError | DamagedError)
+        assert isinstance(made, bytes) == isinstance(plain, bytes), (one.name, written.hex(), made, plain)
+        if isinstance(made, bytes):
+            assert made == plain
+            read += 1
+    assert read > 10
+
+
+def _damaged(version: str, chosen: random.Random, count: int) -> Iterator[tuple[Example, bytes]]:
+    some = [one for one in pojos(version) if one.name != "many"]
+    for one in chosen.choices(some, k=count):
+        yield one, damaged(chosen, one.written)
