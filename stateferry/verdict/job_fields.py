@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.kryo import kernels
+from flinkstate.kryo import codes
 from flinkstate.kryo.job_parts import JobTable, job_table
 from flinkstate.serializers.types import KryoType
 from stateferry.verdict.kryo_classes import difference
 
-_ALIKE = (kernels.INTEGER,)
-_OTHERS = (kernels.FLOAT, kernels.DOUBLE, kernels.SHORT, kernels.CHARACTER)
+_ALIKE = (codes.INTEGER,)
+_OTHERS = (codes.FLOAT, codes.DOUBLE, codes.SHORT, codes.CHARACTER)
 _STRING = "java.lang.String"
 
 
@@ -48,7 +48,7 @@ def _alike(job: JobTable, name: str, within: tuple[str, ...]) -> bool | None:
 
 
 def _part_alike(job: JobTable, kind: int, class_name: str, within: tuple[str, ...]) -> bool | None:
-    if kind == kernels.KNOWN_PART:
+    if kind == codes.KNOWN_PART:
         return _alike(job, class_name, within)
     if kind in _OTHERS:
         return False
