@@ -191,7 +191,8 @@ def _read_entries(  # type: ignore[no-untyped-def]
             bits, used, size = _read_number(kind, data, position, five)
             if used == 0:
                 return np.int64(_BY_THE_OTHER)
-            one_only |= kind == SHORT or kind >= CHARACTER
+            one_only |= kind >= CHARACTER  # type: ignore[assignment]
+            one_only |= kind == SHORT
             store64(out, at, swapped(bits << np.uint64(64 - 8 * size)))
             position += used
             at += size
