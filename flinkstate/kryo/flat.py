@@ -7,8 +7,6 @@ same as by `kernels.py`. For any other, and for damage, this gives up without a 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from flinkstate.kryo.codes import (
@@ -144,7 +142,7 @@ def _read_entries(  # type: ignore[no-untyped-def]
     entries = np.int64(0)
     part = 0
     # Whether anything is another or can't be by the other Kryo.
-    one_only: Any = False
+    one_only = False
     while position < limit:
         tag = byte_at(data, position)
         kind = flat[part, tag] if tag < FLAT_TAGS else np.int64(0)
@@ -173,12 +171,12 @@ def _read_entries(  # type: ignore[no-untyped-def]
                     return np.int64(_NOT_FLAT)
                 if size > most:
                     return np.int64(_BY_THE_OTHER)
-                one_only = one_only or size > _MOST_SHORT_OF_5
+                one_only |= size > _MOST_SHORT_OF_5
                 position += size
                 at += size + 1
             else:
                 # Of that many characters, Kryo 2 can't have written one that is ASCII.
-                one_only = one_only or first > 0x80 + _MOST_SHORT_OF_5
+                one_only |= first > 0x80 + _MOST_SHORT_OF_5
                 at = put_wide_string(data, position, limit, five, out, at, room, state, failure)
                 if at < 0:
                     return np.int64(_BY_THE_OTHER)
@@ -193,7 +191,8 @@ def _read_entries(  # type: ignore[no-untyped-def]
             bits, used, size = _read_number(kind, data, position, five)
             if used == 0:
                 return np.int64(_BY_THE_OTHER)
-            one_only = one_only or kind == SHORT or kind >= CHARACTER
+            one_only |= kind >= CHARACTER  # type: ignore[assignment]
+            one_only |= kind == SHORT
             store64(out, at, swapped(bits << np.uint64(64 - 8 * size)))
             position += used
             at += size

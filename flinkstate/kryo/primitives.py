@@ -73,21 +73,31 @@ def zeros_below(_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@inlined
-def fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
-    failure[0] = code
-    failure[1] = position
-    failure[2] = detail
-    return np.int64(-1)
+@intrinsic  # type: ignore[untyped-decorator]
+def fail(_context: Any, failure: Any, _code: Any, _position: Any, _detail: Any) -> Any:
+    """Says why and where a reading failed; returns -1. It is called so often that as plain code it compiles slowly."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        for index, said in enumerate(arguments[1:]):
+            builder.store(said, builder.gep(array.data, [ir.Constant(ir.IntType(64), index)]))
+        return ir.Constant(ir.IntType(64), -1)
+
+    return types.int64(failure, types.int64, types.int64, types.int64), generate
 
 
-@inlined
-def put32(out, at, number):  # type: ignore[no-untyped-def]
-    word = np.uint64(number)
-    out[at] = np.uint8(word >> np.uint64(24) & np.uint64(0xFF))
-    out[at + 1] = np.uint8(word >> np.uint64(16) & np.uint64(0xFF))
-    out[at + 2] = np.uint8(word >> np.uint64(8) & np.uint64(0xFF))
-    out[at + 3] = np.uint8(word & np.uint64(0xFF))
+@intrinsic  # type: ignore[untyped-decorator]
+def put32(_context: Any, out: Any, at: Any, _number: Any) -> Any:
+    """Stores the low four bytes of a number, the highest first."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(32).as_pointer())
+        stored = builder.store(builder.bswap(builder.trunc(arguments[2], ir.IntType(32))), pointer)
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(out, at, types.int64), generate
 
 
 @inlined

@@ -202,3 +202,25 @@ def test_a_map_by_the_other_kryo_is_read_fast() -> None:
     assert ways.outcomes(maps + maps[::-1])[1]
     with_texts = [kryo_map({"x" * size: 1}, five) for size in (32, 33, 63, 64) for five in (False, True)]
     assert ways.outcomes(with_texts + with_texts[::-1])[1]
+
+
+@pytest.mark.parametrize("count", [30_000, pytest.param(4_900_000, marks=pytest.mark.full)])
+def test_one_map_may_be_very_large(count: int) -> None:
+    """Of 257 MiB with 4.9 million entries, as with fewer."""
+    entry = b"\x03\x01" + b"k" * 40 + b"0000000\xb0" + b"\x09\x80\x80\x80\x01"
+    entries = np.tile(np.frombuffer(entry, np.uint8), (count, 1))
+    for digit in range(8):
+        entries[:, 49 - digit] |= (np.arange(count) // 10**digit % 10).astype(np.uint8)
+    data = np.concatenate([np.frombuffer(b"\0\0\0\0W\x01" + varint(count), np.uint8), entries.ravel()])
+    start, end = np.zeros(1, np.int64), np.array([len(data)])
+    finder = ClassFinder(KRYO)
+    assert finder.add(data, start + 4, end).tolist() == [count]
+    assert finder.found().classes["value"] == {"java.lang.Long": count}
+    reader = KryoReader(KRYO, MapType(Scalar.STRING, Scalar.LONG))
+    made = reader.to_flink(data, start, start, end, timestamps=False)
+    assert made.counts.entries == count
+    assert len(made.data) == 8 + count * (49 + 1 + 8)
+    first, last = (made.data[made.entries.starts[one] : made.entries.ends[one]].tobytes() for one in (0, -1))
+    value = b"\0" + (1 << 20).to_bytes(8, "big")
+    assert first == b"\x31" + b"k" * 40 + b"00000000" + value
+    assert last == b"\x31" + b"k" * 40 + f"{count - 1:08}".encode() + value
