@@ -124,8 +124,8 @@ def _classes_in(value: object) -> Iterator[str]:
     if isinstance(value, KryoObject):
         yield value.class_name
         yield from _classes_in(value.value)
-    elif isinstance(value, list | tuple):
-        for one in value:
+    elif isinstance(value, list | tuple | dict):
+        for one in value.values() if isinstance(value, dict) else value:
             yield from _classes_in(one)
 
 
