@@ -100,7 +100,7 @@ class KryoReader(KryoInput):
 
     def _marked(self, name: str, *, may_be_null: bool) -> KryoObject | None:
         read = _READERS.get(name)
-        if read is None and self._job is not None and name in self._job.classes:
+        if read is None and self._job is not None and name in self._job.classes and name not in self._own:
             if (enum := enum_of(name, self._job)) is not None:
                 return self._constant(name, enum, may_be_null=may_be_null)
             read = KryoReader.fields
@@ -115,8 +115,6 @@ class KryoReader(KryoInput):
 
     def _constant(self, name: str, enum: ClassFile, *, may_be_null: bool) -> KryoObject | None:
         """Reads a constant of an enum, which in Kryo 5 can't be referred to."""
-        if name in self._own:
-            raise RefusedError(f"{name} (serialized by Kryo): its values can be copied, but not decoded")
         if not self.five:
             found = self._referable(name, lambda reader, _: reader.constant(enum.constants), may_be_null=may_be_null)
             return found and KryoObject(enum.name, found.value)

@@ -11,7 +11,7 @@ from flinkstate.keyed.header import NAMESPACE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.metadata import Operator, Subtask
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoType, type_name
+from flinkstate.serializers.types import type_name, with_classes
 from flinkstate.writing.operator_file import read_operator_header
 from stateferry.verdict import declarations, kryo_values, registrations, removed, unknown
 from stateferry.verdict.journey import Journey, Part, Place
@@ -79,7 +79,9 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
         found = None
     if found is not None:
         header, states = found
-        states = tuple(_with_classes(state, asked.classes) for state in states)
+        states = tuple(
+            replace(state.with_classes(asked.classes), key=with_classes(state.key, asked.classes)) for state in states
+        )
         five = journey.source is Line.TWO
         samples = samples_of(savepoint, chosen, states, five=five, everything=asked.everything)
         if chosen is not operator and sum(one.keyed is not None for one in operator.subtasks) > 1:
@@ -107,17 +109,6 @@ def _keyed(savepoint: Savepoint, operator: Operator) -> tuple[KeyedHeader, tuple
 
 def _verdict(operator: Operator, state: KeyedState, finding: Finding) -> StateVerdict:
     return StateVerdict(operator.label, state.name, state.kind.value, state.type_name, finding)
-
-
-def _with_classes(state: KeyedState, classes: JobClasses | None) -> KeyedState:
-    if classes is None:
-        return state
-
-    def known(type_: FlinkType | None) -> FlinkType | None:
-        return replace(type_, classes=classes) if isinstance(type_, KryoType) else type_
-
-    key = known(state.key)
-    return replace(state, key=state.key if key is None else key, value=known(state.value))
 
 
 def _of_state(state: KeyedState, meta: StateMeta, header: KeyedHeader, journey: Journey, samples: Samples) -> Finding:

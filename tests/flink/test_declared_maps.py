@@ -227,15 +227,16 @@ def check(
 
 
 _TRIED = (("1.20.0", "rocksdb", "plain", "max"), ("2.3.0", "hashmap", "ttl", "same"))
-
-
-@pytest.mark.parametrize(
+_in_each_cell = pytest.mark.parametrize(
     ("version", "format_", "ttl", "change"),
     [
         pytest.param(*cell, marks=() if cell in _TRIED else pytest.mark.full)
         for cell in itertools.product(VERSIONS, FORMATS, TTLS, CHANGES)
     ],
 )
+
+
+@_in_each_cell
 def test_keys_and_values_by_kryo_stay_as_they_are(
     version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
 ) -> None:
@@ -256,13 +257,7 @@ OF_CLASSES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("version", "format_", "ttl", "change"),
-    [
-        pytest.param(*cell, marks=() if cell in _TRIED else pytest.mark.full)
-        for cell in itertools.product(VERSIONS, FORMATS, TTLS, CHANGES)
-    ],
-)
+@_in_each_cell
 def test_objects_of_the_jobs_classes_become_pojos(
     version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
 ) -> None:

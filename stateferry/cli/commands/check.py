@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stateferry.basics.exit_codes import REJECTED
-from stateferry.cli import files_from
+from stateferry.cli import classes, files_from
 
 if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
@@ -45,13 +45,7 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         metavar="FLINK",
         help="the Flink that is to restore it: flink-1.20, flink-2.3, or flink-2 for the newest 2.x that was tried",
     )
-    parser.add_argument(
-        "--classes",
-        action="append",
-        default=[],
-        metavar="JAR",
-        help="a jar, or a folder of class files, with the job's own classes by Kryo; may be repeated",
-    )
+    classes.add_to(parser)
     parser.add_argument("--all", action="store_true", help="read every value by Kryo, not a sample")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
@@ -59,15 +53,13 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    from flinkstate.classfiles.job_classes import job_classes
     from flinkstate.reading.reader import Savepoint
     from stateferry.verdict.judge import Asked, verdicts
     from stateferry.verdict.outcomes import Outcome
     from stateferry.verdict.versions import target_of
 
     savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-    classes = job_classes(tuple(options.classes)) if options.classes else None
-    asked = Asked(target_of(options.target), classes, options.all)
+    asked = Asked(target_of(options.target), classes.classes_of(options), options.all)
     found = tuple(verdicts(savepoint, asked))
     if options.json:
         sys.stdout.write(json.dumps(verdict_facts(savepoint, asked.target.value, found), indent=2) + "\n")
