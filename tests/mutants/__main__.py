@@ -8,7 +8,6 @@ functions it has and runs the tests that reach the line, the quickest first, unt
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import random
 import re
@@ -233,8 +232,6 @@ class Runner:
         """Each fault in a child process; first all tests without a fault in one, where they must pass too."""
         for file in {mutant.file for mutant in self.chosen}:
             functions_of(file)
-        # What is here now isn't collected in the child processes, so they share its memory.
-        gc.freeze()
         running = {self._fork(session, None, tests): _NONE}
         for number, mutant in enumerate(self.chosen):
             if len(running) == self.jobs:
