@@ -16,6 +16,7 @@ from stateferry.airflow.flink.jobs import (
     Goal,
     JarRun,
     cancel_job,
+    check_program,
     find_job,
     has_checkpointed,
     job_state,
@@ -100,6 +101,10 @@ class FlinkHook(BaseHook):
     def run_jar(self, run: JarRun) -> bool:
         """Starts the program unless a job with its id exists; returns whether it was started now."""
         return self.run(lambda rest: run_jar(rest, run))
+
+    def check_program(self, run: JarRun) -> None:
+        """Raises Flink's error if Flink lacks the jar, or can't make the plan of the program's job."""
+        self.run(lambda rest: check_program(rest, run))
 
     def wait_for(self, job_id: str, goal: Goal, *, timeout: float, poll_interval: float = 1) -> str:
         """Waits for the goal and returns the state in which it was reached; raises an error if the job ends before."""

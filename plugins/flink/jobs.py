@@ -63,16 +63,21 @@ class JarRun:
 
     def body(self) -> dict[str, Any]:
         """The body of the request to Flink."""
-        body: dict[str, Any] = {"jobId": self.job_id, "programArgsList": list(self.arguments)}
-        if self.entry_class:
-            body["entryClass"] = self.entry_class
-        if self.parallelism is not None:
-            body["parallelism"] = self.parallelism
+        body = {"jobId": self.job_id} | self.body_of_plan()
         if self.savepoint is not None:
             # The job neither owns nor deletes the savepoint that it starts from, and must accept all of its state.
             body |= {"savepointPath": self.savepoint, "claimMode": "NO_CLAIM", "allowNonRestoredState": False}
         if self.configuration:
             body["flinkConfiguration"] = dict(self.configuration)
+        return body
+
+    def body_of_plan(self) -> dict[str, Any]:
+        """The body of the request for the plan of the program's job."""
+        body: dict[str, Any] = {"programArgsList": list(self.arguments)}
+        if self.entry_class:
+            body["entryClass"] = self.entry_class
+        if self.parallelism is not None:
+            body["parallelism"] = self.parallelism
         return body
 
 
@@ -221,6 +226,15 @@ async def run_jar(rest: FlinkRest, run: JarRun) -> bool:
             return False
         else:
             return True
+
+
+async def check_program(rest: FlinkRest, run: JarRun) -> None:
+    """Has Flink make the plan of the program's job, which starts nothing; raises its error if it can't.
+
+    So a jar that isn't there, a wrong entry class or arguments that the program refuses are known before the start.
+    """
+    jar = await _jar_id(rest, run.jar)
+    await rest.post_once(f"/jars/{jar}/plan", run.body_of_plan(), answer=RUN_ANSWER_SECONDS)
 
 
 async def look(rest: FlinkRest, job_id: str, goal: Goal) -> str | None:

@@ -221,8 +221,20 @@ class MigrationRequest(_PlanOptions):
             section=START,
         ),
     ] = False
+    new_flink_conn_id: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Flink connection of the new job",
+            "the Airflow connection of the Flink that starts the new job, if it is another one, such as a Flink 2. The "
+            "old job starts again where it ran",
+            section=START,
+            if_empty="the Flink where the old job ran",
+        ),
+    ] = None
     jar: Annotated[
-        Text, Option(Kind.TEXT, "Jar", "file name or id of the jar that was uploaded to Flink", section=START)
+        Text,
+        Option(Kind.TEXT, "Jar", "file name or id of the jar that was uploaded to the new job's Flink", section=START),
     ] = None
     entry_class: Annotated[
         Text, Option(Kind.TEXT, "Entry class", "the class to start", section=START, if_empty="the jar's own")
@@ -279,8 +291,13 @@ class MigrationRequest(_PlanOptions):
     def rehearsal(self) -> MigrationRequest:
         """The same request as a rehearsal, without approval and without a job to start."""
         nobody = {"approval": False, "approvers": None, "four_eyes": False, "window": None, "on_sign": False}
-        nothing = {"start_job": False, "jar": None, "outage_limit": None}
+        nothing = {"start_job": False, "jar": None, "new_flink_conn_id": None, "outage_limit": None}
         return self.model_copy(update={"mode": "rehearse", **nothing, **nobody})
+
+    @property
+    def new_job_conn_id(self) -> str:
+        """The connection of the Flink that starts the new job."""
+        return self.new_flink_conn_id or self.flink_conn_id
 
     def new_program(self) -> Program:
         """The program of the new job."""
@@ -313,9 +330,9 @@ class MigrationRequest(_PlanOptions):
             yield "source: 'flink' takes a savepoint, and mode 'check only' takes none: choose 'checkpoint' or 'path'"
         if self.start_job and self.jar is None:
             yield "jar: missing, and start_job needs it: name the jar that was uploaded to Flink"
-        if not self.start_job and self.jar is not None:
-            yield "jar: given, but start_job is off: turn it on, or leave jar empty"
-
+        for name in ("jar", "new_flink_conn_id"):
+            if not self.start_job and self.has(name):
+                yield f"{name}: given, but start_job is off: turn it on, or leave {name} empty"
         if self.outage_limit is not None and self.stops_job:
             if not self.start_job:
                 yield (

@@ -60,8 +60,25 @@ class RollbackRequest(Approval, OldJob):
     ] = None
     flink_conn_id: Annotated[
         StrictStr,
-        Option(Kind.TEXT, "Flink connection", "Airflow's connection of type Flink", row=-10, section=BACK),
+        Option(
+            Kind.TEXT,
+            "Flink connection",
+            "the Airflow connection of the Flink that starts the old job",
+            row=-10,
+            section=BACK,
+        ),
     ] = "flink_default"
+    new_flink_conn_id: Annotated[
+        Text,
+        Option(
+            Kind.TEXT,
+            "Flink connection of the new job",
+            "the Airflow connection of the Flink where the new job runs, if it is another one",
+            row=-5,
+            section=BACK,
+            if_empty="the Flink that starts the old job",
+        ),
+    ] = None
 
     def problems(self) -> Iterator[str]:
         yield from self.approval_problems()
@@ -73,6 +90,11 @@ class RollbackRequest(Approval, OldJob):
         for name in ("old_jar",) if self.converts else ("flink_job", "old_jar"):
             if not self.restart_job and self.has(name):
                 yield f"{name}: given, but restart_job is off: turn it on, or leave {name} empty"
+
+    @property
+    def new_job_conn_id(self) -> str:
+        """The connection of the Flink where the new job runs."""
+        return self.new_flink_conn_id or self.flink_conn_id
 
     @property
     def converts(self) -> bool:

@@ -31,11 +31,11 @@ from stateferry.airflow.flink.savepoints import Savepoint, SavepointOrder, find
 from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.requests.request_parts import Program
 from stateferry.airflow.requests.sources import check_operators, completed_at, home_folder, read_metadata
 from stateferry.airflow.tasks.hold_slot import wait_for_slots
 from stateferry.airflow.tasks.outage_task import end_if_exceeded, ends_by
 from stateferry.airflow.tasks.plan_task import occasion_of
+from stateferry.airflow.tasks.programs import check_programs, jar_run_of
 from stateferry.airflow.tasks.shared_application_task import wait_until_ready
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
@@ -107,6 +107,7 @@ class TakeSavepoint(TaskWithFlink):
         if request.stops_job:
             decision = approved_decision(rehearsal_of(context))
             if flink.hook.run(lambda rest: find(rest, order)) is None:
+                check_programs(request)
                 _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
                 wait_for_slots(context, self.log)
                 wait_until_ready(context, FOLDER, self.log)
@@ -200,7 +201,7 @@ class StartJob(TaskWithFlink):
             skip(self.log, f"start_job is off: start the new job from {run.plan.target}")
         check_not_returned(run)
         publication_of(run)
-        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        flink = FlinkTask(FlinkHook(request.new_job_conn_id), context)
         # Recorded before the start: a job that isn't up in time may still run, and a rollback must know it.
         program = (request.jar, request.entry_class, request.program_args, request.job_parallelism)
         timeout, by = parse_duration(request.start_timeout) / 1000, ends_by(request, run)
@@ -211,7 +212,7 @@ class StartJob(TaskWithFlink):
                 end_if_exceeded(context, request, run, self.log)
         with fail_if_refused():
             record_start(run, NewJob(flink.job_id, *program))
-        jar_run = jar_run_of(flink, request.new_program(), run.plan.target)
+        jar_run = jar_run_of(flink.job_id, request.new_program(), run.plan.target)
         goal = replace(UP_WITH_CHECKPOINT, max_failures=_FAILURES)
         try:
             started = flink.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
@@ -231,10 +232,3 @@ def start_old_program(flink: FlinkTask, jar_run: JarRun, log: Any) -> dict[str, 
     log.info("job %s is %s: its first checkpoint is waited for", jar_run.job_id, started["state"])
     flink.wait_for(jar_run.job_id, UP_WITH_CHECKPOINT, timeout=HOUR, poll_interval=POLL_SECONDS)
     return started
-
-
-def jar_run_of(flink: FlinkTask, program: Program, savepoint: str) -> JarRun:
-    """The start of the program from the savepoint, as the job of this task instance."""
-    return JarRun(
-        flink.job_id, program.jar, program.entry_class, tuple(program.arguments), program.parallelism, savepoint
-    )

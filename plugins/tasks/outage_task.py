@@ -65,7 +65,7 @@ def end_if_exceeded(context: Context, request: MigrationRequest, run: Run, log: 
     with fail_if_refused():
         new_job = exceed_unless_started(run, exceeded)
         if new_job is not None and new_job.job_id is not None:
-            hook = FlinkHook(request.flink_conn_id)
+            hook = FlinkHook(request.new_job_conn_id)
             if hook.job_state(new_job.job_id) is not None and hook.has_checkpointed(new_job.job_id):
                 log.info("the new job %s has completed a checkpoint: the outage is over", new_job.job_id)
                 return

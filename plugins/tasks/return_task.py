@@ -25,10 +25,10 @@ from stateferry.airflow.tasks.flink_tasks import (
     POLL_SECONDS,
     STOPPED,
     TaskWithFlink,
-    jar_run_of,
     start_old_program,
     stop_order,
 )
+from stateferry.airflow.tasks.programs import jar_run_of
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.control.outage_limit import OutageExceeded
@@ -69,9 +69,10 @@ class ReturnToOldJob(TaskWithFlink):
         published = _publication(run) if run is not None else None
         if stopped_with is None and (published is None or not request.start_job):
             skip(self.log, _nothing_happened(request))
-        new_job = self._new_job(context, flink.hook, run)
+        new_flink = FlinkHook(request.new_job_conn_id)
+        new_job = self._new_job(context, new_flink, run)
         if new_job is not None:
-            self._end(flink.hook, new_job)
+            self._end(new_flink, new_job)
         with fail_if_refused():
             if run is not None and published is not None:
                 _roll_back(run, published)
@@ -84,7 +85,7 @@ class ReturnToOldJob(TaskWithFlink):
         returned = Returned("the old job was started again", savepoint)
         if run is not None:
             run.keep(returned)
-        started = start_old_program(flink, jar_run_of(flink, request.old_program(), savepoint), self.log)
+        started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint), self.log)
         if run is not None:
             run.keep(replace(returned, ended_at=now_ms()))
         self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)

@@ -19,8 +19,9 @@ from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF, Approval
 from stateferry.airflow.requests.rollback_request import RollbackRequest, rollback_request
 from stateferry.airflow.requests.sources import home_folder, read_metadata
 from stateferry.airflow.tasks.approval import AskForApproval
-from stateferry.airflow.tasks.flink_tasks import POLL_SECONDS, TaskWithFlink, jar_run_of, start_old_program
+from stateferry.airflow.tasks.flink_tasks import POLL_SECONDS, TaskWithFlink, start_old_program
 from stateferry.airflow.tasks.plan_task import check_somebody_may_approve
+from stateferry.airflow.tasks.programs import jar_run_of
 from stateferry.airflow.tasks.way_back import consequences_of, conversion_of
 from stateferry.basics.durations import moment, now_ms, rough_duration
 from stateferry.runs.catalog.publications import Control, Publication
@@ -92,7 +93,7 @@ class CancelNewJob(TaskWithFlink):
     def execute(self, context: Context) -> dict[str, Any]:
         request, new_job = _request(context), _planned(context)["new_job"]
         _skip_if_converted(self.log, request)
-        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        flink = FlinkTask(FlinkHook(request.new_job_conn_id), context)
         cancelled = None
         if request.flink_job is not None:
             cancelled = flink.cancel(request.flink_job, timeout=HOUR, poll_interval=POLL_SECONDS)
@@ -137,7 +138,7 @@ class StartOldJob(TaskWithFlink):
         if not request.restart_job:
             skip(self.log, f"restart_job is off: restore the job from {savepoint}")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-        started = start_old_program(flink, jar_run_of(flink, request.old_program(), savepoint), self.log)
+        started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint), self.log)
         job = str(request.job)
         tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
         return started

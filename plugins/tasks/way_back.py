@@ -53,7 +53,7 @@ def _values(request: RollbackRequest, run: Run, undo: Publication) -> Iterator[t
     yield "source", "flink"
     yield "flink_job", request.flink_job
     yield "savepoint_directory", request.savepoint_directory
-    yield "flink_conn_id", request.flink_conn_id
+    yield "flink_conn_id", request.new_job_conn_id
     yield "job", plan.job
     yield "operators", plan.model_dump(mode="json")["operators"]
     yield "reverse", True
@@ -68,6 +68,8 @@ def _values(request: RollbackRequest, run: Run, undo: Publication) -> Iterator[t
         yield name, getattr(request, name)
     if request.restart_job:
         yield "start_job", True
+        if request.new_flink_conn_id is not None:
+            yield "new_flink_conn_id", request.flink_conn_id
         yield "jar", request.old_jar
         yield "entry_class", request.old_entry_class
         yield "program_args", request.old_program_args
@@ -80,7 +82,11 @@ def _if_it_fails(request: RollbackRequest, run: Run) -> Iterator[tuple[str, Any]
     It is known if the job that is stopped is the one that the run has started.
     """
     new = run.facts(NewJob)
-    if new is None or new.jar is None or FlinkHook(request.flink_conn_id).job_id(str(request.flink_job)) != new.job_id:
+    if (
+        new is None
+        or new.jar is None
+        or FlinkHook(request.new_job_conn_id).job_id(str(request.flink_job)) != new.job_id
+    ):
         return
     yield "old_jar", new.jar
     yield "old_entry_class", new.entry_class

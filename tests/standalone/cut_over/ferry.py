@@ -125,8 +125,11 @@ class Ferry:
 
     def running(self) -> RemoteJob:
         """The one job that runs."""
-        (found,) = (job for job, status in self._jobs().items() if status == "RUNNING")
+        (found,) = self.running_ids()
         return RemoteJob(self.cluster, found)
+
+    def running_ids(self) -> list[str]:
+        return [job for job, status in self._jobs().items() if status == "RUNNING"]
 
     def _jobs(self) -> dict[str, str]:
         return {job["id"]: job["status"] for job in self.cluster.get("/jobs")["jobs"]}

@@ -1,0 +1,75 @@
+"""A job of one Flink is ferried to its successor on another Flink, and comes back to its own if that fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from local_airflow.server import Server
+from tests.flink.cluster import FlinkCluster
+from tests.flink.remote import FAILING_JOB, NEW_JOB
+from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
+from tests.standalone.migration import log_of
+
+pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def flink_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    with FlinkCluster("1.20.0", tmp_path_factory.mktemp("flink-1")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def flink_2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink-2")) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("new_job", [NEW_JOB, pytest.param(FAILING_JOB, marks=pytest.mark.full)])
+def test_a_job_of_flink_1_becomes_one_of_flink_2(
+    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path, new_job: str
+) -> None:
+    name = f"between-{new_job.rpartition('.')[2]}"
+    ferry = Ferry.ready(airflow, flink_1, name, tmp_path, "--ttl-days", 30, "--declared", "hint")
+    connect(airflow, f"{name}-2", flink_2)
+    on_flink_2 = replace(ferry, cluster=flink_2, jar=flink_2.upload_jobs())
+    old = ferry.start_old_job()
+    asked = {"ttl": "30d", "new_flink_conn_id": f"{name}-2", "jar": on_flink_2.jar, "entry_class": new_job}
+    run = ferry.cut_over(old, **asked)
+
+    fails = new_job == FAILING_JOB
+    assert ferry.end_of(run) == ("failed" if fails else "success"), ferry.logs(run)
+    assert old.status == "FINISHED"
+    back, state = (ferry, "mainState") if fails else (on_flink_2, "newMainState")
+    # One job runs on one of the two; no input was lost, none was read twice.
+    assert [job for one in (ferry, on_flink_2) for job in one.running_ids()] == [back.running().id]
+    back.check_that_nothing_was_lost(state)
+
+
+def test_a_program_that_cannot_be_started_is_named_while_the_job_runs(
+    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path
+) -> None:
+    ferry = Ferry.ready(airflow, flink_1, "misnamed", tmp_path, "--ttl-days", 30)
+    connect(airflow, "misnamed-2", flink_2)
+    jar = flink_2.upload_jobs()
+    old = ferry.start_old_job()
+    for wrong, said in (
+        ({"jar": "totls.jar"}, "the new job can't be started as jar, entry_class and program_args say"),
+        ({"jar": jar, "entry_class": "stateferry.totals.NoJob"}, "stateferry.totals.NoJob"),
+        ({"jar": jar, "old_jar": "totls.jar"}, "the old job can't be started"),
+    ):
+        run = ferry.cut_over(old, ttl="30d", new_flink_conn_id="misnamed-2", **wrong)
+        assert airflow.api.wait_for_end(DAG, run, PATIENCE) == "failed"
+        assert said in log_of(airflow, DAG, run, "plan")
+    assert old.status == "RUNNING"
+    old.cancel()
+
+
+def connect(airflow: Server, connection: str, cluster: FlinkCluster) -> None:
+    values = {"connection_id": connection, "conn_type": "flink", "host": "127.0.0.1", "port": cluster.port}
+    airflow.api.call("POST", "/connections", {**values, "extra": json.dumps({"patience": 120})})
