@@ -46,6 +46,10 @@ RUNS = [
         *("--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"),
         *("--ttl", "20d", "--keep-expired", "--nulls", "drop"),
     ],
+    [
+        *("--savepoint", str(GOLDEN / "kryo-parts-2.3-hashmap"), "--operator", "main", *LONG_AGO, "--nulls", "keep"),
+        *("--legacy-state", "old-4", "--new-state", "new"),
+    ],
 ]
 
 # Reads in every way there is, migrates the others, and prints the kernels that weren't in the cache.
