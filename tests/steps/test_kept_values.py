@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,20 @@ def test_each_operator_has_the_registrations_of_its_own_serializer(version: str,
         new = target.state(target.operator(uid), f"entries {uid}")
         assert new.value is not None
         assert kept_by_kryo(new.value)[0].registrations == kept_by_kryo(one.map)[0].registrations
+
+
+def test_no_map_is_taken_out_of_an_object_that_kryo_wrote(tmp_path: Path) -> None:
+    one = kept("1.20.0")["UUID"]
+    assert isinstance(one, Kept)
+    declared, *others = one.kryo.registrations
+    registrations = (replace(declared, class_name="com.acme.Totals"), *others)
+    kryo = replace(one.kryo, class_name="com.acme.Totals", registrations=registrations)
+    write(tmp_path / "source", replace(one, kryo=kryo))
+    state = {"legacy": "totals", "new": "entries", "field": "counts", "rest": "drop"}
+    told = {"now": NOW, "on_contradiction": "stop", "operators": [{"operator": "main", "states": [state]}]}
+    with pytest.raises(PlanError, match=r"Kryo wrote the objects of com\.acme\.Totals as a whole"):
+        run(tmp_path / "source", tmp_path / "run", **told)
+    assert not (tmp_path / "run" / "target").exists()
 
 
 def test_an_enum_can_become_flinks_own(tmp_path: Path) -> None:
