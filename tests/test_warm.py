@@ -62,7 +62,8 @@ import sys
 import tempfile
 from pathlib import Path
 from pytest import MonkeyPatch
-from stateferry import compiled, warm
+from stateferry import warm
+from stateferry.basics import compiled
 from stateferry.cli import main
 from flinkstate.reading.reader import Savepoint
 from stateferry.look.survey import survey
@@ -90,7 +91,7 @@ for name, kernel in compiled.kernels():
 
 # Whether every kernel can be brought in from the cache before it is called.
 LOADED = """
-from stateferry import compiled
+from stateferry.basics import compiled
 compiled.load()
 print(all(kernel.signatures and not kernel.stats.cache_misses for _, kernel in compiled.kernels()))
 """
