@@ -229,7 +229,8 @@ def _call_the_rest() -> None:
     """Calls what the demo has no use for.
 
     Two kernels compute hashes if a key has both a blob and rows, one takes maps out of POJOs, one finds nulls that the
-    value's serializer writes, and one leaves out what has expired of states that aren't migrated.
+    value's serializer writes, one leaves out what has expired of states that aren't migrated, and one finds entries
+    with values by Kryo.
     """
     data, starts, seeds, out = (
         np.zeros(8, np.uint8),
@@ -242,6 +243,7 @@ def _call_the_rest() -> None:
     row_kernels.cut_values(data, *[starts] * 6, np.zeros(1, np.uint8), starts)
     row_kernels.find_equal(data, starts, starts, data, np.zeros(1, np.bool_))
     row_kernels.copy_ranges(data, starts, starts, starts.copy(), data.copy())
+    whole_maps(MapType(Scalar.STRING, KryoType("java.util.UUID")), data, starts, starts + 4)
 
 
 def _write_pair(folder: str, key: Scalar, pair: tuple[object, object]) -> None:

@@ -46,6 +46,10 @@ RUNS = [
         *("--legacy-state", "mainState", "--new-state", "newMainState", "--flag-state", "isMigratedState"),
         *("--ttl", "20d", "--keep-expired", "--nulls", "drop"),
     ],
+    [
+        *("--savepoint", str(GOLDEN / "kryo-parts-2.3-hashmap"), "--operator", "main", *LONG_AGO, "--nulls", "keep"),
+        *("--legacy-state", "old-4", "--new-state", "new"),
+    ],
 ]
 
 # Reads in every way there is, migrates the others, and prints the kernels that weren't in the cache.
@@ -58,7 +62,8 @@ import sys
 import tempfile
 from pathlib import Path
 from pytest import MonkeyPatch
-from stateferry import compiled, warm
+from stateferry import warm
+from stateferry.basics import compiled
 from stateferry.cli import main
 from flinkstate.reading.reader import Savepoint
 from stateferry.look.survey import survey
@@ -86,7 +91,7 @@ for name, kernel in compiled.kernels():
 
 # Whether every kernel can be brought in from the cache before it is called.
 LOADED = """
-from stateferry import compiled
+from stateferry.basics import compiled
 compiled.load()
 print(all(kernel.signatures and not kernel.stats.cache_misses for _, kernel in compiled.kernels()))
 """

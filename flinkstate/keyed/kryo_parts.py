@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from flinkstate.errors import DamagedError
+from flinkstate.kryo import entry_kernels
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.places import places_to_find
 from flinkstate.kryo.reading import MapReading
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType
+from flinkstate.serializers.programs import compile_type
+from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType, kept_by_kryo
 from flinkstate.serializers.walker import (
     Bytes,
     Flags,
@@ -33,9 +36,9 @@ from flinkstate.serializers.walker import (
     skip_possible,
 )
 
-UNREADABLE = -1
 # The flag that says whether the value is null; a key by Kryo has at least one byte more.
 _LEAST_ENTRY = 1
+_LEAST_ROOM = 1 << 12
 
 
 @lru_cache(maxsize=64)
@@ -57,7 +60,7 @@ def behind_flags(what: str, data: Bytes, at: Positions, limits: Positions, *, st
     for place in np.flatnonzero(wrong)[: int(strict)]:
         found = f"{flags[place]}" if there[place] else "its end"
         raise DamagedError(f"a flag 0 or 1 {what}", found, offset=int(at[place]))
-    return np.where(wrong, UNREADABLE, at + 1), flags == 0
+    return np.where(wrong, entry_kernels.UNREADABLE, at + 1), flags == 0
 
 
 def ends_of_parts(
@@ -94,12 +97,16 @@ class _Walk:
 def walk_kryo_entries(type_: MapType, data: Bytes, starts: Positions, limits: Positions) -> MapEntries:
     """Finds the entries of maps that take up all bytes from each start to each limit."""
     counts = read_counts(data, starts, limits, _LEAST_ENTRY)
-    two, five = (_walked(type_, counts, data, starts, limits, five=five, strict=False) for five in (False, True))
+    two, five = (_walked(type_, counts, data, starts, limits, five=five) for five in (False, True))
     by_2, by_5 = two.stops == limits, five.stops == limits
     for neither in np.flatnonzero(~by_2 & ~by_5)[:1]:
-        place = slice(neither, neither + 1)
+        first, of_map = int(counts[:neither].sum()), limits[neither : neither + 1]
+        entries = slice(first, first + int(counts[neither]))
         raise max(
-            (_why_not(type_, counts[place], data, starts[place], limits[place], five) for five in (False, True)),
+            (
+                _why_not(type_, walk, data, entries, int(walk.stops[neither]), of_map, walk is five)
+                for walk in (two, five)
+            ),
             key=lambda error: error.offset or 0,
         )
     maps = np.repeat(np.arange(len(starts)), counts)
@@ -116,31 +123,48 @@ def walk_kryo_entries(type_: MapType, data: Bytes, starts: Positions, limits: Po
 
 
 def _why_not(
-    type_: MapType, count: Positions, data: Bytes, start: Positions, limit: Positions, five: bool
+    type_: MapType, walk: _Walk, data: Bytes, entries: slice, stop: int, limits: Positions, five: bool
 ) -> DamagedError | RefusedValueError:
-    """Why this Kryo didn't write a map."""
+    """Why this Kryo didn't write a map that has these entries: what is wrong with the first that can't be read."""
+    if stop >= 0:
+        return DamagedError("the end of the map", f"{limits[0] - stop} more bytes", offset=stop)
+    place = walk.starts[entries][walk.starts[entries] >= 0][-1:]
     try:
-        walk = _walked(type_, count, data, start, limit, five=five, strict=True)
+        behind = ends_of_parts(type_.key, data, place, limits, five=five, strict=True)
+        behind, present = behind_flags("before a value of a map", data, behind, limits, strict=True)
+        ends_of_parts(type_.value, data, behind[present], limits[present], five=five, strict=True)
     except (DamagedError, RefusedValueError) as error:
         return error
-    return DamagedError("the end of the map", f"{limit[0] - walk.stops[0]} more bytes", offset=int(walk.stops[0]))
+    raise AssertionError("the entry can be read")
+
+
+_Part = tuple[Any, ...]
+
+
+def _part(type_: FlinkType, kryo: KryoType) -> tuple[MapReading, _Part]:
+    """Returns what the kernel takes for keys or for values; what is not by Kryo has the reading of what is."""
+    how, padding = entry_kernels.PLAIN, 0
+    match type_:
+        case KryoType():
+            how, kryo = entry_kernels.KRYO, type_
+        case NullableType(KryoType() as value, padding):
+            how, kryo = entry_kernels.NULLABLE_KRYO, value
+    program, reading = compile_type(type_), kryo_reading(kryo)
+    registers = np.zeros(program.registers, np.int64)
+    return reading, (how, padding, program.code, program.pool, registers, reading.looking, np.empty(2, np.int64))
 
 
 def _walked(
-    type_: MapType, counts: Positions, data: Bytes, starts: Positions, limits: Positions, *, five: bool, strict: bool
+    type_: MapType, counts: Positions, data: Bytes, starts: Positions, limits: Positions, *, five: bool
 ) -> _Walk:
-    """Walks over all maps at once: first over the first entry of each, then over the second, and so on."""
-    begins, key_ends, ends = (np.full(int(counts.sum()), UNREADABLE, np.int64) for _ in range(3))
-    firsts, stops = np.cumsum(counts) - counts, starts + 4
-    maps, number = np.flatnonzero(counts > 0), 0
-    while len(maps):
-        at, bounds, entries = stops[maps], limits[maps], firsts[maps] + number
-        begins[entries] = at
-        behind = ends_of_parts(type_.key, data, at, bounds, five=five, strict=strict)
-        key_ends[entries] = behind
-        behind, present = behind_flags("before a value of a map", data, behind, bounds, strict=strict)
-        behind[present] = ends_of_parts(type_.value, data, behind[present], bounds[present], five=five, strict=strict)
-        ends[entries] = stops[maps] = behind
-        number += 1
-        maps = maps[(behind >= 0) & (counts[maps] > number)]
-    return _Walk(begins, key_ends, ends, stops)
+    begins, key_ends, ends = (np.empty(int(counts.sum()), np.int64) for _ in range(3))
+    stops, progress, failure = np.empty(len(starts), np.int64), np.zeros(5, np.int64), np.zeros(5, np.int64)
+    out, marks = np.empty(_LEAST_ROOM, np.uint8), np.empty(0, np.int64)
+    kryo = kept_by_kryo(type_)[0]
+    while True:
+        (of_keys, key), (of_values, value) = _part(type_.key, kryo), _part(type_.value, kryo)
+        if entry_kernels.walk_parts(
+            data, starts, limits, counts, five, key, value, begins, key_ends, ends, stops, out, marks, progress, failure
+        ):
+            return _Walk(begins, key_ends, ends, stops)
+        out = (of_values if progress[4] else of_keys).more_room(data, out, failure)

@@ -15,8 +15,9 @@ import numba
 import numba.extending
 
 _FOLDER = Path(__file__).parent
-_COMPILED = ("codes", "compiling", "flat", "kernels", "objects", "primitives", "whole", "write_kernels")
-_STATS = tuple((_FOLDER / f"{name}.py").stat() for name in _COMPILED)
+_HERE = ("codes", "compiling", "entry_kernels", "flat", "kernels", "objects", "primitives", "whole", "write_kernels")
+_COMPILED = (*(_FOLDER / f"{name}.py" for name in _HERE), _FOLDER.parent / "serializers" / "kernels.py")
+_STATS = tuple(file.stat() for file in _COMPILED)
 _STAMP = tuple((stat.st_mtime, stat.st_size) for stat in _STATS)
 
 _njit: Any = numba.njit

@@ -872,13 +872,14 @@ def find_ends(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Reads values by one Kryo, behind which there may be more bytes; from the one with the number `first` on.
 
-    `ends` gets where each ends, or -1 if this Kryo didn't write it: `failure` says why of the last such one. Returns
-    how many are done: all, unless there was no room for one.
+    `ends` gets where each ends, or -1 if this Kryo didn't write it: `failure` says why of the last such one. `marks`
+    gets the entries of a map, unless it is empty. Returns how many are done: all, unless there was no room for one.
     """
+    marked = np.int64(0 if len(marks) > 0 else -1)
     for index in range(first, len(starts)):
         result = _read_map(
             data, starts[index], limits[index], five, table, params, rows, names, known, finding, children, kinships,
-            nulls, cells, copying, scratch, touched, stack, objects, out, np.int64(0), marks, np.int64(0), state,
+            nulls, cells, copying, scratch, touched, stack, objects, out, np.int64(0), marks, marked, state,
             failure,
         )  # fmt: skip
         if result == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -138,6 +139,25 @@ class MapReading:
             parts.contexts,
         )  # fmt: skip
 
+    @property
+    def looking(self) -> tuple[Any, ...]:
+        """What a kernel takes that looks for the ends of values: the tables, and what it works with."""
+        table, places = self.table, self.places
+        return (
+            table.tables, table.params, self.rows, table.pool, self.known, places.children, places.kinships,
+            places.nulls, places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, self.state,
+        )  # fmt: skip
+
+    def more_room(self, data: Bytes, out: Bytes, failure: Positions) -> Bytes:
+        """Makes room for more objects, or returns a larger `out`; raises an error if that isn't what is missing."""
+        if failure[0] == codes.NO_ROOM and len(out) < _LARGEST:
+            return np.empty(2 * len(out) + int(failure[2]), np.uint8)
+        if failure[0] == codes.NO_OBJECTS and len(self.objects) < max(len(data), _LEAST_OBJECTS):
+            self.objects = np.zeros((4 * len(self.objects), codes.OBJECT_PARTS), np.int64)
+            return out
+        none = failure[:0]
+        raise self._error(Values(data, none, none, none, 0), 0, out, failure)
+
     def find_ends(self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, strict: bool) -> Positions:
         """Returns where each value ends, behind which there may be more; -1 if this Kryo didn't write it.
 
@@ -145,7 +165,7 @@ class MapReading:
         """
         table, places, failure = self.table, self.places, np.zeros(5, np.int64)
         ends, out, done = np.empty(len(starts), np.int64), np.empty(_LEAST_ROOM, np.uint8), 0
-        marks = np.empty(_LEAST_ROOM, np.int64)
+        marks = np.empty(0, np.int64)
         while True:
             done = kernels.find_ends(
                 data, starts, limits, done, five, codes.LOOKING, table.tables, table.params, self.rows, table.pool,
@@ -154,12 +174,7 @@ class MapReading:
             )  # fmt: skip
             if done == len(starts):
                 break
-            if failure[0] == codes.NO_ROOM and len(out) < _LARGEST:
-                out = np.empty(2 * len(out) + int(failure[2]), np.uint8)
-            elif failure[0] == codes.NO_OBJECTS and len(self.objects) < max(len(data), _LEAST_OBJECTS):
-                self.objects = np.zeros((4 * len(self.objects), codes.OBJECT_PARTS), np.int64)
-            else:
-                raise self._error(Values(data, starts, starts, limits, 0), done, out, failure)
+            out = self.more_room(data, out, failure)
         if strict and done and ends[-1] < 0:
             raise self._error(Values(data, starts, starts, limits, 0), done - 1, out, failure)
         return ends

@@ -108,3 +108,18 @@ def test_the_old_job_finds_every_entry_and_all_else_untouched(
     found = Made(tmp_path / "old", expected(source.lines))
     assert any(line["state"] == LEGACY and None in line["value"].values() for line in found.lines)
     check_restored(flink(version), tmp_path / "old", started, found, moved=to_max is not None)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
+def test_maps_by_kryo_go_back_into_a_native_savepoint_with_another_max_parallelism(
+    version: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    job = replace(new_job(128, None), backend="rocksdb", inline_threshold=0)
+    old = with_states(job, State(LEGACY, "HashMap{0-9}<String,String?>"))
+    source, like = flink(version).make_in_place(job, format_="NATIVE"), made(version, old)
+    back(source.path, tmp_path / "old", job, "--format", "native", "--max-parallelism", 300, "--like", like.path)
+    assert inspected_format(tmp_path / "old") == "native"
+    found = Made(tmp_path / "old", expected(source.lines))
+    assert any(line["state"] == LEGACY and len(line["value"]) > 1 for line in found.lines)
+    check_restored(flink(version), tmp_path / "old", Change(max_parallelism=300).job(old), found, moved=True)

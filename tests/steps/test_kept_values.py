@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.built_snapshots import snapshot_of
-from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.types import Scalar, kept_by_kryo
 from flinkstate.values.codecs import encode
 from flinkstate.writing.new_entries import as_entries
 from flinkstate.writing.new_savepoint import NewState
@@ -46,6 +47,20 @@ def write(
 
     That one is alone in its key group, or isn't.
     """
+    writer = SavepointWriter(str(target))
+    operator = operator_with(writer, "main", one, other, is_alone=is_alone)
+    writer.commit(Metadata(version, 1, (operator,), properties=CANONICAL_SAVEPOINT))
+
+
+def operator_with(
+    writer: SavepointWriter,
+    uid: str,
+    one: Kept | Example,
+    other: Kept | Example | None = None,
+    *,
+    is_alone: bool = True,
+) -> Operator:
+    """Writes the state of an operator, see `write`."""
     max_parallelism = 128
     rows: dict[int, list[bytes]] = {}
     # Of texts of one character, the character is the hash.
@@ -57,16 +72,14 @@ def write(
         row = len(whole).to_bytes(4, "big") + whole + len(written).to_bytes(4, "big") + written
         rows.setdefault(group, []).append(row)
     header = KeyedHeader(False, snapshot_of(Scalar.STRING), (NewState("totals", "VALUE", one.kryo).meta(),))
-    writer, id_ = SavepointWriter(str(target)), operator_id("main")
-    subtasks = []
+    id_, subtasks = operator_id(uid), []
     for index, key_groups in enumerate(ranges(max_parallelism, 2)):
         with writer.keyed_file(id_.hex(), index, header, key_groups) as file:
             for key_group in key_groups:
                 if key_group in rows:
                     file.entries(key_group, 0, *as_entries(rows[key_group]))
             subtasks.append(Subtask(index, managed_keyed=file.close()))
-    operator = Operator(id_, 2, max_parallelism, subtasks=tuple(subtasks))
-    writer.commit(Metadata(version, 1, (operator,), properties=CANONICAL_SAVEPOINT))
+    return Operator(id_, 2, max_parallelism, subtasks=tuple(subtasks))
 
 
 def wanted(**options: object) -> dict[str, object]:
@@ -85,10 +98,10 @@ def test_a_run_makes_a_value_of_each(version: str, name: str, tmp_path: Path) ->
     assert_rows(tmp_path / "run" / "target", one)
 
 
-def assert_rows(target: Path, one: Kept) -> None:
+def assert_rows(target: Path, one: Kept, state: str = "entries") -> None:
     """Each key has the rows that Flink's serializers write for the map."""
     found = contents(Savepoint.open(str(target)))
-    rows = Counter((key[-2:], value) for state, key, value in found.elements() if state == "entries")
+    rows = Counter((key[-2:], value) for name, key, value in found.elements() if name == state)
     made = compiled(one.kryo, one.map, [one.written])
     assert maps_of(made) == [one.flink]
     expected: Counter[tuple[bytes, bytes]] = Counter()
@@ -122,6 +135,43 @@ def test_values_of_kryo_2_are_not_for_a_job_of_flink_2(tmp_path: Path) -> None:
     write(tmp_path / "source", one, version=5)
     with pytest.raises(RefusedError, match=r"by Kryo 2 \(Flink 1\), but the savepoint is of Flink 2"):
         run(tmp_path / "source", tmp_path / "run", **wanted())
+
+
+@pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
+def test_each_operator_has_the_registrations_of_its_own_serializer(version: str, tmp_path: Path) -> None:
+    """The job's classes have other numbers in the second operator: those of the first would be other classes there."""
+    examples = {uid: kept(version)[f"registered {uid} Color"] for uid in ("before", "behind")}
+    names = {uid: [part.class_name for part in one.kryo.registrations] for uid, one in examples.items()}
+    assert names["before"] != names["behind"]
+    assert set(names["before"]) == set(names["behind"])
+    writer = SavepointWriter(str(tmp_path / "source"))
+    operators = tuple(operator_with(writer, uid, one) for uid, one in examples.items())
+    writer.commit(Metadata(4, 1, operators, properties=CANONICAL_SAVEPOINT))
+    states = {uid: {"legacy": "totals", "new": f"entries {uid}", "flag": "flag"} for uid in examples}
+    planned_operators = [{"operator": uid, "states": [state]} for uid, state in states.items()]
+    told = {"now": NOW, "job": "both", "classes": [str(JAR)], "operators": planned_operators}
+    report, _ = run(tmp_path / "source", tmp_path / "run", **told)
+    assert report.is_green, report
+    target = Savepoint.open(str(tmp_path / "run" / "target"))
+    for uid, one in examples.items():
+        assert_rows(tmp_path / "run" / "target", one, f"entries {uid}")
+        new = target.state(target.operator(uid), f"entries {uid}")
+        assert new.value is not None
+        assert kept_by_kryo(new.value)[0].registrations == kept_by_kryo(one.map)[0].registrations
+
+
+def test_no_map_is_taken_out_of_an_object_that_kryo_wrote(tmp_path: Path) -> None:
+    one = kept("1.20.0")["UUID"]
+    assert isinstance(one, Kept)
+    declared, *others = one.kryo.registrations
+    registrations = (replace(declared, class_name="com.acme.Totals"), *others)
+    kryo = replace(one.kryo, class_name="com.acme.Totals", registrations=registrations)
+    write(tmp_path / "source", replace(one, kryo=kryo))
+    state = {"legacy": "totals", "new": "entries", "field": "counts", "rest": "drop"}
+    told = {"now": NOW, "on_contradiction": "stop", "operators": [{"operator": "main", "states": [state]}]}
+    with pytest.raises(PlanError, match=r"Kryo wrote the objects of com\.acme\.Totals as a whole"):
+        run(tmp_path / "source", tmp_path / "run", **told)
+    assert not (tmp_path / "run" / "target").exists()
 
 
 def test_an_enum_can_become_flinks_own(tmp_path: Path) -> None:

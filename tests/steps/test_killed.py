@@ -24,6 +24,8 @@ from stateferry.tables.iceberg.commits import TableHome
 from stateferry.tables.iceberg.reads import read_current
 from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from stateferry.tables.versions import chunk_files
+from tests.kryo.kept import kept
+from tests.steps import test_kept_values
 from tests.support.in_process import without_spark
 from tests.support.kill_points import KillPoints, Picture, watched
 
@@ -218,6 +220,32 @@ def test_run_with_a_native_result_killed_before_any_of_its_effects(
     for number, picture in night.points.chosen(every * 2):
         if not in_the_middle_of_a_file(picture):
             night.check_killed_at(picture, number, capsys)
+
+
+@pytest.mark.timeout(600)
+def test_run_with_values_that_stay_kryos_killed_before_any_of_its_effects(
+    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, source, one = tmp_path / "world", tmp_path / "source", kept("2.3.0")["things of keys"]
+    root.mkdir()
+    test_kept_values.write(source, one)
+    states = ["--operator", "main", "--legacy-state", "totals", "--new-state", "entries"]
+    command = ["run", "--savepoint", str(source), "--target", str(root / "target"), *states, "--now", str(NOW)]
+    command += ["--job", "clicks", "--classes", str(test_kept_values.JAR), "--parallelism", "3"]
+    with watched(root) as points:
+        assert main(command) == 0
+
+    def found() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (root / "target").iterdir()}
+
+    undisturbed = found()
+    test_kept_values.assert_rows(root / "target", one)
+    for number, picture in points.chosen(every * 2):
+        if not in_the_middle_of_a_file(picture):
+            picture.restore(root)
+            capsys.readouterr()
+            assert main(command) == 0, f"killed before effect {number}, {picture.effect}: {capsys.readouterr().err}"
+            assert found() == undisturbed, f"killed before effect {number}, {picture.effect}"
 
 
 @pytest.mark.timeout(600)

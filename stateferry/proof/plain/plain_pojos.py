@@ -71,7 +71,7 @@ def _readings(type_: PojoType, field: str, data: bytes, begin: int) -> Iterator[
     """Yields where the field is, by each Kryo that can have written the POJO."""
     by_kryo = any(isinstance(one.type, KryoType) for one in type_.fields)
     failed: list[DamagedError | RefusedError] = []
-    for five in (False, True) if by_kryo else (False,):
+    for five in (False, True)[: 1 + by_kryo]:
         try:
             yield _read(type_, field, data, begin, five=five)
         except (DamagedError, RefusedError) as error:

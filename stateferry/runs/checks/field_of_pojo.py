@@ -27,6 +27,12 @@ def field_problems(state: StatePlan, legacy: KeyedState, operator: Operator) -> 
         return
     where = f"state {legacy.name} of operator {operator.label}"
     pojo = legacy.value
+    if legacy.kind is StateKind.VALUE and isinstance(pojo, KryoType):
+        yield (
+            f"{where}: Kryo wrote the objects of {pojo.class_name} as a whole. --field takes a map only out of a POJO "
+            "that Flink's own serializer wrote"
+        )
+        return
     if legacy.kind is not StateKind.VALUE or not isinstance(pojo, PojoType):
         kind = f"a ValueState<{legacy.type_name}>" if legacy.kind is StateKind.VALUE else f"{legacy.kind.value} state"
         yield f"{where} is {kind}, not a ValueState of a POJO as Flink's own serializer writes it: leave --field out"
