@@ -102,6 +102,10 @@ class FlinkHook(BaseHook):
         """Starts the program unless a job with its id exists; returns whether it was started now."""
         return self.run(lambda rest: run_jar(rest, run))
 
+    def flink_version(self) -> str:
+        """The version of Flink, such as 2.3.0."""
+        return str(self.run(lambda rest: rest.get("/config"))["flink-version"])
+
     def check_program(self, run: JarRun) -> None:
         """Raises Flink's error if Flink lacks the jar, or can't make the plan of the program's job."""
         self.run(lambda rest: check_program(rest, run))

@@ -127,7 +127,7 @@ class CheckOfSavepoint:
     """A look into a savepoint.
 
     `wanted` is the plan that the savepoint is held against, as JSON without the catalog's address; empty without one.
-    The answer goes to the file `report`. `files_from` says where the savepoint's files are, as in the form.
+    The answer goes to the file `report`. `files_from`, `to` and `classes` are as in the form.
     """
 
     job: str | None
@@ -135,6 +135,8 @@ class CheckOfSavepoint:
     report: str
     wanted: str
     files_from: str
+    to: str
+    classes: str
 
 
 def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
@@ -142,15 +144,16 @@ def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
     source = source_of(request, occasion)
     assert source is not None, "a check takes no savepoint"
     metadata = read_metadata(source)
-    named = request.plan_values()["job"] if request.names_states else request.given_options().get("job")
-    roots = request.given_options().get("files_from", "")
+    given = request.given_options()
+    named = request.plan_values()["job"] if request.names_states else given.get("job")
+    as_given = [str(given.get(name, "")) for name in ("files_from", "to", "classes")]
     report = Location.of(home_folder()).child("checks").child(f"{occasion.short_id}.json")
     if not request.names_states:
-        return CheckOfSavepoint(named, source, report.shown, "", roots)
+        return CheckOfSavepoint(named, source, report.shown, "", *as_given)
     plan = plan_for(request, occasion, source)
     check_operators(metadata, plan.operator_names, source)
     # The address of a catalog may hold a password.
-    return CheckOfSavepoint(named, source, report.shown, plan.model_dump_json(exclude={"catalog_uri"}), roots)
+    return CheckOfSavepoint(named, source, report.shown, plan.model_dump_json(exclude={"catalog_uri"}), *as_given)
 
 
 def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPlan, Run | None]:

@@ -29,10 +29,13 @@ from stateferry.basics.printable import printable
 from stateferry.basics.quantities import noun, shown_amount
 from stateferry.runs.predict.estimates import Prediction, estimate_text, prediction_lines
 from stateferry.runs.predict.prediction import predicted_of_size
+from stateferry.verdict.outcomes import Outcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+_RESTORES = Outcome.RESTORES.word
+_OUTCOMES = {one.word: one.value for one in Outcome}
 _NAMED = f"ti.xcom_pull(task_ids='{PLAN_TASK}')"
 
 
@@ -41,6 +44,7 @@ class CheckSavepoint(SparkSubmitOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         values = {"--savepoint": "savepoint", "--into": "report", "--wanted": "wanted", "--files-from": "files_from"}
+        values |= {"--for": "to", "--classes": "classes"}
         super().__init__(
             name="stateferry-check",
             application="{{ task.application_file() }}",
@@ -79,6 +83,7 @@ class CheckSavepoint(SparkSubmitOperator):
             "report": said["report"],
             "migratable": [f"{operator}/{state}" for operator, state in migratable(found)],
             "problems": found.get("problems"),
+            "verdict": found.get("verdict"),
             "outage": None if outage is None else outage.seconds,
             "answer": lines,
         }
@@ -103,6 +108,8 @@ def note_of(found: Mapping[str, Any], foreseen_times: Prediction | None) -> str:
     parts = [f"{len(states)} {noun(len(states), 'keyed state')}", f"can be migrated: {names}"]
     if problems := found.get("problems"):
         parts.append(f"but not as the form says: {problems[0]}")
+    if verdict := found.get("verdict"):
+        parts.append(_verdict_line(verdict))
     if foreseen_times is not None and foreseen_times.outage is not None:
         parts.append(f"outage about {estimate_text(foreseen_times.outage)}")
     return printable(f"check {found['path']}: {'; '.join(parts)}")
@@ -121,11 +128,22 @@ def answer_lines(found: Mapping[str, Any], job: str | None, foreseen_times: Pred
     if problems is not None:
         yield "it can be migrated as the form says" if not problems else "it can't be migrated as the form says:"
         yield from (f"- {problem}" for problem in problems)
+    if verdict := found.get("verdict"):
+        yield _verdict_line(verdict)
+        for state in verdict["states"]:
+            if state["outcome"] != _RESTORES:
+                yield f"- {state['operator']}: {state['state']}: {_OUTCOMES[state['outcome']]}: {state['reason']}"
     if foreseen_times is None:
         yield "how long a cut-over takes isn't known: give the job's name (the field job), if it has been rehearsed"
     else:
         yield f"job {job}:"
         yield from prediction_lines(foreseen_times)
+
+
+def _verdict_line(verdict: Mapping[str, Any]) -> str:
+    counts = verdict["counts"]
+    listed = [f"{counts[one]} {words}" for one, words in _OUTCOMES.items() if counts.get(one)]
+    return f"in Flink {verdict['for']}, of its states: {', '.join(listed) or 'there are none'}"
 
 
 def _operator_lines(operator: Mapping[str, Any]) -> Iterator[str]:

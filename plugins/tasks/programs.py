@@ -8,6 +8,7 @@ from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import JarRun
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import Program
+from stateferry.runs.plan.run_options import SAME_FLINK
 
 _NO_JOB = ""
 
@@ -18,12 +19,38 @@ def jar_run_of(job_id: str, program: Program, savepoint: str | None) -> JarRun:
 
 
 def check_programs(request: MigrationRequest) -> None:
-    """Fails for good if Flink can't start the new job's program, or that of the old job, should it come back."""
+    """Fails for good if Flink can't start the new job's program, or that of the old job, should it come back.
+
+    It fails as well if the new job's Flink isn't the one for which the run makes the savepoint.
+    """
     if request.start_job:
+        _check_version(request)
         _check("new", "jar, entry_class and program_args", request.new_program(), request.new_job_conn_id)
     if request.has("old_jar"):
         names = "old_jar, old_entry_class and old_program_args"
         _check("old", names, request.old_program(), request.flink_conn_id)
+
+
+def _check_version(request: MigrationRequest) -> None:
+    """Of another Flink only the run knows which states it would read wrongly, if it is told."""
+    told, new = str(request.given_options().get("to", SAME_FLINK)), FlinkHook(request.new_job_conn_id).flink_version()
+    if told != SAME_FLINK:
+        if _line(told.removeprefix("flink-")) != _line(new):
+            raise refusal(f"to: {told}, but connection {request.new_job_conn_id} is of Flink {new}")
+        return
+    if not request.stops_job or request.new_flink_conn_id is None:
+        return
+    old = FlinkHook(request.flink_conn_id).flink_version()
+    if _line(old) != _line(new):
+        raise refusal(
+            f"new_flink_conn_id: {request.new_flink_conn_id} is of Flink {new}, and the old job runs on Flink {old}: "
+            "say in to for which Flink the new savepoint is (flink-2), so that states which it would read wrongly are "
+            "found before the job is stopped"
+        )
+
+
+def _line(version: str) -> str:
+    return version.partition(".")[0]
 
 
 def _check(which: str, names: str, program: Program, connection: str) -> None:

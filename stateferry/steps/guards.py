@@ -13,6 +13,7 @@ from stateferry.runs.guards.cleanup_promise import check_promises
 from stateferry.runs.guards.expiry_guard import check_ages
 from stateferry.runs.guards.kept_values import check_kept_values
 from stateferry.runs.guards.migrated_before import check_migrated_before
+from stateferry.runs.guards.other_flink import check_other_flink
 from stateferry.runs.guards.timer_guard import check_timers
 from stateferry.runs.record.facts import Step
 from stateferry.runs.record.state_ages import FoundAges
@@ -60,6 +61,10 @@ def _migrated_before(seen: Seen) -> None:
     check_migrated_before(seen.work.resolved)
 
 
+def _other_flink(seen: Seen) -> None:
+    check_other_flink(seen.work.resolved)
+
+
 def _ages(seen: Seen) -> None:
     check_ages(seen.work.run.plan, seen.ages)
 
@@ -72,5 +77,5 @@ def _kept_values(seen: Seen) -> None:
     check_kept_values(seen.work.resolved, seen.inventory)
 
 
-BEFORE_COUNTING: tuple[Guard, ...] = (_room, _timers, _migrated_before)
+BEFORE_COUNTING: tuple[Guard, ...] = (_room, _timers, _migrated_before, _other_flink)
 AFTER_COUNTING: tuple[Guard, ...] = (_ages, _promises, _kept_values)

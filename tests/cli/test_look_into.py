@@ -64,3 +64,22 @@ def test_what_is_no_savepoint_is_refused_without_an_answer(tmp_path: Path, capsy
     assert check(["--savepoint", str(tmp_path), "--into", str(tmp_path / "one.json")]) == DAMAGED_OR_REFUSED
     assert f"{tmp_path}: expected a savepoint" in capsys.readouterr().err
     assert not (tmp_path / "one.json").exists()
+
+
+def test_it_says_what_the_savepoint_does_in_another_flink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    savepoint = SAVEPOINTS / "hint-hash-map-1.20-rocksdb"
+    found = answer(tmp_path, savepoint, "--for", "flink-2", "--classes", "")["verdict"]
+    capsys.readouterr()
+    assert main(["check", str(savepoint), "--for", "flink-2", "--json"]) == 1
+    assert found == json.loads(capsys.readouterr().out)
+    assert found["counts"] == {"wrong": 1, "restores": 2}
+    assert "verdict" not in answer(tmp_path, savepoint, "--for", "", "--classes", "")
+
+
+def test_a_plan_for_another_flink_is_held_against_what_that_would_misread(tmp_path: Path) -> None:
+    savepoint = SAVEPOINTS / "hint-hash-map-1.20-rocksdb"
+    plan = {**json.loads(wanted(tmp_path, savepoint)), "nulls": "keep", "to": "flink-2"}
+    assert answer(tmp_path, savepoint, "--wanted", json.dumps(plan))["problems"] == []
+    kept = json.dumps({**plan, "keep_legacy": True})
+    problems = answer(tmp_path, savepoint, "--wanted", kept)["problems"]
+    assert any("mainState: restores and is wrong" in one for one in problems)

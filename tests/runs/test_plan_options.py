@@ -73,7 +73,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
         *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
-        *("--field", "--rest", "--classes"),
+        *("--field", "--rest", "--classes", "--to"),
     }
 
 

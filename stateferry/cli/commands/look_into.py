@@ -3,7 +3,8 @@
     spark-submit spark_jobs/check.py --savepoint FOLDER --into ANSWER.json --wanted PLAN --files-from "OLD=NEW"
 
 The answer is that of `stateferry inspect --json`. With a plan, `problems` says what in the savepoint contradicts it;
-the plan lacks only the address of the catalog, which a check doesn't use. Exit codes are those of `stateferry`.
+the plan lacks only the address of the catalog, which a check doesn't use. With `--for`, `verdict` is the answer of
+`stateferry check --json`. Exit codes are those of `stateferry`.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.basics.exit_codes import exit_code_of
 from stateferry.basics.printable import say
 from stateferry.basics.private_files import private_files
-from stateferry.cli import files_from
+from stateferry.cli import classes, files_from
+from stateferry.cli.commands.check import verdict_facts
 from stateferry.cli.commands.inspect import facts_of
 from stateferry.inventory.inventory import take, total
 from stateferry.look.survey import survey
 from stateferry.runs.checks.plan_check import open_source, resolve
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
+from stateferry.runs.guards.other_flink import check_other_flink
 from stateferry.runs.plan.plan_json import plan_of, plan_values
+from stateferry.runs.plan.run_options import SAME_FLINK
 from stateferry.steps import snapshot
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.versions import target_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,13 +46,21 @@ def _run(argv: Sequence[str] | None) -> int:
     parser.add_argument("--savepoint", metavar="FOLDER", required=True)
     parser.add_argument("--into", metavar="FILE", required=True, help="the file for the answer")
     parser.add_argument("--wanted", metavar="PLAN", default="", help="the plan to hold it against, as JSON")
+    parser.add_argument(
+        "--for", dest="flink", metavar="FLINK", default=SAME_FLINK, help="say what it does in this Flink"
+    )
+    classes.add_to(parser)
     files_from.add_to(parser)
     options = parser.parse_args(argv)
     with reaching():
         savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-        answer = facts_of(savepoint, survey(savepoint))
+        known = classes.classes_of(options)
+        answer = facts_of(savepoint, survey(savepoint, job=known))
         if options.wanted:
             answer["problems"] = _problems(options.wanted)
+        if options.flink not in ("", SAME_FLINK):
+            asked = Asked(target_of(options.flink), known)
+            answer["verdict"] = verdict_facts(savepoint, asked.target.value, tuple(verdicts(savepoint, asked)))
         into = Location.of(options.into)
         into.parent.make_folder()
         into.write_atomically(json.dumps(answer, indent=2).encode())
@@ -62,6 +76,7 @@ def _problems(wanted: str) -> list[str]:
         resolved = resolve(plan, open_source(plan))
         if resolved.nothing_to_do:
             return nothing_to_do_lines(resolved)
+        check_other_flink(resolved)
         # What the snapshot step of a run would stop at is said here, too.
         inventory = total(map(take, snapshot.inventory_work(resolved, 1)))
         return [str(error) for error in snapshot.stopping_errors(resolved, inventory)]

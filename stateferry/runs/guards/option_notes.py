@@ -20,6 +20,7 @@ from stateferry.runs.guards.kryo_notes import kryo_notes
 from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.name_guard import needs_accepted_share
 from stateferry.runs.guards.null_values import null_notes
+from stateferry.runs.guards.other_flink import check_other_flink, other_flink_notes
 from stateferry.runs.guards.ttl_notes import ttl_notes
 from stateferry.runs.plan.planned_states import StatePlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
@@ -44,7 +45,7 @@ def option_notes(
             notes += _of_new_flags(one)
     if inventory is not None:
         notes += [*kryo_notes(resolved, inventory), *kept_notes(resolved, inventory)]
-    notes += unkept_promises(resolved)
+    notes += [*other_flink_notes(resolved), *unkept_promises(resolved)]
     notes += ttl_notes(resolved, ages)
     return [*notes, *_of_the_layout(resolved), *_of_time(resolved, ages), *_of_the_rules(resolved, inventory)]
 
@@ -52,9 +53,10 @@ def option_notes(
 def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
     """The answer to a plan under which there is nothing to do: the reason, then the notes.
 
-    Raises an error if the flags in the savepoint contradict that.
+    Raises an error if the flags in the savepoint contradict that, or if the Flink of the plan can't read it.
     """
     check_migrated_before(resolved)
+    check_other_flink(resolved)
     why = resolved.what_was_done_before or "the savepoint is as wanted already"
     return [f"nothing to do: {why}", *(f"note: {note}" for note in option_notes(resolved))]
 

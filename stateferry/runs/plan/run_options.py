@@ -29,6 +29,7 @@ from stateferry.runs.plan.plan_fields import (
 from stateferry.runs.plan.planned_states import OperatorPlan
 from stateferry.runs.plan.state_ttls import StateTtls
 
+SAME_FLINK: Literal["same"] = "same"
 DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 
 
@@ -291,12 +292,23 @@ class RunOptions(PlanModel):
             Kind.LINES,
             "Classes of the job",
             "the job's jar, or a folder of class files, on this machine and on those that run the steps: needed for "
-            "maps by Kryo that hold objects of the job's own classes, which then stay values of Kryo",
+            "maps by Kryo that hold objects of the job's own classes",
             row=68,
             metavar="JAR",
             if_empty="objects of the job's own classes in such maps are refused",
         ),
     ] = ()
+    to: Annotated[
+        Literal["same", "flink-1.20", "flink-2", "flink-2.3"],
+        Option(
+            Kind.CHOICE,
+            "For which Flink",
+            "the Flink of the new job: a state that it would read wrongly, or refuse, stops the run before anything is "
+            "written. flink-2 is the newest 2.x that was tried; same is the Flink that wrote the savepoint",
+            row=165,
+            section=RUN,
+        ),
+    ] = SAME_FLINK
     # What was read of them.
     classes_digest: StrictStr | None = None
     # New beginnings, by the old ones, of absolute addresses in `_metadata`.

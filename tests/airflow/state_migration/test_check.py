@@ -71,6 +71,18 @@ def test_the_answer_is_told_in_short_lines() -> None:
     assert note_of(found("no such state"), None).endswith("but not as the form says: no such state")
 
 
+def test_what_another_flink_does_with_it_is_told() -> None:
+    states = [
+        {"operator": "main", "state": "seen", "outcome": "restores", "reason": "the same serializer"},
+        {"operator": "main", "state": "totals", "outcome": "wrong", "reason": "an entry less"},
+    ]
+    answer = {**found(), "verdict": {"for": "2.3", "counts": {"restores": 1, "wrong": 1}, "states": states}}
+    lines = list(answer_lines(answer, None, None))
+    summary = "in Flink 2.3, of its states: 1 restores, 1 restores and is wrong"
+    assert lines[-3:-1] == [summary, "- main: totals: restores and is wrong: an entry less"]
+    assert summary in note_of(answer, None)
+
+
 def test_a_map_by_kryo_is_told_with_its_counts() -> None:
     line = "Map<String,Long> by Kryo 2, in all 70 maps"
     lines = list(
@@ -125,7 +137,7 @@ def test_all_other_tasks_are_left_out() -> None:
 def checked(submits: Submit, request: MigrationRequest, occasion: Occasion, answer: dict[str, Any]) -> Any:  # noqa: F811
     asked = check_of(request, occasion)
     said = {"job": asked.job, "savepoint": asked.savepoint, "report": asked.report, "wanted": asked.wanted}
-    said["files_from"] = asked.files_from
+    said |= {"files_from": asked.files_from, "to": asked.to, "classes": asked.classes}
     Path(asked.report).parent.mkdir(parents=True, exist_ok=True)
     written = Path(asked.report).with_suffix(".new")
     written.write_text(json.dumps(answer))

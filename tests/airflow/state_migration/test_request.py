@@ -198,6 +198,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "nulls": ("keep", "keep"),
     "no_timers": (True, True),
     "format": ("native", "native"),
+    "to": ("flink-2", "flink-2"),
     "classes": (f"{JAR}\n", (str(JAR),)),
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),

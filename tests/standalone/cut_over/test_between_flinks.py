@@ -39,7 +39,13 @@ def test_a_job_of_flink_1_becomes_one_of_flink_2(
     connect(airflow, f"{name}-2", flink_2)
     on_flink_2 = replace(ferry, cluster=flink_2, jar=flink_2.upload_jobs())
     old = ferry.start_old_job()
-    asked = {"ttl": "30d", "new_flink_conn_id": f"{name}-2", "jar": on_flink_2.jar, "entry_class": new_job}
+    asked = {
+        "ttl": "30d",
+        "to": "flink-2",
+        "new_flink_conn_id": f"{name}-2",
+        "jar": on_flink_2.jar,
+        "entry_class": new_job,
+    }
     run = ferry.cut_over(old, **asked)
 
     fails = new_job == FAILING_JOB
@@ -62,8 +68,10 @@ def test_a_program_that_cannot_be_started_is_named_while_the_job_runs(
         ({"jar": "totls.jar"}, "the new job can't be started as jar, entry_class and program_args say"),
         ({"jar": jar, "entry_class": "stateferry.totals.NoJob"}, "stateferry.totals.NoJob"),
         ({"jar": jar, "old_jar": "totls.jar"}, "the old job can't be started"),
+        ({"jar": jar, "to": "same"}, "say in to for which Flink the new savepoint is"),
+        ({"jar": jar, "to": "flink-1.20"}, "to: flink-1.20, but connection misnamed-2 is of Flink 2.3.0"),
     ):
-        run = ferry.cut_over(old, ttl="30d", new_flink_conn_id="misnamed-2", **wrong)
+        run = ferry.cut_over(old, **{"ttl": "30d", "to": "flink-2", "new_flink_conn_id": "misnamed-2"} | wrong)
         assert airflow.api.wait_for_end(DAG, run, PATIENCE) == "failed"
         assert said in log_of(airflow, DAG, run, "plan")
     assert old.status == "RUNNING"

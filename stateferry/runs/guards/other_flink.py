@@ -1,0 +1,68 @@
+"""A result for another Flink: states that it would read wrongly are refused, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import kept_by_kryo, type_name
+from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.plan.run_options import SAME_FLINK
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.outcomes import Outcome, StateVerdict
+from stateferry.verdict.versions import source_of, target_of
+
+
+def check_other_flink(resolved: ResolvedPlan) -> None:
+    """Raises an error if the Flink of the plan doesn't read each state of the result as the source's Flink does.
+
+    Every value by Kryo is read: one that differs is enough.
+    """
+    found = (one for one in _carried(resolved, everything=True) if one.finding.outcome.breaks)
+    if breaking := [*_kept(resolved), *map(_line, found)]:
+        raise RefusedError(
+            f"Flink {target_of(resolved.plan.to).value}, for which the new savepoint is (--to {resolved.plan.to}), "
+            "would not read it as the old job does. Nothing was written:\n" + "\n".join(breaking)
+        )
+
+
+def other_flink_notes(resolved: ResolvedPlan) -> Iterator[str]:
+    """Notes on states of which nobody knows whether the Flink of the plan reads them."""
+    for one in _carried(resolved, everything=False):
+        if one.finding.outcome is Outcome.UNKNOWN:
+            yield f"whether Flink {target_of(resolved.plan.to).value} reads this state isn't known: {_line(one)}"
+
+
+def _carried(resolved: ResolvedPlan, *, everything: bool) -> Iterator[StateVerdict]:
+    """Yields what becomes of the states that are carried over, if the result is for another Flink."""
+    plan = resolved.plan
+    if plan.to == SAME_FLINK:
+        return
+    stay = plan.keep_legacy or plan.lazy
+    gone = {
+        (one.operator.label, rules.legacy.name)
+        for one in resolved.operators
+        for rules in one.rules
+        if not (stay or rules.keeps_rest)
+    }
+    asked = Asked(target_of(plan.to), plan.job_classes, everything)
+    yield from (one for one in verdicts(resolved.source, asked) if (one.operator, one.state) not in gone)
+
+
+def _kept(resolved: ResolvedPlan) -> Iterator[str]:
+    """Yields the new states whose values stay values of Kryo, if the other Flink has another Kryo."""
+    plan, source = resolved.plan, source_of(resolved.source.metadata.version)
+    if plan.to == SAME_FLINK or source is target_of(plan.to):
+        return
+    for one in resolved.operators:
+        for rules in one.rules:
+            if kept := ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type)))):
+                yield (
+                    f"{one.operator.label}: {rules.made_name}: values of {kept} stay values of its Kryo: where they "
+                    "can be POJOs, name them in --as (Map<String, Pojo<com.acme.Reading>>)"
+                )
+
+
+def _line(one: StateVerdict) -> str:
+    finding = one.finding
+    return f"{one.operator}: {one.state}: {finding.outcome.value}: {finding.reason}. To do: {finding.advice}"
