@@ -33,12 +33,15 @@ def check_programs(request: MigrationRequest) -> None:
 
 def _check_version(request: MigrationRequest) -> None:
     """Of another Flink only the run knows which states it would read wrongly, if it is told."""
-    told, new = str(request.given_options().get("to", SAME_FLINK)), FlinkHook(request.new_job_conn_id).flink_version()
+    told = str(request.given_options().get("to", SAME_FLINK))
+    if told == SAME_FLINK and request.new_flink_conn_id is None:
+        return
+    new = FlinkHook(request.new_job_conn_id).flink_version()
     if told != SAME_FLINK:
         if _line(told.removeprefix("flink-")) != _line(new):
             raise refusal(f"to: {told}, but connection {request.new_job_conn_id} is of Flink {new}")
         return
-    if not request.stops_job or request.new_flink_conn_id is None:
+    if not request.stops_job:
         return
     old = FlinkHook(request.flink_conn_id).flink_version()
     if _line(old) != _line(new):
