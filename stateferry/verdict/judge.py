@@ -64,7 +64,7 @@ def _alike(savepoint: Savepoint, operator: Operator, finding: Finding) -> Iterat
     for state in states[1] if states else ():
         yield _verdict(operator, state, finding)
     for name, mode in _operator_states(operator).items():
-        yield StateVerdict(operator.label, name, mode, "", finding)
+        yield StateVerdict(operator.hex_id, operator.label, name, mode, "", finding)
     yield from (replace(one, finding=finding) for one in unknown.of_operator(operator))
 
 
@@ -74,7 +74,12 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
         found = _keyed(savepoint, chosen)
     except RefusedError as error:
         yield StateVerdict(
-            operator.label, "(keyed state)", "", "", Finding(Outcome.UNKNOWN, str(error), unknown.TRY_IT)
+            operator.hex_id,
+            operator.label,
+            "(keyed state)",
+            "",
+            "",
+            Finding(Outcome.UNKNOWN, str(error), unknown.TRY_IT),
         )
         found = None
     if found is not None:
@@ -108,7 +113,7 @@ def _keyed(savepoint: Savepoint, operator: Operator) -> tuple[KeyedHeader, tuple
 
 
 def _verdict(operator: Operator, state: KeyedState, finding: Finding) -> StateVerdict:
-    return StateVerdict(operator.label, state.name, state.kind.value, state.type_name, finding)
+    return StateVerdict(operator.hex_id, operator.label, state.name, state.kind.value, state.type_name, finding)
 
 
 def _of_state(state: KeyedState, meta: StateMeta, header: KeyedHeader, journey: Journey, samples: Samples) -> Finding:
@@ -174,11 +179,11 @@ def _of_operator_state(savepoint: Savepoint, operator: Operator, journey: Journe
         except RefusedError as error:
             for name, mode in missing.items():
                 finding = Finding(Outcome.UNKNOWN, str(error), unknown.TRY_IT)
-                yield StateVerdict(operator.label, name, mode, "", finding)
+                yield StateVerdict(operator.hex_id, operator.label, name, mode, "", finding)
             return
         for meta in (*header.lists, *header.broadcasts):
             if (mode := missing.pop(meta.name, "")) != "":
                 parts = [Part(Place.ELEMENT, one.type, (one,)) for _, one in meta.serializers]
                 findings = [unknown.of_bytes(part) or _read_at_once(_of_part(part, journey, None)) for part in parts]
                 types = ",".join(type_name(part.type) for part in parts)
-                yield StateVerdict(operator.label, meta.name, mode, types, worst(findings))
+                yield StateVerdict(operator.hex_id, operator.label, meta.name, mode, types, worst(findings))

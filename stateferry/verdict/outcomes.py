@@ -54,8 +54,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class StateVerdict:
-    """What becomes of one state of an operator."""
+    """What becomes of one state of an operator, which has an id, and a label that others may have too."""
 
+    operator_id: str
     operator: str
     state: str
     kind: str

@@ -56,4 +56,4 @@ def of_operator(operator: Operator) -> Iterator[StateVerdict]:
         finding = Finding(
             Outcome.UNKNOWN, f"{size:,} {noun(size, 'byte')} that only the operator's own code understands", TRY_IT
         )
-        yield StateVerdict(operator.label, name, kind, "bytes", finding)
+        yield StateVerdict(operator.hex_id, operator.label, name, kind, "bytes", finding)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flinkstate.errors import PlanError, RefusedError
+from flinkstate.reading.reader import Savepoint
+from stateferry.runs.guards import other_flink
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.outcomes import StateVerdict
 from tests.steps.test_native_source import run
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
-KRYO, OF_FLINK, PARTS = (GOLDEN / f"{name}-1.20-{of}" for name, of in (
-    ("hint-hash-map", "rocksdb"), ("legacy", "hashmap"), ("kryo-parts", "rocksdb"),
-))  # fmt: skip
+KRYO = GOLDEN / "hint-hash-map-1.20-rocksdb"
+OF_FLINK = GOLDEN / "legacy-1.20-hashmap"
+PARTS = GOLDEN / "kryo-parts-1.20-rocksdb"
 STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState"}
 MIGRATED: dict[str, Any] = {"operators": [{"operator": "main", "states": [STATE]}]}
 ALONE: dict[str, Any] = {"operators": [], "parallelism": 3, "job": "totals"}
@@ -43,10 +49,20 @@ def test_a_map_that_is_migrated_is_no_obstacle_unless_it_stays(tmp_path: Path) -
         run(KRYO, tmp_path / "kept", to="flink-2.3", keep_legacy=True, **MIGRATED)
 
 
+def test_another_operator_may_have_the_same_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(savepoint: Savepoint, asked: Asked) -> Iterator[StateVerdict]:
+        for one in verdicts(savepoint, asked):
+            yield from (one, replace(one, operator_id="0" * 32))
+
+    monkeypatch.setattr(other_flink, "verdicts", twice)
+    with pytest.raises(RefusedError, match="mainState: restores and is wrong"):
+        run(KRYO, tmp_path, to="flink-2", **MIGRATED)
+
+
 def test_values_that_stay_values_of_kryo_stop_the_run(tmp_path: Path) -> None:
     states = [{"legacy": f"old-{number}", "new": f"new-{number}"} for number in range(4)]
     operators = [{"operator": "075411a2d1ef617c7b2ad2770050b24f", "states": states}]
-    with pytest.raises(RefusedError, match="new-0: values of UUID stay values of its Kryo") as refused:
+    with pytest.raises(RefusedError, match="new-0: values of UUID stay values of the Kryo that wrote them") as refused:
         run(PARTS, tmp_path, to="flink-2", on_contradiction="stop", nulls="stop", operators=operators)
     assert "old-" not in str(refused.value)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flinkstate.errors import RefusedError
+from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import kept_by_kryo, type_name
+from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.plan_check import ResolvedPlan
@@ -42,12 +44,18 @@ def kept_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
             )
 
 
-def _kept(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[tuple[str, str, int, int]]:
-    """Yields each legacy state that has such values, what they are, and how many maps are by Kryo 2 and by Kryo 5."""
+def states_with_kept_values(resolved: ResolvedPlan) -> Iterator[tuple[Operator, Rules, str]]:
+    """Yields each legacy state that has such values, and what they are."""
     for one in resolved.operators:
         for rules in one.rules:
-            found = inventory.maps.get((one.operator.hex_id, rules.legacy.name))
-            kept = ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type))))
-            if found is not None and kept and not rules.reverse:
-                where = f"state {rules.legacy.name} of operator {one.operator.label}"
-                yield where, kept, found.kryo.get("2", 0), found.kryo.get("5", 0)
+            if kept := ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type)))):
+                yield one.operator, rules, kept
+
+
+def _kept(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[tuple[str, str, int, int]]:
+    """Yields each such state, what its values are, and how many of its maps are by Kryo 2 and by Kryo 5."""
+    for operator, rules, kept in states_with_kept_values(resolved):
+        found = inventory.maps.get((operator.hex_id, rules.legacy.name))
+        if found is not None and not rules.reverse:
+            where = f"state {rules.legacy.name} of operator {operator.label}"
+            yield where, kept, found.kryo.get("2", 0), found.kryo.get("5", 0)

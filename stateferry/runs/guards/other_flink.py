@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flinkstate.errors import RefusedError
-from flinkstate.serializers.types import kept_by_kryo, type_name
 from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.guards.kept_values import states_with_kept_values
 from stateferry.runs.plan.run_options import SAME_FLINK
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome, StateVerdict
@@ -40,13 +40,13 @@ def _carried(resolved: ResolvedPlan, *, everything: bool) -> Iterator[StateVerdi
         return
     stay = plan.keep_legacy or plan.lazy
     gone = {
-        (one.operator.label, rules.legacy.name)
+        (one.operator.hex_id, rules.legacy.name)
         for one in resolved.operators
         for rules in one.rules
         if not (stay or rules.keeps_rest)
     }
     asked = Asked(target_of(plan.to), plan.job_classes, everything)
-    yield from (one for one in verdicts(resolved.source, asked) if (one.operator, one.state) not in gone)
+    yield from (one for one in verdicts(resolved.source, asked) if (one.operator_id, one.state) not in gone)
 
 
 def _kept(resolved: ResolvedPlan) -> Iterator[str]:
@@ -54,13 +54,11 @@ def _kept(resolved: ResolvedPlan) -> Iterator[str]:
     plan, source = resolved.plan, source_of(resolved.source.metadata.version)
     if plan.to == SAME_FLINK or source is target_of(plan.to):
         return
-    for one in resolved.operators:
-        for rules in one.rules:
-            if kept := ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type)))):
-                yield (
-                    f"{one.operator.label}: {rules.made_name}: values of {kept} stay values of its Kryo: where they "
-                    "can be POJOs, name them in --as (Map<String, Pojo<com.acme.Reading>>)"
-                )
+    for operator, rules, kept in states_with_kept_values(resolved):
+        yield (
+            f"{operator.label}: {rules.made_name}: values of {kept} stay values of the Kryo that wrote them, and this "
+            "Flink has another one: where they can be POJOs, name these in --as (Map<String, Pojo<com.acme.Reading>>)"
+        )
 
 
 def _line(one: StateVerdict) -> str:

@@ -36,17 +36,7 @@ class Ferry:
         """With a connection for the DAG to the cluster, or to what stands before it at `port`."""
         sink = folder / "sink"
         sink.mkdir()
-        airflow.api.call(
-            "POST",
-            "/connections",
-            {
-                "connection_id": job,
-                "conn_type": "flink",
-                "host": "127.0.0.1",
-                "port": port or cluster.port,
-                "extra": json.dumps({"patience": 120}),
-            },
-        )
+        connect(airflow, job, port or cluster.port)
         words = ["--sink", sink, *arguments]
         return cls(airflow, cluster, cluster.upload_jobs(), job, sink, " ".join(map(str, words)))
 
@@ -144,3 +134,9 @@ class Ferry:
         check_each_once(lines)
         assert entries(end, state) == expected_entries(lines)
         return end
+
+
+def connect(airflow: Server, connection: str, port: int) -> None:
+    """Makes a connection of Airflow to a Flink on this machine."""
+    values = {"connection_id": connection, "conn_type": "flink", "host": "127.0.0.1", "port": port}
+    airflow.api.call("POST", "/connections", {**values, "extra": json.dumps({"patience": 120})})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from local_airflow.server import Server
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import FAILING_JOB, NEW_JOB
-from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
+from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry, connect
 from tests.standalone.migration import log_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -36,7 +35,7 @@ def test_a_job_of_flink_1_becomes_one_of_flink_2(
 ) -> None:
     name = f"between-{new_job.rpartition('.')[2]}"
     ferry = Ferry.ready(airflow, flink_1, name, tmp_path, "--ttl-days", 30, "--declared", "hint")
-    connect(airflow, f"{name}-2", flink_2)
+    connect(airflow, f"{name}-2", flink_2.port)
     on_flink_2 = replace(ferry, cluster=flink_2, jar=flink_2.upload_jobs())
     old = ferry.start_old_job()
     asked = {
@@ -61,7 +60,7 @@ def test_a_program_that_cannot_be_started_is_named_while_the_job_runs(
     airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path
 ) -> None:
     ferry = Ferry.ready(airflow, flink_1, "misnamed", tmp_path, "--ttl-days", 30)
-    connect(airflow, "misnamed-2", flink_2)
+    connect(airflow, "misnamed-2", flink_2.port)
     jar = flink_2.upload_jobs()
     old = ferry.start_old_job()
     for wrong, said in (
@@ -76,8 +75,3 @@ def test_a_program_that_cannot_be_started_is_named_while_the_job_runs(
         assert said in log_of(airflow, DAG, run, "plan")
     assert old.status == "RUNNING"
     old.cancel()
-
-
-def connect(airflow: Server, connection: str, cluster: FlinkCluster) -> None:
-    values = {"connection_id": connection, "conn_type": "flink", "host": "127.0.0.1", "port": cluster.port}
-    airflow.api.call("POST", "/connections", {**values, "extra": json.dumps({"patience": 120})})
