@@ -15,7 +15,10 @@ import numba
 import numba.extending
 
 _FOLDER = Path(__file__).parent
-_HERE = ("codes", "compiling", "entry_kernels", "flat", "kernels", "objects", "primitives", "whole", "write_kernels")
+_HERE = (
+    *("codes", "compiling", "entry_kernels", "flat", "kernels", "objects", "primitives", "recode_kernels"),
+    *("recode_leaves", "whole", "write_kernels"),
+)
 _COMPILED = (*(_FOLDER / f"{name}.py" for name in _HERE), _FOLDER.parent / "serializers" / "kernels.py")
 _STATS = tuple(file.stat() for file in _COMPILED)
 _STAMP = tuple((stat.st_mtime, stat.st_size) for stat in _STATS)

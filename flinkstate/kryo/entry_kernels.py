@@ -48,7 +48,8 @@ def _end_of_part(data, place, limits, five, part, out, marks, failure):  # type:
     how, padding, code, pool, registers = part[:5]
     if how == PLAIN:
         end = part[6]
-        walked = walk(code, pool, registers, data, place, limits, end, end[1:1], end[1:], failure)
+        begin = np.int64(0)
+        walked = walk(code, pool, registers, data, place, limits, end, end[1:1], end[1:], failure, begin)
         return end[0] if walked == 1 else np.int64(UNREADABLE)
     position, limit = place[0], limits[0]
     if how == NULLABLE_KRYO:

@@ -155,8 +155,12 @@ class MapReading:
         if failure[0] == codes.NO_OBJECTS and len(self.objects) < max(len(data), _LEAST_OBJECTS):
             self.objects = np.zeros((4 * len(self.objects), codes.OBJECT_PARTS), np.int64)
             return out
+        raise self.error_of(data, failure)
+
+    def error_of(self, data: Bytes, failure: Positions) -> StateferryError:
+        """Makes an error of what a kernel reported of a single value; its offset is a position in `data`."""
         none = failure[:0]
-        raise self._error(Values(data, none, none, none, 0), 0, out, failure)
+        return self._error(Values(data, none, none, none, 0), 0, data[:0], failure)
 
     def find_ends(self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, strict: bool) -> Positions:
         """Returns where each value ends, behind which there may be more; -1 if this Kryo didn't write it.

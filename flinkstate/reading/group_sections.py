@@ -11,6 +11,10 @@ from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_HELD
 from flinkstate.keyed.state import KeyedState
 
 
+# Returns a section that takes the place of another one.
+Rewrite = Callable[[KeyedState, Section], Section]
+
+
 class GroupSections:
     """One key group of a file, which can be iterated several times. A key group that fits into the window is read once.
 
@@ -25,9 +29,11 @@ class GroupSections:
         states: tuple[KeyedState, ...],
         window: Buffer,
         see: Callable[[Section], None] | None = None,
+        rewrite: Rewrite | None = None,
     ) -> None:
-        """`see` gets each section when it is read."""
+        """`see` gets each section when it is read; `rewrite` each time when it is iterated."""
         self.file, self.key_group, self.states, self._window, self._see = file, key_group, states, window, see
+        self._rewrite = rewrite
         self._in_memory: list[Section] | None = None
         self._has_room = False
 
@@ -43,7 +49,8 @@ class GroupSections:
 
     def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
         for section in self._read() if self._in_memory is None else self._in_memory:
-            yield self.states[section.state], section
+            state = self.states[section.state]
+            yield state, section if self._rewrite is None else self._rewrite(state, section)
 
     def _read(self) -> Iterator[Section]:
         sections: list[Section] = []

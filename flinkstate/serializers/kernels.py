@@ -326,17 +326,18 @@ def _skip_entries(data, position, limit, count, key_size, value_size, marks, fai
 
 
 @_kernel
-def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, failure):  # type: ignore[no-untyped-def]
+def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, failure, begin):  # type: ignore[no-untyped-def]
     """Runs a program over many values. Finds where each ends, and the positions that the program marks.
 
     `mark_ends[i]` is the number of marks up to the end of value i. Returns how many values were walked. If these are
-    fewer than were given, the next value is damaged.
+    fewer than were given, the next value is damaged, or holds a value that can't be walked: then the detail of the
+    failure is the place in the program, and whoever knows where that value ends may go on behind the place (`begin`).
     """
     marked = np.int64(0)
     for index in range(len(starts)):
         position = starts[index]
         limit = limits[index]
-        pc = np.int64(0)
+        pc = begin
         while True:
             op = code[pc]
             if op == FIXED:
@@ -543,7 +544,7 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 _fail(failure, HAS_NO_VALUES, position, 0)
                 return np.int64(index)
             else:
-                _fail(failure, OPAQUE_VALUE, position, 0)
+                _fail(failure, OPAQUE_VALUE, position, pc)
                 return np.int64(index)
         ends[index] = position
         mark_ends[index] = marked
@@ -578,7 +579,8 @@ def walk_runs(code, pool, registers, data, starts, limits, firsts, ends, marks, 
                 continue
         one = slice(index, index + 1)
         end = ends[count : count + 1]
-        if walk(code, pool, registers, data, starts[one], limits[one], end, marks, mark_ends, failure) < 1:
+        begin = np.int64(0)
+        if walk(code, pool, registers, data, starts[one], limits[one], end, marks, mark_ends, failure, begin) < 1:
             return np.int64(_FAILED)
         firsts[count] = start
         count += 1

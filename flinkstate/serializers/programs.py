@@ -52,6 +52,7 @@ class WalkProgram:
     """A program that finds the end of a value of `type`.
 
     `code` has the instructions, `pool` the texts that they compare with, `registers` is how many registers they use.
+    `opaque` says for each instruction at which the walk stops what the value is that it can't walk.
     """
 
     type: FlinkType
@@ -59,6 +60,7 @@ class WalkProgram:
     pool: npt.NDArray[np.uint8]
     registers: int
     least_size: int
+    opaque: tuple[tuple[int, OpaqueType], ...] = ()
 
 
 # The code of a scalar and the fewest bytes that it has, unless all its values have the same length.
@@ -85,6 +87,7 @@ class _Compiler:
         self.pool = bytearray()
         # The kernels use register 0 themselves.
         self.registers = 1
+        self.opaque: list[tuple[int, OpaqueType]] = []
 
     def emit(self, *words: int) -> int:
         at = len(self.code)
@@ -130,7 +133,7 @@ class _Compiler:
             case AvroUnionType(branches):
                 return self.union(tuple(branch.type for branch in branches))
             case OpaqueType():
-                self.emit(kernels.OPAQUE)
+                self.opaque.append((self.emit(kernels.OPAQUE), type_))
                 # Not 0: a list with a count of these must have bytes.
                 return 1
 
@@ -242,7 +245,7 @@ class _Compiler:
     def finish(self, type_: FlinkType, least: int) -> WalkProgram:
         self.emit(kernels.HALT)
         pool = np.frombuffer(bytes(self.pool) or b"\0", np.uint8).copy()
-        return WalkProgram(type_, np.array(self.code, np.int64), pool, self.registers, least)
+        return WalkProgram(type_, np.array(self.code, np.int64), pool, self.registers, least, tuple(self.opaque))
 
 
 def flag_of(type_: CountedType) -> tuple[int, ...]:
@@ -298,10 +301,10 @@ def compile_blocks(type_: AvroArrayType | AvroMapType) -> WalkProgram:
 
 
 @lru_cache(maxsize=512)
-def compile_list_state(element: FlinkType) -> WalkProgram:
-    """Returns a program that marks where each of the delimited elements begins."""
+def compile_list_state(element: FlinkType, *, marks: bool = True) -> WalkProgram:
+    """Returns a program that walks delimited elements, and marks where each of them begins."""
     compiler = _Compiler()
-    compiler.emit(kernels.MARK)
+    compiler.emit(*((kernels.MARK,) if marks else ()))
     least = compiler.compile(element)
     at = compiler.emit(kernels.UNLESS_END, 0, kernels.DELIMITER, kernels.JUMP, 0)
     compiler.code[at + 1] = len(compiler.code)

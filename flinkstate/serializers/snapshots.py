@@ -290,7 +290,8 @@ def _kryo(reader: ByteReader, class_name: str, version: int) -> FlinkType:
     instances = [(name, "an instance") for name, _, _ in optional_map(reader)]
     classes = [(name, _text_in(reader, value)) for name, _, value in optional_map(reader)]
     raw_defaults = bytes(reader.data[start : reader.position])
-    return KryoType(value_class, "serialized by Kryo", tuple(registrations), (*instances, *classes), None, raw_defaults)
+    defaults = (*instances, *classes)
+    return KryoType(value_class, "serialized by Kryo", tuple(registrations), defaults, raw_defaults=raw_defaults)
 
 
 def _own_serializer(reader: ByteReader, extent: tuple[int, int] | None) -> str | None:

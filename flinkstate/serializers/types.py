@@ -8,9 +8,9 @@ or writes the bytes themselves needs one. `tests/values/test_every_type.py` asks
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.serializers.scalars import Scalar as Scalar
@@ -293,12 +293,14 @@ class KryoType(OpaqueType):
 
     `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers
     for classes and their subclasses, as (class, serializer). `classes` are those of the job, if they were given.
+    `five` says whether Kryo 5 wrote the values, or Kryo 2, if that is known.
     """
 
     reason: str = "serialized by Kryo"
     registrations: tuple[KryoRegistration, ...] = ()
     defaults: tuple[tuple[str, str], ...] = ()
     classes: JobClasses | None = None
+    five: bool | None = None
     raw_defaults: bytes = field(default=b"", compare=False, repr=False)
 
     @property
@@ -496,18 +498,27 @@ def kept_by_kryo(type_: FlinkType) -> tuple[KryoType, ...]:
     return tuple(part for part in with_parts(type_) if isinstance(part, KryoType))
 
 
+def with_kryo(type_: FlinkType, change: Callable[[KryoType], FlinkType]) -> FlinkType:
+    """Returns the type with another one for each part of it whose values Kryo wrote."""
+    if isinstance(type_, KryoType):
+        return change(type_)
+    if isinstance(type_, Scalar | OpaqueType) or not kept_by_kryo(type_):
+        return type_
+    changed = {part.name: _with_kryo(getattr(type_, part.name), change) for part in fields(type_) if part.init}
+    return replace(type_, **changed)
+
+
+def _with_kryo(part: Any, change: Callable[[KryoType], FlinkType]) -> Any:
+    if isinstance(part, FlinkType):
+        return with_kryo(part, change)
+    if isinstance(part, PojoField | AvroBranch):
+        return replace(part, type=with_kryo(part.type, change))
+    return tuple(_with_kryo(one, change) for one in part) if isinstance(part, tuple) else part
+
+
 def with_classes(type_: FlinkType, job: JobClasses | None) -> FlinkType:
-    """Returns the type of a value or of a map, of which what is by Kryo may be of the job's classes."""
-    match type_:
-        case KryoType():
-            return type_ if job is None else replace(type_, classes=job)
-        case NullableType(value, padding):
-            return NullableType(with_classes(value, job), padding)
-        case MapType(key, value):
-            return MapType(with_classes(key, job), with_classes(value, job))
-        case ListType(element):
-            return ListType(with_classes(element, job))
-    return type_
+    """Returns the type, of which what is by Kryo may be of the job's classes."""
+    return type_ if job is None else with_kryo(type_, lambda kryo: replace(kryo, classes=job))
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:

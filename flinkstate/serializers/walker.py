@@ -42,7 +42,9 @@ def _walk(
     ends, mark_ends, failure = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64), new_failure()
     marked = np.empty(marks, np.int64)
     registers = np.zeros(program.registers, np.int64)
-    walked = kernels.walk(program.code, program.pool, registers, data, starts, limits, ends, marked, mark_ends, failure)
+    walked = kernels.walk(
+        program.code, program.pool, registers, data, starts, limits, ends, marked, mark_ends, failure, 0
+    )
     if walked < len(starts):
         raise failed(failure, data, program.type)
     return ends, marked, mark_ends
@@ -63,7 +65,7 @@ def skip_possible(type_: FlinkType, data: Bytes, starts: Positions, limits: Posi
         rest = slice(first, None)
         first += kernels.walk(
             program.code, program.pool, registers, data, starts[rest], limits[rest], ends[rest], marks,
-            mark_ends[rest], failure,
+            mark_ends[rest], failure, 0,
         )  # fmt: skip
         if first < len(starts):
             ends[first] = -1

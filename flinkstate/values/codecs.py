@@ -63,7 +63,7 @@ from flinkstate.values.java_values import (
     TimerValue,
     TtlValue,
 )
-from flinkstate.values.kryo_values import read_kryo
+from flinkstate.values.kryo_values import read_kryo, read_kryo_part
 from flinkstate.values.scalar_codecs import SCALAR_CODECS
 
 _I32 = struct.Struct(">i")
@@ -92,11 +92,11 @@ def whole_codec(type_: FlinkType) -> Codec:
     Inside of another value, what follows could be a part of it or not, depending on the Kryo that wrote it.
     """
     match type_:
-        case KryoType():
+        case KryoType(five=None):
             return codec(type_)._replace(
                 decode=lambda data, start, limit: (read_kryo(type_, data, start, limit), limit)
             )
-        case TtlType(KryoType() as value):
+        case TtlType(KryoType(five=None) as value):
             return _ttl(sequence((codec(Scalar.LONG), whole_codec(value))))
     return codec(type_)
 
@@ -161,8 +161,14 @@ def codec(type_: FlinkType) -> Codec:
             return _ttl(_in_order(type_))
         case TimerType():
             return converted(_in_order(type_), _timer_of, _parts_of_timer)
+        case KryoType(five=bool()):
+            return _opaque(type_)._replace(decode=_by_known_kryo(type_))
         case OpaqueType():
             return _opaque(type_)
+
+
+def _by_known_kryo(type_: KryoType) -> Decode:
+    return lambda data, position, limit: read_kryo_part(type_, data, position, limit, five=bool(type_.five))
 
 
 def _in_order(type_: SequenceType) -> Codec:

@@ -23,7 +23,7 @@ from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator, Subtask
-from flinkstate.reading.group_sections import GroupSections
+from flinkstate.reading.group_sections import GroupSections, Rewrite
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import OpaqueType, type_name
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
@@ -89,7 +89,8 @@ class Copy:
 class OperatorRewrite:
     """One operator that is written into a new savepoint.
 
-    It can be pickled: any process may write each of its new files.
+    It can be pickled: any process may write each of its new files. With `rewrite` the transform sees other sections
+    than those that are in the old files.
     """
 
     source: Savepoint
@@ -99,16 +100,22 @@ class OperatorRewrite:
     header: KeyedHeader | None
     compression: Compression
     native: bool = False
+    rewrite: Rewrite | None = None
 
     @classmethod
     def prepare(
-        cls, source: Savepoint, operator: Operator, layout: Layout, transform: Transform | None = None
+        cls,
+        source: Savepoint,
+        operator: Operator,
+        layout: Layout,
+        transform: Transform | None = None,
+        rewrite: Rewrite | None = None,
     ) -> OperatorRewrite:
         """Prepares the rewrite. Refuses what can't be done before anything is written."""
         new = layout.of(operator)
         _check_layout(operator, new)
         is_native = operator.id in layout.native
-        prepared = cls(source, operator, new, transform or Copy(), None, layout.compression, is_native)
+        prepared = cls(source, operator, new, transform or Copy(), None, layout.compression, is_native, rewrite)
         merged = source.keyed_header(operator)
         if merged is None:
             return prepared
@@ -176,7 +183,8 @@ class OperatorRewrite:
 
         RocksDB's own files in which nothing changes are copied as they are.
         """
-        if self.native and isinstance(self.transform, Copy) and not _moves(self.old, self.new):
+        stays = isinstance(self.transform, Copy) and self.rewrite is None
+        if self.native and stays and not _moves(self.old, self.new):
             found = next((subtask.native_keyed for subtask in self.old.subtasks if subtask.index == index), None)
             if found is not None and found.timers is None:
                 return writer.carry_native(self.source.folder, self.old.hex_id, index, found)
@@ -225,12 +233,13 @@ class TransformedFiles:
     def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyedFile, ...]) -> None:
         self.files = files
         self._transform, self._destination = rewritten.transform, rewritten.destination
+        self._rewrite = rewritten.rewrite
         self._states = {file.name: keyed_states(file.header, file.name) for file in files}
         self._window = np.empty(WINDOW, np.uint8)
 
     def of_group(self, file: KeyedFile, key_group: int) -> Iterator[GroupedEntries]:
         """Yields the new entries of an old key group."""
-        group = GroupSections(file, key_group, self._states[file.name], self._window)
+        group = GroupSections(file, key_group, self._states[file.name], self._window, rewrite=self._rewrite)
         yield from self._transform.entries(group, self._destination)
 
     def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:

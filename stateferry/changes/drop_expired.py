@@ -21,6 +21,7 @@ from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.section_timestamps import ListElements, read_section_timestamps
+from stateferry.changes.sections import put_lengths
 
 _LENGTH = 4
 
@@ -95,9 +96,7 @@ def with_living(section: Section, living: Flags, elements: ListElements | None) 
     new_ends = np.append(new_starts[1:], len(data))
     key_ends = new_starts + (section.key_ends - section.starts)[rows]
     if elements is not None:
-        lengths = new_ends - key_ends - _LENGTH
-        for byte in range(_LENGTH):
-            data[key_ends + byte] = lengths >> 8 * (_LENGTH - 1 - byte) & 0xFF
+        put_lengths(data, key_ends, new_ends - key_ends - _LENGTH)
     return replace(section, data=data, starts=new_starts, key_ends=key_ends, ends=new_ends)
 
 

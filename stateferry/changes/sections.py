@@ -191,6 +191,12 @@ def read_timestamps(data: Buffer, starts: Positions, ends: Positions) -> Positio
     return out
 
 
+def put_lengths(data: Bytes, places: Positions, lengths: Positions) -> None:
+    """Writes an i32 at each place."""
+    for byte in range(4):
+        data[places + byte] = lengths >> 8 * (3 - byte) & 0xFF
+
+
 def is_live(timestamps: Positions, rules: Rules, count: int) -> Flags:
     """Whether each timestamp hasn't expired, or expired entries are kept."""
     if rules.ttl is None or not rules.drops_expired:

@@ -110,7 +110,8 @@ def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any
     if "operators" not in values and not ASK_WITHOUT_STATES & values.keys():
         raise UsageError(
             "--operator is missing: give it with --legacy-state and --new-state, or a plan file (--plan) that has "
-            "operators; to rescale without a migration, give --parallelism or --max-parallelism"
+            "operators; without a migration, give --parallelism or --max-parallelism to rescale, or --to for another "
+            "Flink"
         )
     return values
 

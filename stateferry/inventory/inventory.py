@@ -30,6 +30,7 @@ from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import kryo_map_of
 from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.changes.for_kryo_5 import for_kryo_5
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.changes.rules import Contradiction, PlannedTtl, Rules
@@ -105,7 +106,7 @@ class InventoryTask:
 
     `states` are all states of the operator by name. With an `order`, keys are counted by their ranks in it. `aging` are
     the states with time to live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for. With
-    `keeps_times` the timestamps of blobs are kept.
+    `keeps_times` the timestamps of blobs are kept. States `by_kryo` are written for Kryo 5 to see whether they can be.
     """
 
     folder: Location
@@ -117,6 +118,7 @@ class InventoryTask:
     aging: Mapping[str, AgingState] = field(default_factory=dict)
     heavy_groups: frozenset[int] = frozenset()
     keeps_times: bool = False
+    by_kryo: Mapping[str, KeyedState] = field(default_factory=dict)
 
     def take(self) -> Inventory:
         """Reads the chunk and counts."""
@@ -180,6 +182,8 @@ class InventoryTask:
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
             for one in signs:
                 one.meet(state, section, parsed.get(one.rules.legacy.name))
+            if state.name in self.by_kryo:
+                for_kryo_5(section, self.by_kryo[state.name])
             if state.name in self.aging:
                 self.aging[state.name].count(section, self.operator, inventory)
         if keys is not None:
@@ -295,8 +299,11 @@ def inventory_tasks(
     planned: Sequence[PlannedTtl] = (),
     now: int = 0,
     parallelism: int = 1,
+    by_kryo: Mapping[str, KeyedState] | None = None,
 ) -> list[InventoryTask]:
     """Returns the tasks for the keyed state of one operator; `planned` are times to live of states without rules.
+
+    `by_kryo` are the states that the run writes for Kryo 5.
 
     Keys of more than a fair share of a subtask are looked for, at the operator's parallelism or this one if it is
     higher.
@@ -309,7 +316,7 @@ def inventory_tasks(
     return [
         InventoryTask(
             source.folder, operator.hex_id, chunk, rules, states, order, aging,
-            heavy.intersection(chunk.key_groups),
+            heavy.intersection(chunk.key_groups), by_kryo=by_kryo or {},
         )
         for chunk in chunks
     ]  # fmt: skip

@@ -228,7 +228,8 @@ def judge(
     derived: Mapping[str, Derived] | None = None,
 ) -> list[Check]:
     """The checks that follow from the results."""
-    checks = [_of_differences("_metadata", list(compare_metadata(source.metadata, staged.metadata, conversion.layout)))]
+    described = replace(source.metadata, version=conversion.version or source.metadata.version)
+    checks = [_of_differences("_metadata", list(compare_metadata(described, staged.metadata, conversion.layout)))]
     seed = seed_of(source)
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]

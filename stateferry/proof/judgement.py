@@ -156,7 +156,10 @@ class OperatorJudge:
         own = self.conversion.new_states.keys() | self.conversion.aging_states.keys() | self.conversion.divided
         for state in sorted(states.keys() - own):
             what = "POJOs without their maps" if state in self.conversion.rests else "carried over"
+            what = "carried over, written by Kryo 5" if state in self.conversion.by_kryo else what
             yield self._content(state, f"{self.label}/{state}: {what}")
+            if state in self.conversion.by_kryo:
+                yield self._plain(state)
         yield from self._surplus(states.keys())
         if self.checks_keys and states:
             yield self._keys()
@@ -213,8 +216,7 @@ class OperatorJudge:
         yield self._counted(f"{name}: no unsettled contradiction", counts.contradictions if stops else 0, state)
         nulls = 0 if rules.nulls is Nulls.DROP else counts.nulls_left_out
         yield self._counted(f"{name}: no null that can't be kept", nulls, state)
-        plain = self.tally.plain.get(state, PlainTally())
-        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+        yield self._plain(state)
         if (derived := self.derived.get(f"{self.label}/{rules.legacy.name}")) is not None:
             yield self._as_derived(derived, f"{self.label}/{rules.legacy.name}: as the snapshot derived it", counts)
 
@@ -274,8 +276,7 @@ class OperatorJudge:
             yield self._counted(f"{name}: no expired entry", sum(expired.values()), state, gone)
         leftover = 0 if rules.drop_legacy_blobs else counts.leftover_blobs
         yield self._counted(f"{name}: no blob left over in the source", leftover, state)
-        plain = self.tally.plain.get(state, PlainTally())
-        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+        yield self._plain(state)
 
     def _aged(self, planned: PlannedTtl) -> Iterator[Check]:
         """The checks of a state that isn't migrated and loses what has expired."""
@@ -287,8 +288,12 @@ class OperatorJudge:
         yield self._compared(f"{name}: living entries", state, expected, f"{int(other.sum())}", groups)
         yield self._content(state, f"{name}: content")
         yield self._expired(state, name)
+        yield self._plain(state)
+
+    def _plain(self, state: str) -> Check:
+        """The check of the keys that plain code has read in both savepoints."""
         plain = self.tally.plain.get(state, PlainTally())
-        yield plain.check(f"{name}: sample read plainly", self.seed, not self.tally.damage)
+        return plain.check(f"{self.label}/{state}: sample read plainly", self.seed, not self.tally.damage)
 
     def _expired(self, state: str, name: str) -> Check:
         expired = self.tally.expired.get(state, Counter())

@@ -31,6 +31,7 @@ from flinkstate.metadata.chunks import Chunk
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
+from stateferry.changes.for_kryo_5 import for_kryo_5
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.proof.expected.aging_content import AgingCounts, aging_entries
 from stateferry.proof.expected.content import (
@@ -41,6 +42,7 @@ from stateferry.proof.expected.content import (
     Hashes,
     KeySpans,
     blob_entries,
+    hashes_of_keys,
     map_rows,
     plain_entries,
 )
@@ -50,6 +52,7 @@ from stateferry.proof.expected.expected_entries import ExpectedEntries, SourceCo
 from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, describe
 from stateferry.proof.expected.sampling import KeySample, SampleSpec
 from stateferry.proof.plain.plain_aging import PlainAgingReader
+from stateferry.proof.plain.plain_kryo import PlainKryoReader
 from stateferry.proof.plain.plain_reader import PlainReader, SampledKeys
 from stateferry.proof.plain.plain_rows import PlainRows, PlainRowsResult
 
@@ -246,13 +249,14 @@ class _ChunkReading:
         if task.sample is not None:
             for rules in task.conversion.rules:
                 self._samples[rules.made_name] = KeySample(task.sample, rules.legacy.name, rules.legacy.ttl)
-            for name in task.conversion.aging_states:
-                self._samples[name] = KeySample(task.sample, "", False)
-        self._aging = task.conversion.aging_states
+            for name in task.conversion.aging_states.keys() | task.conversion.by_kryo.keys():
+                self._samples.setdefault(name, KeySample(task.sample, "", False))
+        self._aging, self._by_kryo = task.conversion.aging_states, task.conversion.by_kryo
         self._sampled: dict[str, set[str | None]] = {
             rules.made_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.conversion.rules
         }
-        self._sampled |= {name: {name} for name in self._aging}
+        self._read_by_kryo = self._by_kryo.keys() - self._sampled.keys()
+        self._sampled |= {name: {name} for name in self._aging.keys() - self._read_by_kryo}
         self._blobs = AccountsByState(size)
         self._expected: ExpectedEntries
         if task.conversion.reverses:
@@ -288,8 +292,10 @@ class _ChunkReading:
         return result
 
     def _sampled_keys(self, name: str, sample: KeySample) -> SampledKeys:
-        reader: PlainReader | PlainAgingReader
-        if name in self._aging:
+        reader: PlainReader | PlainAgingReader | PlainKryoReader
+        if name in self._read_by_kryo:
+            reader = PlainKryoReader(self._by_kryo[name], self._aging.get(name), self._task.conversion)
+        elif name in self._aging:
             reader = PlainAgingReader(self._aging[name], self._task.conversion)
         else:
             reader = PlainReader(self._rules[name], self._task.conversion, self._states)
@@ -297,6 +303,7 @@ class _ChunkReading:
 
     def read(self) -> None:
         task, window = self._task, np.empty(WINDOW, np.uint8)
+        rewrite = self._for_kryo_5 if task.side is Side.SOURCE and self._by_kryo else None
         for part in task.chunk.parts:
             width = task.chunk.max_parallelism
             with open_keyed(task.folder, part.handle, width, part.subtask, self._read, part.key_groups) as file:
@@ -307,7 +314,8 @@ class _ChunkReading:
                 self._states.update({state.name: state for state in states})
                 plain = self._plain_rows(file, part.key_groups)
                 for key_group in part.key_groups:
-                    group = GroupSections(file, key_group, states, window, None if plain is None else plain.see)
+                    see = None if plain is None else plain.see
+                    group = GroupSections(file, key_group, states, window, see, rewrite)
                     if task.side is Side.SOURCE:
                         self._expected.read(group)
                     else:
@@ -317,6 +325,18 @@ class _ChunkReading:
                 if plain is not None:
                     plain.end()
                     self._plain.add(plain.result)
+
+    def _for_kryo_5(self, state: KeyedState, section: Section) -> Section:
+        """The section as a job of Flink 2 would have written it; a sample is taken of what is there."""
+        known = self._by_kryo.get(state.name)
+        if known is None:
+            return section
+        if state.name in self._read_by_kryo and state.name in self._samples:
+            self._sample_by_kryo(state.name, section)
+        return for_kryo_5(section, known)
+
+    def _sample_by_kryo(self, name: str, section: Section) -> None:
+        self._samples[name].see(name, section, hashes_of_keys(section, self._by_kryo[name]))
 
     def _plain_rows(self, file: KeyedFile, key_groups: Sequence[int]) -> PlainRows | None:
         """Reads rows of RocksDB's own files by plain code as well, unless this is a closer look at a difference."""
@@ -335,7 +355,9 @@ class _ChunkReading:
                 else:
                     entries, keys = blobs.entries, blobs.keys
                 for name, sample in self._samples.items():
-                    if state.name in self._sampled[name]:
+                    if name in self._read_by_kryo and state.name == name:
+                        self._sample_by_kryo(name, section)
+                    elif state.name in self._sampled[name]:
                         sample.see(state.name, section, keys)
                 if self._task.probe is None or not self._task.probe.strays:
                     self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))

@@ -27,7 +27,7 @@ def do(work: RunAtWork) -> MigrateFacts:
     if not plan.rehearse:
         _check_known_keys(work)
     new_files.begin(work)
-    source, rewrites = work.resolved.source.metadata, work.resolved.rewrites()
+    source, rewrites = work.resolved.described, work.resolved.rewrites()
     stay, go = new_files.stay_and_go(rewrites)
     written = new_files.copy(work.workers, Step.MIGRATE, stay, work.files.shown)
     sent = new_files.send(work.workers, Step.MIGRATE, go, run.exchange, plan.chunk_bytes)

@@ -68,7 +68,7 @@ def do(work: RunAtWork) -> RescaleFacts:
 
 def _received(work: RunAtWork, facts: SentFiles) -> Staged:
     """Makes the new files of what was sent."""
-    source, rewrites, folder = work.resolved.source.metadata, work.resolved.rewrites(), work.files.shown
+    source, rewrites, folder = work.resolved.described, work.resolved.rewrites(), work.files.shown
     written, sent = sent_files.of_facts(work.run.exchange, facts, rewrites)
     files = new_files.receive(work.workers, Step.RESCALE, sent, folder)
     received = assemble(source, [one.rewrite for one in sent], files, folder)
@@ -83,7 +83,7 @@ def _put_together(source: Metadata, *parts: Metadata) -> Metadata:
 
 def alone(workers: Workers, resolved: ResolvedPlan, folder: str, exchange: Location) -> Staged:
     """Builds the new savepoint of the plan; `exchange` is a folder for entries that change their key group."""
-    return stage(workers, resolved.source.metadata, resolved.rewrites(), folder, exchange, resolved.plan.chunk_bytes)
+    return stage(workers, resolved.described, resolved.rewrites(), folder, exchange, resolved.plan.chunk_bytes)
 
 
 def stage(

@@ -266,6 +266,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             planned=resolved.told.get(operator.id, ()),
             now=resolved.plan.now,
             parallelism=resolved.layout.of(operator).parallelism,
+            by_kryo=resolved.by_kryo.get(operator.id),
         )
     ]
     if resolved.source.format == "native" and can_be_brought_forward(keyed, resolved.plan):

@@ -128,6 +128,8 @@ def check(
         {one.operator.id: one.rules for one in resolved.operators},
         resolved.plan.keep_legacy,
         resolved.dropping,
+        resolved.by_kryo,
+        resolved.described.version,
     )
 
     def on_workers(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:

@@ -22,11 +22,15 @@ from stateferry.verdict.versions import Line, source_of, writer_of
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a verdict is asked for: the Flink that is to restore, classes of its job, whether to read every value."""
+    """What a verdict is asked for: the Flink that is to restore, classes of its job, whether to read every value.
+
+    What is by Kryo in values of the states `rewritten`, by operator id and name, is taken for what its Kryo has written.
+    """
 
     target: Line
     classes: JobClasses | None = None
     everything: bool = False
+    rewritten: frozenset[tuple[str, str]] = frozenset()
 
 
 def verdicts(savepoint: Savepoint, asked: Asked) -> Iterator[StateVerdict]:
@@ -88,11 +92,14 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
             replace(state.with_classes(asked.classes), key=with_classes(state.key, asked.classes)) for state in states
         )
         five = journey.source is Line.TWO
-        samples = samples_of(savepoint, chosen, states, five=five, everything=asked.everything)
+        rewritten = {state.name for state in states if (operator.hex_id, state.name) in asked.rewritten}
+        sampled = tuple(replace(state, value=None) if state.name in rewritten else state for state in states)
+        samples = samples_of(savepoint, chosen, sampled, five=five, everything=asked.everything)
         if chosen is not operator and sum(one.keyed is not None for one in operator.subtasks) > 1:
             samples = {place: replace(sampled, whole=False) for place, sampled in samples.items()}
         for state, meta in zip(states, header.states, strict=True):
-            yield _verdict(operator, state, _of_state(state, meta, header, journey, samples))
+            finding = _of_state(state, meta, header, journey, samples, state.name in rewritten)
+            yield _verdict(operator, state, finding)
     yield from _of_operator_state(savepoint, operator, journey)
     yield from unknown.of_operator(operator)
 
@@ -116,10 +123,20 @@ def _verdict(operator: Operator, state: KeyedState, finding: Finding) -> StateVe
     return StateVerdict(operator.hex_id, operator.label, state.name, state.kind.value, state.type_name, finding)
 
 
-def _of_state(state: KeyedState, meta: StateMeta, header: KeyedHeader, journey: Journey, samples: Samples) -> Finding:
+def _of_state(
+    state: KeyedState, meta: StateMeta, header: KeyedHeader, journey: Journey, samples: Samples, is_rewritten: bool
+) -> Finding:
     if state.asynchronous:
         return Finding(Outcome.UNKNOWN, "asynchronous (V2) state was not tried", unknown.TRY_IT)
-    findings = [_of_part(part, journey, samples.get((state.name, part.place))) for part in _parts(state, meta, header)]
+    findings = [
+        _of_part(
+            part,
+            journey,
+            samples.get((state.name, part.place)),
+            is_rewritten and part.place in (Place.USER_KEY, Place.VALUE, Place.ELEMENT),
+        )
+        for part in _parts(state, meta, header)
+    ]
     return worst(reversed(findings))
 
 
@@ -136,11 +153,11 @@ def _parts(state: KeyedState, meta: StateMeta, header: KeyedHeader) -> Iterator[
         yield Part(place, state.value, tuple(snapshots.values()))
 
 
-def _of_part(part: Part, journey: Journey, sampled: Sampled | None) -> Finding:
+def _of_part(part: Part, journey: Journey, sampled: Sampled | None, is_rewritten: bool = False) -> Finding:
     name = type_name(part.type)
     which = "the same serializer" if journey.stays else "the same serializer in both"
     by_flink = Finding(Outcome.RESTORES, f"Flink has {which} for {name}")
-    values = kryo_values.finding_of(part, journey, sampled) or by_flink
+    values = (None if is_rewritten else kryo_values.finding_of(part, journey, sampled)) or by_flink
     others = (
         removed.finding_of(part, journey),
         registrations.finding_of(part, journey),

@@ -16,7 +16,7 @@ from stateferry.changes.rules import PlannedTtl, Rules
 class OperatorConversion:
     """What one operator's keyed state becomes; `states` are all keyed states of the source, by name.
 
-    `aging` are those that aren't migrated and lose what has expired.
+    `aging` are those that aren't migrated and lose what has expired, `by_kryo` those that become Kryo 5's.
     """
 
     rules: tuple[Rules, ...]
@@ -25,6 +25,7 @@ class OperatorConversion:
     old_max: int
     new_max: int
     aging: tuple[PlannedTtl, ...] = ()
+    by_kryo: Mapping[str, KeyedState] = field(default_factory=dict)
 
     @property
     def aging_states(self) -> dict[str, PlannedTtl]:
@@ -109,13 +110,16 @@ def new_state(rules: Rules) -> KeyedState:
 class Conversion:
     """What becomes of the whole savepoint: its layout, and the rules of legacy states by operator id.
 
-    `aging` are, by operator id, the states that aren't migrated and lose what has expired.
+    `aging` are, by operator id, the states that aren't migrated and lose what has expired, `by_kryo` those that become
+    Kryo 5's. `version` is that of `_metadata`, unless it is the source's.
     """
 
     layout: Layout = field(default_factory=Layout)
     rules: Mapping[bytes, tuple[Rules, ...]] = field(default_factory=dict)
     keep_legacy: bool = False
     aging: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
+    by_kryo: Mapping[bytes, Mapping[str, KeyedState]] = field(default_factory=dict)
+    version: int | None = None
 
     def of(self, source: Savepoint, operator: Operator) -> OperatorConversion:
         """What becomes of one operator."""
@@ -123,4 +127,7 @@ class Conversion:
         new = self.layout.of(operator)
         rules = tuple(self.rules.get(operator.id, ()))
         aging = tuple(self.aging.get(operator.id, ()))
-        return OperatorConversion(rules, states, self.keep_legacy, operator.max_parallelism, new.max_parallelism, aging)
+        by_kryo = self.by_kryo.get(operator.id, {})
+        return OperatorConversion(
+            rules, states, self.keep_legacy, operator.max_parallelism, new.max_parallelism, aging, by_kryo
+        )

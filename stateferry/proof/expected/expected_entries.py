@@ -162,7 +162,7 @@ class ExpectedEntries:
     def _age(self, planned: PlannedTtl, section: Section) -> None:
         name = planned.state.name
         found = aging_entries(section, planned, self._groups(planned.state, section))
-        if name in self._samples:
+        if name in self._samples and name not in self._conversion.by_kryo:
             self._samples[name].see(name, section, found.keys)
         self.aging[name].entries += len(found.entries)
         self.aging[name].expired += int((~found.living).sum())

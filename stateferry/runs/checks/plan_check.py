@@ -10,7 +10,7 @@ from flinkstate.errors import PlanError, RefusedError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.file_names import METADATA, claim_name, claimed_by, is_state_file
-from flinkstate.metadata.metadata import NativeHandle, Operator
+from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
 from flinkstate.serializers.types import OpaqueType, type_name
@@ -18,6 +18,7 @@ from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, T
 from stateferry.basics.durations import format_duration
 from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.drop_expired import DropExpired
+from stateferry.changes.for_kryo_5 import ForKryo5
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
@@ -26,6 +27,7 @@ from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
+from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2, find_states_by_kryo
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, slips
 from stateferry.runs.checks.told_ttls import find_told_ttls, with_told_ttl
@@ -79,7 +81,8 @@ class ResolvedPlan:
     """A plan, its source, and what the plan asks of each operator.
 
     `native` are the ids of the operators whose keyed state is written as RocksDB's own files. `told` are, by operator
-    id, the states whose time to live is told although they aren't migrated. `layout` is what the plan asks for.
+    id, the states whose time to live is told although they aren't migrated; `by_kryo` those that the run writes as the
+    Kryo of another Flink does. `layout` is what the plan asks for.
     """
 
     plan: MigrationPlan
@@ -87,6 +90,7 @@ class ResolvedPlan:
     operators: tuple[ResolvedOperator, ...]
     native: frozenset[bytes] = frozenset()
     told: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
+    by_kryo: Mapping[bytes, Mapping[str, KeyedState]] = field(default_factory=dict)
     # The one that follows from the others: to find it takes a look at every subtask.
     layout: Layout = field(init=False)
 
@@ -106,7 +110,7 @@ class ResolvedPlan:
     @property
     def nothing_to_do(self) -> bool:
         """Whether the source is already migrated, and in the layout of the plan."""
-        if any(one.rules for one in self.operators) or any(self.dropping.values()):
+        if any(one.rules for one in self.operators) or any(self.dropping.values()) or self.by_kryo:
             return False
         of_layout = all(self.layout.of(operator) == operator for operator in self.source.metadata.operators)
         return of_layout and not any(
@@ -119,6 +123,12 @@ class ResolvedPlan:
     def dropping(self) -> dict[bytes, tuple[PlannedTtl, ...]]:
         """The states that aren't migrated and lose what has expired, by operator id."""
         return {id_: tuple(one for one in told if one.drops) for id_, told in self.told.items()}
+
+    @property
+    def described(self) -> Metadata:
+        """The source's `_metadata` in the version of the Flink for which the result is."""
+        metadata = self.source.metadata
+        return replace(metadata, version=METADATA_OF_FLINK_2) if self.by_kryo else metadata
 
     @property
     def what_was_done_before(self) -> str:
@@ -137,8 +147,11 @@ class ResolvedPlan:
         for id_, told in self.dropping.items():
             if told:
                 transforms[id_] = DropExpired(transforms.get(id_, Copy()), told)
+        by_kryo = {id_: ForKryo5(states) for id_, states in self.by_kryo.items()}
         return [
-            OperatorRewrite.prepare(self.source, operator, self.layout, transforms.get(operator.id))
+            OperatorRewrite.prepare(
+                self.source, operator, self.layout, transforms.get(operator.id), by_kryo.get(operator.id)
+            )
             for operator in self.source.metadata.operators
         ]
 
@@ -208,7 +221,8 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     problems += () if plan.no_timers else lost_timers(source)
     if problems:
         raise PlanError("\n".join(problems))
-    resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source), told)
+    by_kryo = find_states_by_kryo(plan, source, {one.operator.id: one.rules for one in operators})
+    resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source), told, by_kryo)
     resolved.rewrites()
     return resolved
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OPERATORS = "operators"
 # With one of these, a plan needs no state to migrate.
-ASK_WITHOUT_STATES = frozenset({"parallelism", "max_parallelism", "output_format", "state_ttls"})
+ASK_WITHOUT_STATES = frozenset({"parallelism", "max_parallelism", "output_format", "state_ttls", "to"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,8 @@ def _option_problems(plan: RunOptions) -> Iterator[str]:
     asked = given & ASK_WITHOUT_STATES
     if plan.rescales_only and asked <= {"state_ttls"} and not any(one.drops for one in plan.state_ttls):
         yield (
-            "operators: missing: name the operator with its legacy and new state; or, to rescale without a "
-            "migration, give parallelism, max_parallelism or format native"
+            "operators: missing: name the operator with its legacy and new state; or, without a migration, give "
+            "parallelism, max_parallelism or format native to rescale, or the Flink that the result is for (to)"
         )
     yield from (row.why for row in broken(given))
     if not plan.keep_legacy:

@@ -1,0 +1,144 @@
+"""Values with parts by Kryo 2 become the values that a job of Flink 2, with its Kryo 5, writes of the same objects.
+
+Everything else in them, and what is before them, stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from flinkstate.array_types import Bytes, Positions
+from flinkstate.errors import RefusedError
+from flinkstate.kryo import codes, recode_kernels, recode_leaves
+from flinkstate.kryo.classes import class_table, registered_ids
+from flinkstate.kryo.places import places_to_find
+from flinkstate.kryo.reading import MapReading
+from flinkstate.serializers.programs import WalkProgram
+from flinkstate.serializers.types import KryoType
+from flinkstate.serializers.walker import failed
+
+MOST_SERIALIZERS = 8
+_TIME = "java.time."
+_SPECIAL = {
+    "java.util.UUID": recode_leaves.UUID,
+    "java.util.regex.Pattern": recode_leaves.PATTERN,
+    f"{_TIME}Duration": recode_leaves.DURATION,
+    f"{_TIME}Period": recode_leaves.PERIOD,
+    f"{_TIME}Year": recode_leaves.YEAR,
+    f"{_TIME}YearMonth": recode_leaves.YEAR_MONTH,
+    f"{_TIME}MonthDay": recode_leaves.MONTH_DAY,
+    f"{_TIME}ZoneOffset": recode_leaves.ZONE_OFFSET,
+    f"{_TIME}ZoneRegion": recode_leaves.ZONE_REGION,
+    f"{_TIME}OffsetTime": recode_leaves.OFFSET_TIME,
+    f"{_TIME}OffsetDateTime": recode_leaves.OFFSET_DATE_TIME,
+    f"{_TIME}ZonedDateTime": recode_leaves.ZONED_DATE_TIME,
+}
+# In the order of the columns of `rows`.
+_INSIDE = (
+    *(f"{_TIME}{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime", "ZoneOffset", "ZoneRegion")),
+    "java.lang.String",
+)
+_LEAST_ROOM = 1 << 12
+_LARGEST = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Recoded:
+    """Values one after another, each with what was before it; value i ends at `ends[i]`."""
+
+    data: Bytes
+    ends: Positions
+
+
+@dataclass(slots=True, eq=False)
+class Recoder:
+    """Writes the values of a program's type for Kryo 5; keep it, it owns buffers."""
+
+    program: WalkProgram
+    kryos: tuple[KryoType, ...] = field(init=False)
+    _tables: tuple[Any, ...] = field(init=False)
+    _of_parts: Positions = field(init=False)
+    _objects: Positions = field(init=False)
+    _stack: Positions = field(init=False)
+    _state: Positions = field(init=False)
+    _scratch: Bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = [part for _, part in self.program.opaque]
+        for part in found:
+            if not isinstance(part, KryoType):
+                raise RefusedError(f"values of {part.class_name} can't be rewritten: {part.reason}")
+        self.kryos = tuple(dict.fromkeys(part for part in found if isinstance(part, KryoType)))
+        if len(self.kryos) > MOST_SERIALIZERS:
+            raise RefusedError(
+                f"a value has parts by {len(self.kryos)} serializers of Kryo, more than can be rewritten"
+            )
+        tables = [_tables_of(kryo) for kryo in self.kryos]
+        # One number of serializers for all: kernels are compiled anew for each other one.
+        self._tables = (*tables, *tables[:1] * (MOST_SERIALIZERS - len(tables)))
+        self._of_parts = np.zeros(len(self.program.code), np.int64)
+        for place, part in self.program.opaque:
+            self._of_parts[place] = self.kryos.index(part) if isinstance(part, KryoType) else 0
+        self._objects = np.zeros((_LEAST_ROOM, codes.OBJECT_PARTS), np.int64)
+        self._stack = np.zeros((recode_kernels.DEEPEST, recode_kernels.FRAME_PARTS), np.int64)
+        self._state = np.zeros(codes.STATES, np.int64)
+        self._scratch = np.empty(_LEAST_ROOM, np.uint8)
+
+    def recode(self, data: Bytes, starts: Positions, ends: Positions, heads: Positions) -> Recoded:
+        """Writes all values, each with the `heads` bytes before it."""
+        count, failure = len(starts), np.zeros(3, np.int64)
+        size = int((ends - starts + heads).sum())
+        out, new_ends = np.empty(size + size // 4 + _LEAST_ROOM, np.uint8), np.zeros(count, np.int64)
+        code = self.program
+        program = code.code, code.pool, np.zeros(code.registers, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64)
+        done = 0
+        while done < count:
+            done = recode_kernels.recode_parts(
+                data, starts, ends, heads, done, program, self._of_parts, self._tables, self._stack, self._objects,
+                self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends, self._state, failure,
+            )  # fmt: skip
+            if done < count:
+                out = self._more_room(data, int(starts[done]), int(ends[done]), out, failure)
+        return Recoded(out[: int(new_ends[-1]) if count else 0], new_ends)
+
+    def _more_room(self, data: Bytes, start: int, end: int, out: Bytes, failure: Positions) -> Bytes:
+        code, detail = int(failure[0]), int(failure[2])
+        if code == codes.NO_ROOM and len(out) < _LARGEST:
+            # Which of the two it was that had no room isn't said.
+            self._scratch = np.empty(max(len(self._scratch), 2 * detail, 8 * (end - start)) + _LEAST_ROOM, np.uint8)
+            more = np.empty(2 * len(out) + detail, np.uint8)
+            more[: len(out)] = out
+            return more
+        if code == codes.NO_OBJECTS and len(self._objects) < 4 * (end - start) + _LEAST_ROOM:
+            self._objects = np.zeros((4 * len(self._objects), codes.OBJECT_PARTS), np.int64)
+            return out
+        if code < 0:
+            failure[0] = -code
+            raise failed(failure, data, self.program.type)
+        raise _reading(self.kryos[0]).error_of(data, failure)
+
+
+@lru_cache(maxsize=64)
+def _reading(kryo: KryoType) -> MapReading:
+    table = class_table(kryo)
+    return MapReading(table, places_to_find(table))
+
+
+def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
+    table = class_table(kryo)
+    rows = {name: row for row, name in enumerate(table.names)}
+    special = np.zeros(len(rows), np.int64)
+    for name, number in _SPECIAL.items():
+        special[rows[name]] = number
+    ids = np.full(len(rows), -1, np.int64)
+    for number, name in registered_ids(kryo).items():
+        ids[rows[name]] = number
+    return (
+        table.tables, table.params, np.array([rows[name] for name in _INSIDE], np.int64), table.pool,
+        np.zeros((codes.MOST_NAMES, 3), np.int64), table.parts.spans, table.parts.parts, table.parts.contexts, special,
+        ids, np.zeros((len(rows), 2), np.int64),
+    )  # fmt: skip

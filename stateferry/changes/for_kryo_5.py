@@ -1,0 +1,117 @@
+"""States with values that Kryo 2 wrote become states as a job of Flink 2, with its Kryo 5, writes them.
+
+A section of such a state is rewritten as a whole: what is by Kryo in its user keys and values is written anew, and all
+else stays. So what reads sections through `ForKryo5` sees the source as a job of Flink 2 would have written it. Headers
+stay as they are, because both Flinks describe Kryo's serializer alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from flinkstate.array_types import Bytes, Positions
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.recoding import Recoded, Recoder
+from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
+from flinkstate.serializers.types import FlinkType, NullableType, kept_by_kryo, with_classes
+from flinkstate.serializers.walker import split_keys
+from stateferry.changes import kernels
+from stateferry.changes.sections import put_lengths
+
+_LENGTH = 4
+
+
+def states_by_kryo(states: Mapping[str, KeyedState], job: JobClasses | None) -> dict[str, KeyedState]:
+    """Returns the states, by name, that have user keys or values with parts by Kryo."""
+    found = {}
+    for name, state in states.items():
+        if not state.asynchronous and any(map(kept_by_kryo, _parts(state))):
+            user_key = None if state.user_key is None else with_classes(state.user_key, job)
+            found[name] = replace(state.with_classes(job), user_key=user_key)
+    return found
+
+
+def _parts(state: KeyedState) -> Iterator[FlinkType]:
+    yield from (part for part in (state.user_key, state.value) if part is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ForKryo5:
+    """A `Rewrite` of the sections of the states `by_kryo`."""
+
+    by_kryo: Mapping[str, KeyedState]
+
+    def __call__(self, state: KeyedState, section: Section) -> Section:
+        known = self.by_kryo.get(state.name)
+        return section if known is None else for_kryo_5(section, known)
+
+
+def for_kryo_5(section: Section, state: KeyedState) -> Section:
+    """Returns a section of its own in which Kryo 5 has written what Kryo 2 wrote in the section."""
+    if not len(section):
+        return section
+    with section.locating():
+        if state.user_key is None or not kept_by_kryo(state.user_key):
+            return _with_values(section, state, section.value_starts - section.starts)
+        keys = _user_keys(section, state)
+        values = _with_values(section, state, np.full(len(section), _LENGTH, np.int64))
+    return _joined(section, keys, values)
+
+
+def _with_values(section: Section, state: KeyedState, heads: Positions) -> Section:
+    """Rewrites the values, each with the bytes before it, of which the last four are its length."""
+    made = _recoded(_value_program(state), section.data, section.value_starts, section.ends, heads)
+    starts = np.append(0, made.ends[:-1])
+    key_ends = starts + heads - _LENGTH
+    put_lengths(made.data, key_ends, made.ends - key_ends - _LENGTH)
+    return replace(section, data=made.data, starts=starts, key_ends=key_ends, ends=made.ends)
+
+
+def _user_keys(section: Section, state: KeyedState) -> Recoded:
+    """Rewrites the keys, each behind its length: of their parts only the user keys."""
+    assert state.user_key is not None
+    starts = section.key_starts + section.file.prefix
+    split = split_keys(state.key, state.namespace, state.has_suffixes, section.data, starts, section.key_ends)
+    program = compile_type(state.user_key)
+    made = _recoded(program, section.data, split.rests, section.key_ends, split.rests - section.starts)
+    begins = np.append(0, made.ends[:-1])
+    put_lengths(made.data, begins, made.ends - begins - _LENGTH)
+    return made
+
+
+def _joined(section: Section, keys: Recoded, values: Section) -> Section:
+    """Puts each key before its value."""
+    data = np.concatenate((keys.data, values.data))
+    count, begins = len(section), np.append(0, keys.ends[:-1])
+    starts, ends = np.empty(2 * count, np.int64), np.empty(2 * count, np.int64)
+    starts[0::2], ends[0::2] = begins, keys.ends
+    starts[1::2], ends[1::2] = values.starts + len(keys.data), values.ends + len(keys.data)
+    out, offsets = np.empty(len(data), np.uint8), np.empty(2 * count, np.int64)
+    kernels.copy_ranges(data, starts, ends, offsets, out)
+    key_ends, new_starts = offsets[1::2], offsets[0::2]
+    return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=np.append(new_starts[1:], len(out)))
+
+
+def _recoded(program: WalkProgram, data: Bytes, starts: Positions, ends: Positions, heads: Positions) -> Recoded:
+    return _recoder(program).recode(data, starts, ends, heads)
+
+
+@lru_cache(maxsize=64)
+def _recoder(program: WalkProgram) -> Recoder:
+    return Recoder(program)
+
+
+@lru_cache(maxsize=64)
+def _value_program(state: KeyedState) -> WalkProgram:
+    stored = state.stored_value
+    assert stored is not None
+    if state.kind is StateKind.LIST:
+        return compile_list_state(stored, marks=False)
+    # A map's entry has a flag for null before its value.
+    return compile_type(NullableType(stored, 0) if state.kind is StateKind.MAP else stored)

@@ -1,0 +1,107 @@
+"""Reads a sample of a state whose values are written for Kryo 5, by plain code: the source's by Kryo 2, the new by Kryo 5.
+
+Each value is decoded object by object (`flinkstate.values.kryo_reader`), which shares nothing with the compiled walk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.types import FlinkType, NullableType, with_kryo
+from flinkstate.ttl import StateTtlConfig
+from flinkstate.values.codecs import decode_whole, decoder
+from stateferry.changes.rules import PlannedTtl
+from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.expected.sampling import Row
+from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainStateReader, group_of_key
+
+_DELIMITER = b","
+_LATEST = 2**63 - 1
+
+
+class PlainKryoReader:
+    """Says what the rows of a state hold in the source (`expected`), and in the staged savepoint (`found`)."""
+
+    def __init__(self, state: KeyedState, planned: PlannedTtl | None, conversion: OperatorConversion) -> None:
+        """`planned` says what has expired and is left out."""
+        self._state, self._planned, self._conversion = state, planned, conversion
+
+    @cached_property
+    def _keys(self) -> PlainStateReader:
+        return PlainStateReader(replace(self._state, user_key=None, value=None))
+
+    def expected(self, rows: list[Row]) -> KeyAccount:
+        """What the rows of the source must become."""
+        return self._account(rows, five=False)
+
+    def found(self, rows: list[Row]) -> KeyAccount:
+        """What the rows of the staged savepoint hold."""
+        return self._account(rows, five=True)
+
+    def _account(self, rows: list[Row], *, five: bool) -> KeyAccount:
+        account = KeyAccount()
+        try:
+            for row in rows:
+                account.lines += self._lines(row, five=five)
+        except DamagedError as error:
+            account.damage = f"key group {rows[0].key_group}: expected {error.expected}, found {error.found}"
+        except RefusedError as error:
+            account.refusal = f"{error}"
+        return account
+
+    def _lines(self, row: Row, *, five: bool) -> Iterator[Line]:
+        key = self._keys.key(row)
+        stored = row.key[len(key.raw) :]
+        user_key = "" if self._state.user_key is None else _text(decode_whole(_by(self._state.user_key, five), stored))
+        value = self._value(row.value, five=five)
+        if value is None:
+            return
+        group = row.key_group
+        if not five:
+            group = group_of_key(self._state.key, key.value, group, self._conversion)
+        yield (row.state, group, key.text, user_key, 0, _text(value), None, zlib.crc32(key.raw))
+
+    def _value(self, data: bytes, *, five: bool) -> Any:
+        """What a stored value is; None if nothing of it is alive."""
+        stored = self._state.stored_value
+        assert stored is not None
+        type_ = _by(stored, five)
+        if self._state.kind is StateKind.LIST:
+            found = [value for value in _elements(type_, data) if five or self._lives(value)]
+            return found or None
+        value = decode_whole(NullableType(type_, 0) if self._state.kind is StateKind.MAP else type_, data)
+        return (value,) if five or value is None or self._lives(value) else None
+
+    def _lives(self, value: Any) -> bool:
+        if self._planned is None or not self._planned.drops:
+            return True
+        config: StateTtlConfig = self._planned.config
+        return bool(min(value.timestamp + config.time_to_live, _LATEST) > self._planned.now)
+
+
+def _by(type_: FlinkType, five: bool) -> FlinkType:
+    return with_kryo(type_, lambda kryo: replace(kryo, five=five))
+
+
+def _elements(type_: FlinkType, data: bytes) -> Iterator[Any]:
+    read, position = decoder(type_), 0
+    while position < len(data):
+        if position:
+            if data[position : position + 1] != _DELIMITER:
+                raise DamagedError("the delimiter 2c between elements", data[position : position + 1].hex())
+            position += 1
+        value, position = read(data, position, len(data))
+        yield value
+
+
+def _text(value: Any) -> str:
+    """All objects in a value with their classes, as a short text."""
+    shown = repr(value).encode("utf-8", "backslashreplace")
+    return f"objects with the digest {blake2b(shown, digest_size=8).hexdigest()}"

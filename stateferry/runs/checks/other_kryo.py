@@ -1,0 +1,38 @@
+"""Which states of the source have values by Kryo 2 that the run writes as Kryo 5 does, because `--to` says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from flinkstate.keyed.state import KeyedState
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.for_kryo_5 import states_by_kryo
+from stateferry.changes.rules import Rules
+from stateferry.look.kryo_maps import OF_FLINK_2
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.run_options import SAME_FLINK
+from stateferry.verdict.versions import Line, target_of
+
+# The version of `_metadata` that Flink 2 writes. Flink 1 refuses it, so that it can't misread what Kryo 5 has written.
+METADATA_OF_FLINK_2 = 6
+
+
+def crosses_to_flink_2(plan: MigrationPlan, source: Savepoint) -> bool:
+    """Whether the source is of Flink 1, and the result is for Flink 2."""
+    return plan.to != SAME_FLINK and target_of(plan.to) is Line.TWO and source.metadata.version < OF_FLINK_2
+
+
+def find_states_by_kryo(
+    plan: MigrationPlan, source: Savepoint, rules: Mapping[bytes, Iterable[Rules]]
+) -> dict[bytes, dict[str, KeyedState]]:
+    """Returns the states to rewrite by operator id and name; `rules` are those of migrated states."""
+    if not crosses_to_flink_2(plan, source):
+        return {}
+    stay = plan.keep_legacy or plan.lazy
+    found = {}
+    for operator in source.keyed_operators():
+        gone = {one.legacy.name for one in rules.get(operator.id, ()) if not (stay or one.keeps_rest)}
+        states = {state.name: state for state in source.keyed_states(operator) if state.name not in gone}
+        if by_kryo := states_by_kryo(states, plan.job_classes):
+            found[operator.id] = by_kryo
+    return found
