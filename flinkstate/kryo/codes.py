@@ -144,6 +144,7 @@ NULL_PART = 20
 BAD_COMPARATOR = 21
 NO_MARKS = 22
 TWO_CONTEXTS = 23
+NOT_DECLARED = 24
 
 # What is said of a value.
 KRYO_2 = 1

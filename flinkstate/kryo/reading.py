@@ -222,6 +222,8 @@ class MapReading:
             names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != codes.NULL]
             told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
             return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
+        if code == codes.NOT_DECLARED:
+            return f"found {_shown(self.table.names[detail])} where --declared has another class"
         if code == codes.NULL_PART:
             return f"null as {_a(self.places.names()[detail])}, which Flink can't write"
         return _REFUSED.get(code)

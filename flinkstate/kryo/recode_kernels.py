@@ -43,6 +43,7 @@ from flinkstate.kryo.codes import (
     NO_NULL_VALUE,
     NO_OBJECTS,
     NO_ROOM,
+    NOT_DECLARED,
     NULL,
     OBJECT_ARRAY,
     OBJECTS,
@@ -67,9 +68,9 @@ from flinkstate.kryo.codes import (
     TWO_CONTEXTS,
 )
 from flinkstate.kryo.compiling import inlined, kernel
-from flinkstate.kryo.objects import read_class, read_comparator
-from flinkstate.kryo.primitives import copy_bytes, fail, put_varint, varint
-from flinkstate.kryo.recode_leaves import SPARE_OBJECTS, read_again, recode_leaf, recode_part, recode_special
+from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
+from flinkstate.kryo.primitives import copy_bytes, fail, put32, put_varint, varint
+from flinkstate.kryo.recode_leaves import SPARE_OBJECTS, enter, read_again, recode_leaf, recode_part, recode_special
 from flinkstate.kryo.whole import put_class
 from flinkstate.serializers.kernels import OPAQUE_VALUE, walk
 
@@ -86,6 +87,12 @@ _NEW_MARKED = 8  # whether Kryo 5 says of each element whether it is null
 _OF_CLASS = 9
 FRAME_PARTS = 10
 DEEPEST = 64
+
+# As what a part by Kryo is written.
+BY_KRYO = 0
+AS_MAP = 1
+AS_LIST_OF_FLINK = 2
+AS_SET = 3
 
 # Kinds of frames.
 _MAP_FRAME = 0
@@ -167,7 +174,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
     context = np.int64(0)
     new_context = np.int64(0)
     while True:
-        if at + 2 * SPARE > room or 4 * SPARE > len(scratch):
+        if at + 2 * SPARE > room or len(scratch) < 4 * SPARE:
             return fail(failure, NO_ROOM, position, SPARE)
         if at > most:
             # Only what refers to objects can grow like this.
@@ -365,7 +372,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
                     if listed < 0:
                         return listed
                     position = state[POSITION]
-                if is_list and kind in (LIST, SET) or kind == SORTED_SET and params[row] == 0:
+                if (is_list and kind in (LIST, SET)) or (kind == SORTED_SET and params[row] == 0):
                     frame[_CLASS] = contexts[frame[_CONTEXT], 0]
                 if writing:
                     new_typed = contexts[frame[_NEW_CONTEXT], 0] if is_list else np.int64(-1)
@@ -491,14 +498,124 @@ def recode_value(data, position, limit, tables, stack, objects, scratch, out, at
 
 
 @kernel
+def _is_declared(kind, form):  # type: ignore[no-untyped-def]
+    if form == AS_MAP:
+        return EMPTY_MAP <= kind < TUPLE
+    if form == AS_LIST_OF_FLINK:
+        return kind in (LIST, AS_LIST, EMPTY_LIST, SINGLETON_LIST)
+    return kind in (SET, SORTED_SET)
+
+
+@kernel
+def put_collection(  # type: ignore[no-untyped-def]
+    data, position, limit, form, tables, objects, out, begin, state, failure
+):
+    """Writes the collection of Kryo 2 at `position` as Flink 2's own serializer of it does. Returns as `recode_value`.
+
+    bool `isNull`; i32 count; each element, or each key and each value, behind a bool `isNull`. `form` says whether it
+    is a map, a list or a set, and the classes of what is in it, which have no parts of their own.
+    """
+    table, params, rows, names, known = tables[:5]
+    kinds = table[0]
+    room = len(out) - SPARE
+    state[OBJECTS] = 0
+    state[NAMES] = 0
+    at = begin
+    if at + SPARE > room:
+        return fail(failure, NO_ROOM, position, SPARE)
+    start = position
+    row = read_class(data, position, limit, np.bool_(False), table, names, known, np.bool_(False), state, failure)
+    if row < 0:
+        return row
+    position = state[POSITION]
+    if row == NULL:
+        out[at] = 1
+        return at + 1
+    kind = np.int64(kinds[0, row])
+    if not _is_declared(kind, form[0]):
+        return fail(failure, NOT_DECLARED, start, row)
+    mark, position = varint(data, position, limit, failure)
+    if position < 0:
+        return position
+    if mark != 1:
+        return fail(failure, BAD_MARK, start, mark)
+    objects[0, OF_CLASS] = row
+    objects[0, END] = -1
+    state[OBJECTS] = 1
+    count = np.int64(1 if kind in (SINGLETON_LIST, SINGLETON_MAP) else 0)
+    if kind in (SORTED_SET, SORTED_MAP):
+        position = read_comparator(
+            data, position, limit, np.bool_(False), table, names, known, np.int64(0), objects, state, failure
+        )
+        if position < 0:
+            return position
+    if kind in (LIST, AS_LIST, SET, SORTED_SET, MAP, SORTED_MAP):
+        count, position = varint(data, position, limit, failure)
+        if position < 0:
+            return position
+    if count > limit - position:
+        return fail(failure, BAD_COUNT, start, count)
+    if kind == AS_LIST:
+        listed = read_class(data, position, limit, np.bool_(False), table, names, known, np.bool_(True), state, failure)
+        if listed < 0:
+            return listed
+        position = state[POSITION]
+    out[at] = 0
+    put32(out, at + 1, count)
+    at += 5
+    never = params[row] if form[0] == AS_MAP else np.int64(0)
+    each = 2 if form[0] == AS_MAP else 1
+    for number in range(each * count):
+        if at + SPARE > room:
+            return fail(failure, NO_ROOM, position, SPARE)
+        if state[OBJECTS] + SPARE_OBJECTS > len(objects):
+            return fail(failure, NO_OBJECTS, position, 0)
+        start = position
+        part = number % each
+        found = read_class(data, position, limit, np.bool_(False), table, names, known, np.bool_(False), state, failure)
+        if found < 0:
+            return found
+        position = state[POSITION]
+        out[at] = 1 if found == NULL else 0
+        at += 1
+        if found == NULL:
+            if never & (NO_NULL_KEY if part == 0 else NO_NULL_VALUE):
+                return fail(failure, BAD_CONTENT, start, 0)
+            continue
+        if found != form[1 + part]:
+            return fail(failure, NOT_DECLARED, start, found)
+        content, behind = position, np.int64(0)
+        if kinds[0, found] > DOUBLE:
+            content, behind = enter(found, data, position, limit, objects, state, failure)
+            if content < 0:
+                return content
+        before = state[OBJECTS]
+        if behind > 0:
+            read_again(objects, state)
+        at = put_scalar(
+            kinds[0, found], params[found], rows, data, content, limit, np.bool_(False), np.int64(0), out, at, room,
+            objects, state, failure,
+        )  # fmt: skip
+        if at < 0:
+            return at
+        position = state[POSITION]
+        if behind > 0:
+            state[OBJECTS] = before
+            position = behind
+    state[POSITION] = position
+    return at
+
+
+@kernel
 def recode_parts(  # type: ignore[no-untyped-def]
     data, starts, limits, heads, first, program, of_parts, tables, stack, objects, scratch, out, at, new_ends, state,
     failure,
 ):  # fmt: skip
-    """Copies values, and writes what is by Kryo 2 in them as Kryo 5 does; from the value with the number `first` on.
+    """Copies values, and writes what is by Kryo 2 in them for Flink 2; from the value with the number `first` on.
 
     Value i is `data[starts[i]:limits[i]]`; `heads[i]` bytes before it are copied too. `program` finds the parts by
-    Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs. `out` is filled
+    Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs, and as what it is
+    written: by Kryo 5, or see `put_collection`. `out` is filled
     up to `at`, `new_ends` gets where each value ends in it. Returns how many values are done.
     """
     code, pool, registers, place, end = program
@@ -526,9 +643,15 @@ def recode_parts(  # type: ignore[no-untyped-def]
                 fail(failure, NO_ROOM, position, size)
                 return np.int64(index)
             copy_bytes(data, copied, out, at, size)
-            at = recode_value(
-                data, position, limit, tables[of_parts[pc]], stack, objects, scratch, out, at + size, state, failure
-            )
+            of_part = of_parts[pc]
+            if of_part[1] == BY_KRYO:
+                at = recode_value(
+                    data, position, limit, tables[of_part[0]], stack, objects, scratch, out, at + size, state, failure
+                )
+            else:
+                at = put_collection(
+                    data, position, limit, of_part[1:], tables[of_part[0]], objects, out, at + size, state, failure
+                )
             if at < 0:
                 return np.int64(index)
             place[0] = state[POSITION]

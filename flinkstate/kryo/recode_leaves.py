@@ -10,8 +10,6 @@ import numpy as np
 from flinkstate.kryo.codes import (
     BAD_MARK,
     BAD_REFERENCE,
-    BIG_DECIMAL,
-    BIG_INTEGER,
     BOOLEAN,
     BYTE,
     CHARACTER,
@@ -25,7 +23,6 @@ from flinkstate.kryo.codes import (
     LOCAL_TIME,
     LONG,
     LONGS,
-    MILLIS,
     NEW_NUMBER,
     NO_ROOM,
     OBJECTS,
@@ -47,7 +44,6 @@ from flinkstate.kryo.primitives import (
     load64,
     long_varint,
     put_varint,
-    read_flagged,
     store64,
     swapped,
     unzigzag,
@@ -232,7 +228,7 @@ def read_again(objects, state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _enter(row, data, position, limit, objects, state, failure):  # type: ignore[no-untyped-def]
+def enter(row, data, position, limit, objects, state, failure):  # type: ignore[no-untyped-def]
     """Reads the mark of an object inside another one.
 
     Returns where its content is, and the position behind a reference, 0 if it is a new object; negative on failure.
@@ -258,7 +254,7 @@ def _enter(row, data, position, limit, objects, state, failure):  # type: ignore
 @kernel
 def _flink_form(row, kind, rows, data, position, limit, scratch, at, objects, state, failure):  # type: ignore[no-untyped-def]
     """Reads a date, a time or both inside an object: writes Flink's form to `scratch`. Returns the position behind."""
-    content, behind = _enter(row, data, position, limit, objects, state, failure)
+    content, behind = enter(row, data, position, limit, objects, state, failure)
     if content < 0:
         return content
     before = state[OBJECTS]
@@ -279,7 +275,7 @@ def _flink_form(row, kind, rows, data, position, limit, scratch, at, objects, st
 @kernel
 def _offset_inside(rows, data, position, limit, objects, state, failure):  # type: ignore[no-untyped-def]
     """Reads a ZoneOffset inside an object. Returns its seconds; `state` gets the position behind it."""
-    content, behind = _enter(rows[ROW_OFFSET], data, position, limit, objects, state, failure)
+    content, behind = enter(rows[ROW_OFFSET], data, position, limit, objects, state, failure)
     if content < 0:
         state[POSITION] = content
         return np.int64(0)
@@ -292,7 +288,7 @@ def _offset_inside(rows, data, position, limit, objects, state, failure):  # typ
 @kernel
 def _region(rows, data, position, limit, out, at, room, scratch, objects, state, failure):  # type: ignore[no-untyped-def]
     """Writes the text of a ZoneRegion, which is a String with a mark."""
-    content, behind = _enter(rows[ROW_STRING], data, position, limit, objects, state, failure)
+    content, behind = enter(rows[ROW_STRING], data, position, limit, objects, state, failure)
     if content < 0:
         return content
     end = put_scalar(
@@ -322,7 +318,7 @@ def _zone(  # type: ignore[no-untyped-def]
         return state[POSITION] if state[POSITION] < 0 else _put_offset_text(seconds, out, at)
     if row != rows[ROW_REGION]:
         return fail(failure, FOREIGN_CLASS, start, -1 - row)
-    content, behind = _enter(row, data, position, limit, objects, state, failure)
+    content, behind = enter(row, data, position, limit, objects, state, failure)
     if content < 0:
         return content
     before = state[OBJECTS]
@@ -457,12 +453,12 @@ def recode_leaf(kind, param, rows, data, position, limit, out, at, room, scratch
         return _put_string(data, position, end, out, at, room, failure)
     if kind in (SHORT, CHARACTER, FLOAT, DOUBLE):
         return _put_reversed(data, position, end - position, out, at)
-    if kind == LOCAL_DATE or kind == LOCAL_DATE_TIME:
+    if kind in (LOCAL_DATE, LOCAL_DATE_TIME):
         at = _put_date(scratch, np.int64(0), out, at)
         return _put_time(scratch, np.int64(6), out, at) if kind == LOCAL_DATE_TIME else at
     if kind == LOCAL_TIME:
         return _put_time(scratch, np.int64(0), out, at)
-    if kind == INSTANT or kind == TIMESTAMP:
+    if kind in (INSTANT, TIMESTAMP):
         nano = _i32(scratch, 8)
         first = _i64(scratch, 0)
         at = _put_long(out, at, first if kind == INSTANT else first - nano // 1000000)

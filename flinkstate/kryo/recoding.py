@@ -1,6 +1,7 @@
-"""Values with parts by Kryo 2 become the values that a job of Flink 2, with its Kryo 5, writes of the same objects.
+"""Values with parts by Kryo 2 become the values that a job of Flink 2 writes of the same objects.
 
-Everything else in them, and what is before them, stays as it is.
+These parts are by Kryo 5, or by Flink's own serializers of maps, lists and sets. Everything else in the values, and
+what is before them, stays as it is.
 """
 
 from __future__ import annotations
@@ -14,11 +15,21 @@ import numpy as np
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes, recode_kernels, recode_leaves
-from flinkstate.kryo.classes import class_table, registered_ids
+from flinkstate.kryo.classes import KNOWN, class_table, registered_ids
 from flinkstate.kryo.places import places_to_find
 from flinkstate.kryo.reading import MapReading
 from flinkstate.serializers.programs import WalkProgram
-from flinkstate.serializers.types import KryoType
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    SetType,
+    type_name,
+)
 from flinkstate.serializers.walker import failed
 
 MOST_SERIALIZERS = 8
@@ -42,6 +53,8 @@ _INSIDE = (
     *(f"{_TIME}{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime", "ZoneOffset", "ZoneRegion")),
     "java.lang.String",
 )
+# Kryo 5 writes them, too, but can't read them.
+_NEVER_READ = ("java.util.Collections$Unmodifiable", "java.util.Collections$Synchronized")
 _LEAST_ROOM = 1 << 12
 _LARGEST = 1 << 31
 
@@ -68,11 +81,7 @@ class Recoder:
     _scratch: Bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        found = [part for _, part in self.program.opaque]
-        for part in found:
-            if not isinstance(part, KryoType):
-                raise RefusedError(f"values of {part.class_name} can't be rewritten: {part.reason}")
-        self.kryos = tuple(dict.fromkeys(part for part in found if isinstance(part, KryoType)))
+        self.kryos = tuple(dict.fromkeys(_kryo_of(part) for _, part in self.program.opaque))
         if len(self.kryos) > MOST_SERIALIZERS:
             raise RefusedError(
                 f"a value has parts by {len(self.kryos)} serializers of Kryo, more than can be rewritten"
@@ -80,9 +89,9 @@ class Recoder:
         tables = [_tables_of(kryo) for kryo in self.kryos]
         # One number of serializers for all: kernels are compiled anew for each other one.
         self._tables = (*tables, *tables[:1] * (MOST_SERIALIZERS - len(tables)))
-        self._of_parts = np.zeros(len(self.program.code), np.int64)
+        self._of_parts = np.zeros((len(self.program.code), 4), np.int64)
         for place, part in self.program.opaque:
-            self._of_parts[place] = self.kryos.index(part) if isinstance(part, KryoType) else 0
+            self._of_parts[place] = self.kryos.index(_kryo_of(part)), *_form_of(part)
         self._objects = np.zeros((_LEAST_ROOM, codes.OBJECT_PARTS), np.int64)
         self._stack = np.zeros((recode_kernels.DEEPEST, recode_kernels.FRAME_PARTS), np.int64)
         self._state = np.zeros(codes.STATES, np.int64)
@@ -122,6 +131,38 @@ class Recoder:
         raise _reading(self.kryos[0]).error_of(data, failure)
 
 
+def _kryo_of(part: OpaqueType) -> KryoType:
+    if isinstance(part, KryoCollectionType):
+        return part.kryo
+    if isinstance(part, KryoType):
+        return part
+    raise RefusedError(f"values of {part.class_name} can't be rewritten: {part.reason}")
+
+
+def _form_of(part: OpaqueType) -> tuple[int, int, int]:
+    """Returns as what a part is written, and the rows of the classes in it."""
+    if not isinstance(part, KryoCollectionType):
+        return recode_kernels.BY_KRYO, 0, 0
+    match part.made.value:
+        case MapType(NullableType(key), value):
+            return recode_kernels.AS_MAP, _row_of(key, part), _row_of(value, part)
+        case ListType(NullableType(element)):
+            return recode_kernels.AS_LIST_OF_FLINK, _row_of(element, part), 0
+        case SetType(element):
+            return recode_kernels.AS_SET, _row_of(element, part), 0
+    raise RefusedError(f"a {type_name(part.made)} can't be made of a {part.class_name} by Kryo")
+
+
+def _row_of(type_: FlinkType, part: KryoCollectionType) -> int:
+    table = class_table(part.kryo)
+    for known in KNOWN:
+        if known.type == type_ and known.kinds[0] <= codes.PRIMITIVE_ARRAY:
+            return table.row(known.name)
+    raise RefusedError(
+        f"a {type_name(part.made)} can't be made of a {part.class_name} by Kryo: {type_name(type_)} in it"
+    )
+
+
 @lru_cache(maxsize=64)
 def _reading(kryo: KryoType) -> MapReading:
     table = class_table(kryo)
@@ -134,11 +175,16 @@ def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
     special = np.zeros(len(rows), np.int64)
     for name, number in _SPECIAL.items():
         special[rows[name]] = number
+    kinds, *others = table.tables
+    kinds = kinds.copy()
+    for name, row in rows.items():
+        if name.startswith(_NEVER_READ):
+            kinds[:, row] = codes.FOREIGN
     ids = np.full(len(rows), -1, np.int64)
     for number, name in registered_ids(kryo).items():
         ids[rows[name]] = number
     return (
-        table.tables, table.params, np.array([rows[name] for name in _INSIDE], np.int64), table.pool,
+        (kinds, *others), table.params, np.array([rows[name] for name in _INSIDE], np.int64), table.pool,
         np.zeros((codes.MOST_NAMES, 3), np.int64), table.parts.spans, table.parts.parts, table.parts.contexts, special,
         ids, np.zeros((len(rows), 2), np.int64),
     )  # fmt: skip

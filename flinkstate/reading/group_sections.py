@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 
 from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_HELD, WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState
 
 
-# Returns a section that takes the place of another one.
-Rewrite = Callable[[KeyedState, Section], Section]
+class Rewrite(Protocol):
+    """Puts other sections in the place of those that are in a file."""
+
+    def header(self, header: KeyedHeader) -> KeyedHeader:
+        """Returns a header that describes the other sections."""
+
+    def __call__(self, state: KeyedState, section: Section) -> Section: ...
 
 
 class GroupSections:
@@ -29,7 +36,7 @@ class GroupSections:
         states: tuple[KeyedState, ...],
         window: Buffer,
         see: Callable[[Section], None] | None = None,
-        rewrite: Rewrite | None = None,
+        rewrite: Callable[[KeyedState, Section], Section] | None = None,
     ) -> None:
         """`see` gets each section when it is read; `rewrite` each time when it is iterated."""
         self.file, self.key_group, self.states, self._window, self._see = file, key_group, states, window, see

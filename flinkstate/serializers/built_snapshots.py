@@ -12,10 +12,12 @@ from flinkstate.serializers.snapshot_classes import (
     MAP_SNAPSHOT,
     NULLABLE_SNAPSHOT,
     POJO_SNAPSHOT,
+    SET_SNAPSHOT,
     SIMPLE_TYPES,
     TTL_SNAPSHOT,
     TUPLE_SNAPSHOT,
 )
+from flinkstate.serializers.snapshot_merge import with_fields
 from flinkstate.serializers.snapshots import (
     COMPOSITE_VERSION,
     NESTED_MAGIC,
@@ -28,6 +30,7 @@ from flinkstate.serializers.types import (
     ArrayType,
     EnumType,
     FlinkType,
+    KryoCollectionType,
     KryoRegistration,
     KryoType,
     ListType,
@@ -36,6 +39,7 @@ from flinkstate.serializers.types import (
     PojoType,
     PrimitiveArrayType,
     Scalar,
+    SetType,
     TtlType,
     TupleType,
     type_name,
@@ -57,6 +61,10 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
             return map_snapshot(snapshot_of(key), snapshot_of(value))
         case ListType(element):
             return list_snapshot(snapshot_of(element))
+        case SetType(element):
+            return composite_snapshot(SET_SNAPSHOT, 1, type_, (snapshot_of(element),))
+        case NullableType(value, 0):
+            return nullable_snapshot(snapshot_of(value))
         case ArrayType(element, component_class):
             component = ByteWriter().utf(component_class).bytes()
             return composite_snapshot(ARRAY_SNAPSHOT, 1, type_, (snapshot_of(element),), component)
@@ -147,6 +155,24 @@ def _framed(content: ByteWriter) -> bytes:
 def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:
     """Builds the snapshot of Flink's list serializer."""
     return composite_snapshot(LIST_SNAPSHOT, 1, ListType(element.type), (element,))
+
+
+def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSnapshot:
+    """Returns the snapshot of a state's value, in which collections by Kryo are described as what they become."""
+    match type_:
+        case KryoCollectionType():
+            return snapshot_of(type_.made)
+        case TtlType(value):
+            return ttl_snapshot(described_as(snapshot.nested[1], value))
+        case ListType(element):
+            return list_snapshot(described_as(snapshot.nested[0], element))
+        case MapType(_, value):
+            return map_snapshot(snapshot.nested[0], described_as(snapshot.nested[1], value))
+        case PojoType():
+            fields = {one.name: one.type for one in type_.fields}
+            made = {name: snapshot_of(one.made) for name, one in fields.items() if isinstance(one, KryoCollectionType)}
+            return with_fields(snapshot, made) if made else snapshot
+    return snapshot
 
 
 def ttl_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:

@@ -39,6 +39,7 @@ _SCALA = "org.apache.flink.api.scala.typeutils."
 
 MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
 LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
+SET_SNAPSHOT = _BASE + "SetSerializerSnapshot"
 NULLABLE_SNAPSHOT = _RUNTIME + "NullableSerializer$NullableSerializerSnapshot"
 TTL_SNAPSHOT = _STATE + "ttl.TtlStateFactory$TtlSerializerSnapshot"
 ARRAY_SNAPSHOT = _BASE + "GenericArraySerializerSnapshot"
@@ -156,7 +157,7 @@ COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     MAP_SNAPSHOT: CompositeClass(1, 2, _nothing, lambda _, parts: MapType(*parts)),
     LIST_SNAPSHOT: CompositeClass(1, 1, _nothing, lambda _, parts: ListType(*parts)),
     _STATE + "ArrayListSerializerSnapshot": CompositeClass(1, 1, _nothing, lambda _, parts: ListType(*parts)),
-    _BASE + "SetSerializerSnapshot": CompositeClass(1, 1, _nothing, lambda _, parts: SetType(*parts)),
+    SET_SNAPSHOT: CompositeClass(1, 1, _nothing, lambda _, parts: SetType(*parts)),
     ARRAY_SNAPSHOT: CompositeClass(1, 1, _utf_class, lambda outer, parts: ArrayType(parts[0], outer)),
     TTL_SNAPSHOT: CompositeClass(2, 2, _nothing, _ttl_of),
     TIMER_SNAPSHOT: CompositeClass(2, 2, _nothing, lambda _, parts: TimerType(*parts)),

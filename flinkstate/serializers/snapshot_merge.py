@@ -6,6 +6,7 @@ A value names its subclass, so all these descriptions together describe every va
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flinkstate.serializers.binary import ByteReader, ByteWriter
@@ -69,6 +70,13 @@ def _pojo_parts(raw: bytes) -> _PojoParts:
     return _PojoParts(head, fields, registered, others)
 
 
+def with_fields(pojo: SerializerSnapshot, changed: Mapping[str, SerializerSnapshot]) -> SerializerSnapshot:
+    """Returns the snapshot of a POJO's serializer with other serializers for some fields."""
+    parts = _pojo_parts(pojo.raw)
+    fields = [(name, key, changed[name].raw if name in changed else value) for name, key, value in parts.fields]
+    return parse_snapshot(_built_pojo(parts.head, fields, parts.registered, parts.others))
+
+
 def _merge_pojo(one: bytes, other: bytes) -> bytes | None:
     mine, theirs = _pojo_parts(one), _pojo_parts(other)
     if mine.head != theirs.head:
@@ -82,8 +90,12 @@ def _merge_pojo(one: bytes, other: bytes) -> bytes | None:
     if fields is None or registered is None or merged is None:
         return None
     by_name = {item[0]: item for item in (*mine.others, *theirs.others, *merged)}
-    writer = ByteWriter().raw(mine.head)
-    for items in (fields, registered, list(by_name.values())):
+    return _built_pojo(mine.head, fields, registered, list(by_name.values()))
+
+
+def _built_pojo(head: bytes, *parts: list[_Item]) -> bytes:
+    writer = ByteWriter().raw(head)
+    for items in parts:
         writer.i64(OPTIONAL_MAP_MAGIC).i32(len(items))
         for name, key, value in items:
             writer.utf(name)

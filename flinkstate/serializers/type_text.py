@@ -51,12 +51,18 @@ _OF_CLASSES: dict[str, Callable[[str], FlinkType]] = {
 }
 
 
-def parse_map_type(text: str) -> MapType:
-    """Returns the map that the text names."""
+def parse_type_text(text: str) -> FlinkType:
+    """Returns the type that the text names."""
     parser = _Parser(text)
     found = parser.type(0)
     if parser.rest():
         raise UsageError(f"{text!r}: expected the end behind the type, found {parser.rest()!r}")
+    return found
+
+
+def parse_map_type(text: str) -> MapType:
+    """Returns the map that the text names."""
+    found = parse_type_text(text)
     if not isinstance(found, MapType):
         raise UsageError(f"{text!r}: expected a map, such as Map<String, Long>")
     return found

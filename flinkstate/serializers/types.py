@@ -330,6 +330,18 @@ class KryoMapType(OpaqueType):
 
 
 @dataclass(frozen=True, slots=True)
+class KryoCollectionType(OpaqueType):
+    """A collection by Kryo that Flink 2 writes with serializers of its own (`made`), because its job declares it so."""
+
+    kryo: KryoType
+    made: NullableType
+
+    @classmethod
+    def of(cls, kryo: KryoType, made: NullableType) -> KryoCollectionType:
+        return cls(kryo.class_name, kryo.reason, kryo, made)
+
+
+@dataclass(frozen=True, slots=True)
 class PojoMapType(OpaqueType):
     """A POJO of which the map in a field is meant, as a whole value; `map` is the field's type.
 
@@ -498,27 +510,29 @@ def kept_by_kryo(type_: FlinkType) -> tuple[KryoType, ...]:
     return tuple(part for part in with_parts(type_) if isinstance(part, KryoType))
 
 
-def with_kryo(type_: FlinkType, change: Callable[[KryoType], FlinkType]) -> FlinkType:
-    """Returns the type with another one for each part of it whose values Kryo wrote."""
-    if isinstance(type_, KryoType):
+def with_opaque(type_: FlinkType, change: Callable[[OpaqueType], FlinkType]) -> FlinkType:
+    """Returns the type with another one for each part of it whose values can't be walked."""
+    if isinstance(type_, OpaqueType):
         return change(type_)
-    if isinstance(type_, Scalar | OpaqueType) or not kept_by_kryo(type_):
+    if isinstance(type_, Scalar) or not opaque_parts(type_):
         return type_
-    changed = {part.name: _with_kryo(getattr(type_, part.name), change) for part in fields(type_) if part.init}
+    changed = {part.name: _with_opaque(getattr(type_, part.name), change) for part in fields(type_) if part.init}
     return replace(type_, **changed)
 
 
-def _with_kryo(part: Any, change: Callable[[KryoType], FlinkType]) -> Any:
+def _with_opaque(part: Any, change: Callable[[OpaqueType], FlinkType]) -> Any:
     if isinstance(part, FlinkType):
-        return with_kryo(part, change)
+        return with_opaque(part, change)
     if isinstance(part, PojoField | AvroBranch):
-        return replace(part, type=with_kryo(part.type, change))
-    return tuple(_with_kryo(one, change) for one in part) if isinstance(part, tuple) else part
+        return replace(part, type=with_opaque(part.type, change))
+    return tuple(_with_opaque(one, change) for one in part) if isinstance(part, tuple) else part
 
 
 def with_classes(type_: FlinkType, job: JobClasses | None) -> FlinkType:
     """Returns the type, of which what is by Kryo may be of the job's classes."""
-    return type_ if job is None else with_kryo(type_, lambda kryo: replace(kryo, classes=job))
+    if job is None:
+        return type_
+    return with_opaque(type_, lambda one: replace(one, classes=job) if isinstance(one, KryoType) else one)
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:

@@ -22,6 +22,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoCollectionType,
     KryoType,
     ListType,
     MapType,
@@ -63,7 +64,7 @@ from flinkstate.values.java_values import (
     TimerValue,
     TtlValue,
 )
-from flinkstate.values.kryo_values import read_kryo, read_kryo_part
+from flinkstate.values.kryo_values import as_collection, read_kryo, read_kryo_part
 from flinkstate.values.scalar_codecs import SCALAR_CODECS
 
 _I32 = struct.Struct(">i")
@@ -163,12 +164,22 @@ def codec(type_: FlinkType) -> Codec:
             return converted(_in_order(type_), _timer_of, _parts_of_timer)
         case KryoType(five=bool()):
             return _opaque(type_)._replace(decode=_by_known_kryo(type_))
+        case KryoCollectionType():
+            return _opaque(type_)._replace(decode=_collection(type_))
         case OpaqueType():
             return _opaque(type_)
 
 
 def _by_known_kryo(type_: KryoType) -> Decode:
     return lambda data, position, limit: read_kryo_part(type_, data, position, limit, five=bool(type_.five))
+
+
+def _collection(type_: KryoCollectionType) -> Decode:
+    def decode(data: bytes, position: int, limit: int) -> tuple[Any, int]:
+        found, end = read_kryo_part(type_.kryo, data, position, limit, five=False)
+        return as_collection(type_.made, found), end
+
+    return decode
 
 
 def _in_order(type_: SequenceType) -> Codec:

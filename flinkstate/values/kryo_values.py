@@ -19,15 +19,17 @@ from flinkstate.serializers.types import (
     KryoType,
     ListType,
     MapType,
+    NullableType,
     PojoType,
     PrimitiveArrayType,
     Scalar,
+    SetType,
     TupleType,
     simple_name,
     type_name,
 )
 from flinkstate.values.java_values import PojoValue
-from flinkstate.values.kryo_reader import LISTS, MAPS, KryoObject, KryoReader
+from flinkstate.values.kryo_reader import LISTS, MAPS, SETS, KryoObject, KryoReader
 
 SCALARS = {
     **{
@@ -143,6 +145,21 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
         case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):
             return value
     raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(name)} ({name})")
+
+
+def as_collection(made: NullableType, found: KryoObject | None) -> Any:
+    """Returns what an object is as a collection that Flink 2's own serializers write."""
+    if found is None:
+        return None
+    name, value = found.class_name, found.value
+    match made.value:
+        case MapType(NullableType(key), element) if name in MAPS:
+            return [(as_flink_or_null(key, one), as_flink_or_null(element, other)) for one, other in value]
+        case ListType(NullableType(element)) if name in LISTS:
+            return [as_flink_or_null(element, part) for part in value]
+        case SetType(element) if name in SETS:
+            return [as_flink_or_null(element, part) for part in value]
+    raise RefusedError(f"expected a {type_name(made)}, found a {simple_name(name)} ({name})")
 
 
 def _of_the_job(type_: PojoType | EnumType, value: Any) -> Any:

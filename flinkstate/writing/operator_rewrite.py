@@ -122,7 +122,8 @@ class OperatorRewrite:
         if prepared.destination.changes_key_groups:
             for state in keyed_states(merged, operator.label):
                 _refuse_unstable(state, operator.label)
-        prepared.header = prepared.transform.header(merged)
+        header = prepared.transform.header(merged)
+        prepared.header = header if rewrite is None else rewrite.header(header)
         if not is_native:
             prepared.compression = layout.compression.of(source.compression(operator))
         return prepared

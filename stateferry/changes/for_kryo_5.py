@@ -1,8 +1,7 @@
 """States with values that Kryo 2 wrote become states as a job of Flink 2, with its Kryo 5, writes them.
 
 A section of such a state is rewritten as a whole: what is by Kryo in its user keys and values is written anew, and all
-else stays. So what reads sections through `ForKryo5` sees the source as a job of Flink 2 would have written it. Headers
-stay as they are, because both Flinks describe Kryo's serializer alike.
+else stays. So what reads sections through `ForKryo5` sees the source as a job of Flink 2 would have written it.
 """
 
 from __future__ import annotations
@@ -15,11 +14,20 @@ import numpy as np
 
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.keyed.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.recoding import Recoded, Recoder
+from flinkstate.serializers.built_snapshots import described_as
 from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
-from flinkstate.serializers.types import FlinkType, NullableType, kept_by_kryo, with_classes
+from flinkstate.serializers.types import (
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    kept_by_kryo,
+    with_classes,
+)
 from flinkstate.serializers.walker import split_keys
 from stateferry.changes import kernels
 from stateferry.changes.sections import put_lengths
@@ -41,11 +49,31 @@ def _parts(state: KeyedState) -> Iterator[FlinkType]:
     yield from (part for part in (state.user_key, state.value) if part is not None)
 
 
+def recoders_of(state: KeyedState) -> Iterator[Recoder]:
+    """Returns what rewrites the user keys and values of a state; raises `RefusedError` if nothing can."""
+    if state.user_key is not None and kept_by_kryo(state.user_key):
+        yield _recoder(compile_type(state.user_key))
+    yield _recoder(_value_program(state))
+
+
 @dataclass(frozen=True, slots=True)
 class ForKryo5:
-    """A `Rewrite` of the sections of the states `by_kryo`."""
+    """A `Rewrite` of the states `by_kryo`."""
 
     by_kryo: Mapping[str, KeyedState]
+
+    def header(self, header: KeyedHeader) -> KeyedHeader:
+        """Returns the header with the serializers that the states have in Flink 2. Kryo's are described as before."""
+        return replace(header, states=tuple(self._described(meta) for meta in header.states))
+
+    def _described(self, meta: StateMeta) -> StateMeta:
+        known, value = self.by_kryo.get(meta.name), meta.serializer(VALUE_SERIALIZER)
+        if known is None or value is None:
+            return meta
+        made = described_as(value, _value_type(known))
+        return replace(
+            meta, serializers=tuple((name, made if name == VALUE_SERIALIZER else one) for name, one in meta.serializers)
+        )
 
     def __call__(self, state: KeyedState, section: Section) -> Section:
         known = self.by_kryo.get(state.name)
@@ -105,6 +133,15 @@ def _recoded(program: WalkProgram, data: Bytes, starts: Positions, ends: Positio
 @lru_cache(maxsize=64)
 def _recoder(program: WalkProgram) -> Recoder:
     return Recoder(program)
+
+
+def _value_type(state: KeyedState) -> FlinkType:
+    """The type of the serializer by which a header describes the state's values."""
+    stored = state.stored_value
+    assert stored is not None
+    if state.kind is StateKind.LIST:
+        return ListType(stored)
+    return stored if state.user_key is None else MapType(state.user_key, stored)
 
 
 @lru_cache(maxsize=64)

@@ -357,7 +357,7 @@ class _ChunkReading:
                 for name, sample in self._samples.items():
                     if name in self._read_by_kryo and state.name == name:
                         self._sample_by_kryo(name, section)
-                    elif state.name in self._sampled[name]:
+                    elif state.name in self._sampled.get(name, ()):
                         sample.see(state.name, section, keys)
                 if self._task.probe is None or not self._task.probe.strays:
                     self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))

@@ -24,7 +24,7 @@ from stateferry.verdict.versions import Line, source_of, writer_of
 class Asked:
     """What a verdict is asked for: the Flink that is to restore, classes of its job, whether to read every value.
 
-    What is by Kryo in values of the states `rewritten`, by operator id and name, is taken for what its Kryo has written.
+    In values of the states `rewritten`, by operator id and name, what is by Kryo is that Flink's own.
     """
 
     target: Line
@@ -162,7 +162,7 @@ def _of_part(part: Part, journey: Journey, sampled: Sampled | None, is_rewritten
         removed.finding_of(part, journey),
         registrations.finding_of(part, journey),
         unknown.finding_of(part, journey),
-        declarations.finding_of(part, journey, values),
+        None if is_rewritten else declarations.finding_of(part, journey, values),
     )
     return worst(finding for finding in (*others, values) if finding is not None)
 

@@ -15,12 +15,14 @@ def damaged_examples(count: int, seed: int) -> Iterator[Example]:
     """Yields so many examples with damaged bytes."""
     chosen = random.Random(seed)
     whole = [one for version in VERSIONS for one in with_type(version) if len(one.written) <= _MOST_BYTES]
+    sources = [one.written for one in whole]
     for _ in range(count):
         one = chosen.choice(whole)
-        yield replace(one, written=_damaged(chosen, one.written, whole))
+        yield replace(one, written=damaged(chosen, one.written, sources))
 
 
-def _damaged(chosen: random.Random, written: bytes, others: list[Example]) -> bytes:
+def damaged(chosen: random.Random, written: bytes, others: list[bytes]) -> bytes:
+    """Returns the bytes with damage, among it bytes of others."""
     raw = bytearray(written)
     for _ in range(chosen.choice((1, 1, 1, 2, 4))):
         place = chosen.randrange(len(raw) or 1)
@@ -34,7 +36,7 @@ def _damaged(chosen: random.Random, written: bytes, others: list[Example]) -> by
             case 3:
                 del raw[place:]
             case 4:
-                other = chosen.choice(others).written
+                other = chosen.choice(others)
                 begin = chosen.randrange(len(other))
                 raw[place : place + chosen.randrange(9)] = other[begin : begin + chosen.randrange(30)]
             case 5:

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import PlanError, RefusedError
+from flinkstate.errors import PlanError, RefusedError, UsageError
 from flinkstate.reading.reader import Savepoint
 from stateferry.runs.guards import other_flink
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.verdict.judge import Asked, verdicts
-from stateferry.verdict.outcomes import StateVerdict
+from stateferry.verdict.outcomes import Outcome, StateVerdict
+from stateferry.verdict.versions import Line
 from tests.steps.test_native_source import run
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
@@ -28,25 +29,69 @@ ALONE: dict[str, Any] = {"operators": [], "parallelism": 3, "job": "totals"}
 ALONE |= {"nulls": "stop", "on_contradiction": "stop", "accept_expired": None}
 
 
-def test_a_state_that_would_lose_entries_stops_the_run(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match=r"mainState: restores and is wrong: .* one of its entries") as refused:
-        run(KRYO, tmp_path, to="flink-2", **ALONE)
-    assert "Flink 2.3, for which the new savepoint is (--to flink-2)" in str(refused.value)
-    assert "newMainState" not in str(refused.value)
+def test_what_kryo_2_wrote_is_written_by_kryo_5(tmp_path: Path) -> None:
+    report, made = run(KRYO, tmp_path, to="flink-2", **ALONE)
+    assert report.is_green
+    names = [check.name.rpartition("/")[2] for check in report.checks]
+    assert "mainState: carried over, written by Kryo 5" in names
+    assert "mainState: sample read plainly" in names
+    before, after = Savepoint.open(str(KRYO)), Savepoint.open(made.plan.target)
+    assert (before.metadata.version, after.metadata.version) == (4, 6)
+    outcomes = {one.finding.outcome for one in verdicts(after, Asked(Line.TWO, everything=True))}
+    assert outcomes == {Outcome.RESTORES}
+
+
+def test_a_value_that_cannot_be_written_by_kryo_5_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"state opaque, key .*Opaque.*: --classes job.jar .* offset"):
+        run(GOLDEN / "kryo-1.20-rocksdb", tmp_path, to="flink-2", **ALONE)
     assert not (tmp_path / "target").exists()
+
+
+def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
+    source = GOLDEN / "hint-map-1.20-rocksdb"
+    cases: tuple[tuple[dict[str, str] | None, str], ...] = (
+        (None, r"--declared '.*/mainState=Map<String, Long>'; if by Map.class, .*/mainState=Map'"),
+        ({"main/mainStat": "Map"}, "no Map, List, Set or Collection by Kryo of this name.*mainState"),
+        ({"main/mainState": "List<String>"}, "expected Map or Map<...>, found 'List<String>'"),
+        ({"main/mainState": "Map<String>"}, "expected 2 type arguments"),
+        ({"main/mainState": "Map<String, java.util.UUID>"}, "no type 'UUID' is known here"),
+        ({"main/mainState": "Map<String, Kryo<java.util.UUID>>"}, "only numbers, texts, dates and arrays"),
+    )
+    for told, why in cases:
+        with pytest.raises((PlanError, UsageError), match=why):
+            run(source, tmp_path, to="flink-2", declared=told, **ALONE)
+    with pytest.raises(PlanError, match="is for a savepoint of Flink 1 and --to flink-2"):
+        run(source, tmp_path, declared={"main/mainState": "Map"}, **ALONE)
+    with pytest.raises(RefusedError, match="found Long where --declared has another class"):
+        run(source, tmp_path, to="flink-2", declared={"main/mainState": "Map<String, String>"}, **ALONE)
+    assert not (tmp_path / "target").exists()
+    right = {"main/mainState": "Map<String, Long>"}
+    report, _ = run(source, tmp_path / "right", to="flink-2", declared=right, **ALONE)
+    assert report.is_green
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_it_goes_with_another_max_parallelism_and_other_files(native: bool, tmp_path: Path) -> None:
+    source = GOLDEN / ("native-hint-hash-map-1.20-rocksdb" if native else "hint-hash-map-ttl-1.20-rocksdb")
+    wanted = ALONE | {"max_parallelism": 256, "output_format": "native" if native else "canonical"}
+    report, _ = run(source, tmp_path, to="flink-2", **wanted)
+    assert report.is_green, report
 
 
 @pytest.mark.parametrize("to", ["same", "flink-1.20"])
 def test_the_same_flink_reads_it(to: str, tmp_path: Path) -> None:
-    report, _ = run(KRYO, tmp_path, to=to, **ALONE)
+    report, made = run(KRYO, tmp_path, to=to, **ALONE)
     assert report.is_green
+    assert Savepoint.open(made.plan.target).metadata.version == 4
 
 
-def test_a_map_that_is_migrated_is_no_obstacle_unless_it_stays(tmp_path: Path) -> None:
-    report, _ = run(KRYO, tmp_path / "moved", to="flink-2.3", **MIGRATED)
-    assert report.is_green
-    with pytest.raises(RefusedError, match="mainState: restores and is wrong"):
-        run(KRYO, tmp_path / "kept", to="flink-2.3", keep_legacy=True, **MIGRATED)
+def test_a_map_that_is_migrated_may_stay_beside_its_rows(tmp_path: Path) -> None:
+    for keeps in (False, True):
+        report, made = run(KRYO, tmp_path / str(keeps), to="flink-2.3", keep_legacy=keeps, **MIGRATED)
+        assert report.is_green
+        found = list(verdicts(Savepoint.open(made.plan.target), Asked(Line.TWO, everything=True)))
+        assert {one.state for one in found} >= ({"mainState", "newMainState"} if keeps else {"newMainState"})
+        assert {one.finding.outcome for one in found} == {Outcome.RESTORES}
 
 
 def test_another_operator_may_have_the_same_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

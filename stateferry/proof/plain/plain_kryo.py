@@ -1,4 +1,4 @@
-"""Reads a sample of a state whose values are written for Kryo 5, by plain code: the source's by Kryo 2, the new by Kryo 5.
+"""Reads a sample of a state whose values are written for Flink 2, by plain code: of the source by Kryo 2.
 
 Each value is decoded object by object (`flinkstate.values.kryo_reader`), which shares nothing with the compiled walk.
 """
@@ -14,7 +14,14 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import FlinkType, NullableType, with_kryo
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    NullableType,
+    OpaqueType,
+    with_opaque,
+)
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import decode_whole, decoder
 from stateferry.changes.rules import PlannedTtl
@@ -87,7 +94,14 @@ class PlainKryoReader:
 
 
 def _by(type_: FlinkType, five: bool) -> FlinkType:
-    return with_kryo(type_, lambda kryo: replace(kryo, five=five))
+    """The type of a value in the staged savepoint (`five`) or in the source."""
+
+    def known(part: OpaqueType) -> FlinkType:
+        if isinstance(part, KryoCollectionType):
+            return part.made if five else part
+        return replace(part, five=five) if isinstance(part, KryoType) else part
+
+    return with_opaque(type_, known)
 
 
 def _elements(type_: FlinkType, data: bytes) -> Iterator[Any]:

@@ -219,9 +219,9 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     migrated = {(one.operator.id, name): rules for one in operators for name, rules in one.migrated()}
     told = find_told_ttls(plan, source, migrated, problems)
     problems += () if plan.no_timers else lost_timers(source)
+    by_kryo = find_states_by_kryo(plan, source, {one.operator.id: one.rules for one in operators}, problems)
     if problems:
         raise PlanError("\n".join(problems))
-    by_kryo = find_states_by_kryo(plan, source, {one.operator.id: one.rules for one in operators})
     resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source), told, by_kryo)
     resolved.rewrites()
     return resolved

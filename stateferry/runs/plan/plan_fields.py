@@ -140,6 +140,18 @@ def valid_roots(value: object) -> object:
         raise ValueError(str(error)) from None
 
 
+def valid_declarations(value: object) -> object:
+    """Types by state: those of `OPERATOR/STATE=TYPE` in each line of a text, or in each of a list."""
+    lines = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(lines, list):
+        return value
+    pairs = [line.rpartition("=") for line in lines if line.strip()]
+    for state, _, type_ in pairs:
+        if "/" not in state or not type_.strip():
+            raise ValueError("expected OPERATOR/STATE=TYPE, such as main/tags=List<String>")
+    return {state.strip(): type_.strip() for state, _, type_ in pairs}
+
+
 def valid_jars(value: object) -> object:
     """Jars and folders: those of each line of a text, or of a list."""
     lines = value.splitlines() if isinstance(value, str) else value

@@ -21,6 +21,7 @@ from stateferry.runs.plan.plan_fields import (
     Place,
     PlanModel,
     Share,
+    valid_declarations,
     valid_jars,
     valid_milliseconds,
     valid_roots,
@@ -309,6 +310,20 @@ class RunOptions(PlanModel):
             section=RUN,
         ),
     ] = SAME_FLINK
+    declared: Annotated[
+        dict[Name, Name] | None,
+        BeforeValidator(valid_declarations),
+        Option(
+            Kind.LINES,
+            "Declared as",
+            "if the result is for Flink 2: how the job declares a state, or a field of a POJO, that is a Map, List, "
+            "Set or Collection by Kryo: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List)",
+            row=166,
+            section=RUN,
+            metavar="OPERATOR/STATE=TYPE",
+            if_empty="such states stop the run",
+        ),
+    ] = None
     # What was read of them.
     classes_digest: StrictStr | None = None
     # New beginnings, by the old ones, of absolute addresses in `_metadata`.

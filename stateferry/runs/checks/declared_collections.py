@@ -1,0 +1,193 @@
+"""Collections by Kryo that Flink 2 may write with serializers of its own, and what a plan says of them.
+
+A `Map`, `List`, `Set` or `Collection` is by Kryo 2 in Flink 1, however it is declared. Flink 2 has serializers for it
+if it is declared with type arguments, by a `TypeHint` or in a field of a POJO, and gives it to Kryo 5 otherwise. No
+savepoint says which it is; the class of a POJO says it of its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.signatures import JavaType, parse_type
+from flinkstate.did_you_mean import there_are
+from flinkstate.errors import UsageError
+from flinkstate.keyed.state import KeyedState
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.type_text import parse_type_text
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoType,
+    PrimitiveArrayType,
+    Scalar,
+    SetType,
+    simple_name,
+    with_opaque,
+)
+from stateferry.verdict.declarations import INTERFACES
+
+_PARTS = frozenset(
+    (
+        *(Scalar.BOOLEAN, Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER, Scalar.LONG, Scalar.FLOAT, Scalar.DOUBLE),
+        *(Scalar.CHARACTER, Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL, Scalar.DATE, Scalar.INSTANT),
+        *(Scalar.SQL_DATE, Scalar.SQL_TIME, Scalar.SQL_TIMESTAMP),
+    )
+)
+
+
+def told_by_operator(declared: Mapping[str, str], source: Savepoint) -> dict[bytes, dict[str, str]]:
+    """Returns what is told of states, by operator id and by `state` or `state.field`."""
+    found: dict[bytes, dict[str, str]] = {}
+    for name, text in declared.items():
+        of_operator, _, state = name.rpartition("/")
+        found.setdefault(source.operator(of_operator).id, {})[state] = text
+    return found
+
+
+def told_in_vain(told: Mapping[str, str], states: Iterable[KeyedState], operator: Operator) -> Iterator[str]:
+    """Yields a problem for each name of which there is no collection whose serializer depends on the declaration."""
+    open_ones = [name for state in states for name in _open_names(state)]
+    for name in told:
+        if name not in open_ones:
+            yield (
+                f"--declared {operator.label}/{name}: operator {operator.label} has no Map, List, Set or Collection by "
+                f"Kryo of this name. {there_are(name, open_ones)}"
+            )
+
+
+def _open_names(state: KeyedState) -> Iterator[str]:
+    if isinstance(state.value, KryoType) and state.value.class_name in INTERFACES:
+        yield state.name
+    if isinstance(state.value, PojoType):
+        for one in state.value.fields:
+            if isinstance(one.type, KryoType) and one.type.class_name in INTERFACES:
+                yield f"{state.name}.{one.name}"
+
+
+def as_declared(
+    state: KeyedState, told: Mapping[str, str], job: JobClasses | None, operator: Operator, problems: list[str]
+) -> KeyedState:
+    """Returns the state with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
+    value = state.value
+    if isinstance(value, KryoType) and value.class_name in INTERFACES:
+        return replace(state, value=_declared(value, told.get(state.name), state.name, operator, problems))
+    if isinstance(value, PojoType):
+        fields = tuple(
+            replace(one, type=_declared(one.type, text, f"{state.name}.{one.name}", operator, problems))
+            if isinstance(one.type, KryoType) and one.type.class_name in INTERFACES
+            else one
+            for one in value.fields
+            for text in [told.get(f"{state.name}.{one.name}", _of_class(value, one.name, job))]
+        )
+        value = replace(value, fields=fields)
+    undecided = [one for part in (state.user_key, _without_fields(value)) for one in _interfaces(part)]
+    for one in undecided:
+        problems.append(
+            f"state {state.name} of operator {operator.label}: Flink 2 may have a serializer of its own for the "
+            f"{simple_name(one.class_name)} by Kryo inside of its values, which is not rewritten there"
+        )
+    return replace(state, value=value)
+
+
+def _without_fields(type_: FlinkType | None) -> FlinkType | None:
+    """The type without the fields of a POJO that were looked at."""
+    if not isinstance(type_, PojoType):
+        return type_
+    rest = tuple(
+        one for one in type_.fields if not (isinstance(one.type, KryoType) and one.type.class_name in INTERFACES)
+    )
+    return replace(type_, fields=rest)
+
+
+def _interfaces(type_: FlinkType | None) -> Iterator[KryoType]:
+    found: list[KryoType] = []
+
+    def note(one: OpaqueType) -> OpaqueType:
+        if isinstance(one, KryoType) and one.class_name in INTERFACES:
+            found.append(one)
+        return one
+
+    if type_ is not None:
+        with_opaque(type_, note)
+    yield from found
+
+
+def _declared(kryo: KryoType, text: str | None, place: str, operator: Operator, problems: list[str]) -> OpaqueType:
+    name = simple_name(kryo.class_name)
+    where = f"state {place} of operator {operator.label}"
+    option = f"--declared '{operator.label}/{place}="
+    if text is None:
+        arguments = "String, Long" if name == "Map" else "String"
+        problems.append(
+            f"{where} is a {name} by Kryo. Flink 2 stores it as the job declares it: if by a TypeHint or as a field "
+            f"with type arguments, say {option}{name}<{arguments}>'; if by {name}.class, or with type arguments that "
+            f"have type arguments themselves, {option}{name}'"
+        )
+        return kryo
+    if text.rpartition(".")[2] == name:
+        return kryo
+    try:
+        made = _made(name, text)
+    except UsageError as error:
+        problems.append(f"{where}: {error}")
+        return kryo
+    return kryo if made is None else KryoCollectionType.of(kryo, NullableType(made, 0))
+
+
+def _made(name: str, text: str) -> FlinkType | None:
+    """Returns how Flink 2 stores a collection that is declared so; None if by Kryo."""
+    inner = text.strip()
+    head, _, arguments = inner.partition("<")
+    if head.rpartition(".")[2] != name or not arguments.endswith(">"):
+        raise UsageError(f"--declared: expected {name} or {name}<...>, found {text!r}")
+    parts = [parse_type_text(part) for part in _split(arguments[:-1])]
+    if len(parts) != (2 if name == "Map" else 1):
+        raise UsageError(f"--declared: expected {2 if name == 'Map' else 1} type arguments, found {text!r}")
+    if any(isinstance(part, MapType | ListType | SetType) for part in parts):
+        return None
+    for part in parts:
+        if part not in _PARTS and not isinstance(part, PrimitiveArrayType):
+            raise UsageError(f"--declared: {text!r}: only numbers, texts, dates and arrays are rewritten inside of it")
+    if name == "Map":
+        return MapType(NullableType(parts[0], 0), parts[1])
+    return SetType(parts[0]) if name == "Set" else ListType(NullableType(parts[0], 0))
+
+
+def _split(arguments: str) -> list[str]:
+    """Splits at the commas that are in no brackets."""
+    found, depth = [""], 0
+    for one in arguments:
+        depth += (one == "<") - (one == ">")
+        if one == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += one
+    return found
+
+
+def _of_class(pojo: PojoType, field: str, job: JobClasses | None) -> str | None:
+    """What the class of the POJO says of the field, if it is known."""
+    if job is None or pojo.class_name not in job.classes:
+        return None
+    for name in job.superclasses(pojo.class_name):
+        for member in job.classes[name].fields if name in job.classes else ():
+            if member.name == field:
+                try:
+                    return _text(parse_type(member.signature or member.descriptor))
+                except ValueError:
+                    return None
+    return None
+
+
+def _text(type_: JavaType) -> str:
+    inner = ", ".join(map(_text, type_.arguments))
+    return f"{type_.name}<{inner}>" if inner else type_.name
