@@ -70,6 +70,7 @@ from flinkstate.kryo.codes import (
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
 from flinkstate.kryo.primitives import copy_bytes, fail, put32, put_varint, varint
+from flinkstate.kryo.recode_flat import recode_flat
 from flinkstate.kryo.recode_leaves import SPARE_OBJECTS, enter, read_again, recode_leaf, recode_part, recode_special
 from flinkstate.kryo.whole import put_class
 from flinkstate.serializers.kernels import OPAQUE_VALUE, walk
@@ -156,7 +157,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
     Returns where the value ends in `out`, negative on failure; `state` gets the position behind it. `objects` has for
     collections what the walk without `writing` found. `tables` are those of the serializer, see `recoding.py`.
     """
-    table, params, rows, names, known, spans, parts, contexts, special, ids, said = tables
+    table, params, rows, names, known, spans, parts, contexts, special, ids, said, _ = tables
     kinds = table[0]
     room = len(out) - SPARE
     most = begin + _MOST_GROWTH * (limit - position) + _FREE_GROWTH
@@ -489,6 +490,12 @@ def _walk_value(  # type: ignore[no-untyped-def]
 @kernel
 def recode_value(data, position, limit, tables, stack, objects, scratch, out, at, state, failure):  # type: ignore[no-untyped-def]
     """Writes the value of Kryo 2 at `position` as Kryo 5 does. Returns as `_walk_value`."""
+    if tables[11][0]:
+        found = recode_flat(
+            data, position, limit, tables[0], tables[1], tables[3], tables[4], out, at, state, failure
+        )
+        if found >= 0:
+            return found
     found = _walk_value(
         data, position, limit, np.bool_(False), tables, stack, objects, scratch, out, at, state, failure
     )

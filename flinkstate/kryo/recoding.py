@@ -15,9 +15,10 @@ import numpy as np
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes, recode_kernels, recode_leaves
-from flinkstate.kryo.classes import KNOWN, class_table, registered_ids
+from flinkstate.kryo.classes import KNOWN, ClassTable, class_table, registered_ids
 from flinkstate.kryo.places import places_to_find
 from flinkstate.kryo.reading import MapReading
+from flinkstate.kryo.recode_flat import LAST_FLAT_TAG
 from flinkstate.serializers.programs import WalkProgram
 from flinkstate.serializers.types import (
     FlinkType,
@@ -169,6 +170,12 @@ def _reading(kryo: KryoType) -> MapReading:
     return MapReading(table, places_to_find(table))
 
 
+def _has_flat_maps(table: ClassTable) -> bool:
+    """Whether all boxed primitives and Strings are written as Kryo itself does."""
+    boxed = table.ids[0, : LAST_FLAT_TAG - 1]
+    return bool((table.kinds[:, boxed] != codes.FOREIGN).all())
+
+
 def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
     table = class_table(kryo)
     rows = {name: row for row, name in enumerate(table.names)}
@@ -186,5 +193,5 @@ def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
     return (
         (kinds, *others), table.params, np.array([rows[name] for name in _INSIDE], np.int64), table.pool,
         np.zeros((codes.MOST_NAMES, 3), np.int64), table.parts.spans, table.parts.parts, table.parts.contexts, special,
-        ids, np.zeros((len(rows), 2), np.int64),
+        ids, np.zeros((len(rows), 2), np.int64), np.array([_has_flat_maps(table)]),
     )  # fmt: skip

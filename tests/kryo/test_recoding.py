@@ -192,6 +192,67 @@ def test_damaged_values_are_refused_or_are_values(seed: int) -> None:
     assert told > 1000
 
 
+def test_flat_maps_have_a_way_of_their_own_with_the_same_results() -> None:
+    """Of whole and of damaged values, the general way makes the same, or refuses them for the same reason."""
+    chosen = random.Random(7)
+    some = [one for name, one in pairs().items() if "HashMap of" in name or name.startswith(("Long", "Double", "mixed"))]
+    numbers = [(some[0][0], _map_of(chosen), b"") for _ in range(300)]
+    sources = [two for _, two, _ in (*some, *numbers)]
+    asked = [(kryo, two) for kryo, two, _ in (*some, *numbers)]
+    asked += [(kryo, damaged(chosen, two, sources)) for kryo, two in chosen.choices(asked, k=4000)]
+    outcomes = [(_outcome(kryo, two, flat=True), _outcome(kryo, two, flat=False)) for kryo, two in asked]
+    assert [pair for pair in outcomes if pair[0] != pair[1]] == []
+    assert sum(isinstance(one, bytes) for one, _ in outcomes) > 500
+
+
+def _outcome(kryo: KryoType, value: bytes, *, flat: bool) -> bytes | str:
+    recoder = Recoder(compile_type(kryo))
+    for tables in recoder._tables:
+        tables[11][:] = flat
+    data, one = np.frombuffer(value + bytes(64), np.uint8).copy(), np.array([0])
+    try:
+        return recoder.recode(data, one, one + len(value), one).data.tobytes()
+    except StateferryError as error:
+        return f"{error}"
+
+
+def _map_of(chosen: random.Random) -> bytes:
+    """A HashMap of boxed primitives and Strings of all lengths, as Kryo 2 writes it."""
+
+    def part() -> bytes:
+        match chosen.randrange(8):
+            case 0:
+                return b"\0"
+            case 1:
+                return b"\2" + _varint(chosen.getrandbits(chosen.randrange(1, 33)))
+            case 2:
+                return b"\x09" + _varint(chosen.getrandbits(chosen.randrange(1, 65)))
+            case 3:
+                return b"\x0a" + chosen.randbytes(8)
+            case 4:
+                return b"\4" + chosen.randbytes(4)
+            case 5:
+                return chosen.choice((b"\5\1", b"\6\xff", b"\7ab", b"\x08ab"))
+        text = bytes(chosen.choice(b"abc") for _ in range(chosen.randrange(80)))
+        if not 2 <= len(text) <= 63:
+            size = len(text) + 1
+            head = bytes([size & 0x3F | 0x80]) if size < 64 else bytes([size & 0x3F | 0xC0, size >> 6])
+            return b"\3\1" + head + text
+        return b"\3\1" + text[:-1] + bytes([text[-1] | 0x80])
+
+    count = chosen.randrange(40)
+    return b"\1\0java.util.HashMa\xf0\1" + _varint(count) + b"".join(part() for _ in range(2 * count))
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits in each byte; the ninth has eight."""
+    out = bytearray()
+    while number > 0x7F and len(out) < 8:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
 def test_the_place_of_damage_is_named() -> None:
     kryo, two, _ = pairs()["HashMap of 3 as its class"]
     with pytest.raises(StateferryError) as refused:
