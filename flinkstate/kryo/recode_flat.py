@@ -1,8 +1,8 @@
 """Compiled: the fast way of a flat map from the bytes of Kryo 2 to those of Kryo 5.
 
-A flat map has keys and values that are boxed primitives and short Strings, none of them by a reference. But for the count
-both Kryos store it alike, so that whole runs of bytes are copied; only fractions and characters are turned round. What is
-anything else, damage too, is left to the general way.
+A flat map has keys and values that are boxed primitives and short Strings, none of them by a reference. But for the
+count both Kryos store it alike, so whole runs of bytes are copied; only fractions and characters are turned round.
+Anything else, damage too, is left to the general way.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def recode_flat(data, position, limit, table, params, names, known, out, at, sta
             position = _behind_varint(data, position, limit, 9, 0xFF)
         elif tag == _INTEGER:
             position = _behind_varint(data, position, limit, 5, 0x0F)
-        elif tag == _BOOLEAN or tag == _BYTE:
+        elif tag in (_BOOLEAN, _BYTE):
             if position >= limit or (tag == _BOOLEAN and data[position] > 1):
                 return np.int64(-1)
             position += 1

@@ -491,9 +491,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
 def recode_value(data, position, limit, tables, stack, objects, scratch, out, at, state, failure):  # type: ignore[no-untyped-def]
     """Writes the value of Kryo 2 at `position` as Kryo 5 does. Returns as `_walk_value`."""
     if tables[11][0]:
-        found = recode_flat(
-            data, position, limit, tables[0], tables[1], tables[3], tables[4], out, at, state, failure
-        )
+        found = recode_flat(data, position, limit, tables[0], tables[1], tables[3], tables[4], out, at, state, failure)
         if found >= 0:
             return found
     found = _walk_value(

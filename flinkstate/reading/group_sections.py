@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
 
 from flinkstate.keyed.compression import Buffer
-from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_HELD, WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState
-
-
-class Rewrite(Protocol):
-    """Puts other sections in the place of those that are in a file."""
-
-    def header(self, header: KeyedHeader) -> KeyedHeader:
-        """Returns a header that describes the other sections."""
-
-    def __call__(self, state: KeyedState, section: Section) -> Section: ...
 
 
 class GroupSections:

@@ -12,11 +12,11 @@ the byte that says whether the file is compressed, are read only to count the en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import cramjam
 
@@ -29,6 +29,7 @@ from flinkstate.metadata.operator_state import DistributionMode, OperatorStateSh
 from flinkstate.metadata.streams import open_stream
 from flinkstate.serializers.binary import ByteReader, ByteWriter
 from flinkstate.serializers.snapshots import SnapshotParser
+from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.writer import SavepointWriter
 
 VERSION = 6
@@ -83,10 +84,25 @@ def build_operator_header(header: OperatorHeader) -> bytes:
     return writer.raw(STREAM_START if header.compressed else b"").bytes()
 
 
-class _ElementFile:
-    """One subtask's operator state file, open for reading; use it as a context manager."""
+class RewritesElements(Protocol):
+    """Writes the elements of some operator states anew."""
 
-    def __init__(self, folder: Location, handle: OperatorHandle) -> None:
+    @property
+    def elements(self) -> Mapping[str, FlinkType]:
+        """The types of their elements."""
+
+    def element(self, state: str, data: bytes) -> bytes:
+        """Returns what an element of one of these states becomes."""
+
+
+class _ElementFile:
+    """One subtask's operator state file, open for reading; use it as a context manager.
+
+    With `rewrite` its elements are those that the states have then.
+    """
+
+    def __init__(self, folder: Location, handle: OperatorHandle, rewrite: RewritesElements | None = None) -> None:
+        self._rewrite = rewrite
         self.file, self.name, size = open_stream(folder, handle.stream)
         try:
             offsets = sorted({offset for state in handle.states for offset in state.offsets})
@@ -105,8 +121,15 @@ class _ElementFile:
     def __exit__(self, *_: object) -> None:
         self.file.close()
 
-    def element(self, offset: int) -> Iterator[bytes]:
-        """Yields the bytes of the element at an offset, in portions."""
+    def element(self, state: str, offset: int) -> Iterator[bytes]:
+        """Yields the bytes of the element of a state at an offset, in portions."""
+        if self._rewrite is None or state not in self._rewrite.elements:
+            yield from self._portions(offset)
+            return
+        with located(self.name, offset):
+            yield self._rewrite.element(state, b"".join(self._portions(offset)))
+
+    def _portions(self, offset: int) -> Iterator[bytes]:
         position, end = offset, self._ends[offset]
         self.file.seek(position)
         while position < end:
@@ -174,8 +197,51 @@ def _chunk(file: Any, name: str, offset: int) -> bytes:
         raise DamagedError("a snappy chunk", str(error), file=name, offset=offset) from None
 
 
+@contextmanager
+def located(file: str, offset: int) -> Iterator[None]:
+    """Gives an error whose offset is a position in an element its place in the file."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(error.expected, error.found, file=file, offset=offset + (error.offset or 0)) from None
+    except RefusedError as error:
+        raise RefusedError(f"{error} (in an element of operator state: {file}, offset {offset})") from None
+
+
+def rewrite_files(
+    source: Location, writer: SavepointWriter, operator: Operator, rewrite: RewritesElements
+) -> dict[int, Subtask]:
+    """Writes the operator's state with other elements; each stays in its subtask, and other files are copied."""
+    found = {}
+    for subtask in operator.subtasks:
+        rest = writer.carry_over(source, operator.hex_id, replace(subtask, managed_operator=None), keyed=False)
+        handle = subtask.managed_operator
+        if handle is not None:
+            states = {state.name: StatePartitions(state.mode, state.offsets) for state in handle.states}
+            with _ElementFile(source, handle, rewrite) as file:
+                share, files = OperatorStateShare(subtask.index, states), {subtask.index: file}
+                rest = replace(rest, managed_operator=_merge(writer, operator, subtask.index, [share], files))
+        found[subtask.index] = rest
+    return found
+
+
+def try_elements(source: Location, operator: Operator, rewrite: RewritesElements) -> None:
+    """Writes all elements anew, and nothing anywhere; raises the error of the first that can't be."""
+    for subtask in operator.subtasks:
+        if (handle := subtask.managed_operator) is not None:
+            with _ElementFile(source, handle, rewrite) as file:
+                for state in handle.states:
+                    for offset in state.offsets if state.name in rewrite.elements else ():
+                        for _ in file.element(state.name, offset):
+                            pass
+
+
 def redistribute_files(
-    source: Location, writer: SavepointWriter, operator: Operator, parallelism: int
+    source: Location,
+    writer: SavepointWriter,
+    operator: Operator,
+    parallelism: int,
+    rewrite: RewritesElements | None = None,
 ) -> dict[int, Subtask]:
     """Writes the operator's state for a new number of subtasks, distributed as Flink's restore would distribute it."""
     shares: list[list[OperatorStateShare[int]]] = [[] for _ in range(operator.parallelism)]
@@ -184,7 +250,7 @@ def redistribute_files(
         for subtask in operator.subtasks:
             if subtask.managed_operator is not None:
                 handle = subtask.managed_operator
-                files[subtask.index] = opened.enter_context(_ElementFile(source, handle))
+                files[subtask.index] = opened.enter_context(_ElementFile(source, handle, rewrite))
                 states = {state.name: StatePartitions(state.mode, state.offsets) for state in handle.states}
                 shares[subtask.index].append(OperatorStateShare(subtask.index, states))
         new_shares = redistribute(shares, parallelism)
@@ -237,7 +303,7 @@ def _merge(
                 offsets = []
                 for offset in partitions.offsets:
                     offsets.append(out.position)
-                    for portion in files[share.handle].element(offset):
+                    for portion in files[share.handle].element(name, offset):
                         out.write(portion)
                 before = states.get(name, StatePartitions(partitions.mode, ()))
                 states[name] = StatePartitions(partitions.mode, (*before.offsets, *offsets))

@@ -20,15 +20,15 @@ from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.hashing.key_groups import KeyGroupRange, ranges
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
-from flinkstate.keyed.keyed_file import WINDOW, KeyedFile
+from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator, Subtask
-from flinkstate.reading.group_sections import GroupSections, Rewrite
+from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import OpaqueType, type_name
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.native_writer import NativeFileWriter
-from flinkstate.writing.operator_file import redistribute_files
+from flinkstate.writing.operator_file import RewritesElements, redistribute_files, rewrite_files
 from flinkstate.writing.writer import KeyedFileWriter, SavepointWriter
 
 
@@ -58,6 +58,15 @@ class Layout:
     def changes_key_groups(self, operator: Operator) -> bool:
         """Whether the operator's max parallelism changes, so that its keys get other key groups."""
         return self.of(operator).max_parallelism != operator.max_parallelism
+
+
+class Rewrite(RewritesElements, Protocol):
+    """Puts other sections of keyed state, and other elements of operator state, in the place of those in a file."""
+
+    def header(self, header: KeyedHeader) -> KeyedHeader:
+        """Returns a header that describes the other sections."""
+
+    def __call__(self, state: KeyedState, section: Section) -> Section: ...
 
 
 class Transform(Protocol):
@@ -161,8 +170,11 @@ class OperatorRewrite:
         return replace(self.new, subtasks=tuple(subtasks.values()))
 
     def _carry_over(self, writer: SavepointWriter) -> dict[int, Subtask]:
+        rewrite = self.rewrite if self.rewrite is not None and self.rewrite.elements else None
         if self.new.parallelism != self.old.parallelism and not self.old.fully_finished:
-            return redistribute_files(self.source.folder, writer, self.old, self.new.parallelism)
+            return redistribute_files(self.source.folder, writer, self.old, self.new.parallelism, rewrite)
+        if rewrite is not None:
+            return rewrite_files(self.source.folder, writer, self.old, rewrite)
         return {
             subtask.index: writer.carry_over(self.source.folder, self.old.hex_id, subtask, keyed=False)
             for subtask in self.old.subtasks

@@ -7,14 +7,14 @@ else stays. So what reads sections through `ForKryo5` sees the source as a job o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.keyed.header import VALUE_SERIALIZER, KeyedHeader, StateMeta
+from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.recoding import Recoded, Recoder
@@ -25,14 +25,18 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
+    TupleType,
     kept_by_kryo,
     with_classes,
 )
 from flinkstate.serializers.walker import split_keys
+from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes import kernels
 from stateferry.changes.sections import put_lengths
 
 _LENGTH = 4
+# Kernels read some bytes at once, so there must be some behind the last value.
+_READ_BEHIND = 64
 
 
 def states_by_kryo(states: Mapping[str, KeyedState], job: JobClasses | None) -> dict[str, KeyedState]:
@@ -58,9 +62,13 @@ def recoders_of(state: KeyedState) -> Iterator[Recoder]:
 
 @dataclass(frozen=True, slots=True)
 class ForKryo5:
-    """A `Rewrite` of the states `by_kryo`."""
+    """A `Rewrite` of the keyed states `by_kryo`, and of the operator states with these `elements`."""
 
     by_kryo: Mapping[str, KeyedState]
+    elements: Mapping[str, FlinkType] = field(default_factory=dict)
+
+    def element(self, state: str, data: bytes) -> bytes:
+        return element_for_kryo_5(self.elements[state], data)
 
     def header(self, header: KeyedHeader) -> KeyedHeader:
         """Returns the header with the serializers that the states have in Flink 2. Kryo's are described as before."""
@@ -78,6 +86,29 @@ class ForKryo5:
     def __call__(self, state: KeyedState, section: Section) -> Section:
         known = self.by_kryo.get(state.name)
         return section if known is None else for_kryo_5(section, known)
+
+
+def element_for_kryo_5(type_: FlinkType, data: bytes) -> bytes:
+    """Returns an element of an operator state in which Kryo 5 has written what Kryo 2 wrote."""
+    raw, start = np.frombuffer(data + bytes(_READ_BEHIND), np.uint8), np.zeros(1, np.int64)
+    return _recoded(compile_type(type_), raw.copy(), start, start + len(data), start).data.tobytes()
+
+
+def elements_by_kryo(header: OperatorHeader, job: JobClasses | None) -> dict[str, FlinkType]:
+    """Returns the types of elements with parts by Kryo, by operator state. A broadcast state is one list of entries."""
+    found: dict[str, FlinkType] = {}
+    for meta in (*header.lists, *header.broadcasts):
+        types = tuple(with_classes(one.type, job) for _, one in meta.serializers)
+        type_ = types[0] if meta in header.lists else ListType(TupleType(_in_order(meta, types), "an entry"))
+        if kept_by_kryo(type_):
+            found[meta.name] = type_
+    return found
+
+
+def _in_order(meta: StateMeta, types: tuple[FlinkType, ...]) -> tuple[FlinkType, ...]:
+    """The key's type before the value's."""
+    by_name = dict(zip((name for name, _ in meta.serializers), types, strict=True))
+    return by_name[KEY_SERIALIZER], by_name[VALUE_SERIALIZER]
 
 
 def for_kryo_5(section: Section, state: KeyedState) -> Section:

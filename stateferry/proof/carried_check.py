@@ -7,7 +7,7 @@ state is compared byte by byte. There is one task for each operator that has suc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,9 @@ from flinkstate.metadata.bytes_read import WHOLE, BytesRead
 from flinkstate.metadata.metadata import KeyedHandle, Operator, OperatorHandle, Subtask
 from flinkstate.metadata.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
 from flinkstate.metadata.streams import open_stream
-from flinkstate.writing.operator_file import parse_operator_header
+from flinkstate.serializers.types import FlinkType
+from flinkstate.writing.operator_file import located, parse_operator_header
+from stateferry.changes.for_kryo_5 import element_for_kryo_5
 from stateferry.proof.keyed_check import Side
 
 _READ = 4 << 20
@@ -48,12 +50,16 @@ class CarriedResult:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTask:
-    """Compares one operator in the source and in the staged savepoint."""
+    """Compares one operator in the source and in the staged savepoint.
+
+    Operator states with these `elements` are compared with what Kryo 5 writes of the source's elements.
+    """
 
     source: Location
     old: Operator
     staged: Location
     new: Operator
+    elements: Mapping[str, FlinkType] = field(default_factory=dict)
 
     @property
     def operator(self) -> str:
@@ -71,7 +77,7 @@ class CarriedTask:
         damage: DamagedError | RefusedError | None = None
         differences: list[tuple[str, str]] = []
         try:
-            expected = _expected(self.source, self.old, self.new.parallelism, read)
+            expected = _expected(self.source, self.old, self.new.parallelism, read, self.elements)
             side = Side.STAGED
             found = _as_they_are(self.staged, self.new, BytesRead())
             if self.new.parallelism != self.old.parallelism:
@@ -127,7 +133,9 @@ class _File:
         }
 
 
-def _read(folder: Location, handle: OperatorHandle, read: BytesRead) -> _File:
+def _read(
+    folder: Location, handle: OperatorHandle, read: BytesRead, rewritten: Mapping[str, FlinkType] | None = None
+) -> _File:
     file, name, size = open_stream(folder, handle.stream)
     with file:
         offsets = sorted({offset for state in handle.states for offset in state.offsets})
@@ -137,15 +145,31 @@ def _read(folder: Location, handle: OperatorHandle, read: BytesRead) -> _File:
         data, hasher = bytes(file.read(bounds[0])), new_hasher()
         hasher.update(data)
         header = parse_operator_header(data, name)
-        elements = {start: _digest(file, name, start, end, hasher) for start, end in pairwise(bounds)}
+        types = {
+            offset: type_
+            for state in handle.states
+            if rewritten and (type_ := rewritten.get(state.name)) is not None
+            for offset in state.offsets
+        }
+        elements = {start: _digest(file, name, start, end, hasher, types.get(start)) for start, end in pairwise(bounds)}
         read.note(handle.stream, WHOLE, hasher)
     lists = (_Described(meta, is_broadcast=False) for meta in header.lists)
     return _File((*lists, *(_Described(meta, is_broadcast=True) for meta in header.broadcasts)), elements)
 
 
-def _digest(file: Any, name: str, start: int, end: int, hasher: Any) -> bytes:
-    """The digest of the bytes from start to end, which are added to `hasher` as well."""
+def _digest(file: Any, name: str, start: int, end: int, hasher: Any, rewritten: FlinkType | None = None) -> bytes:
+    """The digest of the bytes from start to end, which are added to `hasher` as well.
+
+    Of an element of this type that is `rewritten` it is the digest of what Kryo 5 writes.
+    """
     digest, position = blake2b(digest_size=16), start
+    if rewritten is not None:
+        file.seek(start)
+        data = bytes(file.read(end - start))
+        hasher.update(data)
+        with located(name, start):
+            digest.update(element_for_kryo_5(rewritten, data))
+        return digest.digest()
     file.seek(start)
     while position < end:
         portion = bytes(file.read(min(_READ, end - position)))
@@ -157,16 +181,22 @@ def _digest(file: Any, name: str, start: int, end: int, hasher: Any) -> bytes:
     return digest.digest()
 
 
-def _as_they_are(folder: Location, operator: Operator, read: BytesRead) -> dict[int, _Subtask]:
+def _as_they_are(
+    folder: Location, operator: Operator, read: BytesRead, rewritten: Mapping[str, FlinkType] | None = None
+) -> dict[int, _Subtask]:
     return {
-        subtask.index: _as_it_is(folder, subtask, read) for subtask in operator.subtasks if _carried_streams(subtask)
+        subtask.index: _as_it_is(folder, subtask, read, rewritten)
+        for subtask in operator.subtasks
+        if _carried_streams(subtask)
     }
 
 
-def _as_it_is(folder: Location, subtask: Subtask, read: BytesRead) -> _Subtask:
+def _as_it_is(
+    folder: Location, subtask: Subtask, read: BytesRead, rewritten: Mapping[str, FlinkType] | None
+) -> _Subtask:
     if subtask.managed_operator is None:
         return _Subtask({}, (), _raw(folder, subtask, read))
-    file = _read(folder, subtask.managed_operator, read)
+    file = _read(folder, subtask.managed_operator, read, rewritten)
     return _Subtask(file.states(subtask.managed_operator), file.metas, _raw(folder, subtask, read))
 
 
@@ -185,9 +215,11 @@ def _raw(folder: Location, subtask: Subtask, read: BytesRead) -> dict[str, objec
     return found
 
 
-def _expected(folder: Location, old: Operator, parallelism: int, read: BytesRead) -> dict[int, _Subtask]:
+def _expected(
+    folder: Location, old: Operator, parallelism: int, read: BytesRead, rewritten: Mapping[str, FlinkType]
+) -> dict[int, _Subtask]:
     """The content that each new subtask must have."""
-    there = _as_they_are(folder, old, read)
+    there = _as_they_are(folder, old, read, rewritten)
     if parallelism == old.parallelism:
         return there
     metas = tuple(meta for subtask in there.values() for meta in subtask.metas)

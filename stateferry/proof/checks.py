@@ -88,7 +88,8 @@ def plan_checks(
     for pair in _pairs(source, staged):
         tasks += pair.keyed(conversion, target_bytes, seed=seed)
         if has_carried_state(pair.old) or has_carried_state(pair.new):
-            tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new))
+            elements = conversion.elements.get(pair.old.id, {})
+            tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new, elements))
     return tasks
 
 

@@ -130,6 +130,7 @@ def check(
         resolved.dropping,
         resolved.by_kryo,
         resolved.described.version,
+        resolved.elements,
     )
 
     def on_workers(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from flinkstate.classfiles.job_classes import JobClasses
@@ -100,7 +100,7 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
         for state, meta in zip(states, header.states, strict=True):
             finding = _of_state(state, meta, header, journey, samples, state.name in rewritten)
             yield _verdict(operator, state, finding)
-    yield from _of_operator_state(savepoint, operator, journey)
+    yield from _of_operator_state(savepoint, operator, journey, asked.rewritten)
     yield from unknown.of_operator(operator)
 
 
@@ -184,7 +184,9 @@ def _operator_states(operator: Operator) -> dict[str, str]:
     }
 
 
-def _of_operator_state(savepoint: Savepoint, operator: Operator, journey: Journey) -> Iterator[StateVerdict]:
+def _of_operator_state(
+    savepoint: Savepoint, operator: Operator, journey: Journey, rewritten: Container[tuple[str, str]]
+) -> Iterator[StateVerdict]:
     """Yields what becomes of the states without keys, by the header of the first file that has each of them."""
     missing = _operator_states(operator)
     for subtask in operator.subtasks:
@@ -201,6 +203,10 @@ def _of_operator_state(savepoint: Savepoint, operator: Operator, journey: Journe
         for meta in (*header.lists, *header.broadcasts):
             if (mode := missing.pop(meta.name, "")) != "":
                 parts = [Part(Place.ELEMENT, one.type, (one,)) for _, one in meta.serializers]
-                findings = [unknown.of_bytes(part) or _read_at_once(_of_part(part, journey, None)) for part in parts]
+                is_rewritten = (operator.hex_id, meta.name) in rewritten
+                findings = [
+                    unknown.of_bytes(part) or _read_at_once(_of_part(part, journey, None, is_rewritten))
+                    for part in parts
+                ]
                 types = ",".join(type_name(part.type) for part in parts)
                 yield StateVerdict(operator.hex_id, operator.label, meta.name, mode, types, worst(findings))

@@ -41,12 +41,13 @@ _REFUSED = {
     "no classes Person": "--classes",
     "POJO List<Tagged>": "inside of its values",
     **{name: "key" for name in ROWS if name.startswith("KEY ") and ROWS[name].becomes is not Outcome.RESTORES},
-    **{name: "operator|o:" for name in ROWS if name.startswith("operator state ") and name != "operator state Object"},
+    "operator state HintedList": "not rewritten in operator state",
 }
 _BREAK = [name for name, row in ROWS.items() if row.becomes is not Outcome.RESTORES and not row.whole_class_path]
 _SAMPLE = (
     *("HashMap<String,Long>", "TreeMap<String,Long>", "Object<Double>", "POJO KryoTotals", "MAP UUID", "TTL HashMap"),
-    *("HintedMap<String,Long>", "HintedSet<String>", "POJO Tagged"),
+    *("HintedMap<String,Long>", "HintedSet<String>", "POJO Tagged", "operator state HashMap"),
+    "operator state broadcast UUID",
 )
 
 

@@ -195,7 +195,9 @@ def test_damaged_values_are_refused_or_are_values(seed: int) -> None:
 def test_flat_maps_have_a_way_of_their_own_with_the_same_results() -> None:
     """Of whole and of damaged values, the general way makes the same, or refuses them for the same reason."""
     chosen = random.Random(7)
-    some = [one for name, one in pairs().items() if "HashMap of" in name or name.startswith(("Long", "Double", "mixed"))]
+    some = [
+        one for name, one in pairs().items() if "HashMap of" in name or name.startswith(("Long", "Double", "mixed"))
+    ]
     numbers = [(some[0][0], _map_of(chosen), b"") for _ in range(300)]
     sources = [two for _, two, _ in (*some, *numbers)]
     asked = [(kryo, two) for kryo, two, _ in (*some, *numbers)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.rules import PlannedTtl, Rules
 
@@ -111,7 +112,8 @@ class Conversion:
     """What becomes of the whole savepoint: its layout, and the rules of legacy states by operator id.
 
     `aging` are, by operator id, the states that aren't migrated and lose what has expired, `by_kryo` those that become
-    Kryo 5's. `version` is that of `_metadata`, unless it is the source's.
+    Kryo 5's. `version` is that of `_metadata`, unless it is the source's; `elements` are the types of
+    operator states that become Kryo 5's.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -120,6 +122,7 @@ class Conversion:
     aging: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
     by_kryo: Mapping[bytes, Mapping[str, KeyedState]] = field(default_factory=dict)
     version: int | None = None
+    elements: Mapping[bytes, Mapping[str, FlinkType]] = field(default_factory=dict)
 
     def of(self, source: Savepoint, operator: Operator) -> OperatorConversion:
         """What becomes of one operator."""

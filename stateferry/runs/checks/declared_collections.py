@@ -89,7 +89,7 @@ def as_declared(
             for text in [told.get(f"{state.name}.{one.name}", _of_class(value, one.name, job))]
         )
         value = replace(value, fields=fields)
-    undecided = [one for part in (state.user_key, _without_fields(value)) for one in _interfaces(part)]
+    undecided = [one for part in (state.user_key, _without_fields(value)) for one in interfaces_in(part)]
     for one in undecided:
         problems.append(
             f"state {state.name} of operator {operator.label}: Flink 2 may have a serializer of its own for the "
@@ -108,7 +108,8 @@ def _without_fields(type_: FlinkType | None) -> FlinkType | None:
     return replace(type_, fields=rest)
 
 
-def _interfaces(type_: FlinkType | None) -> Iterator[KryoType]:
+def interfaces_in(type_: FlinkType | None) -> Iterator[KryoType]:
+    """Yields the parts of a type by Kryo whose serializer in Flink 2 depends on the declaration."""
     found: list[KryoType] = []
 
     def note(one: OpaqueType) -> OpaqueType:

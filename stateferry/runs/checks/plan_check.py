@@ -13,7 +13,7 @@ from flinkstate.metadata.file_names import METADATA, claim_name, claimed_by, is_
 from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
-from flinkstate.serializers.types import OpaqueType, type_name
+from flinkstate.serializers.types import FlinkType, OpaqueType, type_name
 from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Transform
 from stateferry.basics.durations import format_duration
 from stateferry.changes.blobs_to_rows import BlobsToRows
@@ -27,7 +27,7 @@ from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
-from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2, find_states_by_kryo
+from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2, find_elements_by_kryo, find_states_by_kryo
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, slips
 from stateferry.runs.checks.told_ttls import find_told_ttls, with_told_ttl
@@ -82,7 +82,7 @@ class ResolvedPlan:
 
     `native` are the ids of the operators whose keyed state is written as RocksDB's own files. `told` are, by operator
     id, the states whose time to live is told although they aren't migrated; `by_kryo` those that the run writes as the
-    Kryo of another Flink does. `layout` is what the plan asks for.
+    Kryo of another Flink does, `elements` the types of such operator states. `layout` is what the plan asks for.
     """
 
     plan: MigrationPlan
@@ -91,6 +91,7 @@ class ResolvedPlan:
     native: frozenset[bytes] = frozenset()
     told: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
     by_kryo: Mapping[bytes, Mapping[str, KeyedState]] = field(default_factory=dict)
+    elements: Mapping[bytes, Mapping[str, FlinkType]] = field(default_factory=dict)
     # The one that follows from the others: to find it takes a look at every subtask.
     layout: Layout = field(init=False)
 
@@ -110,7 +111,9 @@ class ResolvedPlan:
     @property
     def nothing_to_do(self) -> bool:
         """Whether the source is already migrated, and in the layout of the plan."""
-        if any(one.rules for one in self.operators) or any(self.dropping.values()) or self.by_kryo:
+        if any(one.rules for one in self.operators) or any(self.dropping.values()):
+            return False
+        if self.by_kryo or self.elements:
             return False
         of_layout = all(self.layout.of(operator) == operator for operator in self.source.metadata.operators)
         return of_layout and not any(
@@ -128,7 +131,7 @@ class ResolvedPlan:
     def described(self) -> Metadata:
         """The source's `_metadata` in the version of the Flink for which the result is."""
         metadata = self.source.metadata
-        return replace(metadata, version=METADATA_OF_FLINK_2) if self.by_kryo else metadata
+        return replace(metadata, version=METADATA_OF_FLINK_2) if self.by_kryo or self.elements else metadata
 
     @property
     def what_was_done_before(self) -> str:
@@ -147,7 +150,10 @@ class ResolvedPlan:
         for id_, told in self.dropping.items():
             if told:
                 transforms[id_] = DropExpired(transforms.get(id_, Copy()), told)
-        by_kryo = {id_: ForKryo5(states) for id_, states in self.by_kryo.items()}
+        by_kryo = {
+            id_: ForKryo5(self.by_kryo.get(id_, {}), self.elements.get(id_, {}))
+            for id_ in self.by_kryo.keys() | self.elements.keys()
+        }
         return [
             OperatorRewrite.prepare(
                 self.source, operator, self.layout, transforms.get(operator.id), by_kryo.get(operator.id)
@@ -220,9 +226,10 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     told = find_told_ttls(plan, source, migrated, problems)
     problems += () if plan.no_timers else lost_timers(source)
     by_kryo = find_states_by_kryo(plan, source, {one.operator.id: one.rules for one in operators}, problems)
+    elements = find_elements_by_kryo(plan, source, problems)
     if problems:
         raise PlanError("\n".join(problems))
-    resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source), told, by_kryo)
+    resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source), told, by_kryo, elements)
     resolved.rewrites()
     return resolved
 

@@ -45,7 +45,8 @@ def _carried(resolved: ResolvedPlan, *, everything: bool) -> Iterator[StateVerdi
         for rules in one.rules
         if not (stay or rules.keeps_rest)
     }
-    rewritten = frozenset((id_.hex(), name) for id_, states in resolved.by_kryo.items() for name in states)
+    written = [*resolved.by_kryo.items(), *resolved.elements.items()]
+    rewritten = frozenset((id_.hex(), name) for id_, states in written for name in states)
     asked = Asked(target_of(plan.to), plan.job_classes, everything, rewritten)
     yield from (one for one in verdicts(resolved.source, asked) if (one.operator_id, one.state) not in gone)
 
