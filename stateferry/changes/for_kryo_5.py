@@ -1,7 +1,7 @@
 """States with values that Kryo 2 wrote become states as a job of Flink 2, with its Kryo 5, writes them.
 
-A section of such a state is rewritten as a whole: what is by Kryo in its user keys and values is written anew, and all
-else stays. So what reads sections through `ForKryo5` sees the source as a job of Flink 2 would have written it.
+A section of such a state is rewritten as a whole: what is by Kryo in its keys and values is written anew, and all else
+stays. So what reads sections through `ForKryo5` sees the source as a job of Flink 2 would have written it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.errors import RefusedError
 from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
@@ -25,6 +26,7 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
+    TimerType,
     TupleType,
     kept_by_kryo,
     with_classes,
@@ -40,24 +42,45 @@ _READ_BEHIND = 64
 
 
 def states_by_kryo(states: Mapping[str, KeyedState], job: JobClasses | None) -> dict[str, KeyedState]:
-    """Returns the states, by name, that have user keys or values with parts by Kryo."""
-    found = {}
-    for name, state in states.items():
-        if not state.asynchronous and any(map(kept_by_kryo, _parts(state))):
-            user_key = None if state.user_key is None else with_classes(state.user_key, job)
-            found[name] = replace(state.with_classes(job), user_key=user_key)
-    return found
+    """Returns the states, by name, that have keys, user keys or values with parts by Kryo."""
+    return {
+        name: replace(
+            state.with_classes(job),
+            key=with_classes(state.key, job),
+            user_key=None if state.user_key is None else with_classes(state.user_key, job),
+        )
+        for name, state in states.items()
+        if not state.asynchronous and any(map(kept_by_kryo, _parts(state)))
+    }
 
 
 def _parts(state: KeyedState) -> Iterator[FlinkType]:
-    yield from (part for part in (state.user_key, state.value) if part is not None)
+    parts = (state.key, state.namespace, state.user_key, state.value)
+    yield from (part for part in parts if part is not None)
 
 
 def recoders_of(state: KeyedState) -> Iterator[Recoder]:
-    """Returns what rewrites the user keys and values of a state; raises `RefusedError` if nothing can."""
-    if state.user_key is not None and kept_by_kryo(state.user_key):
-        yield _recoder(compile_type(state.user_key))
-    yield _recoder(_value_program(state))
+    """Returns what rewrites the keys and values of a state; raises `RefusedError` if nothing can."""
+    if (keys := _key_type(state)) is not None:
+        yield _recoder(compile_type(keys))
+    if _has_values_by_kryo(state):
+        yield _recoder(_value_program(state))
+
+
+def _has_values_by_kryo(state: KeyedState) -> bool:
+    return state.value is not None and bool(kept_by_kryo(state.value))
+
+
+def _key_type(state: KeyedState) -> FlinkType | None:
+    """The type of what of a stored key is rewritten: the user key alone, or all; None for nothing."""
+    if not (kept_by_kryo(state.key) or kept_by_kryo(state.namespace)):
+        return state.user_key if state.user_key is not None and kept_by_kryo(state.user_key) else None
+    if state.has_suffixes:
+        raise RefusedError("it has keys by Kryo, and namespaces whose length varies")
+    if state.kind is StateKind.TIMERS:
+        return TimerType(state.key, state.namespace)
+    user_key = () if state.user_key is None else (state.user_key,)
+    return TupleType((state.key, state.namespace, *user_key), "a key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +138,14 @@ def for_kryo_5(section: Section, state: KeyedState) -> Section:
     """Returns a section of its own in which Kryo 5 has written what Kryo 2 wrote in the section."""
     if not len(section):
         return section
+    key_type = _key_type(state)
     with section.locating():
-        if state.user_key is None or not kept_by_kryo(state.user_key):
+        if key_type is None:
             return _with_values(section, state, section.value_starts - section.starts)
-        keys = _user_keys(section, state)
-        values = _with_values(section, state, np.full(len(section), _LENGTH, np.int64))
+        keys = _keys(section, state, key_type)
+        values = replace(section, starts=section.key_ends)
+        if _has_values_by_kryo(state):
+            values = _with_values(section, state, np.full(len(section), _LENGTH, np.int64))
     return _joined(section, keys, values)
 
 
@@ -132,13 +158,13 @@ def _with_values(section: Section, state: KeyedState, heads: Positions) -> Secti
     return replace(section, data=made.data, starts=starts, key_ends=key_ends, ends=made.ends)
 
 
-def _user_keys(section: Section, state: KeyedState) -> Recoded:
-    """Rewrites the keys, each behind its length: of their parts only the user keys."""
-    assert state.user_key is not None
+def _keys(section: Section, state: KeyedState, key_type: FlinkType) -> Recoded:
+    """Rewrites the keys, each behind its length."""
     starts = section.key_starts + section.file.prefix
-    split = split_keys(state.key, state.namespace, state.has_suffixes, section.data, starts, section.key_ends)
-    program = compile_type(state.user_key)
-    made = _recoded(program, section.data, split.rests, section.key_ends, split.rests - section.starts)
+    if key_type is state.user_key:
+        key, namespace = state.key, state.namespace
+        starts = split_keys(key, namespace, state.has_suffixes, section.data, starts, section.key_ends).rests
+    made = _recoded(compile_type(key_type), section.data, starts, section.key_ends, starts - section.starts)
     begins = np.append(0, made.ends[:-1])
     put_lengths(made.data, begins, made.ends - begins - _LENGTH)
     return made
@@ -151,7 +177,7 @@ def _joined(section: Section, keys: Recoded, values: Section) -> Section:
     starts, ends = np.empty(2 * count, np.int64), np.empty(2 * count, np.int64)
     starts[0::2], ends[0::2] = begins, keys.ends
     starts[1::2], ends[1::2] = values.starts + len(keys.data), values.ends + len(keys.data)
-    out, offsets = np.empty(len(data), np.uint8), np.empty(2 * count, np.int64)
+    out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(2 * count, np.int64)
     kernels.copy_ranges(data, starts, ends, offsets, out)
     key_ends, new_starts = offsets[1::2], offsets[0::2]
     return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=np.append(new_starts[1:], len(out)))

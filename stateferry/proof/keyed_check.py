@@ -331,12 +331,11 @@ class _ChunkReading:
         known = self._by_kryo.get(state.name)
         if known is None:
             return section
+        made = for_kryo_5(section, known)
         if state.name in self._read_by_kryo and state.name in self._samples:
-            self._sample_by_kryo(state.name, section)
-        return for_kryo_5(section, known)
-
-    def _sample_by_kryo(self, name: str, section: Section) -> None:
-        self._samples[name].see(name, section, hashes_of_keys(section, self._by_kryo[name]))
+            # By the keys that it will have, the staged savepoint has the same sample.
+            self._samples[state.name].see(state.name, section, hashes_of_keys(made))
+        return made
 
     def _plain_rows(self, file: KeyedFile, key_groups: Sequence[int]) -> PlainRows | None:
         """Reads rows of RocksDB's own files by plain code as well, unless this is a closer look at a difference."""
@@ -356,7 +355,7 @@ class _ChunkReading:
                     entries, keys = blobs.entries, blobs.keys
                 for name, sample in self._samples.items():
                     if name in self._read_by_kryo and state.name == name:
-                        self._sample_by_kryo(name, section)
+                        sample.see(name, section, hashes_of_keys(section))
                     elif state.name in self._sampled.get(name, ()):
                         sample.see(state.name, section, keys)
                 if self._task.probe is None or not self._task.probe.strays:

@@ -24,7 +24,7 @@ from stateferry.verdict.versions import Line, source_of, writer_of
 class Asked:
     """What a verdict is asked for: the Flink that is to restore, classes of its job, whether to read every value.
 
-    In values of the states `rewritten`, by operator id and name, what is by Kryo is that Flink's own.
+    In the states `rewritten`, by operator id and name, what is by Kryo is that Flink's own.
     """
 
     target: Line
@@ -93,8 +93,8 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
         )
         five = journey.source is Line.TWO
         rewritten = {state.name for state in states if (operator.hex_id, state.name) in asked.rewritten}
-        sampled = tuple(replace(state, value=None) if state.name in rewritten else state for state in states)
-        samples = samples_of(savepoint, chosen, sampled, five=five, everything=asked.everything)
+        others = tuple(state for state in states if state.name not in rewritten)
+        samples = samples_of(savepoint, chosen, others, five=five, everything=asked.everything)
         if chosen is not operator and sum(one.keyed is not None for one in operator.subtasks) > 1:
             samples = {place: replace(sampled, whole=False) for place, sampled in samples.items()}
         for state, meta in zip(states, header.states, strict=True):
@@ -133,7 +133,7 @@ def _of_state(
             part,
             journey,
             samples.get((state.name, part.place)),
-            is_rewritten and part.place in (Place.USER_KEY, Place.VALUE, Place.ELEMENT),
+            is_rewritten,
         )
         for part in _parts(state, meta, header)
     ]

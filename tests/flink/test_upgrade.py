@@ -39,14 +39,14 @@ _REFUSED = {
     "Object<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
     "no classes Color": "--classes",
     "no classes Person": "--classes",
-    "POJO List<Tagged>": "inside of its values",
-    **{name: "key" for name in ROWS if name.startswith("KEY ") and ROWS[name].becomes is not Outcome.RESTORES},
+    "POJO List<Tagged>": "inside of its keys or values",
+    "KEY HintedList<String>": "inside of its keys",
     "operator state HintedList": "not rewritten in operator state",
 }
 _BREAK = [name for name, row in ROWS.items() if row.becomes is not Outcome.RESTORES and not row.whole_class_path]
 _SAMPLE = (
     *("HashMap<String,Long>", "TreeMap<String,Long>", "Object<Double>", "POJO KryoTotals", "MAP UUID", "TTL HashMap"),
-    *("HintedMap<String,Long>", "HintedSet<String>", "POJO Tagged", "operator state HashMap"),
+    *("HintedMap<String,Long>", "HintedSet<String>", "POJO Tagged", "operator state HashMap", "KEY UUID"),
     "operator state broadcast UUID",
 )
 

@@ -22,7 +22,7 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import whole_maps
-from flinkstate.serializers.types import FlinkType, Scalar, opaque_parts
+from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.serializers.walker import Flags, Positions, skip_runs, split_keys
 from stateferry.proof.expected import kernels
 
@@ -136,9 +136,7 @@ def hash_ranges(data: Buffer, starts: Positions, ends: Positions, seeds: Hashes 
 
 def plain_entries(section: Section, groups: Positions) -> Entries:
     """The entries of any state, with keys and values as they are stored."""
-    starts = section.key_starts + section.file.prefix
-    pairs = hash_ranges(section.data, starts, section.key_ends)
-    count = len(section)
+    starts, pairs, count = section.key_starts + section.file.prefix, hashes_of_keys(section), len(section)
     return Entries(
         section.data,
         section.data,
@@ -185,13 +183,9 @@ class KeySpans:
         return assign_to_key_groups(codes, max_parallelism).astype(np.int64)
 
 
-def hashes_of_keys(section: Section, state: KeyedState) -> Hashes:
-    """The hash of each row's key with its namespace: without the user key, if it can be told apart."""
-    starts = section.key_starts + section.file.prefix
-    if opaque_parts(state.key) or opaque_parts(state.namespace):
-        return hash_ranges(section.data, starts, section.key_ends)
-    split = split_keys(state.key, state.namespace, state.has_suffixes, section.data, starts, section.key_ends)
-    return hash_ranges(section.data, starts, split.rests)
+def hashes_of_keys(section: Section) -> Hashes:
+    """The hash of each row's key, with its namespace and user key."""
+    return hash_ranges(section.data, section.key_starts + section.file.prefix, section.key_ends)
 
 
 def map_rows(section: Section, state: KeyedState, groups: Positions, spans: KeySpans | None = None) -> Entries:

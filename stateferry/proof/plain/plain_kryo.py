@@ -20,6 +20,7 @@ from flinkstate.serializers.types import (
     KryoType,
     NullableType,
     OpaqueType,
+    kept_by_kryo,
     with_opaque,
 )
 from flinkstate.ttl import StateTtlConfig
@@ -41,8 +42,10 @@ class PlainKryoReader:
         self._state, self._planned, self._conversion = state, planned, conversion
 
     @cached_property
-    def _keys(self) -> PlainStateReader:
-        return PlainStateReader(replace(self._state, user_key=None, value=None))
+    def _keys(self) -> dict[bool, PlainStateReader]:
+        """Reads keys by Kryo 5, and by Kryo 2."""
+        bare = replace(self._state, user_key=None, value=None)
+        return {five: PlainStateReader(replace(bare, key=_by(bare.key, five))) for five in (False, True)}
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""
@@ -64,16 +67,16 @@ class PlainKryoReader:
         return account
 
     def _lines(self, row: Row, *, five: bool) -> Iterator[Line]:
-        key = self._keys.key(row)
+        key = self._keys[five].key(row)
         stored = row.key[len(key.raw) :]
         user_key = "" if self._state.user_key is None else _text(decode_whole(_by(self._state.user_key, five), stored))
-        value = self._value(row.value, five=five)
+        value = self._value(row.value, five=five) if self._state.value is not None else ()
         if value is None:
             return
         group = row.key_group
-        if not five:
+        if not five and not kept_by_kryo(self._state.key):
             group = group_of_key(self._state.key, key.value, group, self._conversion)
-        yield (row.state, group, key.text, user_key, 0, _text(value), None, zlib.crc32(key.raw))
+        yield (row.state, group, key.text, user_key, 0, _text(value), None, zlib.crc32(repr(key.value).encode()))
 
     def _value(self, data: bytes, *, five: bool) -> Any:
         """What a stored value is; None if nothing of it is alive."""

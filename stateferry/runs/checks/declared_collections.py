@@ -89,11 +89,12 @@ def as_declared(
             for text in [told.get(f"{state.name}.{one.name}", _of_class(value, one.name, job))]
         )
         value = replace(value, fields=fields)
-    undecided = [one for part in (state.user_key, _without_fields(value)) for one in interfaces_in(part)]
+    parts = (state.key, state.namespace, state.user_key, _without_fields(value))
+    undecided = [one for part in parts for one in interfaces_in(part)]
     for one in undecided:
         problems.append(
             f"state {state.name} of operator {operator.label}: Flink 2 may have a serializer of its own for the "
-            f"{simple_name(one.class_name)} by Kryo inside of its values, which is not rewritten there"
+            f"{simple_name(one.class_name)} by Kryo inside of its keys or values, which is not rewritten there"
         )
     return replace(state, value=value)
 
