@@ -33,12 +33,14 @@ from flinkstate.keyed.header import (
     StateMeta,
 )
 from flinkstate.keyed.stored_maps import whole_maps
+from flinkstate.kryo.recoding import Recoder
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import warming
 from flinkstate.serializers import walker
-from flinkstate.serializers.built_snapshots import simple_snapshot
+from flinkstate.serializers.built_snapshots import kryo_snapshot, simple_snapshot
+from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
@@ -144,12 +146,19 @@ def _warm_others() -> None:
     row_sum_kernels.add_rows(np.zeros(16, np.uint8), numbers, numbers, np.uint64(1), np.zeros(2, np.uint64))
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     _call_the_rest()
+    _write_for_kryo_5()
     for type_, value in _VALUES:
         column_decoder.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))
     column_decoder.decode_list_state(Scalar.STRING, *_as_column(Scalar.STRING, "a"))
     for type_, value in _KEYS:
         hash_codes(type_, *_as_column(type_, value))
+
+
+def _write_for_kryo_5() -> None:
+    """Writes a map by Kryo 2 for Kryo 5: null, which is in any map's serializer."""
+    recoder, one = Recoder(compile_type(kryo_snapshot("java.util.HashMap").type)), np.zeros(1, np.int64)
+    recoder.recode(np.zeros(64, np.uint8), one, one + 1, one)
 
 
 def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:

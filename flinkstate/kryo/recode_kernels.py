@@ -488,7 +488,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def recode_value(data, position, limit, tables, stack, objects, scratch, out, at, state, failure):  # type: ignore[no-untyped-def]
+def _recode_value(data, position, limit, tables, stack, objects, scratch, out, at, state, failure):  # type: ignore[no-untyped-def]
     """Writes the value of Kryo 2 at `position` as Kryo 5 does. Returns as `_walk_value`."""
     if tables[11][0]:
         found = recode_flat(data, position, limit, tables[0], tables[1], tables[3], tables[4], out, at, state, failure)
@@ -512,10 +512,10 @@ def _is_declared(kind, form):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def put_collection(  # type: ignore[no-untyped-def]
+def _put_collection(  # type: ignore[no-untyped-def]
     data, position, limit, form, tables, objects, out, begin, state, failure
 ):
-    """Writes the collection of Kryo 2 at `position` as Flink 2's own serializer of it does. Returns as `recode_value`.
+    """Writes the collection of Kryo 2 at `position` as Flink 2's own serializer of it does. Returns as `_recode_value`.
 
     bool `isNull`; i32 count; each element, or each key and each value, behind a bool `isNull`. `form` says whether it
     is a map, a list or a set, and the classes of what is in it, which have no parts of their own.
@@ -620,7 +620,7 @@ def recode_parts(  # type: ignore[no-untyped-def]
 
     Value i is `data[starts[i]:limits[i]]`; `heads[i]` bytes before it are copied too. `program` finds the parts by
     Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs, and as what it is
-    written: by Kryo 5, or see `put_collection`. `out` is filled
+    written: by Kryo 5, or see `_put_collection`. `out` is filled
     up to `at`, `new_ends` gets where each value ends in it. Returns how many values are done.
     """
     code, pool, registers, place, end = program
@@ -650,11 +650,11 @@ def recode_parts(  # type: ignore[no-untyped-def]
             copy_bytes(data, copied, out, at, size)
             of_part = of_parts[pc]
             if of_part[1] == BY_KRYO:
-                at = recode_value(
+                at = _recode_value(
                     data, position, limit, tables[of_part[0]], stack, objects, scratch, out, at + size, state, failure
                 )
             else:
-                at = put_collection(
+                at = _put_collection(
                     data, position, limit, of_part[1:], tables[of_part[0]], objects, out, at + size, state, failure
                 )
             if at < 0:

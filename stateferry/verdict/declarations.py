@@ -10,6 +10,7 @@ from flinkstate.serializers.types import FlinkType, KryoType, PojoType, simple_n
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome
 
+_REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2, with --declared for this state"
 INTERFACES = frozenset(f"java.util.{name}" for name in ("Map", "List", "Set", "Collection"))
 
 
@@ -28,20 +29,12 @@ def finding_of(part: Part, journey: Journey, by_class: Finding) -> Finding | Non
     if by_class.outcome.breaks:
         reason += f": then {by_class.reason}"
     outcome = None if by_class.outcome is Outcome.RESTORES else by_class.outcome
-    return Finding(Outcome.REFUSED, reason, _advice(part), _exception(part), outcome)
+    return Finding(Outcome.REFUSED, reason, _REWRITE, _exception(part), outcome)
 
 
 def _declared(type_: FlinkType) -> KryoType | None:
     kryos = (one for one in with_parts(type_) if isinstance(one, KryoType))
     return next((one for one in kryos if one.class_name in INTERFACES), None)
-
-
-def _advice(part: Part) -> str:
-    if isinstance(part.type, KryoType) and part.type.class_name == "java.util.Map":
-        return "migrate the map to a MapState before the upgrade: stateferry run"
-    if any(isinstance(one, PojoType) for one in with_parts(part.type)):
-        return "before the upgrade, have the job move this state to a POJO whose fields Flink 1 doesn't give to Kryo"
-    return "before the upgrade, have the job move this state to one that is declared by Types.LIST or Types.MAP"
 
 
 def _exception(part: Part) -> str:

@@ -28,8 +28,8 @@ from stateferry.verdict.unknown import TRY_IT
 from stateferry.verdict.versions import Line
 
 _BY_JDK = ("java.", "javax.", "[", "org.apache.flink.")
-_MIGRATE = "migrate the map to a MapState before the upgrade: stateferry run"
-_MOVE = "before the upgrade, have the job move this state to types that Flink has serializers of its own for"
+_REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2"
+_MOVE = "have the job move this state to types that Flink has serializers of its own for"
 
 
 def finding_of(part: Part, journey: Journey, sampled: Sampled | None) -> Finding | None:
@@ -156,8 +156,7 @@ def _differing(place: Place, names: list[str], kryo: KryoType, read: str) -> Fin
     if place.is_key:
         reason += f". The job finds nothing under a {place.value} whose bytes are others"
         outcome, or_else = Outcome.WRONG, Outcome.FAILS
-    is_map = place is Place.VALUE and name.endswith("Map") and isinstance(kryo, KryoType)
-    return Finding(outcome, reason, _MIGRATE if is_map else _MOVE, None, or_else)
+    return Finding(outcome, reason, _REWRITE, None, or_else)
 
 
 def _unread(place: Place, foreign: dict[str, int]) -> Finding:

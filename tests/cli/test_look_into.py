@@ -81,5 +81,8 @@ def test_a_plan_for_another_flink_is_held_against_what_that_would_misread(tmp_pa
     plan = {**json.loads(wanted(tmp_path, savepoint)), "nulls": "keep", "to": "flink-2"}
     assert answer(tmp_path, savepoint, "--wanted", json.dumps(plan))["problems"] == []
     kept = json.dumps({**plan, "keep_legacy": True})
-    problems = answer(tmp_path, savepoint, "--wanted", kept)["problems"]
-    assert any("mainState: restores and is wrong" in one for one in problems)
+    assert answer(tmp_path, savepoint, "--wanted", kept)["problems"] == []
+    hinted = SAVEPOINTS / "hint-map-1.20-rocksdb"
+    undecided = json.dumps({**plan, "source": str(hinted), "keep_legacy": True})
+    problems = answer(tmp_path, hinted, "--wanted", undecided)["problems"]
+    assert any("mainState" in one and "--declared" in one for one in problems)

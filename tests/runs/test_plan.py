@@ -154,7 +154,10 @@ def test_each_problem_has_its_own_line() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({**VALUES, "operators": []}, "operators: missing: name the operator with its legacy and new state; or, to"),
+        (
+            {**VALUES, "operators": []},
+            "operators: missing: name the operator with its legacy and new state; or, without a migration",
+        ),
         ({**VALUES, "operators": [{"operator": "main", "states": []}]}, "operators[0].states: expected at least one"),
         ({**VALUES, "parallelism": 0}, "parallelism: expected a number from 1 to 32768, found 0"),
         ({**VALUES, "parallelism": True}, "parallelism: expected a number from 1 to 32768, found True"),

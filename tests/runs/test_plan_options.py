@@ -73,7 +73,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
         *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
-        *("--field", "--rest", "--classes", "--to"),
+        *("--field", "--rest", "--classes", "--to", "--declared"),
     }
 
 
@@ -107,6 +107,8 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
         text, expected = "java.util.HashMap<String, Long>", "Map<String,Long>"
     if option.name == "classes":
         text, expected = str(JAR), (str(JAR),)
+    if option.name == "declared":
+        text, expected = "main/tags=Map<String, Long>", {"main/tags": "Map<String, Long>"}
     if option.name == "like":
         text, expected = "/savepoints/old", "/savepoints/old"
     given = [option.flag, *([text] if text else [])]

@@ -304,8 +304,9 @@ class RunOptions(PlanModel):
         Option(
             Kind.CHOICE,
             "For which Flink",
-            "the Flink of the new job: a state that it would read wrongly, or refuse, stops the run before anything is "
-            "written. flink-2 is the newest 2.x that was tried; same is the Flink that wrote the savepoint",
+            "the Flink of the new job: what Flink 1 gave to Kryo is written as Flink 2 does, and a state that it would "
+            "still read wrongly stops the run before anything is written. flink-2 is the newest 2.x that was tried; "
+            "same is the Flink that wrote the savepoint",
             row=165,
             section=RUN,
         ),
