@@ -612,16 +612,41 @@ def _put_collection(  # type: ignore[no-untyped-def]
 
 
 @kernel
+def walk_to_kryo(data, places, limits, pcs, program, registers, ends, failure):  # type: ignore[no-untyped-def]
+    """Walks each value from its place in the program `pcs` to the next part by Kryo, or to its end.
+
+    `places` gets where the part is; `ends` gets where a value ends, and -1 if it can't be walked: then it has the place
+    -1 in the program.
+    """
+    code, pool, _, place, end = program
+    for index in range(len(places)):
+        if pcs[index] < 0:
+            continue
+        place[0] = places[index]
+        walked = walk(
+            code, pool, registers[index], data, place, limits[index : index + 1], end, end[1:1], end[1:], failure,
+            pcs[index],
+        )  # fmt: skip
+        if walked != 1 and failure[0] == OPAQUE_VALUE:
+            places[index] = failure[1]
+            pcs[index] = failure[2]
+        else:
+            ends[index] = end[0] if walked == 1 else np.int64(-1)
+            pcs[index] = -1
+
+
+@kernel
 def recode_parts(  # type: ignore[no-untyped-def]
-    data, starts, limits, heads, first, program, of_parts, tables, stack, objects, scratch, out, at, new_ends, state,
-    failure,
+    data, starts, limits, heads, first, kept, program, of_parts, tables, stack, objects, scratch, out, at, new_ends,
+    state, failure,
 ):  # fmt: skip
     """Copies values, and writes what is by Kryo 2 in them for Flink 2; from the value with the number `first` on.
 
     Value i is `data[starts[i]:limits[i]]`; `heads[i]` bytes before it are copied too. `program` finds the parts by
     Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs, and as what it is
     written: by Kryo 5, or see `_put_collection`. `out` is filled
-    up to `at`, `new_ends` gets where each value ends in it. Returns how many values are done.
+    up to `at`, `new_ends` gets where each value ends in it. Values that are `kept` are copied as
+    they are. Returns how many values are done.
     """
     code, pool, registers, place, end = program
     room = len(out) - SPARE
@@ -630,7 +655,7 @@ def recode_parts(  # type: ignore[no-untyped-def]
         copied = starts[index] - heads[index]
         pc = np.int64(0)
         place[0] = starts[index]
-        while True:
+        while not kept[index]:
             walked = walk(
                 code, pool, registers, data, place, limits[index : index + 1], end, end[1:1], end[1:], failure, pc
             )

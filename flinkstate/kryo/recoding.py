@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes, recode_kernels, recode_leaves
 from flinkstate.kryo.classes import KNOWN, ClassTable, class_table, registered_ids
@@ -79,6 +79,7 @@ class Recoder:
     _objects: Positions = field(init=False)
     _stack: Positions = field(init=False)
     _state: Positions = field(init=False)
+    _mixed: bool = field(init=False)
     _scratch: Bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,19 +98,62 @@ class Recoder:
         self._stack = np.zeros((recode_kernels.DEEPEST, recode_kernels.FRAME_PARTS), np.int64)
         self._state = np.zeros(codes.STATES, np.int64)
         self._scratch = np.empty(_LEAST_ROOM, np.uint8)
+        self._mixed = any(kryo.five is None for kryo in self.kryos)
 
     def recode(self, data: Bytes, starts: Positions, ends: Positions, heads: Positions) -> Recoded:
-        """Writes all values, each with the `heads` bytes before it."""
-        count, failure = len(starts), np.zeros(3, np.int64)
+        """Writes all values, each with the `heads` bytes before it.
+
+        If it isn't known which Kryo wrote them, those of Kryo 5 stay as they are.
+        """
+        if not self._mixed:
+            return self._recode(data, starts, ends, heads, np.zeros(len(starts), np.bool_))
+        by_2, by_5 = (self._ends(data, starts, ends, five=five) == ends for five in (False, True))
+        made = self._recode(data, starts, ends, heads, by_5 & ~by_2)
+        self._expect_one_meaning(data, starts - heads, ends, np.flatnonzero(by_2 & by_5), made)
+        return made
+
+    def _expect_one_meaning(
+        self, data: Bytes, starts: Positions, ends: Positions, both: Positions, made: Recoded
+    ) -> None:
+        """Refuses a value that both Kryos could have written, unless both mean the same: its bytes stay then."""
+        begins = np.append(0, made.ends[:-1])
+        for row in both.tolist():
+            before, after = data[starts[row] : ends[row]], made.data[begins[row] : made.ends[row]]
+            if not np.array_equal(before, after):
+                failure = np.array([codes.AMBIGUOUS, starts[row], 0])
+                raise _reading(self.kryos[0]).error_of(data, failure)
+
+    def _ends(self, data: Bytes, starts: Positions, limits: Positions, *, five: bool) -> Positions:
+        """Returns where each value ends if this Kryo wrote all its parts by Kryo; -1 if it didn't."""
+        places, pcs, ends = starts.copy(), np.zeros(len(starts), np.int64), np.full(len(starts), -1)
+        registers, failure = np.zeros((len(starts), self.program.registers), np.int64), np.zeros(3, np.int64)
+        while True:
+            recode_kernels.walk_to_kryo(data, places, limits, pcs, self._program, registers, ends, failure)
+            waiting = np.flatnonzero(pcs >= 0)
+            if not len(waiting):
+                return ends
+            for number, kryo in enumerate(self.kryos):
+                mine = waiting[self._of_parts[pcs[waiting], 0] == number]
+                found = _reading(kryo).find_ends(data, places[mine], limits[mine], five=five, strict=False)
+                places[mine] = found
+                pcs[mine] = np.where(found < 0, -1, pcs[mine] + 1)
+
+    @property
+    def _program(self) -> tuple[Any, ...]:
+        """What the kernels call `program`."""
+        code = self.program
+        return code.code, code.pool, np.zeros(code.registers, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64)
+
+    def _recode(self, data: Bytes, starts: Positions, ends: Positions, heads: Positions, kept: Flags) -> Recoded:
+        count, failure, program = len(starts), np.zeros(3, np.int64), self._program
         size = int((ends - starts + heads).sum())
         out, new_ends = np.empty(size + size // 4 + _LEAST_ROOM, np.uint8), np.zeros(count, np.int64)
-        code = self.program
-        program = code.code, code.pool, np.zeros(code.registers, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64)
         done = 0
         while done < count:
             done = recode_kernels.recode_parts(
-                data, starts, ends, heads, done, program, self._of_parts, self._tables, self._stack, self._objects,
-                self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends, self._state, failure,
+                data, starts, ends, heads, done, kept, program, self._of_parts, self._tables, self._stack,
+                self._objects, self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends, self._state,
+                failure,
             )  # fmt: skip
             if done < count:
                 out = self._more_room(data, int(starts[done]), int(ends[done]), out, failure)

@@ -111,7 +111,7 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled) ->
             Outcome.WRONG,
             f"{old:,} {noun(old, 'value')} {_values_read(sampled)} are by Kryo 2, from before an upgrade to Flink 2: "
             "each time a job of Flink 2 reads one, it loses an entry or is another value",
-            "migrate the state: stateferry run reads each value as it was written",
+            "have each value read by the Kryo that wrote it: stateferry run --to flink-2",
             None,
             Outcome.FAILS,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from stateferry.runs.record.runs import Run
 from stateferry.verdict.outcomes import Outcome
 from tests.flink import jars
 from tests.flink.harness import Made
+from tests.flink.scenarios import DECLARED_MAPS
 from tests.flink.test_verdict import Started, observed, savepoints, started
 from tests.flink.upgrade_rows import ROWS, Row
 from tests.support.verified_runs import STAGED, do_steps
 
 __all__ = ["savepoints", "started"]
+SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
 # How the jobs declare what Flink 2 stores in one of two ways.
@@ -74,6 +77,18 @@ def test_flink_2_reads_what_flink_1_wrote(
     new = upgraded(made.path, row, tmp_path, declared=_DECLARED.get(name))
     outcome, exception = observed(flink, row, Made(new, made.lines))
     assert outcome is Outcome.RESTORES, exception
+
+
+@pytest.mark.parametrize("ttl", [pytest.param("", marks=pytest.mark.full), "-ttl"])
+def test_what_an_upgraded_job_has_not_read_yet_is_saved(ttl: str, started: Started, tmp_path: Path) -> None:
+    """A job of Flink 2.3 that went on from a savepoint of 1.20, and has written some of its maps since."""
+    source = SAVEPOINTS / f"upgraded-hint-hash-map{ttl}-2.3-rocksdb"
+    with (source / "expected.jsonl").open(encoding="ascii") as file:
+        made = Made(source, [json.loads(line) for line in file])
+    flink, job = started("2.3.0", False), DECLARED_MAPS[f"hint-hash-map{ttl}"]
+    assert observed(flink, Row(job, Outcome.WRONG), made)[0] is Outcome.WRONG
+    new = upgraded(source, Row(job, Outcome.WRONG), tmp_path)
+    assert observed(flink, Row(job, Outcome.WRONG), Made(new, made.lines)) == (Outcome.RESTORES, "")
 
 
 @pytest.mark.full

@@ -6,7 +6,7 @@ Each value is decoded object by object (`flinkstate.values.kryo_reader`), which 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
@@ -49,45 +49,67 @@ class PlainKryoReader:
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""
-        return self._account(rows, five=False)
+        return self._account(rows, self._of_source)
 
     def found(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the staged savepoint hold."""
-        return self._account(rows, five=True)
+        return self._account(rows, lambda row: self._lines(row, five=True, is_source=False))
 
-    def _account(self, rows: list[Row], *, five: bool) -> KeyAccount:
+    def _of_source(self, row: Row) -> Iterable[Line]:
+        """Reads a row of the source by the Kryo that wrote it."""
+        if not self._mixed:
+            return self._lines(row, five=False, is_source=True)
+        found: list[list[Line]] = []
+        failed: list[DamagedError | RefusedError] = []
+        for five in (False, True):
+            try:
+                found.append(list(self._lines(row, five=five, is_source=True)))
+            except (DamagedError, RefusedError) as error:
+                failed.append(error)
+        if not found:
+            raise failed[0]
+        if found[0] != found[-1]:
+            raise RefusedError("Kryo 2 and Kryo 5 could both have written this row, and mean different values")
+        return found[0]
+
+    @cached_property
+    def _mixed(self) -> bool:
+        parts = (self._state.key, self._state.namespace, self._state.user_key, self._state.value)
+        return any(one.five is None for part in parts if part is not None for one in kept_by_kryo(part))
+
+    def _account(self, rows: list[Row], lines: Callable[[Row], Iterable[Line]]) -> KeyAccount:
         account = KeyAccount()
         try:
             for row in rows:
-                account.lines += self._lines(row, five=five)
+                account.lines += lines(row)
         except DamagedError as error:
             account.damage = f"key group {rows[0].key_group}: expected {error.expected}, found {error.found}"
         except RefusedError as error:
             account.refusal = f"{error}"
         return account
 
-    def _lines(self, row: Row, *, five: bool) -> Iterator[Line]:
+    def _lines(self, row: Row, *, five: bool, is_source: bool) -> Iterator[Line]:
         key = self._keys[five].key(row)
         stored = row.key[len(key.raw) :]
         user_key = "" if self._state.user_key is None else _text(decode_whole(_by(self._state.user_key, five), stored))
-        value = self._value(row.value, five=five) if self._state.value is not None else ()
+        value = () if self._state.value is None else self._value(row.value, five=five, is_source=is_source)
         if value is None:
             return
         group = row.key_group
-        if not five and not kept_by_kryo(self._state.key):
+        if is_source and not kept_by_kryo(self._state.key):
             group = group_of_key(self._state.key, key.value, group, self._conversion)
         yield (row.state, group, key.text, user_key, 0, _text(value), None, zlib.crc32(repr(key.value).encode()))
 
-    def _value(self, data: bytes, *, five: bool) -> Any:
+    def _value(self, data: bytes, *, five: bool, is_source: bool) -> Any:
         """What a stored value is; None if nothing of it is alive."""
         stored = self._state.stored_value
         assert stored is not None
         type_ = _by(stored, five)
         if self._state.kind is StateKind.LIST:
-            found = [value for value in _elements(type_, data) if five or self._lives(value)]
+            found = [value for value in _elements(type_, data) if not is_source or self._lives(value)]
             return found or None
         value = decode_whole(NullableType(type_, 0) if self._state.kind is StateKind.MAP else type_, data)
-        return (value,) if five or value is None or self._lives(value) else None
+        return (value,) if not is_source or value is None or self._lives(value) else None
 
     def _lives(self, value: Any) -> bool:
         if self._planned is None or not self._planned.drops:

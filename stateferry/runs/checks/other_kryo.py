@@ -1,14 +1,19 @@
-"""Which states of the source have values by Kryo 2 that the run writes as Kryo 5 does, because `--to` says so."""
+"""Which states of the source have values by Kryo 2 that the run writes as Kryo 5 does, because `--to` says so.
+
+In a savepoint of Flink 1 all values by Kryo are. A job of Flink 2 that was upgraded may have values of both: what it
+has not written since is still as Kryo 2 wrote it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, simple_name
+from flinkstate.serializers.types import FlinkType, KryoType, simple_name, with_opaque
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.for_kryo_5 import ForKryo5, elements_by_kryo, recoders_of, states_by_kryo
 from stateferry.changes.rules import Rules
@@ -22,9 +27,23 @@ from stateferry.verdict.versions import Line, target_of
 METADATA_OF_FLINK_2 = 6
 
 
-def crosses_to_flink_2(plan: MigrationPlan, source: Savepoint) -> bool:
-    """Whether the source is of Flink 1, and the result is for Flink 2."""
-    return plan.to != SAME_FLINK and target_of(plan.to) is Line.TWO and source.metadata.version < OF_FLINK_2
+def is_for_flink_2(plan: MigrationPlan) -> bool:
+    """Whether the plan says that the result is for Flink 2."""
+    return plan.to != SAME_FLINK and target_of(plan.to) is Line.TWO
+
+
+def _is_of_flink_1(source: Savepoint) -> bool:
+    """Whether Kryo 2 wrote all values by Kryo. A job of Flink 2 may have been upgraded, and have values of both."""
+    return source.metadata.version < OF_FLINK_2
+
+
+def _by_kryo_2(type_: FlinkType) -> FlinkType:
+    return with_opaque(type_, lambda part: replace(part, five=False) if isinstance(part, KryoType) else part)
+
+
+def _all_by_kryo_2(state: KeyedState) -> KeyedState:
+    user_key, value = (None if part is None else _by_kryo_2(part) for part in (state.user_key, state.value))
+    return replace(state, key=_by_kryo_2(state.key), user_key=user_key, value=value)
 
 
 def find_states_by_kryo(
@@ -34,23 +53,28 @@ def find_states_by_kryo(
 
     `rules` are those of migrated states.
     """
-    declared = plan.declared or {}
-    if not crosses_to_flink_2(plan, source):
+    declared, of_flink_1 = plan.declared or {}, _is_of_flink_1(source)
+    if not (is_for_flink_2(plan) and of_flink_1):
         problems += (
             f"--declared {name} is for a savepoint of Flink 1 and --to flink-2: leave it out" for name in declared
         )
+    if not is_for_flink_2(plan):
         return {}
-    told, stay = told_by_operator(declared, source), plan.keep_legacy or plan.lazy
+    told, stay = told_by_operator(declared if of_flink_1 else {}, source), plan.keep_legacy or plan.lazy
     found = {}
     for operator in source.keyed_operators():
         gone = {one.legacy.name for one in rules.get(operator.id, ()) if not (stay or one.keeps_rest)}
         states = {state.name: state for state in source.keyed_states(operator) if state.name not in gone}
         by_kryo, of_operator = states_by_kryo(states, plan.job_classes), told.get(operator.id, {})
         problems += told_in_vain(of_operator, by_kryo.values(), operator)
+        if by_kryo and of_flink_1:
+            by_kryo = {
+                name: as_declared(_all_by_kryo_2(state), of_operator, plan.job_classes, operator, problems)
+                for name, state in by_kryo.items()
+            }
         if by_kryo:
-            made = [as_declared(state, of_operator, plan.job_classes, operator, problems) for state in by_kryo.values()]
-            found[operator.id] = {state.name: state for state in made}
-            problems += _not_rewritable(operator, made)
+            found[operator.id] = by_kryo
+            problems += _not_rewritable(operator, by_kryo.values())
     return found
 
 
@@ -62,14 +86,16 @@ def find_elements_by_kryo(
     All their elements are written once, to see whether they can be: operator state is small.
     """
     found: dict[bytes, dict[str, FlinkType]] = {}
-    if not crosses_to_flink_2(plan, source):
+    # A job of Flink 2 has read all operator state at its start, and written it anew.
+    if not (is_for_flink_2(plan) and _is_of_flink_1(source)):
         return found
     for operator in source.metadata.operators:
         for subtask in operator.subtasks:
             if (handle := subtask.managed_operator) is None:
                 continue
             header = read_operator_header(source.folder, handle)
-            if by_kryo := elements_by_kryo(header, plan.job_classes):
+            by_kryo = {name: _by_kryo_2(type_) for name, type_ in elements_by_kryo(header, plan.job_classes).items()}
+            if by_kryo:
                 problems += _not_rewritable_elements(operator, header, by_kryo)
                 found[operator.id] = {**by_kryo, **found.get(operator.id, {})}
         if operator.id in found and not problems:
