@@ -41,6 +41,7 @@ SUBJECTS: dict[str, Subject] = {
     "walking": walking.SUBJECT,
     "kryo_maps": kryo_maps.SUBJECT,
     "kryo_runs": kryo_maps.RUNS,
+    "upgrades": kryo_maps.UPGRADES,
     "sections": sections.SUBJECT,
     "reading": reading.SUBJECT,
     "native_reading": native_reading.SUBJECT,

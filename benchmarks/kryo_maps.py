@@ -6,11 +6,15 @@ Whole runs of the same state, declared by Types.MAP and by a TypeHint of HashMap
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from benchmarks.measuring import Comparison, Rate, Scale, Subject, expect, timed
-from benchmarks.pipeline import Bench
+from benchmarks.executing import execute
+from benchmarks.measuring import Comparison, Execution, Rate, Scale, Subject, expect, timed
+from benchmarks.pipeline import Bench, run_command
+from benchmarks.sections import NOW
 from benchmarks.walking import ENTRIES_PER_BLOB, sections_of
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.kryo.found import ClassFinder
@@ -97,7 +101,35 @@ def measure_runs(scale: Scale) -> Iterator[Comparison]:
         yield replace(nights[declared], speed=speed, goal=f"≥ {1 / _MOST_TIMES:.2f} {reached}")
 
 
+def measure_upgrades(scale: Scale) -> Iterator[Comparison]:
+    """The upgrade of maps that Kryo 2 wrote, beside the migration of the same state from Types.MAP."""
+    bench = Bench(scale.folder, scale.keys)
+    source = bench.source("of-types-map", bench.plain)
+    migrated = Comparison("migration of Types.MAP", (_run(bench, run_command(source, bench.folder / "new")),))
+    shutil.rmtree(source)
+    yield migrated
+    source = bench.source("of-kryo-2", replace(bench.plain, declared=Declared.KRYO_2))
+    command = [str(Path(sys.executable).with_name("stateferry")), "run", "--savepoint", str(source), "--to", "flink-2"]
+    upgraded = Comparison("upgrade of HashMap", (_run(bench, [*command, "--target", str(bench.folder / "new")]),))
+    shutil.rmtree(source)
+    speed = upgraded.faster_than(migrated)
+    reached = "reached" if speed[0] >= 1 / _MOST_TIMES else "MISSED"
+    yield replace(upgraded, speed=speed, goal=f"≥ {1 / _MOST_TIMES:.2f} {reached}")
+
+
+def _run(bench: Bench, command: list[str]) -> Execution:
+    home = bench.folder / "home-of-upgrades"
+    environment = {"STATEFERRY_HOME": str(home)}
+    done = execute([*command, "--now", str(NOW)], bench.folder / "run.log", environment=environment)
+    for folder in (bench.folder / "new", home):
+        shutil.rmtree(folder)
+    return done
+
+
 SUBJECT = Subject("Maps that Kryo wrote", measure)
+UPGRADES = Subject(
+    "A whole run that writes maps by Kryo 2 for Kryo 5, 100 entries a key, on all cores", measure_upgrades
+)
 RUNS = Subject(
     "A whole run of maps that Kryo wrote, beside one of Types.MAP, 100 entries a key, on all cores", measure_runs
 )
