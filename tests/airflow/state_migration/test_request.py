@@ -199,6 +199,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "no_timers": (True, True),
     "format": ("native", "native"),
     "to": ("flink-2", "flink-2"),
+    "declared": ("main/tags=List<String>\n", {"main/tags": "List<String>"}),
     "classes": (f"{JAR}\n", (str(JAR),)),
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),
