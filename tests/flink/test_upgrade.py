@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from stateferry.runs.record.runs import Run
 from stateferry.verdict.outcomes import Outcome
 from tests.flink import jars
 from tests.flink.harness import Made
+from tests.flink.judge import Change, check_restored
 from tests.flink.scenarios import DECLARED_MAPS
 from tests.flink.test_verdict import Started, observed, savepoints, started
 from tests.flink.upgrade_rows import ROWS, Row
@@ -77,6 +79,35 @@ def test_flink_2_reads_what_flink_1_wrote(
     new = upgraded(made.path, row, tmp_path, declared=_DECLARED.get(name))
     outcome, exception = observed(flink, row, Made(new, made.lines))
     assert outcome is Outcome.RESTORES, exception
+
+
+# Of each kind of state, and of what is by Kryo in it, one; the first is of the HashMap backend.
+_KINDS = ("heap HashMap", "TTL HashMap", "MAP UUID", "LIST UUID", "AGGREGATING UUID", "POJO Tagged", "KEY UUID")
+_LAYOUTS: dict[str, tuple[str, Change, dict[str, Any]]] = {
+    "parallelism": ("CANONICAL", Change(3), {"parallelism": 3}),
+    "max parallelism": ("CANONICAL", Change(3, 256), {"parallelism": 3, "max_parallelism": 256}),
+    "native": ("NATIVE", Change(), {"output_format": "native", "no_timers": True}),
+    "native to canonical": ("NATIVE", Change(), {"no_timers": True}),
+    "canonical to native, max parallelism": ("CANONICAL", Change(1, 64), {"output_format": "native"}),
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("layout", _LAYOUTS)
+@pytest.mark.parametrize("name", _KINDS)
+def test_it_goes_with_other_layouts_and_formats(name: str, layout: str, started: Started, tmp_path: Path) -> None:
+    format_, change, options = _LAYOUTS[layout]
+    row = ROWS[name]
+    if name.startswith("heap") and (format_ == "NATIVE" or "output_format" in options):
+        pytest.skip("only RocksDB has native savepoints here")
+    if name.startswith("KEY") and change.max_parallelism is not None:
+        pytest.skip("the hash of a key by Kryo isn't computed")
+    made = started("1.20.0", False).make(row.job, tmp_path / "old", format_=format_)
+    told = {"parallelism": change.parallelism, "max_parallelism": change.max_parallelism}
+    wanted = {name: value for name, value in told.items() if value is not None} | options
+    new = upgraded(made.path, row, tmp_path, declared=_DECLARED.get(name), **wanted)
+    moved = change.max_parallelism is not None
+    check_restored(started("2.3.0", False), new, change.job(row.job), Made(new, made.lines), moved=moved)
 
 
 @pytest.mark.parametrize("ttl", [pytest.param("", marks=pytest.mark.full), "-ttl"])
