@@ -25,6 +25,7 @@ from flinkstate.serializers.snapshots import (
     OUTER_MAGIC,
     SerializerSnapshot,
     SnapshotParser,
+    field_snapshot,
 )
 from flinkstate.serializers.types import (
     ArrayType,
@@ -43,6 +44,7 @@ from flinkstate.serializers.types import (
     TtlType,
     TupleType,
     type_name,
+    with_parts,
 )
 
 # Classes that Kryo's serializer registers; without Avro on the class path it registers a stand-in.
@@ -169,10 +171,14 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
         case MapType(_, value):
             return map_snapshot(snapshot.nested[0], described_as(snapshot.nested[1], value))
         case PojoType():
-            fields = {one.name: one.type for one in type_.fields}
-            made = {name: snapshot_of(one.made) for name, one in fields.items() if isinstance(one, KryoCollectionType)}
+            fields = {one.name: one.type for one in type_.fields if _has_collection(one.type)}
+            made = {name: described_as(field_snapshot(snapshot, name), one) for name, one in fields.items()}
             return with_fields(snapshot, made) if made else snapshot
     return snapshot
+
+
+def _has_collection(type_: FlinkType) -> bool:
+    return any(isinstance(one, KryoCollectionType) for one in with_parts(type_))
 
 
 def ttl_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:

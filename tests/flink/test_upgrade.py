@@ -36,6 +36,7 @@ _DECLARED = {
     "ListClass<String>": {"main/s": "java.util.List"},
     "SetClass<String>": {"main/s": "Set"},
     "POJO Tagged": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
+    "POJO List<Tagged>": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
     "POJO Totals": {"main/s.counts": "Map<String, Long>", "main/s.notes": "Map<Integer, String>"},
 }
 # What is refused by name: classes that are not known, or that Flink 2 can't read again; keys; operator state.
@@ -44,7 +45,6 @@ _REFUSED = {
     "Object<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
     "no classes Color": "--classes",
     "no classes Person": "--classes",
-    "POJO List<Tagged>": "inside of its keys or values",
     "KEY HintedList<String>": "inside of its keys",
     "operator state HintedList": "not rewritten in operator state",
 }

@@ -65,48 +65,59 @@ def told_in_vain(told: Mapping[str, str], states: Iterable[KeyedState], operator
 
 
 def _open_names(state: KeyedState) -> Iterator[str]:
-    if isinstance(state.value, KryoType) and state.value.class_name in INTERFACES:
-        yield state.name
-    if isinstance(state.value, PojoType):
-        for one in state.value.fields:
-            if isinstance(one.type, KryoType) and one.type.class_name in INTERFACES:
-                yield f"{state.name}.{one.name}"
+    if state.value is not None:
+        yield from (path for path, _, _ in _open_places(state.value, state.name, None))
+
+
+# A path, what is by Kryo there, and the POJO of whose fields it is one, with the name of the field.
+_Place = tuple[str, KryoType, tuple[PojoType, str] | None]
+
+
+def _open_places(type_: FlinkType, path: str, of_pojo: tuple[PojoType, str] | None) -> Iterator[_Place]:
+    """Yields the collections whose serializer depends on the declaration, where this can be told."""
+    match type_:
+        case KryoType(class_name) if class_name in INTERFACES:
+            yield path, type_, of_pojo
+        case ListType(element) | MapType(_, element):
+            yield from _open_places(element, path, of_pojo)
+        case PojoType(fields=fields):
+            for one in fields:
+                yield from _open_places(one.type, f"{path}.{one.name}", (type_, one.name))
 
 
 def as_declared(
     state: KeyedState, told: Mapping[str, str], job: JobClasses | None, operator: Operator, problems: list[str]
 ) -> KeyedState:
     """Returns the state with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
-    value = state.value
-    if isinstance(value, KryoType) and value.class_name in INTERFACES:
-        return replace(state, value=_declared(value, told.get(state.name), state.name, operator, problems))
-    if isinstance(value, PojoType):
-        fields = tuple(
-            replace(one, type=_declared(one.type, text, f"{state.name}.{one.name}", operator, problems))
-            if isinstance(one.type, KryoType) and one.type.class_name in INTERFACES
-            else one
-            for one in value.fields
-            for text in [told.get(f"{state.name}.{one.name}", _of_class(value, one.name, job))]
-        )
-        value = replace(value, fields=fields)
-    parts = (state.key, state.namespace, state.user_key, _without_fields(value))
+    by_path: dict[str, OpaqueType] = {}
+    places = [] if state.value is None else list(_open_places(state.value, state.name, None))
+    for path, kryo, of_pojo in places:
+        text = told.get(path) or (None if of_pojo is None else _of_class(*of_pojo, job))
+        by_path[path] = _declared(kryo, text, path, operator, problems)
+    parts = (state.key, state.namespace, state.user_key, state.value)
     undecided = [one for part in parts for one in interfaces_in(part)]
+    for _, kryo, _ in places:
+        undecided.remove(kryo)
     for one in undecided:
         problems.append(
             f"state {state.name} of operator {operator.label}: Flink 2 may have a serializer of its own for the "
             f"{simple_name(one.class_name)} by Kryo inside of its keys or values, which is not rewritten there"
         )
-    return replace(state, value=value)
+    return state if state.value is None else replace(state, value=_with(state.value, state.name, by_path))
 
 
-def _without_fields(type_: FlinkType | None) -> FlinkType | None:
-    """The type without the fields of a POJO that were looked at."""
-    if not isinstance(type_, PojoType):
-        return type_
-    rest = tuple(
-        one for one in type_.fields if not (isinstance(one.type, KryoType) and one.type.class_name in INTERFACES)
-    )
-    return replace(type_, fields=rest)
+def _with(type_: FlinkType, path: str, by_path: Mapping[str, OpaqueType]) -> FlinkType:
+    match type_:
+        case KryoType():
+            return by_path.get(path, type_)
+        case ListType(element):
+            return ListType(_with(element, path, by_path))
+        case MapType(key, value):
+            return MapType(key, _with(value, path, by_path))
+        case PojoType(fields=fields):
+            made = (replace(one, type=_with(one.type, f"{path}.{one.name}", by_path)) for one in fields)
+            return replace(type_, fields=tuple(made))
+    return type_
 
 
 def interfaces_in(type_: FlinkType | None) -> Iterator[KryoType]:
