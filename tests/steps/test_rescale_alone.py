@@ -126,7 +126,7 @@ def test_a_parallelism_by_operator_goes_with_a_migration(tmp_path: Path, plan_of
         (("--parallelism", "main=200", "--max-parallelism", "128"), "parallelism 200 of operator 'main' is above"),
         (("--max-parallelism", "2"), "expected a parallelism of 1 to the max parallelism 2, found 3"),
         ((), "--operator is missing: give it with --legacy-state and --new-state, or a plan file (--plan)"),
-        (("--format", "canonical"), "operators: missing: name the operator with its legacy and new state; or, to"),
+        (("--format", "canonical"), "operators: missing: name the operator with its legacy and new state; or, without"),
         (("--parallelism", "4", "--keep-legacy"), "--keep-legacy: given, but no state is migrated: leave it out"),
         (("--parallelism", "4", "--on-contradiction", "rows"), "--on-contradiction: given, but no state is migrated"),
         (("--parallelism", "4", "--operator", "main"), "are named together. To rescale without a migration, name none"),
