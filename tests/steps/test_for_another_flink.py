@@ -70,6 +70,21 @@ def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
     assert report.is_green
 
 
+def test_a_declaration_that_is_there_twice_or_of_nothing_is_refused(tmp_path: Path) -> None:
+    source, id_ = GOLDEN / "hint-map-1.20-rocksdb", "075411a2d1ef617c7b2ad2770050b24f"
+    cases: tuple[tuple[Path, object, str], ...] = (
+        (source, ["main/mainState=Map", "main/mainState=Map<String, Long>"], "'main/mainState' is there twice"),
+        (source, {"main/mainState": "Map", f"{id_}/mainState": "Map<String, Long>"}, "there twice, by two names"),
+        (source, {"main/mainState": "com.acme.Map<String, Long>"}, r"expected Map or Map<\.\.\.>"),
+        (source, {"main/mainState": "com.acme.Map"}, r"expected Map or Map<\.\.\.>"),
+        (GOLDEN / "operator-state-1.20-hashmap", {"plain/no": "Map"}, "has no Map, List, Set or Collection by Kryo"),
+    )
+    for savepoint, told, why in cases:
+        with pytest.raises((PlanError, UsageError), match=why):
+            run(savepoint, tmp_path, to="flink-2", declared=told, **ALONE)
+    assert not (tmp_path / "target").exists()
+
+
 @pytest.mark.parametrize("native", [False, True])
 def test_it_goes_with_another_max_parallelism_and_other_files(native: bool, tmp_path: Path) -> None:
     source = GOLDEN / ("native-hint-hash-map-1.20-rocksdb" if native else "hint-hash-map-ttl-1.20-rocksdb")

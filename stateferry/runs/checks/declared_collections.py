@@ -49,7 +49,10 @@ def told_by_operator(declared: Mapping[str, str], source: Savepoint) -> dict[byt
     found: dict[bytes, dict[str, str]] = {}
     for name, text in declared.items():
         of_operator, _, state = name.rpartition("/")
-        found.setdefault(source.operator(of_operator).id, {})[state] = text
+        of_states = found.setdefault(source.operator(of_operator).id, {})
+        if state in of_states:
+            raise UsageError(f"--declared {name}: this state is there twice, by two names of its operator")
+        of_states[state] = text
     return found
 
 
@@ -146,7 +149,7 @@ def _declared(kryo: KryoType, text: str | None, place: str, operator: Operator, 
             f"have type arguments themselves, {option}{name}'"
         )
         return kryo
-    if text.rpartition(".")[2] == name:
+    if text.strip() in (name, f"java.util.{name}"):
         return kryo
     try:
         made = _made(name, text)
@@ -160,7 +163,7 @@ def _made(name: str, text: str) -> FlinkType | None:
     """Returns how Flink 2 stores a collection that is declared so; None if by Kryo."""
     inner = text.strip()
     head, _, arguments = inner.partition("<")
-    if head.rpartition(".")[2] != name or not arguments.endswith(">"):
+    if head.strip() not in (name, f"java.util.{name}") or not arguments.endswith(">"):
         raise UsageError(f"--declared: expected {name} or {name}<...>, found {text!r}")
     parts = [parse_type_text(part) for part in _split(arguments[:-1])]
     if len(parts) != (2 if name == "Map" else 1):

@@ -75,6 +75,10 @@ def find_states_by_kryo(
         if by_kryo:
             found[operator.id] = by_kryo
             problems += _not_rewritable(operator, by_kryo.values())
+    keyed = {operator.id for operator in source.keyed_operators()}
+    for operator in source.metadata.operators:
+        if operator.id not in keyed:
+            problems += told_in_vain(told.get(operator.id, {}), (), operator)
     return found
 
 

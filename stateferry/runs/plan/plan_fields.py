@@ -145,11 +145,14 @@ def valid_declarations(value: object) -> object:
     lines = value.splitlines() if isinstance(value, str) else value
     if not isinstance(lines, list):
         return value
-    pairs = [line.rpartition("=") for line in lines if line.strip()]
-    for state, _, type_ in pairs:
+    found: dict[str, str] = {}
+    for state, _, type_ in (line.rpartition("=") for line in lines if line.strip()):
         if "/" not in state or not type_.strip():
             raise ValueError("expected OPERATOR/STATE=TYPE, such as main/tags=List<String>")
-    return {state.strip(): type_.strip() for state, _, type_ in pairs}
+        if state.strip() in found:
+            raise ValueError(f"{state.strip()!r} is there twice: give it one type")
+        found[state.strip()] = type_.strip()
+    return found
 
 
 def valid_jars(value: object) -> object:
