@@ -215,7 +215,7 @@ class MapReading:
         """Returns what can't be handled; None if the bytes are damaged."""
         if code == codes.FOREIGN_CLASS:
             name = self.foreign(detail, data)
-            return f"{name} can't be read in a map that Kryo wrote{what_helps([name])}"
+            return f"{name} can't be read in a value that Kryo wrote{what_helps([name])}"
         if code == codes.WRONG_CLASS:
             node, row = detail >> 32, detail & 0xFFFFFFFF
             place, allowed = self.places.names()[node], np.flatnonzero(self.places.cells[node])

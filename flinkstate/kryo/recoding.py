@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from flinkstate.array_types import Bytes, Flags, Positions
-from flinkstate.errors import RefusedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import codes, recode_kernels, recode_leaves
 from flinkstate.kryo.classes import KNOWN, ClassTable, class_table, registered_ids
 from flinkstate.kryo.places import places_to_find
 from flinkstate.kryo.reading import MapReading
 from flinkstate.kryo.recode_flat import LAST_FLAT_TAG
+from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.programs import WalkProgram
 from flinkstate.serializers.types import (
     FlinkType,
@@ -56,6 +57,10 @@ _INSIDE = (
 )
 # Kryo 5 writes them, too, but can't read them.
 _NEVER_READ = ("java.util.Collections$Unmodifiable", "java.util.Collections$Synchronized")
+_BY_NEITHER = (
+    "neither Kryo 2 nor Kryo 5 alone can have written this value: it is damaged, or it is a list to which an upgraded "
+    "job has added elements"
+)
 _LEAST_ROOM = 1 << 12
 _LARGEST = 1 << 31
 
@@ -108,6 +113,12 @@ class Recoder:
         if not self._mixed:
             return self._recode(data, starts, ends, heads, np.zeros(len(starts), np.bool_))
         by_2, by_5 = (self._ends(data, starts, ends, five=five) == ends for five in (False, True))
+        for row in np.flatnonzero(~by_2 & ~by_5)[:1].tolist():
+            one = slice(row, row + 1)
+            try:
+                self._recode(data, starts[one], ends[one], heads[one], np.zeros(1, np.bool_))
+            except DamagedError:
+                raise RefusedValueError(_BY_NEITHER, int(starts[row])) from None
         made = self._recode(data, starts, ends, heads, by_5 & ~by_2)
         self._expect_one_meaning(data, starts - heads, ends, np.flatnonzero(by_2 & by_5), made)
         return made

@@ -82,7 +82,8 @@ def _open_places(type_: FlinkType, path: str, of_pojo: tuple[PojoType, str] | No
         case KryoType(class_name) if class_name in INTERFACES:
             yield path, type_, of_pojo
         case ListType(element) | MapType(_, element):
-            yield from _open_places(element, path, of_pojo)
+            # The signature of a field says nothing of what its serializer has inside.
+            yield from _open_places(element, path, None)
         case PojoType(fields=fields):
             for one in fields:
                 yield from _open_places(one.type, f"{path}.{one.name}", (type_, one.name))
