@@ -56,7 +56,8 @@ test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## Part of test-all
 	AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
 
 test-library: programs $(VENV)/.made check-java ## Part of test-all: what needs no server
-	$(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/docker/images --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
+	STATEFERRY_CHAOS_RUNS=20 STATEFERRY_ALTERATIONS=80 \
+	  $(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/docker/images --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
 
 test-flink: $(VENV)/.made check-java ## Part of test-all: real Flink as the judge
 	$(BIN)/pytest --all tests/flink

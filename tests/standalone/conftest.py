@@ -14,7 +14,7 @@ from tests.standalone.orders import Orders
 _PROCESSOR_TIMEOUT = "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One Airflow for all; their jobs keep tests apart."""
     home = tmp_path_factory.mktemp("airflow")
