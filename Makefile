@@ -38,8 +38,9 @@ setup: environments ## Make both environments: .venv (library, Spark, tools) and
 	@test -z "$$(find flinkstate stateferry spark_jobs -name '*.py' -newer $(VENV)/.made)" || { \
 	  $(MAKE) --no-print-directory kernels spark && touch $(VENV)/.made; }
 
-test: check-java environments ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
-	$(MAKE) --no-print-directory -j3 --output-sync=target lint programs jars
+test: check-java ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
+	$(MAKE) --no-print-directory -j4 environments programs
+	$(MAKE) --no-print-directory -j3 --output-sync=target lint jars
 	$(MAKE) --no-print-directory -j2 --output-sync=line test-airflow test-samples
 
 # Three processes: that with Airflow often waits.

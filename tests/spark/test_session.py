@@ -170,6 +170,7 @@ def test_nobody_waits_longer_than_whoever_started_it() -> None:
     assert os.environ == before
 
 
+@pytest.mark.full
 def test_a_session_starts_from_an_archive_of_its_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(class_archive, "ARCHIVE", tmp_path / "caches" / "spark.jsa")
     assert "SharedArchiveFile" not in class_archive.java_options()
