@@ -13,6 +13,8 @@ AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-
 PORT ?= 8080
 # Two processes, each with its own Flink, Airflow or Spark; see _GROUPS in tests/conftest.py.
 SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder
+# Hypothesis, which the other tests' conftest sets up, isn't there.
+IN_AIRFLOW = AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
 KILLS ?= 300
 ALTERATIONS ?= 1000
 MUTANTS ?= 500
@@ -24,7 +26,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-images test-chaos test-saboteur test-mutants jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
+  test-samples test-airflow-samples test-images test-chaos test-saboteur test-mutants jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,9 +40,13 @@ setup: environments ## Make both environments: .venv (library, Spark, tools) and
 	@test -z "$$(find flinkstate stateferry spark_jobs -name '*.py' -newer $(VENV)/.made)" || { \
 	  $(MAKE) --no-print-directory kernels spark && touch $(VENV)/.made; }
 
-test: check-java environments ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
-	$(MAKE) --no-print-directory -j3 --output-sync=target lint programs jars
-	$(MAKE) --no-print-directory -j2 --output-sync=line test-airflow test-samples
+test: check-java ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
+	$(MAKE) --no-print-directory -j4 environments programs
+	$(MAKE) --no-print-directory -j3 --output-sync=target lint jars
+	$(MAKE) --no-print-directory -j2 --output-sync=line test-airflow-samples test-samples
+
+test-airflow-samples:
+	$(IN_AIRFLOW) -m 'not full'
 
 # Three processes: that with Airflow often waits.
 test-samples:
@@ -51,12 +57,12 @@ test-fast: $(VENV)/.made ## The quick tests, which need neither Flink nor Spark
 
 test-all: lint test-airflow test-library test-flink test-spark test-standalone ## Every test there is, whole matrices too, in six parts
 
-# Hypothesis, which the other tests' conftest sets up, isn't there.
 test-airflow: $(AIRFLOW_VENV)/.made $(VENV)/.made check-java ## Part of test-all: what runs inside Airflow's environment
-	AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
+	$(IN_AIRFLOW)
 
 test-library: programs $(VENV)/.made check-java ## Part of test-all: what needs no server
-	$(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/docker/images --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
+	STATEFERRY_CHAOS_RUNS=20 STATEFERRY_ALTERATIONS=80 \
+	  $(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/docker/images --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
 
 test-flink: $(VENV)/.made check-java ## Part of test-all: real Flink as the judge
 	$(BIN)/pytest --all tests/flink

@@ -158,6 +158,8 @@ class Server:
             while self.processes() and time.monotonic() < end:
                 _reap()
                 time.sleep(0.2)
+        # What has ended doesn't count as a process any more, but as a child of this one until it is waited for.
+        _reap()
 
     def _migrate_database(self) -> None:
         log = self.log_of("database")

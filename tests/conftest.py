@@ -11,7 +11,7 @@ from tests.support.matrices import left_out, not_fast
 
 # A first call may compile a kernel or wait for a busy machine: pytest's own timeout ends what hangs.
 settings.register_profile("all", deadline=None)
-settings.register_profile("sample", deadline=None, max_examples=40)
+settings.register_profile("sample", deadline=None, max_examples=25)
 settings.register_profile("fast", deadline=None, max_examples=10)
 
 # Side by side, a group keeps to one process, which has its Flink, Airflow or Spark. The longest groups come first.

@@ -113,8 +113,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     one = Server(Settings(tmp_path / "airflow", tmp_path / "home", free_port(), airflow=tmp_path / "venv"))
     one.start()
     yield one
+    leaders = [one.pid(name) for name in COMPONENTS]
     one.stop()
     assert one.processes() == []
+    assert not any(Path(f"/proc/{leader}").exists() for leader in leaders), "a child that nobody has waited for"
 
 
 def _commands(server: Server) -> list[str]:

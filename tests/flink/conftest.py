@@ -13,7 +13,7 @@ from tests.flink.jobs import Job
 from tests.flink.judge import Make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def flink() -> Iterator[Callable[[str], FlinkHarness]]:
     """The harness of a version of Flink, by its name."""
     running: dict[str, FlinkHarness] = {}
@@ -28,17 +28,17 @@ def flink() -> Iterator[Callable[[str], FlinkHarness]]:
         started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def flink_1(flink: Callable[[str], FlinkHarness]) -> FlinkHarness:
     return flink("1.20.0")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def flink_2(flink: Callable[[str], FlinkHarness]) -> FlinkHarness:
     return flink("2.3.0")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def made(flink: Callable[[str], FlinkHarness], tmp_path_factory: pytest.TempPathFactory) -> Make:
     """A job's savepoint, made when it is first asked for; tests only read it."""
     known: dict[str, Made] = {}

@@ -31,7 +31,7 @@ def test_flink_writes_what_the_golden_file_says(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_flink_reads_the_same(version: str) -> None:
-    assert_flink_agrees(version, count=2000, seed=5)
+    assert_flink_agrees(version, count=1000, seed=5)
 
 
 @pytest.mark.full

@@ -64,6 +64,7 @@ def nulls(made: Made) -> int:
     return sum(line["value"] is None for line in expected(made.lines))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("type_", ["Long", "Tuple2<String?,Long>", "String", "Person"])

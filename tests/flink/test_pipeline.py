@@ -24,6 +24,7 @@ from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
 from tests.flink.judge import Change, Make, check_restored, inspected, with_parallelism
 from tests.flink.scenarios import BACKENDS, SCENARIOS, legacy
+from tests.support.in_process import without_spark
 from tests.support.legacy_states import LegacyState, UserMap
 from tests.support.rewriting import rewrite
 
@@ -37,9 +38,17 @@ OPTIONS = ("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "
 
 
 @pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark session for all runs: each finds it and uses it."""
-    with session("pipeline and Flink"):
+def workers(pytestconfig: pytest.Config) -> Iterator[None]:
+    """With `--all` one Spark session for all runs, which each finds and uses; else this process.
+
+    That both make the same is tested in `tests/spark/test_classes.py`.
+    """
+    if pytestconfig.getoption("--all"):
+        with session("pipeline and Flink"):
+            yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        without_spark(patch)
         yield
 
 

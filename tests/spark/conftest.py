@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from stateferry.spark_jobs.session import local_session
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     session = local_session("tests", cores=2, spark_sql_shuffle_partitions="2")
     session.sparkContext.setLogLevel("OFF")

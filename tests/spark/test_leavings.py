@@ -106,6 +106,7 @@ def test_a_killed_run_leaves_one_folder_which_can_be_cleaned_and_a_whole_one_not
         assert path.stat().st_mode & 0o777 == expected, path
 
 
+@pytest.mark.full
 def test_what_a_killed_driver_started_removes_the_folder_for_it(ferry: Ferry) -> None:
     process = ferry.run()
     ferry.wait_until(lambda: ferry.has_done("snapshot") or process.poll() is not None)

@@ -68,7 +68,8 @@ def ask_to_end(process: subprocess.Popen[str]) -> None:
     [
         (kill_the_jvm, MAY_PASS, "stateferry: Spark's JVM (process "),
         (interrupt_all, INTERRUPTED, "stateferry: interrupted: run "),
-        (ask_to_end, TERMINATED, "stateferry: ended by SIGTERM: run "),
+        # Without Spark, tests/cli/test_cli.py and tests/steps/test_steps_alone.py have it.
+        pytest.param(ask_to_end, TERMINATED, "stateferry: ended by SIGTERM: run ", marks=pytest.mark.full),
     ],
 )
 def test_a_run_that_is_ended_says_so_in_one_line_and_goes_on(

@@ -25,10 +25,12 @@ from stateferry.runs.record.runs import Run, runs_of
 from stateferry.runs.report.report import Report
 from stateferry.steps import cut_over, new_files
 from stateferry.steps.run_at_work import RunAtWork
-from tests.support.in_process import step_done_by
+from tests.support.in_process import step_done_by, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
-pytestmark = pytest.mark.spark
+# With `--all` on Spark, else by this process itself, unless they are marked: what they look at is the same.
+pytestmark = pytest.mark.slow
+on_spark = pytest.mark.spark
 
 DAY = 86_400_000
 NOW = 100 * DAY
@@ -100,10 +102,17 @@ TTL = ("--ttl", "30d", "--now", NOW)
 
 @pytest.fixture
 def ferry(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Ferry:
-    """Every command of the test finds the tests' Spark session and uses it."""
-    assert SparkSession.getActiveSession() is spark
+    """On Spark every command of the test finds the tests' session and uses it."""
+    if request.node.get_closest_marker(on_spark.name) or request.config.getoption("--all"):
+        session = request.getfixturevalue("spark")
+        assert SparkSession.getActiveSession() is session
+    else:
+        without_spark(monkeypatch)
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     return Ferry(tmp_path, capsys)
 
@@ -124,6 +133,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@on_spark
 def test_a_run_ends_in_a_whole_savepoint_and_the_same_command_again_does_nothing(ferry: Ferry) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
     said = ferry.run(source, target)
@@ -220,6 +230,7 @@ def test_options_without_effect_are_said_and_in_the_report(ferry: Ferry) -> None
     assert [line for line in verified.out.splitlines() if line.startswith("note: ")] == [f"note: {notes[1]}"]
 
 
+@on_spark
 def test_contradictions_stop_it_until_somebody_wins(ferry: Ferry) -> None:
     source = ferry.source(CONTRADICTORY)
     said = ferry.run(source, ferry.target())
@@ -289,6 +300,7 @@ def test_nulls_with_which_the_new_job_can_do_less_stop_it_until_a_word_is_said(f
     assert dropped == {place: found for place, found in expected(state, source).items() if place != ("null", "b")}
 
 
+@on_spark
 def test_now_decides_what_has_expired(ferry: Ferry) -> None:
     source = ferry.source(AGED)
     assert ferry.run(source, ferry.target("cleaned"), *TTL).code == 0
@@ -314,6 +326,7 @@ def test_the_legacy_state_may_stay(ferry: Ferry) -> None:
     assert ferry.entries(target) == expected(BEGUN, source)
 
 
+@on_spark
 def test_layouts_are_as_wanted_and_the_rescale_plan_is_said_and_kept(ferry: Ferry) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
     said = ferry.run(source, target, "--parallelism", 5, "--max-parallelism", 300)
@@ -467,6 +480,7 @@ def flipping(run: Callable[..., object], folder: Path) -> Callable[..., object]:
     return sabotaged
 
 
+@on_spark
 def test_red_validation_publishes_nothing(ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
     with monkeypatch.context() as patch:
@@ -499,6 +513,7 @@ def test_bytes_that_changed_after_the_validation_are_not_published(
     assert not (target / "_metadata").exists()
 
 
+@on_spark
 def test_verify_tells_a_damaged_target_from_a_damaged_source(ferry: Ferry) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
     assert ferry.run(source, target).code == 0
@@ -523,6 +538,7 @@ def test_verify_tells_a_damaged_target_from_a_damaged_source(ferry: Ferry) -> No
     assert ferry("verify", source, target, *STATES).code == 3
 
 
+@on_spark
 def test_a_damaged_source_is_damage_and_nothing_is_written(ferry: Ferry) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
     data = next(file for file in Path(source).iterdir() if file.name != "_metadata")

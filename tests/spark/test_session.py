@@ -33,15 +33,21 @@ with sessions.session("parents") as sc:
 """
 
 
-def test_a_local_session_has_a_secret() -> None:
-    code = (
-        "from stateferry.spark_jobs.session import session\n"
-        "with session('secret') as sc:\n"
-        "    print(sc.getConf().get('spark.authenticate'), sc._jvm.org.apache.spark.SparkEnv.get().securityManager()"
-        ".getSecretKey() is not None, sum(sc.parallelize(range(100), 4).collect()))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.split() == ["true", "True", "4950"]
+_MEANWHILE = """
+from pyspark import SparkContext
+from stateferry.spark_jobs import session
+def meanwhile():
+    print(SparkContext._jvm is not None, SparkContext._active_spark_context is None)
+with session.session("meanwhile", meanwhile) as sc:
+    print(sc.appName)
+    secret = sc._jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
+    print(sc.getConf().get("spark.authenticate"), secret is not None, sum(sc.parallelize(range(100), 4).collect()))
+"""
+
+
+def test_a_local_session_has_a_secret_and_what_is_meanwhile_comes_before_it() -> None:
+    done = subprocess.run([sys.executable, "-c", _MEANWHILE], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines() == ["True True", "meanwhile", "true True 4950"], done.stderr
 
 
 def test_workers_come_from_the_process_that_waited_and_everybody_leaves() -> None:
@@ -61,6 +67,7 @@ def _wait_until_gone(process: str) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.full
 def test_workers_come_from_there_without_any_output_and_with_temporary_files_far_down(tmp_path: Path) -> None:
     answer, folder = tmp_path / "answer", tmp_path / ("far" * 40)
     folder.mkdir()
@@ -150,19 +157,6 @@ except KeyboardInterrupt:
     _wait_until_gone(java)
 
 
-def test_meanwhile_comes_before_the_session() -> None:
-    code = """
-from pyspark import SparkContext
-from stateferry.spark_jobs import session
-def meanwhile():
-    print(SparkContext._jvm is not None, SparkContext._active_spark_context is None)
-with session.session("meanwhile", meanwhile) as sc:
-    print(sc.appName)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.split() == ["True", "True", "meanwhile"], done.stderr
-
-
 def parent_of(_: str) -> int:
     return os.getppid()
 
@@ -176,6 +170,7 @@ def test_nobody_waits_longer_than_whoever_started_it() -> None:
     assert os.environ == before
 
 
+@pytest.mark.full
 def test_a_session_starts_from_an_archive_of_its_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(class_archive, "ARCHIVE", tmp_path / "caches" / "spark.jsa")
     assert "SharedArchiveFile" not in class_archive.java_options()

@@ -14,9 +14,12 @@ from tests.standalone.orders import Orders
 _PROCESSOR_TIMEOUT = "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One Airflow for all; their jobs keep tests apart."""
+    """One Airflow for all; their jobs keep tests apart.
+
+    It ends with the last of them: while it has nothing to do, it takes processor time from the tests that follow.
+    """
     home = tmp_path_factory.mktemp("airflow")
     # A task is looked for more often, as the tests wait for every one of them.
     often = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4"}

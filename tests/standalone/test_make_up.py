@@ -12,14 +12,11 @@ from local_airflow import __main__ as command
 from local_airflow.server import COMPONENTS, Server
 from tests.standalone.migration import DAG, PATIENCE
 
-pytestmark = [pytest.mark.airflow, pytest.mark.timeout(1500)]
+# A plain run of the tests has processes that stand for Airflow's: `tests/test_local_airflow.py`.
+pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.timeout(1500)]
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [["scheduler"], pytest.param(["dag-processor", "triggerer"], marks=pytest.mark.full)],
-    ids=lambda lost: lost[0],
-)
+@pytest.mark.parametrize("lost", [["scheduler"], ["dag-processor", "triggerer"]], ids=lambda lost: lost[0])
 def test_what_has_ended_is_started_again(
     airflow: Server, lost: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

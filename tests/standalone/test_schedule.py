@@ -45,6 +45,9 @@ def test_an_unconfigured_night_has_no_run_and_a_configured_one_rehearses(
     assert not Path(run.plan.target).exists()
 
 
+# A plain run of the tests makes the DAGs of two jobs in `test_pages.py`; what is told of them is in
+# `tests/airflow/state_migration`.
+@pytest.mark.full
 def test_each_job_has_a_dag_and_a_mistake_in_one_is_told_and_leaves_the_others(
     airflow: Server, configured: Callable[[str], None]
 ) -> None:

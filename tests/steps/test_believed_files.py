@@ -358,6 +358,7 @@ def _append(file: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("after_record", [False, True], ids=["before the record", "killed behind the record"])
 @pytest.mark.parametrize("how", WELL_FORMED)
 def test_another_metadata_that_flink_could_read_is_not_published(

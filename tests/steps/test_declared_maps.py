@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -63,8 +64,9 @@ def result(folder: Path, declared: Declared, ttl: int | None, options: str) -> C
 
 
 @cache
-def measure(folder: Path, ttl: int | None, options: str) -> Contents:
-    return result(folder, Declared.MAP, ttl, options)
+def measure(ttl: int | None, options: str) -> Contents:
+    with TemporaryDirectory() as folder:
+        return result(Path(folder), Declared.MAP, ttl, options)
 
 
 @pytest.mark.matrix
@@ -74,7 +76,7 @@ def measure(folder: Path, ttl: int | None, options: str) -> Contents:
 )
 @pytest.mark.parametrize("declared", [Declared.NULLABLE, Declared.KRYO_2, Declared.KRYO_5])
 def test_a_run_makes_the_same_of_it(declared: Declared, options: str, ttl: int | None, tmp_path: Path) -> None:
-    assert result(tmp_path, declared, ttl, options) == measure(tmp_path, ttl, options)
+    assert result(tmp_path, declared, ttl, options) == measure(ttl, options)
 
 
 def stored_maps(savepoint: Path) -> dict[bytes, bytes]:

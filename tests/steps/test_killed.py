@@ -191,7 +191,7 @@ def in_the_middle_of_a_file(picture: Picture) -> bool:
 @pytest.fixture
 def every(pytestconfig: pytest.Config) -> int:
     """Of so many moments to be killed at, one is tried."""
-    return 1 if pytestconfig.getoption("--all") else 10
+    return 1 if pytestconfig.getoption("--all") else 30
 
 
 @pytest.fixture

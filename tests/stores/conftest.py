@@ -14,13 +14,13 @@ from tests.support.in_process import without_spark
 from tests.support.s3_server import S3Server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
     with HdfsServer(tmp_path_factory.mktemp("hdfs")) as server:
         yield server

@@ -66,6 +66,7 @@ def test_a_run_on_a_store_does_what_one_on_disk_does(
     assert len(on_store) == 2 + sum(n % 5 for n in range(300))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "more", [("--format", "native"), ("--max-parallelism", "200", "--parallelism", "3"), ("--lazy", "--share", "50%")]
 )

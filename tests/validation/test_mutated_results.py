@@ -25,7 +25,7 @@ from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.mutations import HIDDEN, PLAIN, mutated
 from tests.support.verified_runs import verified
 
-COUNT = int(os.environ.get("STATEFERRY_ALTERATIONS", "80"))
+COUNT = int(os.environ.get("STATEFERRY_ALTERATIONS", "30"))
 SEED = int(os.environ.get("STATEFERRY_ALTERATION_SEED", "1"))
 OF_THE_PLAN = ("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG)
 LAYOUT = ("--parallelism", "2", "--job", "orders")

@@ -19,7 +19,8 @@ from tests.airflow.flink_provider.tries import Try, complete, run_jar, running, 
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import FAILING_JOB
 
-pytestmark = pytest.mark.flink
+# A plain run of the tests ferries a job of Flink 1.20 in a real Airflow: `tests/standalone/cut_over`.
+pytestmark = [pytest.mark.full, pytest.mark.flink]
 
 
 @pytest.fixture

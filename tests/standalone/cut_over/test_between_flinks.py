@@ -12,6 +12,12 @@ from local_airflow.server import Server
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import FAILING_JOB, NEW_JOB
 from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry, connect
+from tests.standalone.cut_over.purchases import shown
+from tests.standalone.cut_over.test_with_airflow import (
+    approve_while_the_job_runs,
+    check_that_it_started_from_what_was_published,
+    check_that_nobody_was_waited_for,
+)
 from tests.standalone.migration import log_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -45,7 +51,8 @@ def test_a_job_of_flink_1_becomes_one_of_flink_2(
         "jar": on_flink_2.jar,
         "entry_class": new_job,
     }
-    run = ferry.cut_over(old, **asked)
+    run = ferry.cut_over(old, **asked, approval=True, job_parallelism=3)
+    before = approve_while_the_job_runs(ferry, run, old)
 
     fails = new_job == FAILING_JOB
     assert ferry.end_of(run) == ("failed" if fails else "success"), ferry.logs(run)
@@ -53,23 +60,29 @@ def test_a_job_of_flink_1_becomes_one_of_flink_2(
     back, state = (ferry, "mainState") if fails else (on_flink_2, "newMainState")
     # One job runs on one of the two; no input was lost, none was read twice.
     assert [job for one in (ferry, on_flink_2) for job in one.running_ids()] == [back.running().id]
+    if not fails:
+        check_that_nobody_was_waited_for(ferry, run)
+        check_that_it_started_from_what_was_published(ferry, run, back.running())
     back.check_that_nothing_was_lost(state)
+    assert len(shown(ferry.sink)) > before
 
 
 def test_a_program_that_cannot_be_started_is_named_while_the_job_runs(
-    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path
+    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     ferry = Ferry.ready(airflow, flink_1, "misnamed", tmp_path, "--ttl-days", 30)
     connect(airflow, "misnamed-2", flink_2.port)
     jar = flink_2.upload_jobs()
     old = ferry.start_old_job()
-    for wrong, said in (
+    mistakes = (
         ({"jar": "totls.jar"}, "the new job can't be started as jar, entry_class and program_args say"),
         ({"jar": jar, "entry_class": "stateferry.totals.NoJob"}, "stateferry.totals.NoJob"),
         ({"jar": jar, "old_jar": "totls.jar"}, "the old job can't be started"),
         ({"jar": jar, "to": "same"}, "say in to for which Flink the new savepoint is"),
         ({"jar": jar, "to": "flink-1.20"}, "to: flink-1.20, but connection misnamed-2 is of Flink 2.3.0"),
-    ):
+    )
+    # A plain run of the tests has the first and the last: a program, and a version.
+    for wrong, said in mistakes if pytestconfig.getoption("--all") else mistakes[::4]:
         run = ferry.cut_over(old, **{"ttl": "30d", "to": "flink-2", "new_flink_conn_id": "misnamed-2"} | wrong)
         assert airflow.api.wait_for_end(DAG, run, PATIENCE) == "failed"
         assert said in log_of(airflow, DAG, run, "plan")

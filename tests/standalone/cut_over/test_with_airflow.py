@@ -40,21 +40,15 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
 PARTS = ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job", "tables"]
 
 
+# A plain run of the tests has the cut-over of `test_between_flinks.py`.
+@pytest.mark.full
 def test_a_cut_over_replaces_the_job_and_a_rollback_brings_it_back(
-    airflow: Server, flink: FlinkCluster, tmp_path: Path, pytestconfig: pytest.Config
+    airflow: Server, flink: FlinkCluster, tmp_path: Path
 ) -> None:
     ferry = Ferry.ready(airflow, flink, "replaced", tmp_path, "--ttl-days", 30, "--declared", "hint")
     old = ferry.start_old_job()
     run = ferry.cut_over(old, ttl="30d", approval=True, job_parallelism=3)
-    wait_for_state(ferry, run, "decide", "awaiting_input")
-    # The person is asked while the job runs, and goes on to run.
-    asked = question(ferry, run)
-    assert "Nothing stands still" in asked["body"]
-    assert f"Cut over job {ferry.job}? Ready: it will stand still for about" in asked["subject"]
-    before = len(shown(ferry.sink))
-    old.wait_for_checkpoints()
-    assert (old.status, ferry.published()) == ("RUNNING", None)
-    answer(airflow, DAG, run, "Approve", "decide")
+    before = approve_while_the_job_runs(ferry, run, old)
     wait_for_state(ferry, run, "take_savepoint", "success")
     assert old.status == "FINISHED"
     # What the old job has shown, and will go on from when it comes back.
@@ -63,20 +57,34 @@ def test_a_cut_over_replaces_the_job_and_a_rollback_brings_it_back(
     assert ferry.end_of(run) == "success", ferry.logs(run)
     check_that_nobody_was_waited_for(ferry, run)
 
-    publication = ferry.published()
-    assert publication is not None
     new = ferry.running()
-    assert ferry.xcom(run, "start_job")["job_id"] == new.id
-    assert list(ferry.xcom(run, "conclude")["times"]) == PARTS
-    restored = flink.get(f"/jobs/{new.id}/checkpoints")["latest"]["restored"]
-    assert restored["external_path"] == f"file:{publication.record.target}"
-    if pytestconfig.getoption("--all"):
-        check_that_nothing_goes_back_beside(ferry, new)
+    check_that_it_started_from_what_was_published(ferry, run, new)
+    check_that_nothing_goes_back_beside(ferry, new)
     end = ferry.check_that_nothing_was_lost("newMainState")
     assert len(shown(ferry.sink)) > before
-    # The way back takes as long again.
-    if pytestconfig.getoption("--all"):
-        check_that_the_old_job_comes_back(ferry, back, end)
+    check_that_the_old_job_comes_back(ferry, back, end)
+
+
+def approve_while_the_job_runs(ferry: Ferry, run: str, old: RemoteJob) -> int:
+    """A person is asked while the job runs, and it goes on to run; returns how much it had shown by then."""
+    wait_for_state(ferry, run, "decide", "awaiting_input")
+    asked = question(ferry, run)
+    assert "Nothing stands still" in asked["body"]
+    assert f"Cut over job {ferry.job}? Ready: it will stand still for about" in asked["subject"]
+    before = len(shown(ferry.sink))
+    old.wait_for_checkpoints()
+    assert (old.status, ferry.published()) == ("RUNNING", None)
+    answer(ferry.airflow, DAG, run, "Approve", "decide")
+    return before
+
+
+def check_that_it_started_from_what_was_published(ferry: Ferry, run: str, new: RemoteJob) -> None:
+    publication = ferry.published()
+    assert publication is not None
+    assert ferry.xcom(run, "start_job")["job_id"] == new.id
+    assert list(ferry.xcom(run, "conclude")["times"]) == PARTS
+    restored = new.cluster.get(f"/jobs/{new.id}/checkpoints")["latest"]["restored"]
+    assert restored["external_path"] == f"file:{publication.record.target}"
 
 
 def wait_for_state(ferry: Ferry, run: str, task: str, state: str) -> None:
