@@ -84,14 +84,14 @@ def _bodies(type_: FlinkType, data: Bytes, chosen: Positions, starts: Positions,
     if own.any():
         yield type_, chosen[own], starts[own] + 1
     known = np.isin(flags, (_NULL, _OWN))
-    for subclass, of_class, bodies in _of_subclasses(type_, data, flags, starts, limits):
+    for subclass, of_class, bodies in of_subclasses(type_, data, flags, starts, limits):
         known |= of_class
         yield from _bodies(subclass, data, chosen[of_class], bodies, ends)
     for unknown in np.flatnonzero(~known)[:1]:
         raise _unknown_subclass(type_, data, int(flags[unknown]), int(starts[unknown]), int(limits[unknown]))
 
 
-def _of_subclasses(
+def of_subclasses(
     type_: PojoType, data: Bytes, flags: Bytes, starts: Positions, limits: Positions
 ) -> Iterator[tuple[FlinkType, Flags, Positions]]:
     """Yields each subclass that occurs: which values are of it, and where its serializer's values begin."""

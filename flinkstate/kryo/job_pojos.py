@@ -51,8 +51,37 @@ _ARRAYS: dict[str, FlinkType] = {
     **{f"[L{name.replace('.', '/')};": ArrayType(scalar, name) for name, scalar in _BOXED.items()},
     "[Ljava/lang/String;": PrimitiveArrayType(Scalar.STRING),
 }
+# Of fields whose descriptors alone say how Flink stores them.
+KNOWN_TYPES = frozenset((*_SCALARS.values(), *_ARRAYS.values()))
 # Interfaces whose objects Flink may serialize by themselves.
 _BY_THEMSELVES = ("org.apache.flink.", "org.apache.hadoop.", "org.apache.avro.")
+
+
+def known_type(descriptor: str) -> FlinkType | None:
+    """Returns Flink's type of a field with this descriptor; None if it isn't a scalar or an array of scalars."""
+    return _SCALARS.get(descriptor) or _ARRAYS.get(descriptor)
+
+
+def why_no_pojo(name: str, job: JobClasses) -> str | None:
+    """Says why Flink doesn't take a class of the job for a POJO; None if it does, or if that can't be said."""
+    names = job.superclasses(name)
+    if names[-1] != _OBJECT:
+        return None
+    chain = tuple(job.classes[one] for one in names[:-1])
+    try:
+        _expect_constructed(chain[0])
+        _expect_no_methods_of_its_own(chain)
+        for field, _ in stored_fields(name, job):
+            _expect_reachable(field, chain, name)
+    except RefusedError as error:
+        return str(error)
+    return None
+
+
+def stored_fields(name: str, job: JobClasses) -> tuple[tuple[Member, str], ...]:
+    """Returns the fields of a class and its superclasses that Flink stores, with the class that declares each."""
+    chain = tuple(job.classes[one] for one in job.superclasses(name) if one in job.classes)
+    return tuple((field, one.name) for one in chain for field in one.fields if not field.access & (STATIC | TRANSIENT))
 
 
 def pojo_type(class_name: str, job: JobClasses | None) -> PojoType:
@@ -80,7 +109,9 @@ def _chain(name: str, job: JobClasses) -> tuple[ClassFile, ...]:
     if names[-1] != _OBJECT:
         raise RefusedError(f"it extends {names[-1]}, which is not in the jars")
     chain = tuple(job.classes[one] for one in names[:-1])
-    _expect_taken_for_pojo(chain[0])
+    _expect_constructed(chain[0])
+    if chain[0].declared & ABSTRACT:
+        raise RefusedError("it is abstract")
     for interface in interfaces(job, names):
         if interface.startswith(_BY_THEMSELVES):
             raise RefusedError(f"it is a {interface}")
@@ -89,31 +120,39 @@ def _chain(name: str, job: JobClasses) -> tuple[ClassFile, ...]:
             raise RefusedError("it has annotations by which Flink serializes it otherwise")
         if one.signature is not None and one.signature.startswith("<"):
             raise RefusedError("it has type parameters")
-        if any(method.name in ("readObject", "writeObject") for method in one.methods):
-            raise RefusedError("it has a method readObject or writeObject")
+    _expect_no_methods_of_its_own(chain)
     return chain
 
 
-def _expect_taken_for_pojo(own: ClassFile) -> None:
+def _expect_constructed(own: ClassFile) -> None:
+    """Refuses a class of which Flink can't make objects. One that is abstract may have no constructor."""
     if not own.declared & PUBLIC:
         raise RefusedError("it is not public")
-    if own.declared & ABSTRACT:
-        raise RefusedError("it is abstract")
-    if not any(one.name == "<init>" and one.descriptor == "()V" and one.access & PUBLIC for one in own.methods):
+    plain = [one for one in own.methods if one.name == "<init>" and one.descriptor == "()V"]
+    if not any(one.access & PUBLIC for one in plain) and (plain or not own.declared & ABSTRACT):
         raise RefusedError("it has no public constructor without arguments")
 
 
+def _expect_no_methods_of_its_own(chain: tuple[ClassFile, ...]) -> None:
+    if any(method.name in ("readObject", "writeObject") for one in chain for method in one.methods):
+        raise RefusedError("it has a method readObject or writeObject")
+
+
 def _fields(name: str, chain: tuple[ClassFile, ...], job: JobClasses, around: tuple[str, ...]) -> Iterator[PojoField]:
-    methods = [method for one in chain for method in one.methods if method.access & PUBLIC]
-    fields = [(field, one.name) for one in chain for field in one.fields if not field.access & (STATIC | TRANSIENT)]
+    fields = stored_fields(name, job)
     if not fields:
         raise RefusedError("it has no fields")
     for field, declared_in in sorted(fields, key=lambda one: one[0].name.encode("utf-16-be")):
         if field.access & SYNTHETIC:
             raise RefusedError(f"it has a field {field.name} that a compiler made")
-        if not field.access & PUBLIC and not _has_getter_and_setter(field, methods, name):
-            raise RefusedError(f"its field {field.name} is not public and has no getter and setter")
+        _expect_reachable(field, chain, name)
         yield PojoField(field.name, _type_of(field, job, around), declared_in)
+
+
+def _expect_reachable(field: Member, chain: tuple[ClassFile, ...], name: str) -> None:
+    methods = [method for one in chain for method in one.methods if method.access & PUBLIC]
+    if not field.access & PUBLIC and not _has_getter_and_setter(field, methods, name):
+        raise RefusedError(f"its field {field.name} is not public and has no getter and setter")
 
 
 def _has_getter_and_setter(field: Member, methods: list[Member], class_name: str) -> bool:
@@ -130,7 +169,7 @@ def _has_getter_and_setter(field: Member, methods: list[Member], class_name: str
 
 
 def _type_of(field: Member, job: JobClasses, around: tuple[str, ...]) -> FlinkType:
-    found = _SCALARS.get(field.descriptor) or _ARRAYS.get(field.descriptor)
+    found = known_type(field.descriptor)
     if found is not None:
         return found
     name = field.descriptor.lstrip("[").removeprefix("L").removesuffix(";").replace("/", ".")

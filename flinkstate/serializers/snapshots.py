@@ -66,7 +66,7 @@ class SerializerSnapshot:
 
 Reading = tuple[SerializerSnapshot, int]
 # The names in a map of framed snapshots, each with the begin and end of its frame.
-_Frames = list[tuple[str, tuple[int, int] | None]]
+_Frames = list[tuple[str, tuple[int, int] | None, tuple[int, int] | None]]
 
 
 class SnapshotParser:
@@ -141,7 +141,7 @@ class SnapshotParser:
             return Head(reader.position, count)
         if class_name == POJO_SNAPSHOT:
             _, *maps = _pojo_frames(reader, class_name, version)
-            extents = [extent for frames in maps for _, extent in frames if extent is not None]
+            extents = [extent for frames in maps for _, _, extent in frames if extent is not None]
             ways = [self._ways_to_fill(*extent) for extent in extents]
             if 0 in ways:
                 raise reader.damaged("a serializer snapshot in each frame", "none", position=extents[ways.index(0)][0])
@@ -223,16 +223,19 @@ class SnapshotParser:
     ) -> tuple[PojoType, tuple[SerializerSnapshot, ...]]:
         pojo_class, *maps = _pojo_frames(reader, class_name, version)
         fields, registered, others = (
-            [(name, None if extent is None else self._framed(name, *extent)) for name, extent in frames]
+            [(name, None if extent is None else self._framed(name, *extent), key) for name, key, extent in frames]
             for frames in maps
         )
         type_ = PojoType(
             pojo_class,
-            tuple(PojoField(name, snapshot.type if snapshot else _absent(name)) for name, snapshot in fields),
-            tuple(snapshot.type if snapshot else _absent(name) for name, snapshot in registered),
-            tuple((name, snapshot.type if snapshot else _absent(name)) for name, snapshot in others),
+            tuple(
+                PojoField(name, snapshot.type if snapshot else _absent(name), described_in=_declaring(reader, key))
+                for name, snapshot, key in fields
+            ),
+            tuple(snapshot.type if snapshot else _absent(name) for name, snapshot, _ in registered),
+            tuple((name, snapshot.type if snapshot else _absent(name)) for name, snapshot, _ in others),
         )
-        return type_, tuple(snapshot for _, snapshot in (*fields, *registered, *others) if snapshot)
+        return type_, tuple(snapshot for _, snapshot, _ in (*fields, *registered, *others) if snapshot)
 
     def _framed_parser(self, end: int, level: int) -> SnapshotParser:
         return SnapshotParser(self.data, self.file, limit=end, base=self.base, level=level, search=self._search)
@@ -330,8 +333,19 @@ def _pojo_frames(reader: ByteReader, class_name: str, version: int) -> tuple[str
     """Returns the POJO's class, and the frames of its fields, its registered and its other subclasses."""
     _expect_version(2, reader, class_name, version)
     pojo_class = reader.utf("a POJO class")
-    fields, registered, others = ([(name, value) for name, _, value in optional_map(reader)] for _ in range(3))
+    fields, registered, others = (list(optional_map(reader)) for _ in range(3))
     return pojo_class, fields, registered, others
+
+
+def _declaring(reader: ByteReader, extent: tuple[int, int] | None) -> str:
+    """Reads which class declares a field: utf class, utf field; "" if the header doesn't say it."""
+    if extent is None:
+        return ""
+    frame = ByteReader(reader.data, reader.file, position=extent[0], limit=extent[1], base=reader.base)
+    try:
+        return frame.utf("the class that declares a field")
+    except DamagedError:
+        return ""
 
 
 def optional_map(reader: ByteReader) -> Iterator[tuple[str, tuple[int, int] | None, tuple[int, int] | None]]:

@@ -110,11 +110,12 @@ class RowType:
 
 @dataclass(frozen=True, slots=True)
 class PojoField:
-    """A field of a POJO, and the class that declares it, if that is known."""
+    """A field of a POJO, and the class that declares it, if that is known: by a class file, and by a header."""
 
     name: str
     type: FlinkType
     declared_in: str = field(default="", compare=False, repr=False)
+    described_in: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

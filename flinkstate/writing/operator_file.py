@@ -3,11 +3,12 @@
 | part | bytes |
 |---|---|
 | header | i32 version = 6, bool compressed, i16 n x StateMeta (lists), i16 m x StateMeta (broadcast) |
+| header, before Flink 1.18 | i32 version = 5, without `compressed` |
 | compressed | one framed snappy stream follows; a chunk begins wherever an offset points |
 | elements | at the offsets of the handle; a broadcast state is one element: a map, i32 count and its entries |
 
-Elements are opaque and never divided: each is the bytes from its offset to the next offset. Versions 1 to 5, without
-the byte that says whether the file is compressed, are read only to count the entries of broadcast states.
+Elements are opaque and never divided: each is the bytes from its offset to the next offset. Versions 1 to 4 are read
+only to count the entries of broadcast states.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.writer import SavepointWriter
 
 VERSION = 6
+_UNCOMPRESSED = 5
 _COPY = 4 << 20
 _LARGEST_HEADER = 64 << 20
 _START = 5  # the version, and whether the file is compressed
@@ -45,19 +47,20 @@ class OperatorHeader:
     compressed: bool
     lists: tuple[StateMeta, ...]
     broadcasts: tuple[StateMeta, ...]
+    version: int = VERSION
 
 
 def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
     """Parses the header that fills `data`, together with the start of the snappy stream if the file is compressed."""
     reader = ByteReader(data, file)
     version = reader.i32("the version of an operator state file")
-    if 1 <= version < VERSION:
+    if 1 <= version < _UNCOMPRESSED:
         raise RefusedError(
-            f"{file}: operator state of version {version}, from before Flink 1.20: take one with a newer Flink"
+            f"{file}: operator state of version {version}, from before Flink 1.11: take one with a newer Flink"
         )
-    if version != VERSION:
+    if version not in (_UNCOMPRESSED, VERSION):
         raise reader.damaged(f"version {VERSION} of an operator state file", f"{version}", position=0)
-    compressed = reader.boolean("state compression")
+    compressed = version == VERSION and reader.boolean("state compression")
     limit = len(data)
     if compressed:
         limit -= len(STREAM_START)
@@ -71,12 +74,14 @@ def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
             "a header that ends where the first element begins", "one that ends elsewhere", position=position
         )
     refuse_twins((*lists, *broadcasts), file)
-    return OperatorHeader(compressed, lists, broadcasts)
+    return OperatorHeader(compressed, lists, broadcasts, version)
 
 
 def build_operator_header(header: OperatorHeader) -> bytes:
     """Returns the bytes of a header."""
-    writer = ByteWriter().i32(VERSION).boolean(header.compressed)
+    writer = ByteWriter().i32(header.version)
+    if header.version == VERSION:
+        writer.boolean(header.compressed)
     for states in (header.lists, header.broadcasts):
         writer.i16(len(states))
         for state in states:
@@ -95,7 +100,7 @@ class RewritesElements(Protocol):
         """Returns what an element of one of these states becomes."""
 
 
-class _ElementFile:
+class ElementFile:
     """One subtask's operator state file, open for reading; use it as a context manager.
 
     With `rewrite` its elements are those that the states have then.
@@ -115,7 +120,7 @@ class _ElementFile:
             raise
         self._ends = dict(pairwise([*offsets, size]))
 
-    def __enter__(self) -> _ElementFile:
+    def __enter__(self) -> ElementFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,10 +144,20 @@ class _ElementFile:
             position += len(portion)
             yield portion
 
+    def whole_element(self, offset: int) -> bytes:
+        """Returns the bytes of the element at an offset as the serializer wrote them."""
+        data = b"".join(self._portions(offset))
+        if not self.header.compressed:
+            return data
+        try:
+            return bytes(cramjam.snappy.decompress(STREAM_START + data))
+        except cramjam.DecompressionError as error:
+            raise DamagedError("a snappy chunk", str(error), file=self.name, offset=offset) from None
+
 
 def read_operator_header(folder: Location, handle: OperatorHandle) -> OperatorHeader:
     """Returns what an operator state file says of its states."""
-    with _ElementFile(folder, handle) as file:
+    with ElementFile(folder, handle) as file:
         return file.header
 
 
@@ -218,7 +233,7 @@ def rewrite_files(
         handle = subtask.managed_operator
         if handle is not None:
             states = {state.name: StatePartitions(state.mode, state.offsets) for state in handle.states}
-            with _ElementFile(source, handle, rewrite) as file:
+            with ElementFile(source, handle, rewrite) as file:
                 share, files = OperatorStateShare(subtask.index, states), {subtask.index: file}
                 rest = replace(rest, managed_operator=_merge(writer, operator, subtask.index, [share], files))
         found[subtask.index] = rest
@@ -229,7 +244,7 @@ def try_elements(source: Location, operator: Operator, rewrite: RewritesElements
     """Writes all elements anew, and nothing anywhere; raises the error of the first that can't be."""
     for subtask in operator.subtasks:
         if (handle := subtask.managed_operator) is not None:
-            with _ElementFile(source, handle, rewrite) as file:
+            with ElementFile(source, handle, rewrite) as file:
                 for state in handle.states:
                     for offset in state.offsets if state.name in rewrite.elements else ():
                         for _ in file.element(state.name, offset):
@@ -246,11 +261,11 @@ def redistribute_files(
     """Writes the operator's state for a new number of subtasks, distributed as Flink's restore would distribute it."""
     shares: list[list[OperatorStateShare[int]]] = [[] for _ in range(operator.parallelism)]
     with ExitStack() as opened:
-        files: dict[int, _ElementFile] = {}
+        files: dict[int, ElementFile] = {}
         for subtask in operator.subtasks:
             if subtask.managed_operator is not None:
                 handle = subtask.managed_operator
-                files[subtask.index] = opened.enter_context(_ElementFile(source, handle, rewrite))
+                files[subtask.index] = opened.enter_context(ElementFile(source, handle, rewrite))
                 states = {state.name: StatePartitions(state.mode, state.offsets) for state in handle.states}
                 shares[subtask.index].append(OperatorStateShare(subtask.index, states))
         new_shares = redistribute(shares, parallelism)
@@ -289,7 +304,7 @@ def _merge(
     operator: Operator,
     index: int,
     shares: list[OperatorStateShare[int]],
-    files: dict[int, _ElementFile],
+    files: dict[int, ElementFile],
 ) -> OperatorHandle | None:
     """Writes one new file with the elements of all shares; returns None if there are no shares."""
     if not shares:
@@ -313,10 +328,15 @@ def _merge(
         )
 
 
-def _merged_header(files: list[_ElementFile], operator: Operator) -> OperatorHeader:
+def _merged_header(files: list[ElementFile], operator: Operator) -> OperatorHeader:
     lists: dict[str, StateMeta] = {}
     broadcasts: dict[str, StateMeta] = {}
     for file in files:
+        if file.header.version != files[0].header.version:
+            raise RefusedError(
+                f"{file.name}: operator {operator.label} has operator state of two versions of Flink, which one file "
+                "can't hold: keep its parallelism"
+            )
         if file.header.compressed != files[0].header.compressed:
             raise RefusedError(
                 f"{file.name}: operator {operator.label} has compressed operator state in some subtasks and "
@@ -331,4 +351,5 @@ def _merged_header(files: list[_ElementFile], operator: Operator) -> OperatorHea
                         "they can't be in one file: keep the operator's parallelism"
                     )
                 merged[state.name] = described
-    return OperatorHeader(files[0].header.compressed, tuple(lists.values()), tuple(broadcasts.values()))
+    first = files[0].header
+    return OperatorHeader(first.compressed, tuple(lists.values()), tuple(broadcasts.values()), first.version)

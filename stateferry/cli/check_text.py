@@ -27,8 +27,7 @@ _STYLES = {
 def show(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> None:
     """Prints each operator's states with their outcomes, and a line that sums them up."""
     with console_on(sys.stdout) as console:
-        version = savepoint.metadata.version
-        written = f"{savepoint.format} savepoint of {writer_of(version)}"
+        written = f"{savepoint.format} savepoint of {writer_of(savepoint.metadata)}"
         _line(console, f"{savepoint.folder.shown}: {written}, restored by Flink {target}")
         for operator, states in groupby(found, key=lambda one: one.operator):
             console.print()

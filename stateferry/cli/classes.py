@@ -9,15 +9,14 @@ if TYPE_CHECKING:
     from flinkstate.classfiles.job_classes import JobClasses
 
 
-def add_to(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--classes",
-        action="append",
-        default=[],
-        metavar="JAR",
-        help="a jar of the job, or a folder of class files: what the objects are in values by Kryo; may be repeated. "
-        "None of its code runs",
-    )
+_HELP = (
+    "a jar of the job, or a folder of class files: what the objects are in values by Kryo; may be repeated. None of "
+    "its code runs"
+)
+
+
+def add_to(parser: argparse._ActionsContainer, what: str = _HELP) -> None:
+    parser.add_argument("--classes", action="append", default=[], metavar="JAR", help=what)
 
 
 def classes_of(options: argparse.Namespace) -> JobClasses | None:

@@ -2,62 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.header import NAMESPACE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
-from flinkstate.metadata.metadata import Operator, Subtask
+from flinkstate.metadata.metadata import Operator, OperatorHandle, Subtask
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import type_name, with_classes
 from flinkstate.writing.operator_file import read_operator_header
-from stateferry.verdict import declarations, kryo_values, registrations, removed, unknown
+from stateferry.verdict import declarations, kryo_values, new_classes, registrations, removed, unknown
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.outcomes import Finding, Outcome, StateVerdict, worst
-from stateferry.verdict.sample import Sampled, Samples, samples_of
-from stateferry.verdict.versions import Line, source_of, writer_of
+from stateferry.verdict.sample import Found, Samples, bytes_of_each, operator_samples, samples_of
+from stateferry.verdict.versions import Line, source_of, was_tried, writer_of
+
+_AT_ONCE = 16
+_STATE_REFUSED = "StateMigrationException: The new state serializer"
+_OPERATOR_STATE_REFUSED = (
+    "StateMigrationException: The new state typeSerializer for operator state must not be incompatible"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a verdict is asked for: the Flink that is to restore, classes of its job, whether to read every value.
+    """What a verdict is asked for: the Flink that is to restore, and whether to read every value.
 
-    In the states `rewritten`, by operator id and name, what is by Kryo is that Flink's own.
+    `classes` are those of objects by Kryo, `new_job` those of the job that is to start, which may have changed. In the
+    states `rewritten`, by operator id and name, what is by Kryo is that Flink's own.
     """
 
     target: Line
     classes: JobClasses | None = None
     everything: bool = False
     rewritten: frozenset[tuple[str, str]] = frozenset()
+    new_job: JobClasses | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What a part is judged by; `is_rewritten`: what is by Kryo in it is the new Flink's own."""
+
+    journey: Journey
+    new_job: JobClasses | None
+    is_rewritten: bool
 
 
 def verdicts(savepoint: Savepoint, asked: Asked) -> Iterator[StateVerdict]:
     """Yields what becomes of each state of the savepoint."""
     source = source_of(savepoint.metadata.version)
-    for operator in savepoint.metadata.operators:
-        if (general := _of_version(savepoint, source, asked.target)) is not None:
-            yield from _alike(savepoint, operator, general)
-        elif source is not None:
-            yield from _of_operator(savepoint, operator, Journey(source, asked.target), asked)
+    general = _of_version(savepoint, source, asked.target)
+
+    def of_operator(operator: Operator) -> tuple[StateVerdict, ...]:
+        if general is not None:
+            return tuple(_alike(savepoint, operator, general))
+        assert source is not None
+        return tuple(_of_operator(savepoint, operator, Journey(source, asked.target), asked))
+
+    operators = savepoint.metadata.operators
+    if savepoint.folder.is_local or len(operators) < 2:
+        for operator in operators:
+            yield from of_operator(operator)
+        return
+    # A store takes long for each answer, so it is asked for several operators at a time.
+    with ThreadPoolExecutor(min(len(operators), _AT_ONCE), "verdict") as threads:
+        for found in threads.map(of_operator, operators):
+            yield from found
 
 
 def _of_version(savepoint: Savepoint, source: Line | None, target: Line) -> Finding | None:
     """What the version of `_metadata` alone says of all states."""
-    version = savepoint.metadata.version
+    version, writer = savepoint.metadata.version, writer_of(savepoint.metadata)
     if version > 4 and target is Line.ONE:
         return Finding(
             Outcome.REFUSED,
-            f"{writer_of(version)} wrote the savepoint, whose _metadata has version {version}: Flink 1.20 reads "
-            "versions up to 4",
+            f"{writer} wrote the savepoint, whose _metadata has version {version}: Flink 1.20 reads versions up to 4",
             "go back to a savepoint that was taken before the upgrade",
             f"IllegalArgumentException: Unrecognized checkpoint version number: {version}",
         )
-    if source is None:
+    if source is None or not was_tried(savepoint.metadata):
         return Finding(
             Outcome.UNKNOWN,
-            f"{writer_of(version)} wrote the savepoint, whose _metadata has version {version}: not tried with it",
+            f"not tried with {writer}, which wrote the savepoint (its _metadata has version {version})",
             unknown.TRY_IT,
         )
     return None
@@ -94,14 +124,20 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
         five = journey.source is Line.TWO
         rewritten = {state.name for state in states if (operator.hex_id, state.name) in asked.rewritten}
         others = tuple(state for state in states if state.name not in rewritten)
-        samples = samples_of(savepoint, chosen, others, five=five, everything=asked.everything)
+        samples = samples_of(savepoint, chosen, others, five=five, most_bytes=_most_bytes(savepoint, asked))
         if chosen is not operator and sum(one.keyed is not None for one in operator.subtasks) > 1:
-            samples = {place: replace(sampled, whole=False) for place, sampled in samples.items()}
+            samples = {
+                place: tuple((kryo, replace(one, whole=False)) for kryo, one in samples[place]) for place in samples
+            }
         for state, meta in zip(states, header.states, strict=True):
-            finding = _of_state(state, meta, header, journey, samples, state.name in rewritten)
-            yield _verdict(operator, state, finding)
-    yield from _of_operator_state(savepoint, operator, journey, asked.rewritten)
+            how = _How(journey, asked.new_job, state.name in rewritten)
+            yield _verdict(operator, state, _of_state(state, meta, header, how, samples))
+    yield from _of_operator_state(savepoint, operator, journey, asked)
     yield from unknown.of_operator(operator)
+
+
+def _most_bytes(savepoint: Savepoint, asked: Asked) -> int | None:
+    return None if asked.everything else bytes_of_each(len(savepoint.metadata.operators))
 
 
 def _largest(operator: Operator) -> Operator:
@@ -123,20 +159,10 @@ def _verdict(operator: Operator, state: KeyedState, finding: Finding) -> StateVe
     return StateVerdict(operator.hex_id, operator.label, state.name, state.kind.value, state.type_name, finding)
 
 
-def _of_state(
-    state: KeyedState, meta: StateMeta, header: KeyedHeader, journey: Journey, samples: Samples, is_rewritten: bool
-) -> Finding:
+def _of_state(state: KeyedState, meta: StateMeta, header: KeyedHeader, how: _How, samples: Samples) -> Finding:
     if state.asynchronous:
         return Finding(Outcome.UNKNOWN, "asynchronous (V2) state was not tried", unknown.TRY_IT)
-    findings = [
-        _of_part(
-            part,
-            journey,
-            samples.get((state.name, part.place)),
-            is_rewritten,
-        )
-        for part in _parts(state, meta, header)
-    ]
+    findings = [_of_part(part, how, samples.get((state.name, part.place))) for part in _parts(state, meta, header)]
     return worst(reversed(findings))
 
 
@@ -153,22 +179,26 @@ def _parts(state: KeyedState, meta: StateMeta, header: KeyedHeader) -> Iterator[
         yield Part(place, state.value, tuple(snapshots.values()))
 
 
-def _of_part(part: Part, journey: Journey, sampled: Sampled | None, is_rewritten: bool = False) -> Finding:
+def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
+    journey = how.journey
     name = type_name(part.type)
     which = "the same serializer" if journey.stays else "the same serializer in both"
     by_flink = Finding(Outcome.RESTORES, f"Flink has {which} for {name}")
-    values = (None if is_rewritten else kryo_values.finding_of(part, journey, sampled)) or by_flink
+    values = (None if how.is_rewritten else kryo_values.finding_of(part, journey, sampled)) or by_flink
     others = (
         removed.finding_of(part, journey),
         registrations.finding_of(part, journey),
         unknown.finding_of(part, journey),
-        None if is_rewritten else declarations.finding_of(part, journey, values),
+        new_classes.finding_of(part, journey, how.new_job),
+        None if how.is_rewritten else declarations.finding_of(part, journey, values),
     )
     return worst(finding for finding in (*others, values) if finding is not None)
 
 
 def _read_at_once(finding: Finding) -> Finding:
     """What the finding is for operator state, which Flink reads whole before it knows the new declaration."""
+    if finding.exception is not None and finding.exception.startswith(_STATE_REFUSED):
+        finding = replace(finding, exception=_OPERATOR_STATE_REFUSED)
     if not finding.outcome.breaks or (finding.outcome is Outcome.REFUSED and finding.or_else is None):
         return finding
     reason = f"{finding.reason}. Flink reads all operator state at the start, so the job may fail there"
@@ -185,9 +215,9 @@ def _operator_states(operator: Operator) -> dict[str, str]:
 
 
 def _of_operator_state(
-    savepoint: Savepoint, operator: Operator, journey: Journey, rewritten: Container[tuple[str, str]]
+    savepoint: Savepoint, operator: Operator, journey: Journey, asked: Asked
 ) -> Iterator[StateVerdict]:
-    """Yields what becomes of the states without keys, by the header of the first file that has each of them."""
+    """Yields what becomes of the states without keys, by the first file that has each of them."""
     missing = _operator_states(operator)
     for subtask in operator.subtasks:
         handle = subtask.managed_operator
@@ -195,18 +225,53 @@ def _of_operator_state(
             continue
         try:
             header = read_operator_header(savepoint.folder, handle)
+            metas = [meta for meta in (*header.lists, *header.broadcasts) if meta.name in missing]
+            parts = {meta.name: _element_parts(meta, asked.classes) for meta in metas}
+            samples = _of_elements(savepoint, operator, handle, parts, asked, five=journey.source is Line.TWO)
         except RefusedError as error:
             for name, mode in missing.items():
                 finding = Finding(Outcome.UNKNOWN, str(error), unknown.TRY_IT)
                 yield StateVerdict(operator.hex_id, operator.label, name, mode, "", finding)
             return
-        for meta in (*header.lists, *header.broadcasts):
-            if (mode := missing.pop(meta.name, "")) != "":
-                parts = [Part(Place.ELEMENT, one.type, (one,)) for _, one in meta.serializers]
-                is_rewritten = (operator.hex_id, meta.name) in rewritten
-                findings = [
-                    unknown.of_bytes(part) or _read_at_once(_of_part(part, journey, None, is_rewritten))
-                    for part in parts
-                ]
-                types = ",".join(type_name(part.type) for part in parts)
-                yield StateVerdict(operator.hex_id, operator.label, meta.name, mode, types, worst(findings))
+        for name, of_state in parts.items():
+            found = samples.get(name, (None,) * len(of_state))
+            how = _How(journey, asked.new_job, (operator.hex_id, name) in asked.rewritten)
+            findings = [
+                unknown.of_bytes(part) or _read_at_once(_of_part(part, how, one))
+                for part, one in zip(of_state, found, strict=True)
+            ]
+            types = ",".join(type_name(part.type) for part in of_state)
+            yield StateVerdict(operator.hex_id, operator.label, name, missing.pop(name), types, worst(findings))
+
+
+def _element_parts(meta: StateMeta, classes: JobClasses | None) -> tuple[Part, ...]:
+    """Returns the parts of an element; of a broadcast state its key, then its value, as their names go."""
+    return tuple(
+        Part(Place.ELEMENT, with_classes(one.type, classes), (one,)) for _, one in sorted(meta.serializers, key=_name)
+    )
+
+
+def _name(serializer: tuple[str, SerializerSnapshot]) -> str:
+    return serializer[0]
+
+
+def _of_elements(
+    savepoint: Savepoint,
+    operator: Operator,
+    handle: OperatorHandle,
+    parts: Mapping[str, tuple[Part, ...]],
+    asked: Asked,
+    *,
+    five: bool,
+) -> Mapping[str, tuple[Found | None, ...]]:
+    """Reads values of operator state by Kryo, of this file or of all."""
+    handles = [one.managed_operator for one in operator.subtasks if one.managed_operator is not None]
+    whole = asked.everything or len(handles) == 1
+    types = {
+        name: tuple(part.type for part in of_state)
+        for name, of_state in parts.items()
+        if (operator.hex_id, name) not in asked.rewritten
+    }
+    chosen = handles if asked.everything else [handle]
+    most = _most_bytes(savepoint, asked)
+    return operator_samples(savepoint.folder, chosen, types, five=five, most_bytes=most, whole=whole)

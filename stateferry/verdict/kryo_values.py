@@ -23,7 +23,7 @@ from stateferry.verdict.kryo_classes import (
     written_alike,
 )
 from stateferry.verdict.outcomes import Finding, Outcome, worst
-from stateferry.verdict.sample import Sampled
+from stateferry.verdict.sample import Found, Sampled
 from stateferry.verdict.unknown import TRY_IT
 from stateferry.verdict.versions import Line
 
@@ -32,13 +32,13 @@ _REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2"
 _MOVE = "have the job move this state to types that Flink has serializers of its own for"
 
 
-def finding_of(part: Part, journey: Journey, sampled: Sampled | None) -> Finding | None:
-    """Says what becomes of the values by Kryo in the part; None if it has none."""
+def finding_of(part: Part, journey: Journey, sampled: Found | None) -> Finding | None:
+    """Says what becomes of the values by Kryo in the part; None if it has none. `sampled` is what was found of each."""
     kryos = [one for one in with_parts(part.type) if isinstance(one, KryoType)]
     if not kryos:
         return None
-    if isinstance(part.type, KryoType) and sampled is not None:
-        return _of_sample(part.place, part.type, journey, sampled)
+    if sampled is not None:
+        return worst(_of_sample(part, kryo, journey, one) for kryo, one in sampled)
     if journey.stays:
         return Finding(Outcome.RESTORES, f"its {part.place.value} is by Kryo {journey.target.kryo} as before")
     return worst(_by_declaration(part.place, kryo) for kryo in kryos)
@@ -58,8 +58,8 @@ def _by_declaration(place: Place, kryo: KryoType) -> Finding:
     )
 
 
-def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled) -> Finding:
-    found, name = sampled.found, kryo.class_name
+def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -> Finding:
+    found, name, place = sampled.found, kryo.class_name, part.place
     if journey.stays:
         return _of_same_line(place, kryo, journey.target, sampled)
     if name in FINAL:
@@ -70,7 +70,8 @@ def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
     classes = _classes(sampled)
     if found.kryo.get("2") and not written_alike(classes):
         finding = _differing(place, _most_telling(found.classes.values(), name), kryo, read)
-        return replace(finding, or_else=None) if place is Place.VALUE and _loses_an_entry(found) else finding
+        alone = place is Place.VALUE and isinstance(part.type, KryoType)
+        return replace(finding, or_else=None) if alone and _loses_an_entry(found) else finding
     if found.foreign:
         return _unread(place, found.foreign)
     if sampled.why_not is not None:
@@ -79,6 +80,8 @@ def _of_sample(place: Place, kryo: KryoType, journey: Journey, sampled: Sampled)
             f"its {place.value}s by Kryo can't be read: {sampled.why_not}",
             TRY_IT,
         )
+    if not sampled.values and not sampled.whole and difference(name) is not None:
+        return _by_declaration(place, kryo)
     if not sampled.values and not sampled.whole:
         return Finding(Outcome.UNKNOWN, f"no {place.value} was in what was read", "give --all, which reads every value")
     shown = ", ".join(map(_shown, classes)) or "only nulls"

@@ -1,31 +1,38 @@
-"""Reads a sample of the values that Kryo wrote: their classes, and whether both Kryos write them alike."""
+"""Reads a sample of the values that Kryo wrote, also inside of others: their classes, and if both write them alike."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.files.storage import Location
+from flinkstate.keyed.key_group_file import KeyGroupFile
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
-from flinkstate.keyed.kryo_parts import kryo_reading
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.found import ClassFinder
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.metadata import Operator, OperatorHandle
+from flinkstate.metadata.streams import expect
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoType
+from flinkstate.serializers.types import FlinkType, KryoType, type_name, with_parts
 from flinkstate.values.kryo_reader import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
+from flinkstate.writing.operator_file import ElementFile
 from stateferry.verdict.journey import Place
+from stateferry.verdict.kryo_extents import KryoExtents
 
 MOST_VALUES = 10_000
-# However large the values are, so much is read of an operator at most.
-MOST_BYTES = 64 << 20
+# However large the values are, so much is read of all operators together, but of each so much.
+MOST_BYTES = 48 << 20
+_LEAST_BYTES = 1 << 16
+_WINDOWS = 4
 _TIMESTAMP = 8
 
 
@@ -49,28 +56,25 @@ class Sampled:
 
 
 @dataclass(slots=True)
-class _Finder:
+class _Serializer:
+    """What was found of one serializer by Kryo."""
+
     kryo: KryoType
-    place: Place
-    state: KeyedState
     five: bool
     classes: ClassFinder = field(init=False)
-    read: int = 0
     two_meanings: tuple[str, ...] = ()
     why_not: str | None = None
 
     def __post_init__(self) -> None:
         self.classes = ClassFinder(self.kryo)
 
-    def add(self, section: Section, most: int | None) -> None:
-        starts, ends = self._extents(section)
-        if most is not None:
-            starts, ends = starts[: most - self.read], ends[: most - self.read]
-        self.read += len(starts)
+    def add(self, data: Bytes, starts: Positions, ends: Positions) -> None:
+        if self.why_not is not None or not len(starts):
+            return
         try:
-            self.classes.add(section.data, starts, ends)
+            self.classes.add(data, starts, ends)
         except RefusedValueError as error:
-            self._refused(error, section.data, starts, ends)
+            self._refused(error, data, starts, ends)
         except (DamagedError, RefusedError) as error:
             self.why_not = str(error)
 
@@ -93,30 +97,88 @@ class _Finder:
             without.add(data, starts[row : row + 1], ends[row : row + 1])
             self.two_meanings = tuple(without.found().foreign) or self.two_meanings
 
-    def _extents(self, section: Section) -> tuple[Positions, Positions]:
-        """Where the values begin and end. Of a list it is the first element."""
-        starts, ends = section.value_starts, section.ends
-        timestamp = _TIMESTAMP if self.state.ttl else 0
-        if self.place in (Place.KEY, Place.USER_KEY):
-            return self._keys(section)
-        if self.state.kind is StateKind.MAP:
-            # Behind the flag for null.
-            present = np.flatnonzero((ends > starts) & (section.data[np.minimum(starts, ends - 1)] == 0))
-            return starts[present] + 1 + timestamp, ends[present]
-        if self.place is Place.ELEMENT:
-            return self._with_ends(section.data, starts + timestamp, ends)
-        return starts + timestamp, ends
-
-    def _keys(self, section: Section) -> tuple[Positions, Positions]:
-        starts, ends = section.key_starts + section.file.prefix, section.key_ends
-        return self._with_ends(section.data, starts, ends)
-
-    def _with_ends(self, data: Bytes, starts: Positions, limits: Positions) -> tuple[Positions, Positions]:
-        ends = kryo_reading(self.kryo).find_ends(data, starts, limits, five=self.five, strict=False)
-        return starts, np.where(ends < 0, limits, ends)
-
     def result(self, whole: bool) -> Sampled:
         return Sampled(self.classes.found(), whole and self.why_not is None, self.two_meanings, self.why_not)
+
+
+@dataclass(slots=True)
+class Finder:
+    """Finds the values by Kryo in values of one type; `five` is the Kryo that wrote most of them."""
+
+    type: FlinkType
+    five: bool
+    most: int
+    read: int = 0
+    why_not: str | None = None
+    _serializers: dict[KryoType, _Serializer | Sampled] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for kryo in with_parts(self.type):
+            if isinstance(kryo, KryoType):
+                try:
+                    self._serializers[kryo] = _Serializer(kryo, self.five)
+                except RefusedError as error:
+                    self._serializers[kryo] = Sampled(FoundClasses(), whole=False, why_not=str(error))
+
+    @property
+    def has_kryo(self) -> bool:
+        """Whether there is anything by Kryo in the type."""
+        return bool(self._serializers)
+
+    @property
+    def enough(self) -> bool:
+        """Whether no more values are wanted."""
+        if self.read >= self.most or self.why_not is not None:
+            return True
+        kinds = [one for one in self._serializers.values() if isinstance(one, _Serializer)]
+        return self.has_kryo and all(one.why_not is not None for one in kinds)
+
+    def add_whole(self, data: Bytes, starts: Positions, ends: Positions) -> None:
+        """Reads values of the type that end where it is said."""
+        if isinstance(self.type, KryoType):
+            wanted = slice(self.most - self.read)
+            self._add(self.type, data, starts[wanted], ends[wanted])
+            self.read += len(starts[wanted])
+        else:
+            self.add(data, starts, ends)
+
+    def add(self, data: Bytes, starts: Positions, limits: Positions) -> Positions:
+        """Reads values of the type, behind which there may be more. Returns where they end, -1 if that isn't known."""
+        ends, walk = self._walked(data, starts, limits, self.five)
+        other = np.flatnonzero(ends < 0)
+        if len(other) and not walk.enough:
+            of_other, by_other = self._walked(data, starts[other], limits[other], not self.five)
+            ends[other] = of_other
+            if (of_other < 0).any() and not by_other.enough and self.why_not is None:
+                self.why_not = f"a value of {type_name(self.type)} can't be read to its end"
+                # It says which class it is that can't be read.
+                for kryo, (begins, stops) in walk.unread.items():
+                    self._add(kryo, data, begins, stops)
+        return ends
+
+    def _walked(self, data: Bytes, starts: Positions, limits: Positions, five: bool) -> tuple[Positions, KryoExtents]:
+        walk = KryoExtents(data, five, self.most - self.read)
+        ends = walk.ends(self.type, starts, limits)
+        for kryo, extents in walk.found.items():
+            for begins, stops in extents:
+                self._add(kryo, data, begins, stops)
+        self.read += walk.count
+        return ends, walk
+
+    def _add(self, kryo: KryoType, data: Bytes, starts: Positions, ends: Positions) -> None:
+        serializer = self._serializers[kryo]
+        if isinstance(serializer, _Serializer):
+            serializer.add(data, starts, ends)
+
+    def results(self, whole: bool) -> tuple[tuple[KryoType, Sampled], ...]:
+        """What was found, of each serializer; `whole` if all values were given."""
+        out = []
+        for kryo, one in self._serializers.items():
+            found = one if isinstance(one, Sampled) else one.result(whole and self.read < self.most)
+            if self.why_not is not None and found.why_not is None:
+                found = replace(found, whole=False, why_not=self.why_not)
+            out.append((kryo, found))
+        return tuple(out)
 
 
 def _classes_in(value: object) -> Iterator[str]:
@@ -129,51 +191,146 @@ def _classes_in(value: object) -> Iterator[str]:
             yield from _classes_in(one)
 
 
-Samples = Mapping[tuple[str, Place], Sampled]
+Found = tuple[tuple[KryoType, Sampled], ...]
+Samples = Mapping[tuple[str, Place], Found]
 
 
-def kryo_places(state: KeyedState) -> Iterator[tuple[Place, KryoType]]:
-    """Yields the places of a state whose values are wholly by Kryo, and where a sample can be read."""
+def kryo_places(state: KeyedState) -> Iterator[tuple[Place, FlinkType]]:
+    """Yields the places of a state in whose values there is something by Kryo."""
     value = Place.ELEMENT if state.kind is StateKind.LIST else Place.VALUE
-    places: tuple[tuple[Place, FlinkType | None], ...] = ((Place.KEY, state.key), (value, state.value))
+    places = ((Place.KEY, state.key), (Place.USER_KEY, state.user_key), (value, state.value))
     if state.kind is not StateKind.TIMERS and not state.asynchronous:
-        yield from ((place, type_) for place, type_ in places if isinstance(type_, KryoType))
+        for place, type_ in places:
+            if type_ is not None and any(isinstance(one, KryoType) for one in with_parts(type_)):
+                yield place, type_
+
+
+def bytes_of_each(operators: int) -> int:
+    """Returns how many bytes are read of each of so many operators at most."""
+    return max(MOST_BYTES // max(operators, 1), _LEAST_BYTES)
 
 
 def samples_of(
-    savepoint: Savepoint, operator: Operator, states: tuple[KeyedState, ...], *, five: bool, everything: bool
+    savepoint: Savepoint, operator: Operator, states: tuple[KeyedState, ...], *, five: bool, most_bytes: int | None
 ) -> Samples:
-    """Reads values of all states of the operator's subtasks, up to a limit unless `everything` is wanted."""
-    finders: dict[tuple[str, Place], _Finder] = {}
-    unread: dict[tuple[str, Place], Sampled] = {}
-    for state in states:
-        for place, kryo in kryo_places(state):
-            try:
-                finders[state.name, place] = _Finder(kryo, place, state, five)
-            except RefusedError as error:
-                unread[state.name, place] = Sampled(FoundClasses(), whole=False, why_not=str(error))
+    """Reads values of all states of the operator's subtasks, up to limits, or all of them without `most_bytes`."""
+    most = sys.maxsize if most_bytes is None else MOST_VALUES
+    finders = {
+        (state.name, place): (state, Finder(type_, five, most))
+        for state in states
+        for place, type_ in kryo_places(state)
+    }
     whole = True
     if finders:
-        budget = None if everything else MOST_BYTES
+        budget = sys.maxsize if most_bytes is None else most_bytes
         for file in savepoint.open_files(operator):
             whole = _read(file, finders, budget) and whole
-    return unread | {name: finder.result(whole) for name, finder in finders.items()}
+    return {name: finder.results(whole) for name, (_, finder) in finders.items()}
 
 
-def _read(file: KeyedFile, finders: Mapping[tuple[str, Place], _Finder], budget: int | None) -> bool:
+def _read(file: KeyedFile, finders: Mapping[tuple[str, Place], tuple[KeyedState, Finder]], budget: int) -> bool:
     """Reads a file's values; returns whether it has read all of them."""
     names = [state.name for state in file.header.states]
-    window, read = np.empty(WINDOW, np.uint8), 0
-    most = None if budget is None else MOST_VALUES
+    window, read = np.empty(min(WINDOW, max(budget // _WINDOWS, _LEAST_BYTES)), np.uint8), 0
+    if isinstance(file, KeyGroupFile) and file.extents:
+        first = min(extent.start for extent in file.extents.values())
+        # A store is asked for no more.
+        expect(file.file, first, first + budget + len(window))
     for key_group in file.extents:
         for section in file.sections(key_group, window):
-            wanted = [one for (name, _), one in finders.items() if name == names[section.state]]
-            for finder in wanted:
-                if finder.why_not is None and (most is None or finder.read < most) and len(section):
-                    finder.add(section, most)
+            for (name, place), (state, finder) in finders.items():
+                if name == names[section.state] and len(section) and not finder.enough:
+                    _add(section, place, state, finder)
             read += len(section.raw) if len(section) else 0
-            if budget is not None and read > budget:
+            if read > budget:
                 return False
-        if most is not None and all(one.read >= most or one.why_not is not None for one in finders.values()):
+        if all(finder.enough for _, finder in finders.values()):
             return False
-    return most is None or all(one.read < most for one in finders.values())
+    return True
+
+
+def operator_samples(
+    folder: Location,
+    handles: Sequence[OperatorHandle],
+    types: Mapping[str, tuple[FlinkType, ...]],
+    *,
+    five: bool,
+    most_bytes: int | None,
+    whole: bool,
+) -> Mapping[str, tuple[Found | None, ...]]:
+    """Reads values in files of operator state, whose states have these types: of elements, or of keys and values.
+
+    Returns what was found of each type by Kryo. `whole` says that the files are all there are.
+    """
+    most = sys.maxsize if most_bytes is None else MOST_VALUES
+    finders = {name: [Finder(type_, five, most) for type_ in of_state] for name, of_state in types.items()}
+    wanted = {name: found for name, found in finders.items() if any(finder.has_kryo for finder in found)}
+    for handle in handles if wanted else ():
+        with ElementFile(folder, handle) as file:
+            for state in handle.states:
+                if state.name in wanted:
+                    budget = sys.maxsize if most_bytes is None else most_bytes
+                    data, starts, ends, all_read = _elements(file, state.offsets, budget)
+                    _add_elements(wanted[state.name], data, starts, ends)
+                    whole = whole and all_read
+    return {
+        name: tuple(finder.results(whole) if finder.has_kryo else None for finder in found)
+        for name, found in wanted.items()
+    }
+
+
+def _add_elements(finders: Sequence[Finder], data: Bytes, starts: Positions, ends: Positions) -> None:
+    if len(finders) == 1:
+        finders[0].add_whole(data, starts, ends)
+        return
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        _add_entries(finders, data, start, end)
+
+
+def _elements(file: ElementFile, offsets: Sequence[int], budget: int) -> tuple[Bytes, Positions, Positions, bool]:
+    """Returns elements one after another, where they begin and end, and whether these are all."""
+    parts: list[bytes] = []
+    for offset in offsets:
+        if budget <= 0:
+            break
+        parts.append(file.whole_element(offset))
+        budget -= len(parts[-1])
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    starts = np.concatenate((np.zeros(1, np.int64), ends))[: len(ends)]
+    return np.frombuffer(b"".join(parts), np.uint8), starts, ends, len(parts) == len(offsets)
+
+
+def _add_entries(finders: Sequence[Finder], data: Bytes, start: int, end: int) -> None:
+    """Reads the keys and values of a broadcast state: a count, then each key and value."""
+    count = int.from_bytes(bytes(data[start : start + 4]), "big")
+    at, limit = np.array([start + 4]), np.array([end])
+    for _ in range(count):
+        for finder in finders:
+            if at[0] < 0 or finder.enough:
+                return
+            at = finder.add(data, at, limit)
+
+
+def _add(section: Section, place: Place, state: KeyedState, finder: Finder) -> None:
+    starts, ends, data = section.value_starts, section.ends, section.data
+    timestamp = _TIMESTAMP if state.ttl else 0
+    if place in (Place.KEY, Place.USER_KEY):
+        keys = section.key_starts + section.file.prefix
+        if place is Place.USER_KEY:
+            for part in (state.key, state.namespace):
+                keys = KryoExtents(data, finder.five, sys.maxsize).ends(part, keys, section.key_ends)
+            finder.add_whole(data, keys[keys >= 0], section.key_ends[keys >= 0])
+        else:
+            finder.add(data, keys, section.key_ends)
+    elif place is Place.ELEMENT:
+        while len(starts) and not finder.enough:
+            stops = finder.add(data, starts + timestamp, ends)
+            # A comma stands between two elements.
+            more = (stops >= 0) & (stops + 1 < ends)
+            starts, ends = stops[more] + 1, ends[more]
+    elif state.kind is StateKind.MAP:
+        # Behind the flag for null.
+        present = np.flatnonzero((ends > starts) & (data[np.minimum(starts, ends - 1)] == 0))
+        finder.add_whole(data, starts[present] + 1 + timestamp, ends[present])
+    else:
+        finder.add_whole(data, starts + timestamp, ends)

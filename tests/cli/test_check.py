@@ -61,9 +61,25 @@ def test_flink_1_reads_no_savepoint_of_flink_2(capsys: pytest.CaptureFixture[str
 
 
 def test_what_was_not_tried_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = facts(capsys, "metadata-3-1.20-rocksdb", "flink-2.3")
-    assert (code, set(outcomes(found).values())) == (1, {"unknown"})
-    assert "version 3: not tried with it" in found["states"][0]["reason"]
+    for savepoint, writer in (
+        ("metadata-5-2.3-rocksdb", "an early Flink 2"),
+        ("old-1.12-rocksdb", "Flink 1.11 to 1.15"),
+    ):
+        code, found = facts(capsys, savepoint, "flink-2.3")
+        assert (code, set(outcomes(found).values())) == (1, {"unknown"})
+        assert found["states"][0]["reason"].startswith(f"not tried with {writer}, which wrote the savepoint")
+
+
+def test_with_the_new_jobs_classes_their_fields_are_looked_at(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Here the new job has none of the classes of the old one."""
+    (tmp_path / "empty").mkdir()
+    savepoint = "earlier/1.19-hashmap"
+    assert outcomes(facts(capsys, savepoint, "flink-2.3")[1])["person"] == "restores"
+    _, found = facts(capsys, savepoint, "flink-2.3", "--classes", str(tmp_path / "empty"))
+    assert outcomes(found)["person"] == "unknown"
+    assert outcomes(found)["pair"] == "restores"
 
 
 def test_maps_from_before_an_upgrade_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,18 +21,18 @@ from tests.support.hdfs_server import HADOOP
 from tests.support.s3_server import S3_PROXY
 
 VERSIONS = ("2.3.0", "1.20.0")
-_HERE = Path(__file__).parent
-_SOURCES = _HERE / "java"
+HERE = Path(__file__).parent
+SOURCES = HERE / "java"
 # The class that people copy into their jobs, as it is.
-JOB_SIDE = _HERE.parents[1] / "docs" / "job-side"
+JOB_SIDE = HERE.parents[1] / "docs" / "job-side"
 # The web's jar takes uploads; slf4j says what happens inside a cluster.
-_ARTIFACTS = (
+ARTIFACTS = (
     *("flink-streaming-java", "flink-clients", "flink-statebackend-rocksdb", "flink-runtime-web"),
     *("flink-avro",),
 )
 # Flink 2 has no Scala of its own any more.
-_ARTIFACTS_OF = {"1.20.0": (*_ARTIFACTS, "flink-scala_2.12")}
-_OTHERS = (
+_ARTIFACTS_OF = {"1.20.0": (*ARTIFACTS, "flink-scala_2.12")}
+OTHERS = (
     "org.slf4j:slf4j-simple:1.7.36",
     # Kryo's serializers for protobuf and thrift that Flink's documentation names.
     "com.twitter:chill-protobuf:0.7.6",
@@ -61,7 +61,7 @@ OPENED = tuple(
 class Program:
     """Java of ours, the artifacts of Flink that it needs, and the file that pins all their jars.
 
-    ``others`` are artifacts of others than Flink, as ``group:name:version``.
+    ``sources`` are folders and files. ``others`` are artifacts of others than Flink, as ``group:name:version``.
     """
 
     version: str
@@ -102,15 +102,16 @@ def classes(version: str) -> Path:
 
 def class_path_of_java_alone(version: str) -> str:
     """As `class_path`, as most jobs have it: without flink-scala and flink-avro, which register classes with Kryo."""
-    return _of_java_alone(_tests(version))
+    return of_java_alone(_tests(version))
 
 
 def kryo(version: str) -> str:
     """The class path of `stateferry.kryo.KryoExamples` and `KryoJudge`, as most jobs have it."""
-    return _of_java_alone(_program(version, "kryo"))
+    return of_java_alone(_program(version, "kryo"))
 
 
-def _of_java_alone(program: Program) -> str:
+def of_java_alone(program: Program) -> str:
+    """The class path of a program without flink-scala, flink-avro and what comes with them."""
     folder, classes = program.made()
     others = ("flink-scala", "flink-avro", "scala-", "avro-", "chill_", "chill-protobuf", "chill-thrift")
     kept = [jar for jar in sorted(folder.glob("*.jar")) if not jar.name.startswith(others)]
@@ -120,8 +121,14 @@ def _of_java_alone(program: Program) -> str:
 def with_other_backends(version: str) -> Program:
     """The tests' Java and Flink, with the backends whose snapshots are refused; only golden snapshots need it."""
     more = ("flink-statebackend-forst", "flink-statebackend-changelog", "flink-dstl-dfs")
-    tests, pins = _tests(version), _HERE / f"jars-{version}-other-backends.sha256"
+    tests, pins = _tests(version), HERE / f"jars-{version}-other-backends.sha256"
     return replace(tests, artifacts=(*tests.artifacts, *more), pins=pins)
+
+
+def evolved(version: str, side: str) -> Path:
+    """The folder of classes of a job before (``old``) and after (``new``) they were changed."""
+    annotations = SOURCES / "common" / "stateferry" / "flink" / "pojo" / "Subclasses.java"
+    return replace(_tests(version), sources=(SOURCES / "evolved" / side, annotations)).made()[1]
 
 
 def totals(version: str) -> Program:
@@ -134,21 +141,23 @@ def _tests(version: str) -> Program:
 
 
 def _program(version: str, *sources: str | Path) -> Program:
-    roots = tuple(_SOURCES / name for name in sources)
-    artifacts = _ARTIFACTS_OF.get(version, _ARTIFACTS)
-    return Program(version, artifacts, _HERE / f"jars-{version}.sha256", roots, _OTHERS)
+    roots = tuple(SOURCES / name for name in sources)
+    artifacts = _ARTIFACTS_OF.get(version, ARTIFACTS)
+    return Program(version, artifacts, HERE / f"jars-{version}.sha256", roots, OTHERS)
 
 
 def s3_plugin(version: str) -> Jars:
     """Flink's file system for S3 stores, one jar, which a cluster loads from a folder of its own."""
     wanted = f"org.apache.flink:flink-s3-fs-hadoop:{version}"
-    return Jars(f"flink-s3-{version}", _HERE / f"jars-s3-{version}.sha256", alone=(wanted,))
+    return Jars(f"flink-s3-{version}", HERE / f"jars-s3-{version}.sha256", alone=(wanted,))
 
 
 def _classes(program: Program, cache: Path, jars: Path) -> Path:
     # By a path that says where in its package a class is, and nothing of the machine.
     found = {
-        str(source.relative_to(root.parent)): source for root in program.sources for source in root.rglob("*.java")
+        str(source.relative_to(root.parent)): source
+        for root in program.sources
+        for source in (root.rglob("*.java") if root.is_dir() else (root,))
     }
     sources = [found[name] for name in sorted(found)]
     name = digest(b"".join(name.encode() + b"\0" + found[name].read_bytes() for name in sorted(found)))

@@ -82,7 +82,7 @@ def said(made: Path, row: Row, target: Line) -> Finding:
     if row.classes:
         folder = jars.class_path("1.20.0").partition(":")[0]
         classes = read_job_classes([folder])
-    return worst(one.finding for one in verdicts(Savepoint.open(str(made)), Asked(target, classes)))
+    return worst(one.finding for one in verdicts(Savepoint.open(str(made)), Asked(target, classes, new_job=classes)))
 
 
 _SAMPLE = (

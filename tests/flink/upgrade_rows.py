@@ -33,7 +33,7 @@ class Row:
     verdict: Outcome | None = None
     shown: str | None = None
     whole_class_path: bool = False
-    classes: bool = False
+    classes: bool = True
     # What was seen where Flink doesn't restore its own savepoint, by version, and what the verdict says then.
     stays: Mapping[str, Outcome] = field(default_factory=dict)
     verdict_if_stays: Outcome | None = None
@@ -129,6 +129,17 @@ def _of_kinds() -> Iterator[tuple[str, Row]]:
         Row(_one("Map<String,UUID>"), FAILS, shown="`Types.MAP(Types.STRING, Types.GENERIC(UUID.class))`"),
     )
     yield "nested List", Row(_one("List<UUID>"), FAILS)
+    for type_, becomes in (
+        ("Tuple2<Long,Object<Double>>", WRONG),
+        ("Tuple2<Object<Long>,String>", RESTORES),
+        ("List<Object<Long>>", RESTORES),
+        ("Map<String,Object<Long>>", RESTORES),
+        ("List<Opaque>", RESTORES),
+        ("Either<Object<Long>,String>", RESTORES),
+    ):
+        yield f"nested {type_}", Row(_one(type_), becomes)
+    yield "nested LIST", Row(_one("Tuple2<Long,Object<Long>>", "LIST", ttl="stamped"), RESTORES)
+    yield "no classes nested", Row(_one("List<Opaque>"), RESTORES, UNKNOWN, classes=False)
     yield "nested HashMap", Row(_one("Map<String,HashMap<String,Long>>", "MAP", ttl="stamped"), WRONG)
     yield "TTL UUID", Row(_one("UUID", ttl="stamped"), FAILS)
     yield "TTL HashMap", Row(_one("HashMap<String,Long>", ttl="stamped"), WRONG)
@@ -143,8 +154,8 @@ def _of_classes() -> Iterator[tuple[str, Row]]:
         ("Color", "Object<Color>", WRONG, "an enum of the job by Kryo"),
         ("Person", "Object<Person>", WRONG, "a class of the job with a `double` field, by Kryo"),
     ):
-        yield f"classes {name}", Row(_one(type_), becomes, shown=shown, classes=True)
-        yield f"no classes {name}", Row(_one(type_), becomes, UNKNOWN)
+        yield f"classes {name}", Row(_one(type_), becomes, shown=shown)
+        yield f"no classes {name}", Row(_one(type_), becomes, UNKNOWN, classes=False)
 
 
 def _of_pojos() -> Iterator[tuple[str, Row]]:
@@ -155,6 +166,8 @@ def _of_pojos() -> Iterator[tuple[str, Row]]:
         ("TypedTotals", RESTORES, "a POJO with a field of `@TypeInfo`, whose factory says `Types.MAP`"),
         ("Person", RESTORES, "a POJO with fields that Flink has serializers for"),
         ("Animal", RESTORES, None),
+        ("Point", RESTORES, "a record of Java"),
+        ("Tuple2<Long,Point>", RESTORES, None),
         ("List<Tagged>", REFUSED, None),
     ):
         yield f"POJO {type_}", Row(_one(type_), becomes, shown=shown)
@@ -174,7 +187,7 @@ def _of_keys() -> Iterator[tuple[str, Row]]:
         if_stays = UNKNOWN if stays else None
         row = Row(_one("String", key=type_), becomes, shown=shown, stays=stays, verdict_if_stays=if_stays)
         yield f"KEY {type_}", row
-    yield "KEY Opaque", Row(_one("String", key="Opaque"), RESTORES, classes=True)
+    yield "KEY Opaque", Row(_one("String", key="Opaque"), RESTORES)
     for type_ in KEYS:
         yield f"KEY {type_}", Row(_one("Map<String,Long>", "MAP", key=type_), RESTORES)
 
@@ -220,7 +233,10 @@ def _of_operator_state() -> Iterator[tuple[str, Row]]:
         ("HashMap", "HashMap<String,Long>", "UNION", FAILS, None),
         ("HintedList", "HintedList<String>", "SPLIT", FAILS, None),
         ("broadcast UUID", "Map<String,UUID>", "BROADCAST", FAILS, None),
-        ("Object", "Object<Long>", "SPLIT", RESTORES, UNKNOWN),
+        ("Object", "Object<Long>", "SPLIT", RESTORES, None),
+        ("Object of Double", "Object<Double>", "SPLIT", WRONG, None),
+        ("Tuple2", "Tuple2<String,Object<Long>>", "UNION", RESTORES, None),
+        ("broadcast Object", "Map<String,Object<Long>>", "BROADCAST", RESTORES, None),
     ):
         state = OperatorState("o", type_, mode, elements=6)
         job = Job((Operator("plain", type="plain", operator_states=(state,)), _LISTENER), parallelism=1)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Say for each operator and state what happens when the same job starts from this savepoint in another Flink: the state
 restores; it is refused at the start; it restores and is wrong, and what is lost; it restores and fails at the first
-read; or nobody can tell. "The same job" declares its states by the same lines of code. Nothing is changed.
+read; or nobody can tell. "The same job" declares its states by the same lines of code. With --classes and the new
+job's jar, fields that its POJOs and enums have gained, lost or changed are looked at too. Nothing is changed.
 
 Read are _metadata, the file of one subtask of each operator, and of what Kryo wrote at most 10,000 values of each
 state. --all reads every value of every subtask.
@@ -45,7 +46,11 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
         metavar="FLINK",
         help="the Flink that is to restore it: flink-1.20, flink-2.3, or flink-2 for the newest 2.x that was tried",
     )
-    classes.add_to(parser)
+    classes.add_to(
+        parser,
+        "a jar of the job that is to start, or a folder of class files: whether its POJOs and enums still fit, and "
+        "what the objects are in values by Kryo; may be repeated. None of its code runs",
+    )
     parser.add_argument("--all", action="store_true", help="read every value by Kryo, not a sample")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
@@ -59,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.verdict.versions import target_of
 
     savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-    asked = Asked(target_of(options.target), classes.classes_of(options), options.all)
+    job = classes.classes_of(options)
+    asked = Asked(target_of(options.target), job, options.all, new_job=job)
     found = tuple(verdicts(savepoint, asked))
     if options.json:
         sys.stdout.write(json.dumps(verdict_facts(savepoint, asked.target.value, found), indent=2) + "\n")
@@ -78,7 +84,7 @@ def verdict_facts(savepoint: Savepoint, target: str, found: Sequence[StateVerdic
     return {
         "path": savepoint.folder.shown,
         "version": version,
-        "written_by": writer_of(version),
+        "written_by": writer_of(savepoint.metadata),
         "for": target,
         "counts": dict(Counter(one.finding.outcome.word for one in found)),
         "states": [

@@ -3,32 +3,34 @@ package stateferry.flink.types;
 import java.lang.reflect.Field;
 import java.lang.reflect.GenericArrayType;
 import java.lang.reflect.ParameterizedType;
+import java.lang.reflect.RecordComponent;
 import java.lang.reflect.Type;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
-import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.typeutils.PojoTypeInfo;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import stateferry.flink.pojo.Subclasses;
 
-/** A class with public fields that Flink takes for a POJO, with the subclasses its values may have. */
+/** A class with public fields, with the subclasses its values may have. If Flink takes it for no POJO, it shows nothing. */
 final class PojoKind<T> extends Kind<T> {
     private static final int NULL_ONE_IN = 5;
     private final Class<T> type;
-    private final PojoTypeInfo<T> info;
+    private final TypeInformation<T> info;
     private final List<FieldKind> fields = new ArrayList<>();
 
     private record FieldKind(Field field, Kind<?> kind) {}
 
     PojoKind(Class<T> type) {
         this.type = type;
-        TypeInformation<T> found = Types.POJO(type);
-        this.info = (PojoTypeInfo<T>) found;
-        for (int i = 0; i < info.getArity(); i++) {
-            Field field = info.getPojoFieldAt(i).getField();
+        this.info = TypeInformation.of(type);
+        if (!(info instanceof PojoTypeInfo<T> pojo)) {
+            return;
+        }
+        for (int i = 0; i < pojo.getArity(); i++) {
+            Field field = pojo.getPojoFieldAt(i).getField();
             fields.add(new FieldKind(field, of(field.getGenericType())));
         }
     }
@@ -47,6 +49,9 @@ final class PojoKind<T> extends Kind<T> {
             return (T) new PojoKind<>(classes[random.nextInt(classes.length)]).random(random);
         }
         try {
+            if (type.isRecord()) {
+                return made(random);
+            }
             T out = type.getDeclaredConstructor().newInstance();
             for (FieldKind field : fields) {
                 boolean primitive = field.field.getType().isPrimitive();
@@ -60,6 +65,19 @@ final class PojoKind<T> extends Kind<T> {
         }
     }
 
+    /** A record, whose fields can't be set. */
+    private T made(Random random) throws ReflectiveOperationException {
+        RecordComponent[] components = type.getRecordComponents();
+        Class<?>[] types = new Class<?>[components.length];
+        Object[] values = new Object[components.length];
+        for (int i = 0; i < components.length; i++) {
+            types[i] = components[i].getType();
+            boolean isNull = !types[i].isPrimitive() && random.nextInt(NULL_ONE_IN) == 0;
+            values[i] = isNull ? null : of(components[i].getGenericType()).draw(random);
+        }
+        return type.getDeclaredConstructor(types).newInstance(values);
+    }
+
     @Override
     protected JsonNode json(T value) {
         if (value.getClass() != type) {
@@ -69,6 +87,7 @@ final class PojoKind<T> extends Kind<T> {
         ObjectNode out = Json.NODES.objectNode();
         try {
             for (FieldKind field : fields) {
+                field.field.setAccessible(true);
                 out.set(field.field.getName(), field.kind.show(field.field.get(value)));
             }
         } catch (IllegalAccessException e) {

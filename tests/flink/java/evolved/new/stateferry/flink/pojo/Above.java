@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** The superclass. */
+public class Above {
+    public String name;
+    public long total;
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** A field has become an array. */
+public class Arrays {
+    public int[] all;
+    public long total;
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** A field has got another class. */
+public class Dates {
+    public java.time.Instant at;
+    public long total;
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** A field that is not stored. */
+public class Forgets {
+    public transient String name;
+    public long total;
+}

@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** Flink can store it now. */
+public class Kept {
+    public String text;
+}

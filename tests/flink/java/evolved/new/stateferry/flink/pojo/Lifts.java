@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** A field has moved to the superclass. */
+public class Lifts extends Above {
+    public int other;
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** It has an enum. */
+public class Shaded {
+    public Shade shade;
+    public long total;
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** What is in it has become another class. */
+public class Swaps {
+    public Grows inner;
+    public long total;
+}

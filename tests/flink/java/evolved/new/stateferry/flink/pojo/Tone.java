@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** An enum that loses a constant. */
+public enum Tone {
+    SOFT,
+    LOUD
+}

@@ -1,0 +1,19 @@
+package stateferry.flink.pojo;
+
+import java.util.Objects;
+
+/** A field has got another type. */
+public class Widens {
+    public String name;
+    public long total;
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Widens && Objects.equals(name, ((Widens) other).name) && total == ((Widens) other).total;
+    }
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(name, total);
+    }
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** Its fields will be hidden. */
+public class Beans {
+    public String name;
+    public long total;
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** A field gets another class. */
+public class Dates {
+    public java.util.Date at;
+    public long total;
+}

@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** A class that the new job has not. */
+public class Gone {
+    public String name;
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** A field will be hidden. */
+public class Hides {
+    public String name;
+    public long total;
+}

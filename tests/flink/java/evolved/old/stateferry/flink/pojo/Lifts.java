@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** A field will move to the superclass. */
+public class Lifts extends Above {
+    public long total;
+}

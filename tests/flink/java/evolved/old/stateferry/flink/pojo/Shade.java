@@ -1,0 +1,8 @@
+package stateferry.flink.pojo;
+
+/** An enum that gets a constant, and another order. */
+public enum Shade {
+    RED,
+    GREEN,
+    BLUE
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** What is in it becomes another class. */
+public class Swaps {
+    public Stays inner;
+    public long total;
+}

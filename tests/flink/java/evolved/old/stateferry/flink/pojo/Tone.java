@@ -1,0 +1,8 @@
+package stateferry.flink.pojo;
+
+/** An enum that loses a constant. */
+public enum Tone {
+    SOFT,
+    LOUD,
+    DEAF
+}

@@ -1,0 +1,157 @@
+"""Savepoints of Flink 1.13 to 1.19: what Stateferry reads in them, and the verdict on them against real Flink."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.reading.reader import Savepoint, operator_id
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.outcomes import Outcome, StateVerdict
+from stateferry.verdict.versions import Line
+from tests.flink import jars
+from tests.flink.harness import FlinkError, FlinkHarness, by_state, restored_by_state
+from tests.flink.jobs import Job
+from tests.flink.judge import answer
+from tests.flink.make_earlier_golden import BREAKING, CASES, EARLIER, RESTORING, job_with, lines
+
+NAMES = sorted(folder.name for folder in EARLIER.iterdir())
+_LINES = {"1.20.0": Line.ONE, "2.3.0": Line.TWO}
+
+
+def case_of(name: str) -> tuple[str, bool]:
+    """The backend, and whether there are states that break in Flink 2."""
+    backend, _, breaking = CASES[name.partition("-")[2]]
+    return backend, breaking
+
+
+def test_there_are_savepoints_of_each_version() -> None:
+    versions = {name.partition("-")[0] for name in NAMES}
+    assert versions == {"1.13", "1.14", "1.15", "1.16", "1.17", "1.18", "1.19"}
+    native = {name.partition("-")[0] for name in NAMES if "native" in name}
+    assert native == versions - {"1.13", "1.14"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_that_they_hold_is_read(name: str) -> None:
+    savepoint = Savepoint.open(str(EARLIER / name))
+    _, breaking = case_of(name)
+    wanted = [one for one in lines(breaking) if one["operator"] != "plain"]
+    held = {
+        (uid, state.name)
+        for uid in ("main", "windows")
+        for state in savepoint.keyed_states(savepoint.operator(uid))
+        if any((one["operator"], one["state"]) == (uid, state.name) for one in wanted)
+    }
+    assert held == {(one["operator"], one["state"]) for one in wanted}
+    for uid, state in sorted(held):
+        out = answer("dump", str(EARLIER / name), "--operator", uid, "--state", state)
+        found = [json.loads(line) for line in out.splitlines()]
+        of_state = [one for one in wanted if (one["operator"], one["state"]) == (uid, state)]
+        assert _counted(found) == _counted(of_state), (uid, state)
+
+
+def _counted(entries: list[dict[str, Any]]) -> Counter[str]:
+    """Without what isn't known: when a value that expires was used last."""
+    kept = ("key", "namespace", "key_group", "user_key", "value")
+    texts = []
+    for one in entries:
+        rest = {name: _unordered(value) for name, value in one.items() if name in kept}
+        if "value" not in one:
+            rest["timestamp"] = one["timestamp"]
+        texts.append(json.dumps(rest, sort_keys=True))
+    return Counter(texts)
+
+
+def _unordered(value: Any) -> Any:
+    """A map by Kryo is shown as its entries, in an order of their own."""
+    if isinstance(value, list) and value and all(isinstance(one, list) and len(one) == 2 for one in value):
+        return dict(value)
+    return value or None if isinstance(value, dict | list) else value
+
+
+def said(name: str, target: Line) -> list[StateVerdict]:
+    return list(verdicts(Savepoint.open(str(EARLIER / name)), Asked(target)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_verdict_names_what_breaks(name: str) -> None:
+    _, breaking = case_of(name)
+    ends = {one.state: one.finding.outcome for one in said(name, Line.TWO) if one.finding.outcome.breaks}
+    wanted = {"hinted": Outcome.REFUSED, "hash": Outcome.WRONG, "uuid": Outcome.FAILS}
+    assert ends == (wanted if breaking else {})
+    assert {one.finding.outcome for one in said(name, Line.ONE)} == {Outcome.RESTORES}
+
+
+@pytest.mark.parametrize("name", ["old-1.12-rocksdb", "old-ttl-snappy-1.12-rocksdb", "metadata-5-2.3-rocksdb"])
+def test_of_a_version_that_was_not_tried_nothing_is_said(name: str) -> None:
+    found = list(verdicts(Savepoint.open(str(EARLIER.parent / name)), Asked(Line.TWO)))
+    assert found
+    assert {one.finding.outcome for one in found} == {Outcome.UNKNOWN}
+    assert {one.finding.reason.partition(",")[0] for one in found} <= {
+        "not tried with Flink 1.11 to 1.15",
+        "not tried with an early Flink 2",
+    }
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Callable[[str], FlinkHarness]]:
+    running: dict[str, FlinkHarness] = {}
+
+    def harness(version: str) -> FlinkHarness:
+        if version not in running:
+            running[version] = FlinkHarness(version, jars.class_path_of_java_alone(version))
+        return running[version]
+
+    yield harness
+    for one in running.values():
+        one.close()
+
+
+_SAMPLE = ("1.15-rocksdb", "1.17-native-rocksdb", "1.19-hashmap")
+
+
+@pytest.mark.flink
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", _LINES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full) for name in NAMES]
+)
+def test_flink_restores_what_the_verdict_says(name: str, version: str, started: Callable[[str], FlinkHarness]) -> None:
+    flink, target = started(version), _LINES[version]
+    backend, breaking = case_of(name)
+    ends = {one.state: one.finding for one in said(name, target)}
+    states = [*RESTORING.values(), *(BREAKING.values() if breaking else ())]
+    whole = [state for state in states if ends[state.name].outcome is Outcome.RESTORES]
+    job = job_with(whole, backend)
+    restored = flink.restore(EARLIER / name, job)
+    known = {state.name for state in states}
+    kept = {state.name for state in whole}
+    wanted = [one for one in lines(breaking) if one["state"] not in known or one["state"] in kept]
+    assert restored_by_state(restored, job) == by_state(wanted)
+    for state in states:
+        if ends[state.name].outcome.breaks:
+            outcome, exception = observed(flink, EARLIER / name, job_with([state], backend), state.name)
+            assert outcome in ends[state.name].possible, exception
+
+
+def observed(flink: FlinkHarness, savepoint: Path, job: Job, state: str) -> tuple[Outcome, str]:
+    """What Flink does with one state."""
+    try:
+        restored = flink.restore(savepoint, job)
+    except FlinkError as error:
+        text = str(error)
+        return (Outcome.REFUSED if "StateMigrationException" in text else Outcome.FAILS), text
+    found = restored_by_state(restored, job).get(("main", state))
+    wanted = by_state(one for one in lines(breaking=True) if one["state"] == state)["main", state]
+    return (Outcome.RESTORES if found == wanted else Outcome.WRONG), ""
+
+
+def test_operators_are_found_by_their_uids() -> None:
+    ids = {operator.hex_id for operator in Savepoint.open(str(EARLIER / "1.15-rocksdb")).metadata.operators}
+    assert {operator_id(uid).hex() for uid in ("main", "windows", "plain")} <= ids

@@ -1,0 +1,239 @@
+"""The verdict on a savepoint whose job has changed its classes, against what real Flink does with them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
+from flinkstate.reading.reader import Savepoint
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.outcomes import Finding, Outcome
+from stateferry.verdict.versions import Line
+from tests.flink import jars
+from tests.flink.harness import FlinkError, FlinkHarness, Made
+from tests.flink.harness import Line as Entry
+from tests.flink.jobs import Job, Operator, OperatorState, State
+
+pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
+
+RESTORES, WRONG, REFUSED = Outcome.RESTORES, Outcome.WRONG, Outcome.REFUSED
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """A state whose class is another one in the new job, what Flink makes of it, and of which fields.
+
+    `lost` are fields whose values the new class has by another name, or in another class; `new` what fields that the
+    old class lacks begin with. `said` is the verdict where Stateferry says less.
+    """
+
+    state: State
+    becomes: Outcome
+    new: Mapping[str, object] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    lost: bool = False
+    said: Outcome | None = None
+
+
+def _of(type_: str, becomes: Outcome, kind: str = "VALUE", ttl: str | None = None, **more: object) -> Evolved:
+    return Evolved(State(f"{kind}-{type_}-{ttl}", type_, kind=kind, ttl=ttl), becomes, **more)  # type: ignore[arg-type]
+
+
+_GROWN = {"count": 0, "note": None}
+CASES = {
+    one.state.name: one
+    for one in (
+        _of("Stays", RESTORES),
+        _of("Grows", RESTORES, new=_GROWN),
+        _of("Grows", RESTORES, "LIST", new=_GROWN),
+        _of("Grows", RESTORES, "REDUCING", new=_GROWN),
+        _of("Map<String,Grows>", RESTORES, "MAP", new=_GROWN),
+        _of("Map<Grows,String>", REFUSED, "MAP"),
+        _of("Grows", RESTORES, ttl="stamped", new=_GROWN),
+        _of("Tuple2<Long,Grows>", RESTORES, new=_GROWN),
+        _of("List<Grows>", RESTORES, new=_GROWN),
+        _of("Shrinks", RESTORES, gone=("name",)),
+        _of("Renames", WRONG, new={"sum": 0}, gone=("total",), lost=True),
+        _of("Widens", REFUSED),
+        _of("Widens", REFUSED, "LIST"),
+        _of("Boxes", RESTORES),
+        _of("Dates", REFUSED),
+        _of("Lists", REFUSED),
+        _of("Arrays", REFUSED),
+        _of("Hides", REFUSED),
+        _of("Beans", RESTORES),
+        _of("Builds", REFUSED),
+        _of("Lifts", RESTORES, new={"other": 0}),
+        _of("Sinks", WRONG, new={"total": 0}, gone=("total",), lost=True),
+        _of("Forgets", REFUSED),
+        _of("Around", RESTORES, new=_GROWN),
+        _of("Swaps", REFUSED),
+        _of("Shaded", RESTORES),
+        _of("Shade", RESTORES),
+        _of("Kept", REFUSED),
+        _of("Family", RESTORES, new={"nick": None}, said=Outcome.UNKNOWN),
+    )
+}
+_BROKEN = {one.state.name: one for one in (_of("Tone", REFUSED), _of("Gone", REFUSED, said=Outcome.UNKNOWN))}
+
+
+def job_of(*states: State, key: str = "Long") -> Job:
+    return Job((Operator("main", key=key, keys=8, states=states),), parallelism=1)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Real Flink with the job's old classes and with its new ones, by version, and the folder of the new ones."""
+
+    old: FlinkHarness
+    new: Mapping[str, FlinkHarness]
+    classes: JobClasses
+
+
+@pytest.fixture(scope="session")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    def with_classes(version: str, side: str) -> tuple[FlinkHarness, Path]:
+        folder = jars.evolved(version, side)
+        return FlinkHarness(version, os.pathsep.join((str(folder), jars.class_path_of_java_alone(version)))), folder
+
+    old, _ = with_classes("1.20.0", "old")
+    made = {version: with_classes(version, "new") for version in ("1.20.0", "2.3.0")}
+    new = {version: harness for version, (harness, _) in made.items()}
+    yield Sides(old, new, read_job_classes([str(made["1.20.0"][1])]))
+    for one in (old, *new.values()):
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def savepoint(sides: Sides, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """All states of the old job, in one operator."""
+    return sides.old.make(job_of(*(one.state for one in CASES.values())), tmp_path_factory.mktemp("old") / "made")
+
+
+def said_of(made: Made, state: str, target: Line, classes: JobClasses | None) -> Finding:
+    found = verdicts(Savepoint.open(str(made.path)), Asked(target, classes, new_job=classes))
+    return next(one.finding for one in found if one.state == state)
+
+
+def observed(flink: FlinkHarness, made: Made, one: Evolved) -> tuple[Outcome, str]:
+    """What Flink does with the state, if the new job has this one alone."""
+    try:
+        restored = flink.restore(made.path, job_of(one.state))
+    except FlinkError as error:
+        return REFUSED, str(error)
+    wanted = sorted(str(_evolved(line, one)) for line in made.lines if line["state"] == one.state.name)
+    found = sorted(str(_plain(line)) for line in restored.lines)
+    assert found == wanted
+    return (WRONG if one.lost else RESTORES), ""
+
+
+def _evolved(line: Entry, one: Evolved) -> object:
+    """The entry with what the new class has, as Flink's rules say it."""
+
+    def of(value: object, here: bool) -> object:
+        if isinstance(value, list):
+            return [of(part, here) for part in value]
+        if not isinstance(value, dict):
+            return value
+        out = {name: of(part, True) for name, part in value.items() if name not in one.gone}
+        is_the_class = "total" in value or "total" in one.new or "age" in value
+        inner = one.state.type == "Around" and "inner" in value
+        return out | (dict(one.new) if is_the_class and not inner else {})
+
+    return _plain(line | {"value": of(line["value"], False)})
+
+
+def _plain(line: Entry) -> object:
+    return {name: _sorted(value) for name, value in sorted(line.items()) if name not in ("operator", "subtask")}
+
+
+def _sorted(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _sorted(part) for name, part in sorted(value.items())}
+    return [_sorted(part) for part in value] if isinstance(value, list) else value
+
+
+_SAMPLE = ("VALUE-Grows-None", "VALUE-Widens-None")
+
+
+@pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full) for name in CASES]
+)
+def test_the_verdict_on_new_classes_is_what_flink_does(name: str, version: str, sides: Sides, savepoint: Made) -> None:
+    one = CASES[name]
+    outcome, exception = observed(sides.new[version], savepoint, one)
+    finding = said_of(savepoint, name, _LINES[version], sides.classes)
+    if one.said is not None:
+        assert (outcome, finding.outcome) == (one.becomes, one.said), (exception, finding)
+        return
+    if outcome is not one.becomes or finding.outcome is not one.becomes:
+        raise AssertionError((name, outcome, exception, finding))
+    agree(finding, exception)
+
+
+_LINES = {"1.20.0": Line.ONE, "2.3.0": Line.TWO}
+
+
+def agree(finding: Finding, exception: str) -> None:
+    """Holds the exception that Stateferry names against Flink's, as far as it says it."""
+    if finding.outcome is REFUSED:
+        assert finding.exception is not None
+        said = re.escape(finding.exception.partition(": ")[2]).replace(r"Serializer\)", r"Serializer[^)]*\)")
+        said = said.replace(r"\(", r"\([^)]*").replace(r"\.\.\.", "")
+        assert finding.exception.partition(":")[0] in exception, exception
+        assert re.search(said, exception) is not None, (said, exception)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
+@pytest.mark.parametrize("name", _BROKEN)
+def test_a_header_that_the_new_classes_cant_read(name: str, version: str, sides: Sides, tmp_path: Path) -> None:
+    one = _BROKEN[name]
+    made = sides.old.make(job_of(one.state), tmp_path / "made")
+    with pytest.raises(FlinkError) as error:
+        sides.new[version].restore(made.path, job_of(State("other", "Long")))
+    finding = said_of(made, name, _LINES[version], sides.classes)
+    assert finding.outcome is (one.said or REFUSED)
+    agree(finding, str(error.value))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
+@pytest.mark.parametrize(("key", "refused"), [("Stays", False), ("Grows", True), ("Widens", True)])
+def test_keys_of_new_classes(key: str, refused: bool, version: str, sides: Sides, tmp_path: Path) -> None:
+    job = job_of(State("s", "Long"), key=key)
+    made = sides.old.make(job, tmp_path / "made")
+    finding = said_of(made, "s", _LINES[version], sides.classes)
+    assert (finding.outcome is REFUSED) is refused
+    if refused:
+        with pytest.raises(FlinkError) as error:
+            sides.new[version].restore(made.path, job)
+        agree(finding, str(error.value))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
+@pytest.mark.parametrize(("type_", "refused"), [("Stays", False), ("Grows", False), ("Widens", True)])
+def test_operator_state_of_new_classes(type_: str, refused: bool, version: str, sides: Sides, tmp_path: Path) -> None:
+    plain = Operator("plain", type="plain", operator_states=(OperatorState("o", type_, "SPLIT", elements=6),))
+    job = Job((plain, *job_of(State("s", "Long")).operators), parallelism=1)
+    made = sides.old.make(job, tmp_path / "made")
+    finding = said_of(made, "o", _LINES[version], sides.classes)
+    assert (finding.outcome is REFUSED) is refused
+    if refused:
+        with pytest.raises(FlinkError) as error:
+            sides.new[version].restore(made.path, job)
+        agree(finding, str(error.value))
+    else:
+        sides.new[version].restore(made.path, job)
+
+
+def test_without_the_classes_nothing_is_said_of_them(savepoint: Made) -> None:
+    assert said_of(savepoint, "VALUE-Widens-None", Line.TWO, None).outcome is RESTORES

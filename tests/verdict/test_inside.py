@@ -1,0 +1,51 @@
+"""Values by Kryo inside of other values: all of them are found, and their classes decide."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flinkstate.reading.reader import Savepoint
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.outcomes import Finding, Outcome
+from stateferry.verdict.sample import samples_of
+from stateferry.verdict.versions import Line
+from tests.support.expected_columns import SAVEPOINTS
+
+
+def finding(case: str, state: str) -> Finding:
+    found = verdicts(Savepoint.open(str(SAVEPOINTS / case)), Asked(Line.TWO, everything=True))
+    return next(one.finding for one in found if one.state == state)
+
+
+def held(case: str, state: str) -> list[Any]:
+    lines = (SAVEPOINTS / case / "expected.jsonl").read_text(encoding="ascii").splitlines()
+    return [line["value"] for line in map(json.loads, lines) if line["state"] == state]
+
+
+def values_found(case: str, state: str) -> int:
+    savepoint = Savepoint.open(str(SAVEPOINTS / case))
+    operator = next(one for one in savepoint.metadata.operators if savepoint.keyed_header(one) is not None)
+    states = tuple(one for one in savepoint.keyed_states(operator) if one.name == state)
+    found = samples_of(savepoint, operator, states, five=False, most_bytes=None)
+    return sum(sampled.values for kryos in found.values() for _, sampled in kryos)
+
+
+@pytest.mark.parametrize("case", ["kryo-parts-1.20-rocksdb", "kryo-parts-ttl-1.20-hashmap"])
+def test_values_of_a_map_are_found(case: str) -> None:
+    """One that both Kryos could have written ends the count."""
+    maps = held(case, "old-0")
+    assert 0 < values_found(case, "old-0") <= sum(one is not None for map_ in maps for one in map_.values())
+    assert finding(case, "old-0").outcome is Outcome.FAILS
+
+
+@pytest.mark.parametrize("case", ["in-pojos-1.20-rocksdb", "in-pojos-ttl-1.20-rocksdb"])
+def test_each_field_of_a_pojo_is_found(case: str) -> None:
+    fields = ("before", "counts", "rates")
+    pojos = [one for one in held(case, "kryo") if one is not None]
+    wanted = sum(pojo[name] is not None for pojo in pojos for name in fields)
+    assert values_found(case, "kryo") == wanted > 0
+    assert finding(case, "kryo").outcome is Outcome.WRONG
+    assert "HashMap" in finding(case, "kryo").reason
