@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,13 +18,18 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.cli import DAMAGED_OR_REFUSED, main
-from tests.flink.harness import FlinkHarness, Line, Made, Restored, by_state, restored_by_state
+from stateferry.verdict.outcomes import Outcome
+from tests.flink.harness import FlinkError, FlinkHarness, Line, Made, Restored, by_state, restored_by_state
 from tests.flink.jobs import Job, Operator
 from tests.flink.scenarios import windows_read_back
 from tests.support.rewriting import rewrite
 
 NEVER_DUE = 3_000_000_000_000
 """Processing-time timers from here on don't fire while the tests run."""
+
+
+# The harness of a version, with or without flink-scala and flink-avro on its class path.
+Started = Callable[[str, bool], FlinkHarness]
 
 
 class Make(Protocol):
@@ -250,6 +255,28 @@ def dealt(restored: Restored) -> dict[tuple[str, str, int], list[str]]:
             parts = [line.get("user_key"), line["value"]]
             out[line["operator"], line["state"], line["subtask"]].append(json.dumps(parts, sort_keys=True))
     return {place: sorted(texts) for place, texts in out.items()}
+
+
+# Our own code, which shows a value that Flink has read: it is of another class, or broken.
+_SHOWING = "stateferry.flink.types.Kind.show("
+
+
+def observed(flink: FlinkHarness, job: Job, made: Made) -> tuple[Outcome, str]:
+    """What real Flink does when it starts the job from a savepoint, and its exception."""
+    job = declared(job)
+    try:
+        restored = flink.restore(made.path, job)
+    except FlinkError as error:
+        text = str(error)
+        if "StateMigrationException" in text:
+            return Outcome.REFUSED, text
+        if _SHOWING in text and ".deserialize(" not in text:
+            return Outcome.WRONG, text
+        # Operator state is read whole at the start, and a list of it holds no nulls.
+        reading = ".deserialize(" in text or "You cannot add null to a ListState" in text
+        return (Outcome.FAILS if reading else Outcome.REFUSED), text
+    equal = by_state(made.lines) == restored_by_state(restored, job) and not restored.problems
+    return (Outcome.RESTORES if equal else Outcome.WRONG), ""
 
 
 def check_restored(flink: FlinkHarness, savepoint: Path, job: Job, made: Made, *, moved: bool) -> Restored:

@@ -15,13 +15,11 @@ from stateferry.runs.record.runs import Run
 from stateferry.verdict.outcomes import Outcome
 from tests.flink import jars
 from tests.flink.harness import Made
-from tests.flink.judge import Change, check_restored
+from tests.flink.judge import Change, Started, check_restored, observed
 from tests.flink.scenarios import DECLARED_MAPS
-from tests.flink.test_verdict import Started, observed, savepoints, started
 from tests.flink.upgrade_rows import ROWS, Row
 from tests.support.verified_runs import STAGED, do_steps
 
-__all__ = ["savepoints", "started"]
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
@@ -74,10 +72,10 @@ def test_flink_2_reads_what_flink_1_wrote(
 ) -> None:
     row, made = ROWS[name], savepoints("1.20.0", name)
     flink = started("2.3.0", row.whole_class_path)
-    before, _ = observed(flink, row, made)
+    before, _ = observed(flink, row.job, made)
     assert before is row.becomes
     new = upgraded(made.path, row, tmp_path, declared=_DECLARED.get(name))
-    outcome, exception = observed(flink, row, Made(new, made.lines))
+    outcome, exception = observed(flink, row.job, Made(new, made.lines))
     assert outcome is Outcome.RESTORES, exception
 
 
@@ -117,9 +115,9 @@ def test_what_an_upgraded_job_has_not_read_yet_is_saved(ttl: str, started: Start
     with (source / "expected.jsonl").open(encoding="ascii") as file:
         made = Made(source, [json.loads(line) for line in file])
     flink, job = started("2.3.0", False), DECLARED_MAPS[f"hint-hash-map{ttl}"]
-    assert observed(flink, Row(job, Outcome.WRONG), made)[0] is Outcome.WRONG
+    assert observed(flink, job, made)[0] is Outcome.WRONG
     new = upgraded(source, Row(job, Outcome.WRONG), tmp_path)
-    assert observed(flink, Row(job, Outcome.WRONG), Made(new, made.lines)) == (Outcome.RESTORES, "")
+    assert observed(flink, job, Made(new, made.lines)) == (Outcome.RESTORES, "")
 
 
 @pytest.mark.full
