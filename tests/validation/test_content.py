@@ -12,7 +12,7 @@ import pytest
 from flinkstate.errors import DamagedError
 from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, Scalar
+from flinkstate.serializers.types import FlinkType, MapType, Scalar
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import hash_code
@@ -139,16 +139,10 @@ def test_plain_entries_are_keys_and_values_as_they_are(prefix: int) -> None:
 
 
 @pytest.mark.parametrize("prefix", [1, 2])
-def test_the_hash_of_a_key_is_without_its_user_key_if_that_is_known(prefix: int) -> None:
-    keys = [text(key) + b"\0" for key in ("a", "bc")]
-    rows: Any = Rows(9, prefix, [(key + text(user_key), b"\0v") for key in keys for user_key in ("x", "y")])
-    own = hashes_of([keys[0], keys[0], keys[1], keys[1]])
-    assert hashes_of_keys(rows, state_of()).tolist() == own
-    assert hashes_of_keys(rows, state_of()).tolist() == map_rows(rows, state_of(), groups_of(rows)).keys.tolist()
-    whole = hashes_of([key + text(user_key) for key in keys for user_key in ("x", "y")])
-    opaque = OpaqueType("com.acme.Key", "why")
-    assert hashes_of_keys(rows, state_of(key=opaque)).tolist() == whole
-    assert hashes_of_keys(rows, state_of(namespace=opaque)).tolist() == whole
+def test_the_hash_of_a_key_with_its_user_key(prefix: int) -> None:
+    keys = [text(key) + b"\0" + text(user_key) for key in ("a", "bc") for user_key in ("x", "y")]
+    rows: Any = Rows(9, prefix, [(key, b"value") for key in keys])
+    assert hashes_of_keys(rows).tolist() == hashes_of(keys)
 
 
 def test_the_hash_of_an_entry_depends_on_all_its_parts() -> None:

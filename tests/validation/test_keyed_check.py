@@ -255,20 +255,23 @@ def test_a_result_has_all_that_was_found() -> None:
 def test_what_kryo_wrote_is_written_by_kryo_5_and_sampled_as_it_is(
     sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    section: Any = Rows(5, 1, [(encode(Scalar.STRING, "a") + b"\0", b"v")])
+    """The sample goes by the keys that the result has."""
+    key = encode(Scalar.STRING, "a") + b"\0"
+    section: Any = Rows(5, 1, [(key, b"v")])
+    made: Any = Rows(5, 1, [(key + b"by Kryo 5", b"w")])
     seen: list[tuple[object, ...]] = []
     sample: Any = SimpleNamespace(see=lambda name, rows, keys: seen.append((name, rows, keys.tolist())))
-    monkeypatch.setattr(keyed_check, "for_kryo_5", lambda rows, state: ("by Kryo 5", rows, state))
+    monkeypatch.setattr(keyed_check, "for_kryo_5", lambda rows, state: made if rows is section else None)
     of_rule = replace(LEGACY, name="of a rule")
     reading = reading_of(
         None, _by_kryo={"old": LEGACY, "of a rule": of_rule}, _read_by_kryo={"old"},
         _samples={"old": sample, "of a rule": sample} if sampled else {},
     )  # fmt: skip
     assert reading._for_kryo_5(replace(LEGACY, name="other"), section) is section
-    assert reading._for_kryo_5(of_rule, section) == ("by Kryo 5", section, of_rule)
+    assert reading._for_kryo_5(of_rule, section) is made
     assert seen == []
-    assert reading._for_kryo_5(LEGACY, section) == ("by Kryo 5", section, LEGACY)
-    keys = plain_entries(section, np.zeros(1, np.int64)).keys.tolist()
+    assert reading._for_kryo_5(LEGACY, section) is made
+    keys = plain_entries(made, np.zeros(1, np.int64)).keys.tolist()
     assert seen == ([("old", section, keys)] if sampled else [])
 
 
@@ -410,7 +413,10 @@ def test_sections_of_a_result_are_counted_sampled_and_checked(
     checked: list[tuple[object, ...]] = []
 
     def sample(name: str) -> Any:
-        return SimpleNamespace(see=lambda state, section, keys: seen.append((f"{name} of {state}", keys)))
+        def see(state: str, section: object, keys: Any) -> None:
+            seen.append((f"{name} of {state}", keys if isinstance(keys, str) else keys.tolist()))
+
+        return SimpleNamespace(see=see)
 
     sink = Sink()
     reading = reading_of(
@@ -419,11 +425,11 @@ def test_sections_of_a_result_are_counted_sampled_and_checked(
         _key_spans=lambda name, section: spans, _check_keys=lambda *of: checked.append(of),
         _staged_blobs=lambda name, section: SimpleNamespace(entries=entries, keys="of blobs") if name == "b" else None,
         _staged_entries=lambda name, section, spans: (entries, f"keys of {name}"),
-        _sample_by_kryo=lambda name, section: seen.append((f"by Kryo {name}", section)),
     )  # fmt: skip
     names = ("old", "s", "k", "b")
     reading._staged([(replace(LEGACY, name=name), rows) for name in names])
-    assert seen == [("new of old", "keys of old"), ("s of s", "keys of s"), ("by Kryo k", rows)]
+    of_keys = plain_entries(rows, np.zeros(1, np.int64)).keys.tolist()
+    assert seen == [("new of old", "keys of old"), ("s of s", "keys of s"), ("k of k", of_keys)]
     strays = probe is not None and probe.strays
     assert sink.added == ([] if strays else [(name, [True] * 4) for name in names])
     assert [(of[0], of[3]) for of in checked] == ([] if spans is None else [(name, "spans") for name in names])
