@@ -248,6 +248,8 @@ def test_what_becomes_of_keys_with_time_to_live(settings: dict[str, Any], rows: 
     sink, found = read(rules, AGED, flag_ttl=True)
     assert_content(sink, rules, {"new": [row("a", "x", 5, ALIVE), row("b", "x", 7, ALIVE), *rows]}, flag_ttl=True)
     assert found == {**AGED_COUNTS, **counts}
+    expired = counts.get("blob_entries_expired", 0) + counts.get("rows_expired", 0)
+    assert sink.why["new", "expired"] == expired
 
 
 # A lazy run.
