@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -112,10 +113,12 @@ class Api:
         """Waits until the condition on the tasks and the DAG run's state holds, and returns the tasks."""
         end = time.monotonic() + seconds
         while True:
-            state = self.run(dag, run_id)["state"]
-            tasks = self.tasks(dag, run_id)
-            if until(tasks, state):
-                return tasks
+            state, tasks = "unknown", dict[str, dict[str, Any]]()
+            # On a busy machine an answer may come too late: then it is asked for again.
+            with suppress(TimeoutError):
+                state, tasks = self.run(dag, run_id)["state"], self.tasks(dag, run_id)
+                if until(tasks, state):
+                    return tasks
             if time.monotonic() > end:
                 shown = ", ".join(f"{name} {task['state']}" for name, task in tasks.items())
                 raise TimeoutError(f"run {run_id} of {dag} is {state} after {seconds:.0f} s: {shown}")

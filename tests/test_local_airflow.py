@@ -88,6 +88,25 @@ def test_the_demo_says_which_run_it_waits_for(tmp_path: Path) -> None:
     assert _before(api) == ""
 
 
+def test_an_answer_that_comes_too_late_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[dict[str, str] | None] = [None, {"state": "running"}, None, {"state": "success"}]
+
+    def run(self: Api, dag: str, run_id: str) -> dict[str, str]:
+        answer = answers.pop(0) if answers else None
+        if answer is None:
+            raise TimeoutError
+        return answer
+
+    monkeypatch.setattr(Api, "run", run)
+    monkeypatch.setattr(Api, "tasks", lambda *_: {"plan": {"state": "success"}})
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    api = Api(Settings(tmp_path, tmp_path, 8080))
+    assert list(api.wait("dag", "run", lambda _, state: state == "success", 60)) == ["plan"]
+    assert answers == []
+    with pytest.raises(TimeoutError, match="run run of dag is unknown after 0 s: "):
+        api.wait("dag", "run", lambda _, state: state == "success", 0)
+
+
 _COMPONENT = """#!/bin/sh
 [ "$1" = db ] && exit
 # A scheduler has one worker without work, and one whose task is at work.

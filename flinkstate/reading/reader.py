@@ -276,4 +276,4 @@ def operator_id(uid: str) -> bytes:
 def _described(operator: Operator) -> str:
     named = [f"uid {operator.uid!r}"] if operator.uid else []
     named += [f"name {operator.name!r}"] if operator.name else []
-    return f"{operator.hex_id}{f' ({chr(44).join(named)})' if named else ''}"
+    return f"{operator.hex_id} ({', '.join(named)})" if named else operator.hex_id

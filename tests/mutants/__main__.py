@@ -32,7 +32,7 @@ from _pytest.scope import Scope
 # The package whose checks are checked, in this place alone.
 from stateferry import proof as package
 from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.in_place import functions_of, has_kernels, put
+from tests.mutants.in_place import functions_of, has_kernels, names_kernels, put
 from tests.mutants.mutations import Mutant, mutants_of
 from tests.support import matrices
 
@@ -54,6 +54,7 @@ TESTS = (
     "tests/steps/test_state_ttls.py",
     "tests/steps/test_verify.py",
     "tests/tables/test_account.py",
+    "tests/test_pojo_fields.py",
 )
 LEAST_KILLED, MOST_EQUIVALENT = 0.95, 0.03
 _MEMORY = 4 << 30
@@ -176,8 +177,8 @@ def _after(item: pytest.Item) -> Any:
 class Runner:
     """Runs in pytest's place, once the tests are collected."""
 
-    def __init__(self, chosen: list[Mutant], jobs: int, out: TextIO) -> None:
-        self.chosen, self.jobs, self.out = chosen, jobs, out
+    def __init__(self, chosen: list[Mutant], jobs: int, out: TextIO, *, doubts: bool = False) -> None:
+        self.chosen, self.jobs, self.out, self.doubts = chosen, jobs, out, doubts
         self.fates: dict[int, tuple[Fate, str]] = {}
         self.failed: list[str] = []
         self.seconds, self.began = 0.0, time.monotonic()
@@ -207,7 +208,7 @@ class Runner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         tests = [self._once(session, item) for item in session.items]
-        tests = quickest_first([test for test in tests if test.lines])
+        tests = quickest_first([test for test in tests if test.lines or names_kernels(test.item, PACKAGE)])
         total = sum(test.seconds for test in tests)
         self._say(f"{len(tests)} tests reach {PACKAGE.name}; they take {total:.0f} s")
         if not self.failed:
@@ -238,6 +239,9 @@ class Runner:
                 self._wait(running)
             if self.failed:
                 break
+            if key_of(mutant) in EQUIVALENT and not self.doubts:
+                self._note(number, Fate.EQUIVALENT, "")
+                continue
             reaching = [test for test in tests if test.reaches(mutant)]
             running[self._fork(session, mutant, reaching)] = number
         while running:
@@ -256,12 +260,15 @@ class Runner:
             fate = Fate.EQUIVALENT if key_of(mutant) in EQUIVALENT else Fate.SURVIVED
         else:
             fate = Fate.TIMED_OUT if os.WIFSIGNALED(status) else Fate.KILLED
+        self._note(number, fate, said)
+        shutil.rmtree(self.folder / f"{child}", ignore_errors=True)
+
+    def _note(self, number: int, fate: Fate, said: str) -> None:
         self.fates[number] = fate, said
         if fate is Fate.SURVIVED:
-            self._say(f"{text_of(mutant)}\n  {said or 'no test reaches it'}")
+            self._say(f"{text_of(self.chosen[number])}\n  {said or 'no test reaches it'}")
         if len(self.fates) % 50 == 0:
             self._say(f"{len(self.fates)} of {len(self.chosen)}; {self._times()}")
-        shutil.rmtree(self.folder / f"{child}", ignore_errors=True)
 
     def _times(self) -> str:
         spent = self.seconds + time.process_time()
@@ -331,15 +338,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first of them to run (default: 0)")
     parser.add_argument("--only", default="", help="only faults in functions whose file and name contain this")
     parser.add_argument("--again", type=Path, help="only those that this file, an earlier output, names as not seen")
+    parser.add_argument("--equivalent", action="store_true", help="run those that are said to change nothing")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="only these tests (default: all that reach it)")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once (default: 2)")
     options = parser.parse_args(arguments)
     wanted = [one for one in all_mutants() if options.only in f"{one.file.name}:{one.function}"]
     if options.again is not None:
         wanted = told_again(wanted, options.again.read_text("utf-8"))
+    if options.equivalent:
+        wanted = [one for one in wanted if key_of(one) in EQUIVALENT]
     chosen = sample(wanted, options.count, options.seed)[options.first :]
     with os.fdopen(os.dup(1), "w") as out, tempfile.TemporaryFile("w+") as log:
-        runner = Runner(chosen, options.jobs, out)
+        runner = Runner(chosen, options.jobs, out, doubts=options.equivalent)
         os.dup2(log.fileno(), 1)
         pytest.main(
             ["-p", "no:cacheprovider", "-o", "timeout=0", *(str(ROOT / test) for test in options.tests)], [runner]

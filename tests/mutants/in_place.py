@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
+import pytest
 from numba.core.dispatcher import Dispatcher
 
 from tests.mutants.mutations import Mutant
@@ -41,6 +42,14 @@ def functions_of(file: Path) -> dict[str, list[FunctionType]]:
 def has_kernels(file: Path) -> bool:
     """Whether a module that has been imported has compiled functions."""
     return any(isinstance(value, Dispatcher) for module in _modules(file) for value in vars(module).values())
+
+
+def names_kernels(test: pytest.Item, package: Path) -> bool:
+    """Whether the test's module has a name for one of the package's modules with compiled functions."""
+    assert isinstance(test, pytest.Function)
+    modules = [one for one in vars(test.module).values() if type(one) is ModuleType]
+    files = {Path(getattr(one, "__file__", None) or "") for one in modules}
+    return any(file.is_relative_to(package) and has_kernels(file) for file in files)
 
 
 @cache

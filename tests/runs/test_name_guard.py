@@ -155,7 +155,8 @@ def test_what_is_legal_stays_green(case: str, tmp_path: Path) -> None:
 
 def test_a_new_state_that_is_not_there_beside_real_flags(tmp_path: Path) -> None:
     said = stopped(tmp_path, BEGUN, {"new": "x"})
-    assert "40 keys are flagged as moved by isMigratedState, but x isn't in the savepoint, such as " in said
+    assert '40 keys are flagged as moved by isMigratedState, such as "' in said
+    assert """", but x isn't in the savepoint. newMainState, a MapState""" in said
     assert "has rows of 40 of the keys that lack them: did you mean --new-state newMainState?" in said
     assert said.endswith("allow it: --accept-empty 100%")
     counted(tmp_path / "meant", BEGUN, {"new": "x"}, accept_empty=1)
@@ -169,7 +170,8 @@ def test_a_single_flagged_key_is_enough_if_the_new_state_is_not_there(tmp_path: 
 def test_a_new_state_with_rows_of_no_flagged_key(tmp_path: Path) -> None:
     state = replace(BEGUN, more_rows={OTHER: rows(*COLD)})
     said = stopped(tmp_path, state, {"new": OTHER})
-    assert "otherState has rows of none of them" in said
+    assert "40 keys are flagged as moved by isMigratedState, such as " in said
+    assert "otherState has rows of none of them. newMainState" in said
     assert "did you mean --new-state newMainState?" in said
 
 

@@ -25,6 +25,7 @@ from stateferry.proof.expected.content import (
     KeySpans,
     blob_entries,
     hash_ranges,
+    hashes_of_keys,
     map_rows,
     plain_entries,
     timestamps_at,
@@ -135,6 +136,13 @@ def test_plain_entries_are_keys_and_values_as_they_are(prefix: int) -> None:
         0,
         0,
     )
+
+
+@pytest.mark.parametrize("prefix", [1, 2])
+def test_the_hash_of_a_key_with_its_user_key(prefix: int) -> None:
+    keys = [text(key) + b"\0" + text(user_key) for key in ("a", "bc") for user_key in ("x", "y")]
+    rows: Any = Rows(9, prefix, [(key, b"value") for key in keys])
+    assert hashes_of_keys(rows).tolist() == hashes_of(keys)
 
 
 def test_the_hash_of_an_entry_depends_on_all_its_parts() -> None:

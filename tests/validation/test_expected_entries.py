@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,17 @@ from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from stateferry.changes.lazy_cut import LazyCut, Order
-from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
+from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
 from stateferry.inventory.blob_times import blob_sum
 from stateferry.proof.expected.content import Account, AccountsByState, Entries, blob_entries, map_rows, plain_entries
-from stateferry.proof.expected.conversion import OperatorConversion, new_state
-from stateferry.proof.expected.expected_blobs import ExpectedBlobs, hash_blobs
-from stateferry.proof.expected.expected_entries import ExpectedEntries
+from stateferry.proof.expected.conversion import Conversion, OperatorConversion, new_state
+from stateferry.proof.expected.expected_blobs import ExpectedBlobs, _Keys, hash_blobs
+from stateferry.proof.expected.expected_entries import ExpectedEntries, _moved
+from stateferry.proof.plain.plain_lazy_cut import is_moved
+from stateferry.proof.plain.plain_pojos import without_map
 from tests.support.sections import Rows
+from tests.validation.test_plain_pojos import BODY, named
+from tests.validation.test_plain_pojos import TYPE as POJOS
 
 GROUP, NOW, TTL, ALIVE, EXPIRED = 9, 1000, 100, 950, 900
 VOID = Scalar.VOID_NAMESPACE
@@ -189,6 +194,21 @@ def test_entries_are_left_out_and_withdrawn_for_a_reason() -> None:
     assert sink.why["new", "replaced by the key's blob"] == 1
 
 
+def test_what_a_key_has_in_each_state_is_sampled() -> None:
+    rules, seen = rules_of(), list[tuple[str, list[int]]]()
+    sample: Any = SimpleNamespace(see=lambda state, section, keys: seen.append((state, keys.tolist())))
+    states = [rules.legacy, new_state(rules), value_state("flag"), value_state("other")]
+    conversion = OperatorConversion((rules,), {one.name: one for one in states}, False, 128, 128)
+    group: Any = Group(states, {**SOURCE, "new": [row("a", "x", 7)], "old": [blob("a", {"x": 5}), blob("b", {})]})
+    for samples in ({"new": sample}, {}):
+        ExpectedEntries(conversion, Sink(), samples).read(group)
+    flags: Any = Rows(GROUP, 1, SOURCE["flag"])
+    of_flags = plain_entries(flags, np.full(len(flags), GROUP)).keys.tolist()
+    assert dict(seen).keys() == {"old", "new", "flag"}
+    assert len(seen) == 3
+    assert (dict(seen)["flag"], dict(seen)["old"][:1]) == (of_flags, dict(seen)["new"])
+
+
 # With time to live.
 
 AGED: dict[str, Pairs] = {
@@ -228,6 +248,8 @@ def test_what_becomes_of_keys_with_time_to_live(settings: dict[str, Any], rows: 
     sink, found = read(rules, AGED, flag_ttl=True)
     assert_content(sink, rules, {"new": [row("a", "x", 5, ALIVE), row("b", "x", 7, ALIVE), *rows]}, flag_ttl=True)
     assert found == {**AGED_COUNTS, **counts}
+    expired = counts.get("blob_entries_expired", 0) + counts.get("rows_expired", 0)
+    assert sink.why["new", "expired"] == expired
 
 
 # A lazy run.
@@ -242,6 +264,27 @@ LAZY: dict[str, Pairs] = {
 def lazy(is_all: bool, **settings: Any) -> Rules:
     cut = LazyCut(Order.HASH, 2**64 - 1 if is_all else 0, value_state("flag"))
     return rules_of(lazy_cut=cut, **settings)
+
+
+@pytest.mark.parametrize("prefix", [1, 2])
+@pytest.mark.parametrize("order", list(Order))
+def test_the_keys_that_are_moved_are_those_of_plain_code(order: Order, prefix: int) -> None:
+    pairs = [blob(f"key {at}", dict.fromkeys("abcdefgh"[: at % 8], 5)) for at in range(40)]
+    rows: Any = Rows(GROUP, prefix, pairs)
+    starts, sizes = rows.key_starts + prefix, rows.ends - rows.value_starts
+    ranks = np.sort(order.ranks(rows.data, starts, rows.key_ends, sizes))
+    cut = LazyCut(order, int(ranks[20]), value_state("flag"))
+    moved = [is_moved(cut, key, value) for key, value in pairs]
+    assert sum(moved) == 21
+    assert _moved(cut, rows).tolist() == moved
+
+
+def test_the_result_of_a_lazy_run_is_read_as_a_source_whose_keys_are_all_moved() -> None:
+    rules, states = lazy(False), {one.name: one for one in (rules_of().legacy, value_state("other"))}
+    every = {**states, "flag": value_state("flag"), "new": new_state(rules)}
+    told = PlannedTtl(value_state("other"), StateTtlConfig(TTL), NOW)
+    conversion = OperatorConversion((rules,), states, True, 64, 128, (told,))
+    assert conversion.of_staged() == OperatorConversion((rules_of(),), every, False, 128, 128)
 
 
 def test_keys_that_are_all_moved() -> None:
@@ -317,6 +360,32 @@ def test_a_key_that_is_in_a_wrong_key_group_of_the_source_is_damage() -> None:
     assert caught.value.found == f"a key of old whose hash leads to {own}"
 
 
+# POJOs without their maps.
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+def test_what_is_left_of_pojos(ttl: bool) -> None:
+    """As plain code makes it. The first is no POJO, and the second has none in its field."""
+    legacy = KeyedState("old", StateKind.VALUE, Scalar.STRING, VOID, None, POJOS, ttl, False)
+    rules = replace(rules_of(ttl=ttl, rest=LegacyRest.KEEP), legacy=legacy)
+    pojos = ["01", "02 01 00 07", f"02 {BODY}", f"02 {BODY}", f"08 00 02 {BODY} 00 08", f"{named('a.City')} 02 {BODY}"]
+    stamps: list[int | None] = [ALIVE, ALIVE, ALIVE, EXPIRED, NOW, ALIVE] if ttl else [None] * len(pojos)
+    pairs = [
+        (text("k" * at) + b"\0", stamped(stamp) + bytes.fromhex(pojo))
+        for at, (pojo, stamp) in enumerate(zip(pojos, stamps, strict=True))
+    ]
+    sink, counts = read(rules, {"old": pairs})
+    left = [(key, without_map(POJOS, value, 8 if ttl else 0)) for key, value in pairs]
+    if ttl:
+        del left[stamps.index(EXPIRED)]
+    assert cells(sink.accounts.of("old")) == cells(content(legacy, left, is_map=False))
+    assert counts["blob_entries"] == 4
+    assert sink.why["old", "expired"] == int(ttl)
+    assert cells(read(replace(rules, rest=LegacyRest.DROP), {"old": pairs})[0].accounts.of("old")) == cells(
+        Account.of(128)
+    )
+
+
 # States that lose what has expired.
 
 
@@ -334,7 +403,50 @@ def test_a_state_that_ages_counts_without_what_has_expired() -> None:
     assert sink.why == {("s", "expired"): 2}
 
 
+@pytest.mark.parametrize(
+    ("settings", "behind"),
+    [
+        ({}, {"old", "flag"}),
+        ({"flag_name": None}, {"old"}),
+        ({"reverse": True}, {"new", "flag"}),
+        ({"rest": LegacyRest.KEEP}, set()),
+        ({"rest": LegacyRest.DROP}, {"old", "flag"}),
+        ({"lazy_cut": LazyCut(Order.HASH, 5, value_state("flag"))}, set()),
+    ],
+)
+def test_which_states_the_new_savepoint_does_not_have(settings: dict[str, Any], behind: set[str]) -> None:
+    rules = rules_of(**settings)
+    states = {one.name: one for one in (rules.legacy, new_state(rules), value_state("flag"), value_state("other"))}
+    conversion = OperatorConversion((rules,), states, False, 128, 128)
+    assert conversion.left_behind == behind
+    assert set(conversion.expected_states) == states.keys() - behind
+    assert replace(conversion, keep_legacy=True).left_behind == set()
+
+
+def test_an_operator_has_its_own_part_of_a_conversion() -> None:
+    rules, state = rules_of(), value_state("s", ttl=True)
+    told = PlannedTtl(state, StateTtlConfig(TTL), NOW)
+    source: Any = SimpleNamespace(keyed_states=lambda operator: [rules.legacy, state])
+    layout: Any = SimpleNamespace(of=lambda operator: SimpleNamespace(max_parallelism=300))
+    whole = Conversion(layout, {b"own": (rules,)}, True, {b"own": (told,)}, {b"own": {"s": state}})
+    states = {"old": rules.legacy, "s": state}
+    own, other = (SimpleNamespace(id=id_, max_parallelism=128) for id_ in (b"own", b"other"))
+    assert whole.of(source, own) == OperatorConversion(  # type: ignore[arg-type]
+        (rules,), states, True, 128, 300, (told,), {"s": state}
+    )
+    assert whole.of(source, other) == OperatorConversion((), states, True, 128, 300)  # type: ignore[arg-type]
+
+
 # In reverse.
+
+
+def test_an_operator_is_converted_in_reverse_where_a_rule_says_so() -> None:
+    one, other = rules_of(), rules_of(reverse=True)
+    for rules, reverses in (((), False), ((one,), False), ((other,), True), ((one, other), True)):
+        assert OperatorConversion(rules, {}, False, 128, 128).reverses == reverses
+    made = KeyedState("new", StateKind.MAP, Scalar.STRING, VOID, Scalar.STRING, Scalar.LONG, False, False)
+    assert OperatorConversion((one,), {}, False, 128, 128).new_states == {"new": made}
+    assert OperatorConversion((other,), {}, False, 128, 128).new_states == {"old": other.legacy}
 
 
 @pytest.mark.parametrize("ttl", [False, True])
@@ -361,6 +473,19 @@ def test_rows_become_blobs(ttl: bool) -> None:
     assert cells(sink.accounts.of("other")) == cells(content(value_state("other"), source["other"], is_map=False))
     counts = expected.counts["old"]
     assert (counts.rows, counts.rows_expired, counts.leftover_blobs) == (4, int(ttl), 2)
+    assert sink.why == {("old", "expired"): int(ttl)}
+
+
+def test_the_newest_timestamp_of_each_key() -> None:
+    keys, nothing = _Keys(), np.array([1, 2, 3])
+    asked = np.array([9, 5, 8], np.uint64)
+    assert keys.newest_of(asked, nothing).tolist() == [1, 2, 3]
+    for hashes, groups, stamps in (([5, 9, 5], [3, 4, 3], [10, 30, 20]), ([9, 7], [4, 2], [-(1 << 63), 5])):
+        keys.add(np.array(hashes, np.uint64), np.array(groups), np.array(stamps))
+    assert keys.newest_of(asked, nothing).tolist() == [30, 20, 3]
+    assert keys.newest_of(np.array([10, 0], np.uint64), nothing[:2]).tolist() == [1, 2]
+    found = [part.tolist() for part in (keys.hashes, keys.groups, keys.counts, keys.newest)]
+    assert found == [[5, 7, 9], [3, 2, 4], [2, 1, 2], [20, 5, 30]]
 
 
 def test_the_hash_of_a_blob_depends_on_key_group_number_and_timestamp() -> None:

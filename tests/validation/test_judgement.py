@@ -62,7 +62,7 @@ def tally(expected: dict[str, Account], found: dict[str, Account], size: int = 8
 
 
 def judge(found: Tally, rules: Rules | None = RULES, **settings: object) -> OperatorJudge:
-    given = {name: settings.pop(name) for name in ("aging", "keep_legacy", "states") if name in settings}
+    given = {name: settings.pop(name) for name in ("aging", "by_kryo", "keep_legacy", "states") if name in settings}
     conversion = OperatorConversion((rules,) if rules else (), STATES, False, 8, 8)
     of = replace(conversion, **given)  # type: ignore[arg-type]
     made = OperatorJudge("hex", "main", of, True, 1, found, SAMPLES)
@@ -104,6 +104,15 @@ def test_rows_are_explained_by_what_they_come_from() -> None:
     assert {check.outcome for check in found.values()} == {PASSED}
     assert "main/new: no expired row" not in found
     assert found["main/new: rows"].expected.startswith("5 = 20")
+
+
+def test_a_state_that_is_written_by_kryo_5_is_read_plainly_too() -> None:
+    found = checks(tally({"other": SAME}, {"other": SAME}), None, by_kryo={"other": OTHER})
+    names = list(found)
+    at = names.index("main/other: carried over, written by Kryo 5")
+    assert names[at + 1] == "main/other: sample read plainly"
+    assert "main/old: carried over" in names
+    assert "main/old: sample read plainly" not in names
 
 
 @pytest.mark.parametrize("damaged", [False, True])

@@ -22,7 +22,7 @@ from flinkstate.metadata.metadata import InlineBytes, KeyedHandle, Metadata, Nat
 from flinkstate.metadata.savepoint_properties import NATIVE_SAVEPOINT
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
 from flinkstate.serializers.snapshots import SerializerSnapshot
-from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.serializers.types import MapType, OpaqueType, PojoField, PojoType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rules import Rules
@@ -31,6 +31,7 @@ from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.metadata_check import (
     Mismatch,
+    _described_fields,
     compare_headers,
     compare_metadata,
     expected_header,
@@ -246,3 +247,11 @@ def test_what_becomes_of_a_header() -> None:
     assert made_of(A, flag, old, rules=lazy) == (A, flag, old, new)
     stamped_flag = replace(lazy, lazy_cut=LazyCut(Order.HASH, 1, replace(FLAG, ttl=True)))
     assert made_of(old, rules=stamped_flag) == (old, new, meta("flag", ttl_snapshot(BOOLEAN)))
+
+
+def test_of_a_pojo_some_fields_are_described() -> None:
+    """A field's type that couldn't be named has the field's name."""
+    types = (("a", Scalar.LONG), ("b", OpaqueType("b", "why")), ("c", OpaqueType("com.acme.Any", "why")))
+    pojo = PojoType("com.acme.Pojo", tuple(PojoField(name, type_) for name, type_ in types))
+    assert _described_fields(SerializerSnapshot("", 1, pojo, (), b"")) == ["a", "c"]
+    assert _described_fields(SerializerSnapshot("", 1, Scalar.LONG, (), b"")) == []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+from typing import Any
+
 import pytest
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import KryoMapType, KryoType, MapType, Scalar
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, Scalar
 from flinkstate.values.codecs import encode
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_maps import map_reader
+from stateferry.proof.plain.plain_maps import copied, map_reader
 from stateferry.proof.plain.plain_reader import PlainStateReader
 from tests.kryo.examples import VERSIONS, examples
 
@@ -43,3 +46,83 @@ def test_a_value_of_a_class_of_the_job_cant_be_read() -> None:
     map_ = MapType(Scalar.STRING, KryoType("stateferry.kryo.KryoExamples$Thing"))
     with pytest.raises(RefusedError, match=r"KryoExamples\$Thing"):
         list(map_reader(KryoMapType("java.util.HashMap", "by Kryo", one.kryo, map_), map_)(one.written, 0))
+
+
+# Maps by Flink's own serializer.
+
+
+def text(value: str) -> bytes:
+    return encode(Scalar.STRING, value)
+
+
+def long(value: int) -> bytes:
+    return struct.pack(">q", value)
+
+
+def sized(*entries: bytes, count: int | None = None) -> bytes:
+    return struct.pack(">i", len(entries) if count is None else count) + b"".join(entries)
+
+
+def read(stored: FlinkType, map_: MapType, data: bytes, before: bytes = b"") -> list[tuple[Any, ...]]:
+    found = list(map_reader(stored, map_)(before + data, len(before)))
+    return [(one.user_key, one.user_key_bytes, one.is_null, one.value, one.value_bytes) for one in found]
+
+
+PLAIN = MapType(Scalar.STRING, Scalar.LONG)
+NULLABLE = NullableType(MapType(NullableType(Scalar.STRING, 0), Scalar.LONG), 4)
+FIVE, NONE = (text("x") + b"\0" + long(5), text("y") + b"\1")
+ENTRIES = [("x", text("x"), False, 5, long(5)), ("y", text("y"), True, None, b"")]
+
+
+@pytest.mark.parametrize("before", [b"", b"before"])
+def test_the_entries_of_a_map(before: bytes) -> None:
+    assert read(PLAIN, PLAIN, sized(FIVE, NONE), before) == ENTRIES
+    assert read(PLAIN, PLAIN, sized(), before) == []
+    assert read(NULLABLE, PLAIN, b"\0" + sized(b"\0" + FIVE, b"\0" + NONE), before) == ENTRIES
+    keys_as_they_are = NullableType(PLAIN, 4)
+    assert read(keys_as_they_are, PLAIN, b"\0" + sized(FIVE, NONE), before) == ENTRIES
+    assert read(NULLABLE, PLAIN, b"\1" + bytes(4), before) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "data", "error", "message"),
+    [
+        (PLAIN, b"\0\0\0", DamagedError, "the size of a map, found 3 bytes"),
+        (PLAIN, sized(FIVE) + b"zz", DamagedError, "the end of a map, found 2 more bytes"),
+        (PLAIN, sized(text("x") + b"\2"), DamagedError, "a map entry's null flag"),
+        (NULLABLE, b"\0" + sized(b"\1" + FIVE), RefusedError, "a map has a null key"),
+        (NULLABLE, b"\1" + bytes(5), DamagedError, "the end of a map, found 1 more bytes"),
+        (NULLABLE, b"\2", DamagedError, "a map's null flag"),
+    ],
+)
+def test_what_is_wrong_with_a_map_is_named(
+    stored: FlinkType, data: bytes, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read(stored, PLAIN, data)
+
+
+# Parts by Kryo, which are copied.
+
+BY_KRYO = MapType(Scalar.STRING, UUID)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_parts_by_kryo_are_their_bytes(version: str) -> None:
+    written = WRITTEN[version]
+    data = sized(text("x") + b"\0" + written, text("y") + b"\0\0", text("z") + b"\1")
+    assert read(BY_KRYO, BY_KRYO, data) == [
+        ("x", text("x"), False, written, written), ("y", text("y"), False, None, b"\0"),
+        ("z", text("z"), True, None, b""),
+    ]  # fmt: skip
+    of_keys = MapType(UUID, Scalar.LONG)
+    assert read(of_keys, of_keys, sized(written + b"\0" + long(5))) == [(written, written, False, 5, long(5))]
+
+
+def test_a_part_that_no_kryo_wrote_is_refused() -> None:
+    with pytest.raises((DamagedError, RefusedError), match=r"expected|wrote"):
+        read(BY_KRYO, BY_KRYO, sized(text("x") + b"\0" + b"\x54\x01\x02"))
+
+
+def test_null_by_kryo_is_one_byte() -> None:
+    assert [copied(data) for data in (b"\0", b"\0\0", b"", b"\1")] == [None, b"\0\0", b"", b"\1"]

@@ -13,20 +13,40 @@ import pytest
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, Scalar
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoType,
+    RowType,
+    Scalar,
+)
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
+from flinkstate.values.java_values import RowValue
 from stateferry.changes.lazy_cut import LazyCut, Order
-from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
+from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
 from stateferry.proof.expected.conversion import OperatorConversion, new_state
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_aging import PlainAgingReader
-from stateferry.proof.plain.plain_reader import KeyAccount, PlainReader, PlainStateReader, group_of_key, long_at
+from stateferry.proof.plain.plain_pojos import without_map
+from stateferry.proof.plain.plain_reader import (
+    KeyAccount,
+    PlainReader,
+    PlainStateReader,
+    group_of_key,
+    holds_null,
+    long_at,
+)
+from tests.validation.test_plain_pojos import BODY
+from tests.validation.test_plain_pojos import TYPE as POJOS
 
 NOW, TTL, LATEST = 1_000, 100, 2**63 - 1
 ALIVE, EXPIRED = NOW - TTL + 1, NOW - TTL
-VOID = Scalar.VOID_NAMESPACE
+VOID, UUID = Scalar.VOID_NAMESPACE, KryoType("java.util.UUID")
 
 
 def text(value: str) -> bytes:
@@ -299,6 +319,12 @@ def test_a_key_of_unknown_hash_stays_where_it_is() -> None:
     ):
         conversion = OperatorConversion((), states, False, old_max, new_max)
         assert group_of_key(type_, "a", present, conversion) == group
+    # The names of its fields may have determined the hash of a Row.
+    row_type, key = RowType((Scalar.LONG,), False), RowValue((7,))
+    moved = key_group_of(row_type, key, 300)
+    assert moved not in (None, 5)
+    assert group_of_key(row_type, key, 5, OperatorConversion((), states, False, 128, 128)) == 5
+    assert group_of_key(row_type, key, 5, OperatorConversion((), states, False, 128, 300)) == moved
     with pytest.raises(RefusedError, match="plain code doesn't know its hash"):
         group_of_key(opaque, "a", 5, OperatorConversion((), states, False, 128, 300))
     account = KeyAccount()
@@ -440,3 +466,54 @@ def test_a_key_that_cannot_be_decoded_is_refused() -> None:
     assert account.refusal is not None
     assert "com.acme.Key" in account.refusal
     assert account.lines == []
+
+
+# What serializers can write.
+
+
+@pytest.mark.parametrize(
+    ("type_", "expected"),
+    [
+        (Scalar.STRING, True), (Scalar.INSTANT, True), (Scalar.LONG, False), (Scalar.UNIT, None),
+        (PojoType("com.acme.Pojo", ()), True), (NullableType(Scalar.LONG, 8), True), (UUID, True),
+        (MapType(Scalar.STRING, Scalar.LONG), False), (RowType((Scalar.LONG,), False), False),
+        (OpaqueType("com.acme.Value", "why"), None),
+    ],
+)  # fmt: skip
+def test_who_can_write_null_itself(type_: FlinkType, expected: bool | None) -> None:
+    assert holds_null(type_) is expected
+
+
+def test_parts_that_were_copied_are_shown_as_they_are() -> None:
+    state = KeyedState("new", StateKind.MAP, Scalar.STRING, VOID, UUID, UUID, False, False)
+    reader = PlainStateReader(state, copies=True)
+    for data, shown in ((b"\x54\1\2\4", "54010204"), (b"\0", "null"), (b"\1" * 150, None)):
+        found = reader.entry(Row("new", 5, KEY + data, b"\0" + data))
+        assert (found.user_key, found.value, found.is_null) == (data, data, False)
+        assert found.user_key_text == found.value_text
+        assert found.value_text == shown or (
+            shown is None
+            and found.value_text.endswith(
+                f"(300 characters, {blake2b(data.hex().encode(), digest_size=8).hexdigest()})"
+            )
+        )
+    # Other than those that were not: these are objects.
+    assert PlainStateReader(state).entry(Row("new", 5, KEY + b"\x54\1\2\4", b"\0\x54\1\2\4")).value != b"\x54\1\2\4"
+
+
+# A map in a field of a POJO.
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+@pytest.mark.parametrize("rest", list(LegacyRest))
+def test_a_map_in_a_field_and_what_is_left_of_its_pojo(ttl: bool, rest: LegacyRest) -> None:
+    rules = replace(rules_of(ttl=ttl, rest=rest), legacy=state_of("old", POJOS, ttl=ttl))
+    reader = reader_of(rules)
+    before, stamp = (long(ALIVE), ALIVE) if ttl else (b"", None)
+    for pojo, lines in (("01", []), ("02 01 00 07", []), (f"02 {BODY}", [("new", "5", 0, "6", stamp)])):
+        stored = Row("old", GROUP, KEY, before + bytes.fromhex(pojo))
+        left = stored._replace(value=without_map(POJOS, stored.value, len(before)))
+        stays = [untouched(left)] if rest is LegacyRest.KEEP else []
+        assert told(reader.expected([stored])) == [*lines, *stays]
+    if ttl:
+        assert told(reader.expected([Row("old", GROUP, KEY, long(EXPIRED) + bytes.fromhex(f"02 {BODY}"))])) == []

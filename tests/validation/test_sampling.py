@@ -91,6 +91,21 @@ def test_a_key_with_many_rows_stays_whole(at_once: int) -> None:
     assert {hash_: len(rows) for hash_, rows in sample.keys.items()} == {hash_of(3): 1000}
 
 
+def test_of_a_key_that_is_cut_off_no_later_row_is_kept() -> None:
+    small, large = sorted((1, 2), key=hash_of)
+    sample = KeySample(SampleSpec(SEED, 0.001), "blobs", False)
+    seen(sample, [small] + [large] * 20)
+    seen(sample, [large] * 20)
+    assert (sample.below, set(sample.keys)) == (hash_of(large), {hash_of(small)})
+
+
+def test_a_key_whose_hash_is_the_largest_stays_whole() -> None:
+    key = pow(FACTOR, -1, 1 << 64) * MASK & MASK ^ SEED
+    sample = KeySample(SampleSpec(SEED, 0.001), "blobs", False)
+    seen(sample, [key] * 1000)
+    assert (sample.below, {hash_: len(rows) for hash_, rows in sample.keys.items()}) == (EVERYTHING, {MASK: 1000})
+
+
 @pytest.mark.parametrize(
     ("size", "times", "is_too_large"),
     [(3, 4000, False), (3, 4001, True), (128 * 3999, 1, False), (128 * 4000, 1, True)],

@@ -6,21 +6,44 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Compression
+from flinkstate.keyed.header import KeyedHeader
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.chunks import Chunk, plan_chunks
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.proof.checks import _Pair, _pairs, _Search, find_samples, plan_checks
+from stateferry.proof import checks
+from stateferry.proof.carried_check import CarriedTask
+from stateferry.proof.checks import (
+    CheckResult,
+    CheckTask,
+    StagedStates,
+    _Pair,
+    _pairs,
+    _Search,
+    find_samples,
+    judge,
+    open_staged,
+    plan_checks,
+    tally_up,
+    validate,
+)
+from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.expected.sample_text import ProbedEntry
 from stateferry.proof.expected.sampling import seed_of
 from stateferry.proof.judgement import Tally
 from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
+from tests.savepoint.test_moved_files import with_files_at
 from tests.support.rewriting import rewrite
 from tests.validation.test_checks import GOLDEN, NEW, migrated
 
@@ -225,6 +248,119 @@ def test_keys_are_checked_where_they_may_have_moved(max_parallelism: int | None,
     assert not bare.checks_keys(Conversion(layout))
     nothing = _Pair(source, staged, stateless, replace(pair.new, subtasks=()))
     assert nothing.keyed(Conversion(layout), 1 << 20) == []
+
+
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_carried_state_that_one_side_alone_has_is_compared(
+    side: str, case: tuple[Savepoint, Savepoint, Conversion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, staged, conversion = case
+    has_it = next(getattr(pair, side) for pair in _pairs(source, staged) if pair.old.label == "main")
+    monkeypatch.setattr(checks, "has_carried_state", lambda operator: operator is has_it)
+    carried = [task for task in plan_checks(source, staged, conversion) if isinstance(task, CarriedTask)]
+    assert [task.operator for task in carried] == [has_it.hex_id]
+
+
+def test_a_source_that_cannot_be_cut_into_chunks_is_an_error(
+    case: tuple[Savepoint, Savepoint, Conversion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, staged, conversion = case
+    pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
+    damaged: list[Operator] = []
+
+    def planned(operator: Operator, *others: Any, **settings: Any) -> tuple[Chunk, ...]:
+        if operator in damaged:
+            raise DamagedError("offsets that grow", "others")
+        return plan_chunks(operator, *others, **settings)
+
+    monkeypatch.setattr(checks, "plan_chunks", planned)
+    assert pair.uncuttable() is None
+    found = result(Side.STAGED, operator=pair.old.hex_id, strays={"s": Counter({3: 2})})
+    tallies = tally_up(source, staged, conversion, [found])
+    assert tallies[pair.old.hex_id].strays == {"s": Counter({3: 2})}
+    assert not any(tally.damage for tally in tallies.values())
+    damaged.append(pair.new)
+    assert {task.side for task in pair.keyed(conversion, 1 << 20)} == {Side.SOURCE}
+    assert isinstance(pair.uncuttable(), DamagedError)
+    noted = tally_up(source, staged, conversion, [])[pair.old.hex_id].damage
+    assert [text for _, text in noted] == [f"{pair.uncuttable()}"]
+    damaged[:] = [pair.old]
+    with pytest.raises(DamagedError, match="offsets that grow"):
+        pair.keyed(conversion, 1 << 20)
+
+
+def test_a_result_has_its_files_where_a_person_has_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / METADATA).write_bytes(build_metadata(with_files_at("s3://b/shared/file")))
+    assert isinstance(open_staged(str(tmp_path)), Check)
+    assert isinstance(open_staged(str(tmp_path), ["s3://b/shared"]), Savepoint)
+    # Key groups that two subtasks have are for a later check to name.
+    metadata = with_files_at("s3://b/shared/file")
+    *others, last = metadata.operators
+    twice = replace(last, subtasks=(*last.subtasks[:-1], replace(last.subtasks[0], index=last.subtasks[-1].index)))
+    (tmp_path / METADATA).write_bytes(build_metadata(replace(metadata, operators=(*others, twice))))
+    with pytest.raises(DamagedError):
+        Savepoint.open(str(tmp_path), places=["s3://b/shared"])
+    assert isinstance(open_staged(str(tmp_path), ["s3://b/shared"]), Savepoint)
+    refused = open_staged(str(tmp_path))
+    assert isinstance(refused, Check)
+    assert "on another store than the savepoint" in refused.actual
+    # It doesn't depend on the order in which a savepoint is checked when it is opened.
+
+    def contradictory(name: str, places: Sequence[str]) -> Savepoint:
+        raise DamagedError("an id", "another")
+
+    monkeypatch.setattr(Savepoint, "open", contradictory)
+    refused = open_staged(str(tmp_path))
+    assert isinstance(refused, Check)
+    assert "on another store than the savepoint" in refused.actual
+
+
+def test_headers_that_cannot_be_read_are_a_failed_check(
+    case: tuple[Savepoint, Savepoint, Conversion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, staged, conversion = case
+    pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
+    assert checks._headers(pair, conversion).outcome is Outcome.PASSED
+    read = checks._headers_by_subtask
+
+    def damaged(savepoint: Savepoint, operator: Operator) -> dict[int, KeyedHeader]:
+        if savepoint is staged:
+            raise DamagedError("a header", "nothing")
+        return read(savepoint, operator)
+
+    monkeypatch.setattr(checks, "_headers_by_subtask", damaged)
+    found = checks._headers(pair, conversion)
+    assert (found.name, found.outcome, found.expected) == ("main: headers", Outcome.FAILED, "as planned")
+    assert "expected a header, found nothing" in found.actual
+    without: Any = SimpleNamespace(keyed_header=lambda operator: None)
+    of_none = checks._headers(replace(pair, source=without), conversion)
+    assert (of_none.outcome, of_none.expected, of_none.actual) == (Outcome.FAILED, "no keyed state", "keyed state")
+
+
+def test_metadata_may_be_of_another_version_if_the_conversion_says_so(
+    case: tuple[Savepoint, Savepoint, Conversion],
+) -> None:
+    source, staged, conversion = case
+    tallies = {pair.old.hex_id: Tally(300) for pair in _pairs(source, staged)}
+    version = source.metadata.version
+    for told, outcome in ((None, Outcome.PASSED), (version, Outcome.PASSED), (version + 1, Outcome.FAILED)):
+        check, *_ = judge(source, staged, replace(conversion, version=told), tallies, {})
+        assert (check.name, check.outcome) == ("_metadata", outcome)
+
+
+def test_chunks_are_of_the_size_that_is_asked_for(case: tuple[Savepoint, Savepoint, Conversion]) -> None:
+    asked: list[Sequence[CheckTask]] = []
+
+    def do(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
+        asked.append(tasks)
+        return checks.do_here(tasks)
+
+    accounts: StagedStates = {}
+    validate(*case, do=do, target_bytes=3000, accounts=accounts)
+    assert accounts.keys() == {(case[0].operator("main").hex_id, NEW)}
+    assert all(one.counts.any() for one in accounts.values())
+    assert asked == [plan_checks(*case, target_bytes=3000)]
+    assert len(asked[0]) > len(plan_checks(*case))
 
 
 def test_samples_are_looked_for_where_states_differ_or_keys_stray(

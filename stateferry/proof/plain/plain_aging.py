@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
 
@@ -32,7 +31,7 @@ class PlainAgingReader:
     @cached_property
     def _reader(self) -> PlainStateReader:
         """Reads keys; raises an error if their type can't be read."""
-        return PlainStateReader(replace(self._planned.state, user_key=None, value=None))
+        return PlainStateReader(self._planned.state)
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""

@@ -44,8 +44,8 @@ class PlainKryoReader:
     @cached_property
     def _keys(self) -> dict[bool, PlainStateReader]:
         """Reads keys by Kryo 5, and by Kryo 2."""
-        bare = replace(self._state, user_key=None, value=None)
-        return {five: PlainStateReader(replace(bare, key=_by(bare.key, five))) for five in (False, True)}
+        state = self._state
+        return {five: PlainStateReader(replace(state, key=_by(state.key, five))) for five in (False, True)}
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""

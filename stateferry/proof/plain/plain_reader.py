@@ -15,6 +15,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -56,6 +57,8 @@ _MOST_TEXT = 200
 
 # State, key group, key, user key, null flag, value, timestamp, and a checksum of all bytes. Long texts are cut.
 Line = tuple[str, int, str, str, int, str, int | None, int]
+# Turns the bytes of one whole value into text, and into what must be equal of it.
+_Read = Callable[[bytes], tuple[str, bytes]]
 
 _WITHOUT_NULL = (ListType, MapType, SetType, PrimitiveArrayType, ArrayType, TupleType, RowType, EitherType, EnumType)
 _WITH_NULL = frozenset(
@@ -151,11 +154,18 @@ class PlainStateReader:
         self.state = state
         self._key, self._key_text = decoder(state.key), json_text(state.key)
         self._namespace, self._namespace_text = decoder(state.namespace), json_text(state.namespace)
-        self._user_key, self._value = (
-            _copied_reader if copies and type_ is not None and is_copied(type_) else _whole_reader(type_)
-            for type_ in (state.user_key, state.value)
-        )
+        self._copies = copies
         self._last: _Key | None = None
+
+    @cached_property
+    def _of_entries(self) -> tuple[_Read, _Read]:
+        """What reads the user key and the value of an entry of a map state."""
+        assert self.state.user_key is not None
+        assert self.state.value is not None
+        return self._reader(self.state.user_key), self._reader(self.state.value)
+
+    def _reader(self, type_: FlinkType) -> _Read:
+        return _copied_reader if self._copies and is_copied(type_) else _whole_reader(type_)
 
     def key(self, row: Row) -> _Key:
         # The bytes of a key determine where it ends, so a row that begins with the same bytes has the same key.
@@ -179,11 +189,12 @@ class PlainStateReader:
     def entry(self, row: Row) -> _PlainEntry:
         """The content of a row of a map state."""
         user_key = row.key[len(self.key(row).raw) :]
+        read_user_key, read_value = self._of_entries
         is_null = read_flag(row.value, 0, len(row.value), "a map entry's null flag")
         stamp = long_at(row.value, 1) if self.state.ttl else None
         value = row.value[9 if self.state.ttl else 1 :]
-        text, content = ("null", b"") if is_null else self._value(value)
-        return _PlainEntry(user_key, self._user_key(user_key)[0], is_null, content, text, stamp)
+        text, content = ("null", b"") if is_null else read_value(value)
+        return _PlainEntry(user_key, read_user_key(user_key)[0], is_null, content, text, stamp)
 
     def stamp(self, row: Row) -> int | None:
         """The timestamp of a row of a value state; None without time to live."""
@@ -397,10 +408,7 @@ def _behind_length(data: bytes, position: int, length: int) -> int:
     return position + size
 
 
-def _whole_reader(type_: FlinkType | None) -> Callable[[bytes], tuple[str, bytes]]:
-    """A function that turns the bytes of one whole value into text, and into what must be equal of it."""
-    if type_ is None:
-        return lambda data: ("", b"")
+def _whole_reader(type_: FlinkType) -> _Read:
     read, text = whole_codec(type_).decode, json_text(type_)
 
     def whole(data: bytes) -> tuple[str, bytes]:

@@ -145,12 +145,12 @@ class _Evidence:
         if lacking == flagged and not is_missing:
             has = f"{new} has rows of none of them"
         such_as = f", such as {_listed(texts)}" if (texts := self.named.get(WITHOUT_ROWS, ())) else ""
+        of_flagged, of_lacking = (such_as, "") if is_missing or lacking == flagged else ("", such_as)
         yield (
             f"state {self.where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as moved by "
-            f"{self.rules.flag_name}, but {has}{such_as}. {self._suggested(others)}Nothing has been written. Correct "
-            "the names (--new-state, --flag-state). If the job has emptied these maps, or their rows have expired, "
-            "allow it: --accept-empty "
-            f"{percent_at_least(lacking / flagged)}"
+            f"{self.rules.flag_name}{of_flagged}, but {has}{of_lacking}. {self._suggested(others)}"
+            "Nothing has been written. Correct the names (--new-state, --flag-state). If the job has emptied these "
+            f"maps, or their rows have expired, allow it: --accept-empty {percent_at_least(lacking / flagged)}"
         )
 
     def _suggested(self, others: Sequence[str]) -> str:

@@ -1,0 +1,146 @@
+"""Plain code reads values that Kryo 2 wrote in the source, and Kryo 5 in the result, and says the same of both."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import pytest
+
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    ListType,
+    NullableType,
+    OpaqueType,
+    Scalar,
+)
+from flinkstate.ttl import StateTtlConfig
+from flinkstate.values.codecs import encode
+from flinkstate.values.hash_codes import key_group_of
+from flinkstate.values.java_values import TtlValue
+from flinkstate.values.kryo_reader import KryoObject
+from stateferry.changes.rules import PlannedTtl
+from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.expected.sampling import Row
+from stateferry.proof.plain.plain_kryo import PlainKryoReader, _by
+
+NOW, TTL, LATEST = 1_000, 100, 2**63 - 1
+ALIVE, EXPIRED = NOW - TTL + 1, NOW - TTL
+UUID = KryoType("java.util.UUID", five=False)
+# The same UUID by each Kryo: two numbers as short as they are, or eight bytes each.
+BY_2, BY_5 = bytes.fromhex("54010204"), b"\x54\1" + struct.pack("<qq", 1, 2)
+ONE = KryoObject("java.util.UUID", "00000000-0000-0001-0000-000000000002")
+KEY = encode(Scalar.STRING, "a") + b"\0"
+
+
+def long(value: int) -> bytes:
+    return struct.pack(">q", value)
+
+
+def reader_of(
+    kind: StateKind = StateKind.VALUE, value: FlinkType = UUID, *, ttl: bool = False, drops: bool | None = None,
+    user_key: FlinkType = Scalar.STRING, key: FlinkType = Scalar.STRING, new_max: int = 128,
+) -> PlainKryoReader:  # fmt: skip
+    of_map = user_key if kind is StateKind.MAP else None
+    state = KeyedState("s", kind, key, Scalar.VOID_NAMESPACE, of_map, value, ttl, False)
+    planned = None if drops is None else PlannedTtl(state, StateTtlConfig(TTL), NOW, drops)
+    return PlainKryoReader(state, planned, OperatorConversion((), {"s": state}, False, 128, new_max))
+
+
+def row(value: bytes, user_key: bytes = b"", group: int = 5) -> Row:
+    return Row("s", group, KEY + user_key, value)
+
+
+def text_of(value: Any) -> str:
+    return f"objects with the digest {blake2b(repr(value).encode(), digest_size=8).hexdigest()}"
+
+
+def line(value: Any, user_key: Any = None, group: int = 5) -> tuple[Any, ...]:
+    shown = "" if user_key is None else text_of(user_key)
+    return ("s", group, 'key "a"', shown, 0, text_of(value), None, zlib.crc32(repr("a").encode()))
+
+
+@pytest.mark.parametrize("new_max", [128, 300])
+def test_a_value_by_either_kryo(new_max: int) -> None:
+    reader, moved = reader_of(new_max=new_max), key_group_of(Scalar.STRING, "a", new_max) or 0
+    assert reader.expected([row(BY_2), row(BY_2)]).lines == [line((ONE,), group=moved)] * 2
+    assert reader.found([row(BY_5)]).lines == [line((ONE,))]
+
+
+def test_an_entry_of_a_map_and_its_null() -> None:
+    reader, group = reader_of(StateKind.MAP), key_group_of(Scalar.STRING, "a", 128) or 0
+    x = encode(Scalar.STRING, "x")
+    assert reader.expected([row(b"\0" + BY_2, x), row(b"\1", x)]).lines == [
+        line((ONE,), "x", group), line((None,), "x", group),
+    ]  # fmt: skip
+    assert reader.found([row(b"\0" + BY_5, x), row(b"\1", x)]).lines == [line((ONE,), "x"), line((None,), "x")]
+    by_kryo = reader_of(StateKind.MAP, Scalar.LONG, user_key=UUID)
+    assert by_kryo.expected([row(b"\0" + long(7), BY_2)]).lines == [line((7,), ONE, group)]
+    assert by_kryo.found([row(b"\0" + long(7), BY_5)]).lines == [line((7,), ONE)]
+
+
+@pytest.mark.parametrize("drops", [None, False, True])
+@pytest.mark.parametrize("kind", [StateKind.VALUE, StateKind.MAP])
+def test_what_has_expired_goes_if_the_plan_says_so(kind: StateKind, drops: bool | None) -> None:
+    reader, group = reader_of(kind, ttl=True, drops=drops), key_group_of(Scalar.STRING, "a", 128) or 0
+    before, name = (b"\0", "x") if kind is StateKind.MAP else (b"", None)
+    user_key = b"" if name is None else encode(Scalar.STRING, name)
+    for stamp, stays in ((ALIVE, True), (EXPIRED, drops is not True), (LATEST, True)):
+        found = reader.expected([row(before + long(stamp) + BY_2, user_key)]).lines
+        assert found == ([line((TtlValue(stamp, ONE),), name, group)] if stays else [])
+        assert reader.found([row(before + long(stamp) + BY_5, user_key)]).lines == [line((TtlValue(stamp, ONE),), name)]
+
+
+def test_elements_of_a_list() -> None:
+    """Of a list the elements are told from each other, so that none of them is by Kryo alone."""
+    reader = reader_of(StateKind.LIST, Scalar.LONG, ttl=True, drops=True)
+    one, two, old = (long(stamp) + long(value) for stamp, value in ((ALIVE, 1), (NOW, 2), (EXPIRED, 3)))
+    values, group = [TtlValue(ALIVE, 1), TtlValue(NOW, 2)], key_group_of(Scalar.STRING, "a", 128) or 0
+    assert reader.expected([row(b",".join([old, one, old, two]))]).lines == [line(values, group=group)]
+    assert reader.expected([row(old)]).lines == []
+    assert reader.expected([row(b"")]).lines == []
+    assert reader.found([row(b",".join([one, two]))]).lines == [line(values)]
+    assert reader.found([row(old)]).lines == [line([TtlValue(EXPIRED, 3)])]
+    damaged = reader.found([row(one + b"x", group=7)])
+    assert damaged.damage == "key group 7: expected the delimiter 2c between elements, found 78"
+
+
+def test_damage_and_what_cannot_be_read_are_named() -> None:
+    account = reader_of().found([row(BY_5 + b"\0", group=7), row(BY_5)])
+    assert account.damage == "key group 7: expected the end of a UUID, found 1 more bytes"
+    assert account.lines == []
+    account = reader_of(key=OpaqueType("com.acme.Key", "why")).expected([row(BY_2)])
+    assert account.refusal is not None
+    assert "com.acme.Key" in account.refusal
+    # The result's are by Kryo 5 alone.
+    assert reader_of().found([row(BY_2)]).damage is not None
+    assert reader_of().expected([row(BY_5)]).damage is not None
+
+
+def test_a_collection_is_in_the_source_by_kryo_and_in_the_result_by_flink() -> None:
+    made = NullableType(ListType(NullableType(Scalar.LONG, 0)), 0)
+    declared = KryoCollectionType.of(KryoType("java.util.ArrayList"), made)
+    assert _by(declared, True) == made
+    assert _by(declared, False) == declared
+    assert (_by(UUID, True), _by(UUID, False)) == (replace(UUID, five=True), UUID)
+    opaque = OpaqueType("com.acme.Value", "why")
+    assert _by(opaque, True) == opaque
+
+
+def test_where_both_kryos_have_written_each_row_is_read_by_the_one_that_has() -> None:
+    unknown, group = replace(UUID, five=None), key_group_of(Scalar.STRING, "a", 128) or 0
+    for written in (BY_2, BY_5):
+        assert reader_of(value=unknown).expected([row(written)]).lines == [line((ONE,), group=group)]
+        of_keys = reader_of(StateKind.MAP, Scalar.LONG, user_key=unknown)
+        assert of_keys.expected([row(b"\0" + long(7), written)]).lines == [line((7,), ONE, group)]
+    # What Kryo writes for null is the same of both.
+    assert reader_of(value=unknown).expected([row(b"\0")]).lines == [line((None,), group=group)]
+    damaged = reader_of(value=unknown).expected([row(BY_2 + b"z", group=7)])
+    assert damaged.damage == "key group 7: expected the end of a UUID, found 1 more bytes"
+    assert reader_of(value=unknown).found([row(BY_2)]).damage is not None
