@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flinkstate.metadata.metadata import Metadata
 
+_WITH_PROPERTIES = 4
 _CHECKPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.CheckpointType"
 _SAVEPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.SavepointType"
 # The names that Flink gives a savepoint with which a job is stopped: without and with a drain.
@@ -25,6 +28,12 @@ CANONICAL_SAVEPOINT = (
 )
 
 NATIVE_SAVEPOINT = CANONICAL_SAVEPOINT.replace(b"t\x00\tCANONICAL", b"t\x00\x06NATIVE")
+
+
+def in_version(metadata: Metadata, version: int) -> Metadata:
+    """Returns `_metadata` as it is in another version; before version 4 it has no properties."""
+    properties = metadata.properties or (CANONICAL_SAVEPOINT if version >= _WITH_PROPERTIES else b"")
+    return replace(metadata, version=version, properties=properties)
 
 
 def native_properties(metadata: Metadata) -> bytes:

@@ -21,6 +21,7 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.moved_files import check_stores
 from flinkstate.metadata.parse_metadata import parse_metadata
+from flinkstate.metadata.savepoint_properties import in_version
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.proof.expected.check_result import Check, Outcome
@@ -229,7 +230,7 @@ def judge(
     derived: Mapping[str, Derived] | None = None,
 ) -> list[Check]:
     """The checks that follow from the results."""
-    described = replace(source.metadata, version=conversion.version or source.metadata.version)
+    described = in_version(source.metadata, conversion.version or source.metadata.version)
     checks = [_of_differences("_metadata", list(compare_metadata(described, staged.metadata, conversion.layout)))]
     seed = seed_of(source)
     for pair in _pairs(source, staged):

@@ -18,11 +18,15 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.cli import DAMAGED_OR_REFUSED, main
+from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.record.runs import Run
 from stateferry.verdict.outcomes import Outcome
+from tests.flink import jars
 from tests.flink.harness import FlinkError, FlinkHarness, Line, Made, Restored, by_state, restored_by_state
 from tests.flink.jobs import Job, Operator
 from tests.flink.scenarios import windows_read_back
 from tests.support.rewriting import rewrite
+from tests.support.verified_runs import STAGED, do_steps
 
 NEVER_DUE = 3_000_000_000_000
 """Processing-time timers from here on don't fire while the tests run."""
@@ -255,6 +259,15 @@ def dealt(restored: Restored) -> dict[tuple[str, str, int], list[str]]:
             parts = [line.get("user_key"), line["value"]]
             out[line["operator"], line["state"], line["subtask"]].append(json.dumps(parts, sort_keys=True))
     return {place: sorted(texts) for place, texts in out.items()}
+
+
+def upgraded(source: Path, home: Path, with_classes: bool = False, **options: object) -> Path:
+    """The new savepoint of a run for Flink 2, whose report is green."""
+    classes = [jars.class_path("1.20.0").partition(":")[0]] if with_classes else []
+    told = {"source": str(source), "target": str(home / "new"), "job": "job", "operators": [], "to": "flink-2"}
+    plan = plan_of({**told, "home": str(home), "classes": classes, **options})
+    do_steps(Run.create(plan, plan.now), STAGED)
+    return home / "new"
 
 
 # Our own code, which shows a value that Flink has read: it is of another class, or broken.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from flinkstate.reading.reader import Savepoint, operator_id
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome, StateVerdict
 from stateferry.verdict.versions import Line
-from tests.flink import jars
 from tests.flink.harness import FlinkError, FlinkHarness, by_state, restored_by_state
 from tests.flink.jobs import Job
-from tests.flink.judge import answer
+from tests.flink.judge import Started, answer, upgraded
 from tests.flink.make_earlier_golden import BREAKING, CASES, EARLIER, RESTORING, job_with, lines
 
 NAMES = sorted(folder.name for folder in EARLIER.iterdir())
@@ -99,20 +97,6 @@ def test_of_a_version_that_was_not_tried_nothing_is_said(name: str) -> None:
     }
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[Callable[[str], FlinkHarness]]:
-    running: dict[str, FlinkHarness] = {}
-
-    def harness(version: str) -> FlinkHarness:
-        if version not in running:
-            running[version] = FlinkHarness(version, jars.class_path_of_java_alone(version))
-        return running[version]
-
-    yield harness
-    for one in running.values():
-        one.close()
-
-
 _SAMPLE = ("1.15-rocksdb", "1.17-native-rocksdb", "1.19-hashmap")
 
 
@@ -122,8 +106,8 @@ _SAMPLE = ("1.15-rocksdb", "1.17-native-rocksdb", "1.19-hashmap")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full) for name in NAMES]
 )
-def test_flink_restores_what_the_verdict_says(name: str, version: str, started: Callable[[str], FlinkHarness]) -> None:
-    flink, target = started(version), _LINES[version]
+def test_flink_restores_what_the_verdict_says(name: str, version: str, started: Started) -> None:
+    flink, target = started(version, False), _LINES[version]
     backend, breaking = case_of(name)
     ends = {one.state: one.finding for one in said(name, target)}
     states = [*RESTORING.values(), *(BREAKING.values() if breaking else ())]
@@ -138,6 +122,24 @@ def test_flink_restores_what_the_verdict_says(name: str, version: str, started: 
         if ends[state.name].outcome.breaks:
             outcome, exception = observed(flink, EARLIER / name, job_with([state], backend), state.name)
             assert outcome in ends[state.name].possible, exception
+
+
+@pytest.mark.flink
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _SAMPLE[:1] else pytest.mark.full) for name in NAMES]
+)
+def test_flink_2_reads_what_earlier_versions_wrote_after_the_upgrade(
+    name: str, started: Started, tmp_path: Path
+) -> None:
+    backend, breaking = case_of(name)
+    if not breaking:
+        pytest.skip("it has nothing by Kryo")
+    declared = {"main/hinted": "Map<String, Long>"}
+    target = upgraded(EARLIER / name, tmp_path, declared=declared, no_timers=True)
+    states = [*RESTORING.values(), *BREAKING.values()]
+    job = job_with(states, backend)
+    assert restored_by_state(started("2.3.0", False).restore(target, job), job) == by_state(lines(breaking))
 
 
 def observed(flink: FlinkHarness, savepoint: Path, job: Job, state: str) -> tuple[Outcome, str]:

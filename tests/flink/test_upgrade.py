@@ -10,15 +10,11 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import PlanError, RefusedError
-from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.runs import Run
 from stateferry.verdict.outcomes import Outcome
-from tests.flink import jars
 from tests.flink.harness import Made
-from tests.flink.judge import Change, Started, check_restored, observed
+from tests.flink.judge import Change, Started, check_restored, observed, upgraded
 from tests.flink.scenarios import DECLARED_MAPS
-from tests.flink.upgrade_rows import ROWS, Row
-from tests.support.verified_runs import STAGED, do_steps
+from tests.flink.upgrade_rows import ROWS
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
@@ -54,15 +50,6 @@ _SAMPLE = (
 )
 
 
-def upgraded(source: Path, row: Row, home: Path, **options: object) -> Path:
-    """The new savepoint of a run for Flink 2, whose report is green."""
-    classes = [jars.class_path("1.20.0").partition(":")[0]] if row.classes else []
-    told = {"source": str(source), "target": str(home / "new"), "job": "job", "operators": [], "to": "flink-2"}
-    plan = plan_of({**told, "home": str(home), "classes": classes, **options})
-    do_steps(Run.create(plan, plan.now), STAGED)
-    return home / "new"
-
-
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full) for name in _BREAK if name not in _REFUSED],
@@ -74,7 +61,7 @@ def test_flink_2_reads_what_flink_1_wrote(
     flink = started("2.3.0", row.whole_class_path)
     before, _ = observed(flink, row.job, made)
     assert before is row.becomes
-    new = upgraded(made.path, row, tmp_path, declared=_DECLARED.get(name))
+    new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
     outcome, exception = observed(flink, row.job, Made(new, made.lines))
     assert outcome is Outcome.RESTORES, exception
 
@@ -103,7 +90,7 @@ def test_it_goes_with_other_layouts_and_formats(name: str, layout: str, started:
     made = started("1.20.0", False).make(row.job, tmp_path / "old", format_=format_)
     told = {"parallelism": change.parallelism, "max_parallelism": change.max_parallelism}
     wanted = {name: value for name, value in told.items() if value is not None} | options
-    new = upgraded(made.path, row, tmp_path, declared=_DECLARED.get(name), **wanted)
+    new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name), **wanted)
     moved = change.max_parallelism is not None
     check_restored(started("2.3.0", False), new, change.job(row.job), Made(new, made.lines), moved=moved)
 
@@ -116,7 +103,7 @@ def test_what_an_upgraded_job_has_not_read_yet_is_saved(ttl: str, started: Start
         made = Made(source, [json.loads(line) for line in file])
     flink, job = started("2.3.0", False), DECLARED_MAPS[f"hint-hash-map{ttl}"]
     assert observed(flink, job, made)[0] is Outcome.WRONG
-    new = upgraded(source, Row(job, Outcome.WRONG), tmp_path)
+    new = upgraded(source, tmp_path)
     assert observed(flink, job, Made(new, made.lines)) == (Outcome.RESTORES, "")
 
 
@@ -127,5 +114,5 @@ def test_what_cannot_be_written_is_refused_by_name(
 ) -> None:
     row, made = ROWS[name], savepoints("1.20.0", name)
     with pytest.raises((PlanError, RefusedError), match=_REFUSED[name]):
-        upgraded(made.path, row, tmp_path)
+        upgraded(made.path, tmp_path, row.classes)
     assert not (tmp_path / "new").exists()

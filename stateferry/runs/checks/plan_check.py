@@ -11,7 +11,7 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.file_names import METADATA, claim_name, claimed_by, is_state_file
 from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
-from flinkstate.metadata.savepoint_properties import is_savepoint
+from flinkstate.metadata.savepoint_properties import in_version, is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
 from flinkstate.serializers.types import FlinkType, OpaqueType, type_name
 from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Transform
@@ -131,7 +131,7 @@ class ResolvedPlan:
     def described(self) -> Metadata:
         """The source's `_metadata` in the version of the Flink for which the result is."""
         metadata = self.source.metadata
-        return replace(metadata, version=METADATA_OF_FLINK_2) if self.by_kryo or self.elements else metadata
+        return in_version(metadata, METADATA_OF_FLINK_2) if self.by_kryo or self.elements else metadata
 
     @property
     def what_was_done_before(self) -> str:
