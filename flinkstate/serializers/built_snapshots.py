@@ -161,6 +161,8 @@ def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:
 
 def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSnapshot:
     """Returns the snapshot of a state's value, in which collections by Kryo are described as what they become."""
+    if not _has_collection(type_):
+        return snapshot
     match type_:
         case KryoCollectionType():
             return snapshot_of(type_.made)
@@ -173,8 +175,8 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
         case PojoType():
             fields = {one.name: one.type for one in type_.fields if _has_collection(one.type)}
             made = {name: described_as(field_snapshot(snapshot, name), one) for name, one in fields.items()}
-            return with_fields(snapshot, made) if made else snapshot
-    return snapshot
+            return with_fields(snapshot, made)
+    raise RefusedError(f"a collection by Kryo inside of a {type_name(type_)} can't be described for Flink 2")
 
 
 def _has_collection(type_: FlinkType) -> bool:

@@ -59,12 +59,12 @@ def _parts(state: KeyedState) -> Iterator[FlinkType]:
     yield from (part for part in parts if part is not None)
 
 
-def recoders_of(state: KeyedState) -> Iterator[Recoder]:
-    """Returns what rewrites the keys and values of a state; raises `RefusedError` if nothing can."""
+def expect_rewritable(state: KeyedState) -> None:
+    """Raises `RefusedError` if a state has keys or values by Kryo that can't be written anew."""
     if (keys := _key_type(state)) is not None:
-        yield _recoder(compile_type(keys))
+        _recoder(compile_type(keys))
     if _has_values_by_kryo(state):
-        yield _recoder(_value_program(state))
+        _recoder(_value_program(state))
 
 
 def _has_values_by_kryo(state: KeyedState) -> bool:
@@ -99,7 +99,7 @@ class ForKryo5:
 
     def _described(self, meta: StateMeta) -> StateMeta:
         known, value = self.by_kryo.get(meta.name), meta.serializer(VALUE_SERIALIZER)
-        if known is None or value is None:
+        if known is None or value is None or not _has_values_by_kryo(known):
             return meta
         made = described_as(value, _value_type(known))
         return replace(

@@ -12,6 +12,7 @@ import pytest
 from flinkstate.errors import PlanError, RefusedError
 from stateferry.verdict.outcomes import Outcome
 from tests.flink.harness import Made
+from tests.flink.jobs import Job, Operator, State, Timers
 from tests.flink.judge import Change, Started, check_restored, observed, upgraded
 from tests.flink.scenarios import DECLARED_MAPS
 from tests.flink.upgrade_rows import ROWS
@@ -93,6 +94,21 @@ def test_it_goes_with_other_layouts_and_formats(name: str, layout: str, started:
     new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name), **wanted)
     moved = change.max_parallelism is not None
     check_restored(started("2.3.0", False), new, change.job(row.job), Made(new, made.lines), moved=moved)
+
+
+@pytest.mark.parametrize("key", ["UUID", pytest.param("Long", marks=pytest.mark.full)])
+def test_keys_user_keys_and_timers(key: str, started: Started, tmp_path: Path) -> None:
+    """By Kryo or by Flink's own serializers, beside each other in one operator."""
+    states = (
+        State("number", "Long"),
+        State("by-key", "Map<UUID,Long>", kind="MAP"),
+        State("by-list", "Map<ArrayList<Double>,String>", kind="MAP", ttl="stamped"),
+        State("both", "Map<UUID,HashMap<String,Long>>", kind="MAP"),
+    )
+    job = Job((Operator("main", key=key, keys=12, states=states, timers=Timers(event=2, far=1)),), parallelism=2)
+    made = started("1.20.0", False).make(job, tmp_path / "old")
+    new = upgraded(made.path, tmp_path)
+    check_restored(started("2.3.0", False), new, job, Made(new, made.lines), moved=False)
 
 
 @pytest.mark.parametrize("ttl", [pytest.param("", marks=pytest.mark.full), "-ttl"])

@@ -15,7 +15,7 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, KryoType, simple_name, with_opaque
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
-from stateferry.changes.for_kryo_5 import ForKryo5, elements_by_kryo, recoders_of, states_by_kryo
+from stateferry.changes.for_kryo_5 import ForKryo5, elements_by_kryo, expect_rewritable, states_by_kryo
 from stateferry.changes.rules import Rules
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.declared_collections import as_declared, interfaces_in, told_by_operator, told_in_vain
@@ -124,6 +124,6 @@ def _not_rewritable_elements(
 def _not_rewritable(operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
     for state in states:
         try:
-            recoders_of(state)
+            expect_rewritable(state)
         except RefusedError as error:
             yield f"state {state.name} of operator {operator.label} can't be written for Flink 2: {error}"
