@@ -43,6 +43,7 @@ TESTS = (
     "tests/validation",
     "tests/rocksdb/test_merge.py",
     "tests/rocksdb/test_writer.py",
+    "tests/steps/test_for_another_flink.py",
     "tests/steps/test_kept_values.py",
     "tests/steps/test_kryo_maps.py",
     "tests/steps/test_kryo_parts.py",

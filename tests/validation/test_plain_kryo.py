@@ -144,3 +144,32 @@ def test_where_both_kryos_have_written_each_row_is_read_by_the_one_that_has() ->
     damaged = reader_of(value=unknown).expected([row(BY_2 + b"z", group=7)])
     assert damaged.damage == "key group 7: expected the end of a UUID, found 1 more bytes"
     assert reader_of(value=unknown).found([row(BY_2)]).damage is not None
+
+
+def test_keys_by_kryo_keep_their_key_group() -> None:
+    for five in (False, None):
+        reader = reader_of(value=Scalar.LONG, key=replace(UUID, five=five))
+        (before,) = reader.expected([Row("s", 5, BY_2 + b"\0", long(7))]).lines
+        (after,) = reader.found([Row("s", 5, BY_5 + b"\0", long(7))]).lines
+        assert before == after
+        assert (before[1], before[5]) == (5, text_of((7,)))
+        assert "00000000-0000-0001-0000-000000000002" in before[2]
+    # Of a job that was upgraded, the key may be by Kryo 5 already.
+    assert reader.expected([Row("s", 5, BY_5 + b"\0", long(7))]).lines == [after]
+
+
+def test_a_row_that_both_kryos_could_have_written_is_refused() -> None:
+    reader = reader_of(value=KryoType("java.lang.Double"))
+    account = reader.expected([row(b"\x0a" + bytes(range(8)))])
+    assert account.refusal == "Kryo 2 and Kryo 5 could both have written this row, and mean different values"
+    assert len(reader.expected([row(b"\x0a" + bytes(8))]).lines) == 1
+
+
+def test_timers_of_keys_by_kryo() -> None:
+    reader = reader_of(StateKind.TIMERS, Scalar.LONG, key=UUID)
+    before, after = (Row("s", 5, long(NOW) + key + b"\0", b"") for key in (BY_2, BY_5))
+    (expected,), (found,) = reader.expected([before]).lines, reader.found([after]).lines
+    assert expected == found
+    assert expected[:2] == ("s", 5)
+    later = Row("s", 5, long(NOW + 1) + BY_5 + b"\0", b"")
+    assert reader.found([later]).lines != [expected]

@@ -20,6 +20,7 @@ from flinkstate.serializers.types import (
     KryoType,
     NullableType,
     OpaqueType,
+    TimerType,
     kept_by_kryo,
     with_opaque,
 )
@@ -89,8 +90,14 @@ class PlainKryoReader:
         return account
 
     def _lines(self, row: Row, *, five: bool, is_source: bool) -> Iterator[Line]:
+        if self._state.kind is StateKind.TIMERS:
+            timer = _text(decode_whole(_by(TimerType(self._state.key, self._state.namespace), five), row.key))
+            yield (row.state, row.key_group, timer, "", 0, "a timer", None, zlib.crc32(timer.encode()))
+            return
         key = self._keys[five].key(row)
         stored = row.key[len(key.raw) :]
+        if stored and self._state.user_key is None:
+            raise DamagedError("the end of a key with its namespace", f"{len(stored)} more bytes")
         user_key = "" if self._state.user_key is None else _text(decode_whole(_by(self._state.user_key, five), stored))
         value = () if self._state.value is None else self._value(row.value, five=five, is_source=is_source)
         if value is None:
