@@ -376,7 +376,7 @@ class MigrationRequest(_PlanOptions):
         if not ASK_WITHOUT_STATES & plan_values_of(given).keys():
             yield (
                 "parallelism: missing: work 'rescale only' needs parallelism or max_parallelism (or format 'native', "
-                "or state_ttl to drop what has expired): give one of them"
+                "state_ttl to drop what has expired, or to for another Flink): give one of them"
             )
         if "job" not in given and self.source != "demo":
             yield "job: missing: without an operator to migrate, nothing names the job: give it a name"
