@@ -143,10 +143,19 @@ def _commands(server: Server) -> list[str]:
     return sorted(b" ".join(line).decode().strip() for line in lines)
 
 
+def _wait_for(server: Server, command: str, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while _commands(server).count(command) != count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert _commands(server).count(command) == count
+
+
 @pytest.mark.parametrize("lost", [["scheduler"], ["dag-processor", "triggerer"], list(COMPONENTS)])
 def test_what_has_ended_is_started_and_the_rest_is_left_at_work(server: Server, lost: list[str]) -> None:
     assert server.is_running()
     before = {name: server.pid(name) for name in COMPONENTS}
+    _wait_for(server, "sleep 1000", 1)
+    _wait_for(server, "sleep 2000", 1)
     for name in lost:
         os.kill(before[name], signal.SIGKILL)
     while any(server.lives(name) for name in lost):
@@ -157,11 +166,7 @@ def test_what_has_ended_is_started_and_the_rest_is_left_at_work(server: Server, 
     assert {name for name in COMPONENTS if server.pid(name) != before[name]} == {*lost}
     # The task goes on; the worker that nobody gives work to any more is gone. A new scheduler's task begins a moment
     # later.
-    schedulers = 2 if "scheduler" in lost else 1
-    deadline = time.monotonic() + 20
-    while _commands(server).count("sleep 2000") < schedulers and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert _commands(server).count("sleep 2000") == schedulers
+    _wait_for(server, "sleep 2000", 2 if "scheduler" in lost else 1)
     assert _commands(server).count("sleep 1000") == 1
     assert server.resume() == []
 

@@ -75,7 +75,7 @@ def test_with_the_new_jobs_classes_their_fields_are_looked_at(
 ) -> None:
     """Here the new job has none of the classes of the old one."""
     (tmp_path / "empty").mkdir()
-    savepoint = "earlier/1.19-hashmap"
+    savepoint = "../earlier_savepoints/1.19-hashmap"
     assert outcomes(facts(capsys, savepoint, "flink-2.3")[1])["person"] == "restores"
     _, found = facts(capsys, savepoint, "flink-2.3", "--classes", str(tmp_path / "empty"))
     assert outcomes(found)["person"] == "unknown"

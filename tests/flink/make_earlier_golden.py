@@ -1,4 +1,4 @@
-"""Make the savepoints of Flink 1.13 to 1.19 under ``tests/savepoints/earlier`` anew.
+"""Make the savepoints of Flink 1.13 to 1.19 under ``tests/earlier_savepoints`` anew.
 
     python -m tests.flink.make_earlier_golden [version ...]
 
@@ -26,7 +26,7 @@ from tests.support.fetched_jars import java_tool
 from tests.support.samples import java_hash
 
 VERSIONS = ("1.13.6", "1.14.6", "1.15.4", "1.16.3", "1.17.2", "1.18.1", "1.19.3")
-EARLIER = SAVEPOINTS / "earlier"
+EARLIER = SAVEPOINTS.parent / "earlier_savepoints"
 # Before it there are no native savepoints, and the names of artifacts say the version of Scala.
 _FIRST_WITH_FORMATS = "1.15"
 _POJO = jars.SOURCES / "common" / "stateferry" / "flink" / "pojo"

@@ -17,6 +17,7 @@ from tests.flink.harness import FlinkError, FlinkHarness, by_state, restored_by_
 from tests.flink.jobs import Job
 from tests.flink.judge import Started, answer, upgraded
 from tests.flink.make_earlier_golden import BREAKING, CASES, EARLIER, RESTORING, job_with, lines
+from tests.flink.make_golden import SAVEPOINTS
 
 NAMES = sorted(folder.name for folder in EARLIER.iterdir())
 _LINES = {"1.20.0": Line.ONE, "2.3.0": Line.TWO}
@@ -88,7 +89,7 @@ def test_the_verdict_names_what_breaks(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["old-1.12-rocksdb", "old-ttl-snappy-1.12-rocksdb", "metadata-5-2.3-rocksdb"])
 def test_of_a_version_that_was_not_tried_nothing_is_said(name: str) -> None:
-    found = list(verdicts(Savepoint.open(str(EARLIER.parent / name)), Asked(Line.TWO)))
+    found = list(verdicts(Savepoint.open(str(SAVEPOINTS / name)), Asked(Line.TWO)))
     assert found
     assert {one.finding.outcome for one in found} == {Outcome.UNKNOWN}
     assert {one.finding.reason.partition(",")[0] for one in found} <= {

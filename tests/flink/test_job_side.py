@@ -209,7 +209,8 @@ def test_a_job_that_empties_maps_is_told_from_a_wrong_name(
     with_rows = {line["key"] for line in dumped(savepoint, "main", NEW)}
     assert (len(flagged), len(flagged - with_rows)) == (20, emptied)
     options: dict[str, Any] = {"now": now_ms()}
-    with pytest.raises(WrongStateError, match="20 keys are flagged as moved by isMigratedState, but another isn't in"):
+    told = r"20 keys are flagged as moved by isMigratedState, .* but another isn't in"
+    with pytest.raises(WrongStateError, match=told):
         verified(savepoint, tmp_path / "wrong", new="another", **options)
     if emptied > 1:
         with pytest.raises(WrongStateError, match=r"newMainState has no rows of 5 of them \(25\.0 %\)"):

@@ -210,7 +210,8 @@ def test_plain_code_reads_what_the_scan_reads(name: str, whole: bool, request: p
             assert check.outcome is Outcome.PASSED
             assert check.expected.startswith("all" if whole else "a sample")
             rows += sum(read.result.rows.values())
-    assert rows == contents(source).total() if whole else 20 < rows < contents(source).total()
+    # The drawn ranges depend on the folder's name, and may overlap.
+    assert rows == contents(source).total() if whole else rows > 20
 
 
 @pytest.mark.parametrize("whole", [True, False])
