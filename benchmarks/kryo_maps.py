@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,14 +86,14 @@ def measure(scale: Scale) -> Iterator[Rate]:
         expect(find(kryo, sections), count, "entries found")
         expect(into_sections(reader, sections), count, "entries written")
         what = f"HashMap<String,Long> by {name}, {ENTRIES_PER_BLOB} entries each"
-        found = timed(count, lambda of=sections: find(kryo, of), scale.rounds)  # type: ignore[misc]
+        found = timed(count, partial(find, kryo, sections), scale.rounds)
         yield Rate(f"{what}: classes found", "entries", found, _FIND_GOAL, twin)
-        written = timed(count, lambda by=reader, of=sections: into_sections(by, of), scale.rounds)  # type: ignore[misc]
+        written = timed(count, partial(into_sections, reader, sections), scale.rounds)
         yield Rate(f"{what}: into Flink's form", "entries", written, _INTO_SECTIONS_GOAL, twin)
         if not five:
             recoder = Recoder(compile_type(replace(kryo, five=False)))
             expect(for_kryo_5(recoder, sections), count, "entries written")
-            upgraded = timed(count, lambda by=recoder, of=sections: for_kryo_5(by, of), scale.rounds)  # type: ignore[misc]
+            upgraded = timed(count, partial(for_kryo_5, recoder, sections), scale.rounds)
             yield Rate(f"{what}: for Kryo 5", "entries", upgraded)
 
 

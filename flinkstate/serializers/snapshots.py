@@ -291,33 +291,47 @@ def _kryo(reader: ByteReader, class_name: str, version: int) -> FlinkType:
         start = reader.position
     start = reader.position
     instances = [(name, "an instance") for name, _, _ in optional_map(reader)]
-    classes = [(name, _text_in(reader, value)) for name, _, value in optional_map(reader)]
+    classes = [(name, _default_serializer(reader, value)) for name, _, value in optional_map(reader)]
     raw_defaults = bytes(reader.data[start : reader.position])
     defaults = (*instances, *classes)
     return KryoType(value_class, "serialized by Kryo", tuple(registrations), defaults, raw_defaults=raw_defaults)
+
+
+_NOT_NAMED = "one that the header doesn't name"
+
+
+def _inside(reader: ByteReader, extent: tuple[int, int]) -> ByteReader:
+    return ByteReader(reader.data, reader.file, position=extent[0], limit=extent[1], base=reader.base)
 
 
 def _own_serializer(reader: ByteReader, extent: tuple[int, int] | None) -> str | None:
     """Reads whether the job gave a serializer for a registration: utf class, i32 0 no, 1 its class, 2 an instance."""
     if extent is None:
         return "one that was missing"
-    frame = ByteReader(reader.data, reader.file, position=extent[0], limit=extent[1], base=reader.base)
+    frame = _inside(reader, extent)
     try:
         frame.utf("a registered class")
         given = frame.i32("how a serializer is given")
         return (None, frame.utf("a serializer") if given == 1 else "an instance")[given != 0]
     except DamagedError:
-        return "one that the header doesn't name"
+        return _NOT_NAMED
 
 
-def _text_in(reader: ByteReader, extent: tuple[int, int] | None) -> str:
-    if extent is None:
-        return "one that was missing"
-    frame = ByteReader(reader.data, reader.file, position=extent[0], limit=extent[1], base=reader.base)
+def _text_in(reader: ByteReader, extent: tuple[int, int], what: str, otherwise: str) -> str:
+    """Reads the text at the start of a frame; `otherwise` if none can be read there."""
     try:
-        return frame.utf("a serializer")
+        return _inside(reader, extent).utf(what)
     except DamagedError:
-        return "one that the header doesn't name"
+        return otherwise
+
+
+def _default_serializer(reader: ByteReader, extent: tuple[int, int] | None) -> str:
+    return "one that was missing" if extent is None else _text_in(reader, extent, "a serializer", _NOT_NAMED)
+
+
+def _declaring(reader: ByteReader, extent: tuple[int, int] | None) -> str:
+    """Reads which class declares a field: utf class, utf field; "" if the header doesn't say it."""
+    return "" if extent is None else _text_in(reader, extent, "the class that declares a field", "")
 
 
 # Snapshots without nested ones, by class; each reader reads the body to its end.
@@ -335,17 +349,6 @@ def _pojo_frames(reader: ByteReader, class_name: str, version: int) -> tuple[str
     pojo_class = reader.utf("a POJO class")
     fields, registered, others = (list(optional_map(reader)) for _ in range(3))
     return pojo_class, fields, registered, others
-
-
-def _declaring(reader: ByteReader, extent: tuple[int, int] | None) -> str:
-    """Reads which class declares a field: utf class, utf field; "" if the header doesn't say it."""
-    if extent is None:
-        return ""
-    frame = ByteReader(reader.data, reader.file, position=extent[0], limit=extent[1], base=reader.base)
-    try:
-        return frame.utf("the class that declares a field")
-    except DamagedError:
-        return ""
 
 
 def optional_map(reader: ByteReader) -> Iterator[tuple[str, tuple[int, int] | None, tuple[int, int] | None]]:
