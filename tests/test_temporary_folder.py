@@ -52,7 +52,7 @@ def done(code: str, *arguments: object, temporary: Path) -> str:
     """What it said."""
     environment = os.environ | {"TMPDIR": str(temporary)}
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=60).stdout.strip()
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=240).stdout.strip()
 
 
 def test_it_is_where_the_user_wants_it_and_goes_with_its_process(short: Path) -> None:

@@ -28,7 +28,7 @@ from tests.support.hdfs_server import HdfsServer
 from tests.support.s3_server import S3Server
 from tests.support.servers import LOOPBACK, free_port, listens, with_us
 
-PATIENCE = 90.0
+PATIENCE = 300.0
 _POLL = 0.1
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"

@@ -391,7 +391,7 @@ def race(work: str, uri: str, processes: int) -> list[str]:
     ]
     for worker in workers:
         worker.start()
-    found = [answers.get(timeout=120) for _ in workers]
+    found = [answers.get(timeout=280) for _ in workers]
     for worker in workers:
         worker.join()
         worker.close()

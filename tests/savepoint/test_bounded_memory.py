@@ -154,7 +154,7 @@ def growth(work: str, folder: Path, source: str) -> int:
     arguments = [work, str(folder / "small"), str(folder / source), str(folder / f"target-{random.getrandbits(32)}")]
     command = [sys.executable, "-m", "tests.savepoint.test_bounded_memory", *arguments]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, check=False, cwd=root, text=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, check=False, cwd=root, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 

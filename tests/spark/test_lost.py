@@ -17,9 +17,9 @@ import pytest
 from stateferry.cli import INTERRUPTED, MAY_PASS, TERMINATED
 from tests.steps.test_killed import NOW, World
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-_LONGEST = 120
+_LONGEST = 600
 # What Spark says whenever it starts.
 _STEPS = ("Spark is starting", "snapshot:", "migrate:", "rescale:", "validate", "digests:", "known keys:", "tables:")
 

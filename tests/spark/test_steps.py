@@ -149,7 +149,7 @@ def test_spark_submit_runs_a_step(plan: Path) -> None:
         "SPARK_LOCAL_IP": LOOPBACK,
     }
     command = [*submit, str(JOBS / "snapshot.py"), "--plan", str(plan)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert "snapshot of run first is done" in done.stdout
     run = the_run(plan)

@@ -46,7 +46,7 @@ def test_its_workers_come_from_the_process_that_waited_and_nobody_imports_from_a
     }
     submit = [str(installed.parent / "bin" / "spark-submit"), "--master", "local[1]"]
     submit += ["--conf", "spark.ui.enabled=false", str(application)]
-    done = subprocess.run(submit, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    done = subprocess.run(submit, capture_output=True, text=True, env=environment, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("FOUND"))
     _, prepared, of_driver, *of_workers = line.split()

@@ -107,7 +107,7 @@ def test_a_run_says_it_in_one_line_instead_of_starting_spark(tmp_path: Path) -> 
     }
     command = [sys.executable, "-m", "stateferry.cli", "run", "--savepoint", str(tmp_path / "source"), "--target"]
     command += [str(tmp_path / "target"), "--operator", "main", "--legacy-state", "mainState", "--new-state", "new"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400)
     assert done.returncode == MISSING_HERE, done.stderr
     sign, error = done.stderr.splitlines()
     assert sign == "Spark is starting"

@@ -30,7 +30,7 @@ from tests.steps.test_steps_alone import plan_of as plan_file
 
 __all__ = ["plan_file"]
 
-PATIENCE = 60
+PATIENCE = 240
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def test_a_place_travels_by_its_name_and_without_credentials(area: Location, s3:
 
 
 def test_several_answers_are_on_their_way_at_once_and_come_in_order(area: Location) -> None:
-    meeting, begun = threading.Barrier(4, timeout=30), list[int]()
+    meeting, begun = threading.Barrier(4, timeout=120), list[int]()
 
     def answer(number: int) -> int:
         begun.append(number)
@@ -177,7 +177,7 @@ def test_complete_savepoints_are_found_side_by_side(area: Location, monkeypatch:
         area.child(f"savepoint-{number}").child(METADATA).write_atomically(b"x")
     area.child("savepoint-half").child("a file").write_atomically(b"x")
     area.child("no folder").write_atomically(b"x")
-    meeting, look = threading.Barrier(4, timeout=30), Location.changed_at_if_file
+    meeting, look = threading.Barrier(4, timeout=120), Location.changed_at_if_file
 
     def met(self: Location) -> int | None:
         if self.parent.name[-1].isdigit():

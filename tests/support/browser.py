@@ -46,10 +46,10 @@ class Browser:
     def open(self, url: str) -> None:
         self._call("POST", "/url", {"url": url})
 
-    def click(self, xpath: str, seconds: float = 60) -> None:
+    def click(self, xpath: str, seconds: float = 240) -> None:
         self._when_ready(xpath, "click", {}, seconds)
 
-    def type(self, xpath: str, text: str, seconds: float = 60) -> None:
+    def type(self, xpath: str, text: str, seconds: float = 240) -> None:
         self._when_ready(xpath, "value", {"text": text}, seconds)
 
     def paste(self, xpath: str, text: str) -> None:
@@ -61,7 +61,7 @@ class Browser:
         """In a field that offers what begins so."""
         self.type(xpath, f"{text}{_ENTER}")
 
-    def wait_for(self, xpath: str, seconds: float = 60) -> None:
+    def wait_for(self, xpath: str, seconds: float = 240) -> None:
         self._find(xpath, seconds)
 
     def text(self) -> str:
@@ -143,7 +143,7 @@ def _session(url: str, folder: Path, *arguments: str) -> Iterator[Browser]:
 
 
 def _wait_until_ready(url: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while True:
         try:
             if _request("GET", f"{url}/status", None)["ready"]:

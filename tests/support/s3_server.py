@@ -15,7 +15,7 @@ from tests.support.fetched_jars import Jars, java_tool
 from tests.support.servers import LOOPBACK, free_port, listens, with_us
 
 _MAIN = "org.gaul.s3proxy.Main"
-_PATIENCE = 60.0
+_PATIENCE = 240.0
 # The server keeps objects on disk: it needs no drivers for other stores.
 S3_PROXY = Jars(
     "s3proxy-4.1.0",

@@ -146,7 +146,7 @@ def test_a_disk_that_is_full_leaves_no_file(tmp_path: Path, room: int) -> None:
     """Whether it is found out while rows are written or when the last of them are."""
     path = tmp_path / "file.parquet"
     command = [sys.executable, "-c", _FULL, str(path), str(room)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert "File too large" in done.stderr
     assert not path.exists()

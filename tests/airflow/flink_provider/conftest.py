@@ -74,7 +74,7 @@ def connect(
     monkeypatch: pytest.MonkeyPatch, port: int, more: Mapping[str, object] | None = None, **extra: object
 ) -> None:
     """Have the hook find this connection."""
-    where = {"conn_type": "flink", "host": "127.0.0.1", "port": port, "extra": {"patience": 30} | extra}
+    where = {"conn_type": "flink", "host": "127.0.0.1", "port": port, "extra": {"patience": 120} | extra}
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", json.dumps(where | dict(more or {})))
 
 

@@ -135,7 +135,7 @@ def test_a_job_that_is_restarted_when_it_fails_is_given_up(jar: str, arguments: 
     job_id = first.pushed["job_id"]
     with pytest.raises(FlinkTimeoutError, match=r"newest failure: .*the price list"):
         FlinkHook().wait_for(job_id, Goal(checkpoint=True), timeout=1, poll_interval=0.1)
-    assert FlinkHook().cancel(job_id, timeout=30, poll_interval=0.1) == "CANCELED"
+    assert FlinkHook().cancel(job_id, timeout=200, poll_interval=0.1) == "CANCELED"
     assert not FlinkHook().has_checkpointed(job_id)
 
 
@@ -189,7 +189,7 @@ def test_waits_for_a_job_that_somebody_starts(cluster: FlinkCluster, jar: str, a
     with pytest.raises(AirflowSensorTimeout):
         sensor(job_id, states=["FINISHED"], timeout=1).execute(Try().context)
     sensor(job_id, states=["FINISHED", "RUNNING"]).execute(Try().context)
-    FlinkHook().cancel(job_id, timeout=30)
+    FlinkHook().cancel(job_id, timeout=200)
     with pytest.raises(AirflowFailException, match=f"job {job_id} is CANCELED; expected: RUNNING"):
         sensor(job_id).execute(Try().context)
     sensor(job_id, states=["CANCELED"]).execute(Try().context)
@@ -202,7 +202,7 @@ def test_from_python(cluster: FlinkCluster, jar: str, arguments: list[str]) -> N
     assert hook.run_jar(run)
     assert not hook.run_jar(run)
     with pytest.raises(FlinkJobError, match="the price list cannot be found"):
-        hook.wait_for(run.job_id, Goal(checkpoint=True), timeout=30, poll_interval=0.1)
+        hook.wait_for(run.job_id, Goal(checkpoint=True), timeout=200, poll_interval=0.1)
     assert hook.job_state(run.job_id) == "FAILED"
 
 

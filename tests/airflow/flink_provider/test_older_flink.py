@@ -42,7 +42,7 @@ def test_the_whole_way(cluster: FlinkCluster, sink: Path, tmp_path: Path) -> Non
         operators = [(run_jar(arguments), start), (run_jar(arguments), start.next())]
         old, again = threads.map(lambda each: each[0].execute(each[1].context)["job_id"], operators)
     assert running(cluster) == [old] == [again]
-    FlinkHook().wait_for(old, Goal(checkpoint=True), timeout=30)
+    FlinkHook().wait_for(old, Goal(checkpoint=True), timeout=200)
 
     # It is taken sooner than Flink brings up to date what it tells of a job.
     assert savepoint("totals", folder).execute(Try().context)["bytes"] > 0

@@ -15,7 +15,9 @@ from tests.airflow.flink_provider.conftest import connect
 from tests.airflow.flink_provider.tries import Try, complete, local, run_jar, running, savepoint
 from tests.flink.cluster import ClusterError, FlinkCluster
 
-pytestmark = [pytest.mark.flink, pytest.mark.timeout(180)]
+_LONGEST = 400
+
+pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flink
 def available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlinkCluster]:
     """Its JobManager comes back with its jobs."""
     with FlinkCluster("2.3.0", tmp_path / "flink", slots=4, high_availability=True) as cluster:
-        connect(monkeypatch, cluster.port, patience=90)
+        connect(monkeypatch, cluster.port, patience=_LONGEST)
         cluster.upload_jobs()
         yield cluster
 
@@ -87,8 +89,8 @@ def test_a_job_manager_that_is_away_for_a_while(available: FlinkCluster, sink: P
         _kill_while_at_it(cluster, job_id, take, root)
         started = threads.submit(run_jar(arguments).execute, start.next().context)
         cluster.start_job_manager()
-        assert started.result(90)["job_id"] == job_id
-        assert [local(taken.result(90)["savepoint"])] == complete(root)
+        assert started.result(_LONGEST)["job_id"] == job_id
+        assert [local(taken.result(_LONGEST)["savepoint"])] == complete(root)
         assert running(cluster) == [job_id]
         # Its checkpoints of before count: it was restored from one.
         assert FlinkHook().has_checkpointed(job_id)
@@ -97,7 +99,7 @@ def test_a_job_manager_that_is_away_for_a_while(available: FlinkCluster, sink: P
         stopped = threads.submit(savepoint(job_id, root, stop=True).execute, stop.context)
         _kill_while_at_it(cluster, job_id, stop, root)
         cluster.start_job_manager()
-        assert Path(_order(job_id, stop, root).directory) == local(stopped.result(90)["savepoint"]).parent
+        assert Path(_order(job_id, stop, root).directory) == local(stopped.result(_LONGEST)["savepoint"]).parent
     assert FlinkHook().job_state(job_id) == "FINISHED"
     assert len(complete(root)) == 2
     again = savepoint(job_id, root, stop=True).execute(stop.next().context)

@@ -215,7 +215,7 @@ def test_from_python(job: RemoteJob, tmp_path: Path) -> None:
     order = SavepointOrder(("rehearsal", Try().run_id), "totals", str(tmp_path / "savepoints"))
 
     def taken() -> Path:
-        return local(FlinkHook().run(lambda rest: take(rest, order, timeout=60, poll_interval=0.1)).location)
+        return local(FlinkHook().run(lambda rest: take(rest, order, timeout=200, poll_interval=0.1)).location)
 
     (tmp_path / "savepoints").write_text("in the way")
     for _ in range(2):

@@ -117,7 +117,7 @@ class TestWithFlink:
         finished(sensor("totals", checkpoint=True), Try())
         later.join()
         (job_id,) = running(cluster)
-        FlinkHook().cancel(job_id, timeout=30, poll_interval=0.1)
+        FlinkHook().cancel(job_id, timeout=200, poll_interval=0.1)
         with pytest.raises(AirflowFailException, match="is CANCELED; expected: RUNNING"):
             finished(sensor(job_id), Try())
         with pytest.raises(FlinkTimeoutError):

@@ -30,7 +30,7 @@ from sqlalchemy.pool import StaticPool
 from starlette.testclient import TestClient
 
 from stateferry.airflow.dag_runs.page_links import NOTE, PREFIX, RunPageLink
-from stateferry.airflow.pages import page_app, page_notes
+from stateferry.airflow.pages import page_app, page_notes, page_overview
 from stateferry.airflow.pages.page_overview import Overview
 from stateferry.airflow.pages.page_plugin import StateferryPlugin
 from stateferry.airflow.requests.planning import Occasion, planned
@@ -261,9 +261,9 @@ def test_what_waits_for_its_time_is_told_to_its_readers(world: World) -> None:
 DAG_RUN = "manual__orders+1"
 
 
-def cutting_over(world: World, *, asked: bool = True) -> tuple[Run, Run]:
+def cutting_over(world: World, *, asked: bool = True, now: int | None = None) -> tuple[Run, Run]:
     """The rehearsal and the run of a cut-over that ada has approved; a minute ago Flink was asked to stop the job."""
-    rehearsal, now = world.orders, now_ms()
+    rehearsal, now = world.orders, now or now_ms()
     foreseen = {part.name: Estimate(20.0, 10.0, 90.0, 3) for part in OUTAGE}
     prediction = Prediction(1, 3, 1, 1, foreseen, Estimate(120.0, 60.0, 540.0, 3))
     decision = Decision(rehearsal.plan.run_id, Answer.APPROVED, "approved by ada", now - 70_000, 0.1, prediction)
@@ -280,8 +280,12 @@ def cutting_over(world: World, *, asked: bool = True) -> tuple[Run, Run]:
     return rehearsal, final
 
 
-def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(world: World) -> None:
-    cutting_over(world)
+def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = now_ms()
+    monkeypatch.setattr(page_overview, "now_ms", lambda: now)
+    cutting_over(world, now=now)
     world.dag_run(ORDERS, DAG_RUN, "running")
     for task, state in (("snapshot", "success"), ("migrate", "running"), ("application", "running")):
         world.task(ORDERS, DAG_RUN, task, state)

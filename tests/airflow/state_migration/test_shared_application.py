@@ -37,7 +37,7 @@ from tests.airflow.state_migration.test_steps import Submit, TaskInstance, execu
 
 __all__ = ["run", "submits"]
 
-PATIENCE = 30
+PATIENCE = 120
 # Airflow's hook leaves it to the garbage collector to close what it has read spark-submit's output from.
 pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO.*:pytest.PytestUnraisableExceptionWarning")
 

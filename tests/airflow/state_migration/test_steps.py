@@ -227,7 +227,7 @@ def test_a_task_that_a_person_ends_takes_its_application_along(run: Run, submits
             time.sleep(0.05)
         operator.on_kill()
         with pytest.raises(AirflowException) as caught:
-            ended.result(30)
+            ended.result(120)
     assert not isinstance(caught.value, AirflowFailException)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -22,7 +22,7 @@ import psutil
 from local_airflow.settings import LOOPBACK, free_port
 
 _BIN = Path(sys.executable).parent
-_PATIENCE = 180.0
+_PATIENCE = 400.0
 # Postgres refuses to run as root.
 _NOBODY = "nobody"
 
