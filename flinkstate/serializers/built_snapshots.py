@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.snapshot_classes import (
@@ -17,7 +19,7 @@ from flinkstate.serializers.snapshot_classes import (
     TTL_SNAPSHOT,
     TUPLE_SNAPSHOT,
 )
-from flinkstate.serializers.snapshot_merge import with_fields
+from flinkstate.serializers.snapshot_merge import with_fields, with_nested
 from flinkstate.serializers.snapshots import (
     COMPOSITE_VERSION,
     NESTED_MAGIC,
@@ -48,9 +50,10 @@ from flinkstate.serializers.types import (
 )
 
 # Classes that Kryo's serializer registers; without Avro on the class path it registers a stand-in.
-_AVRO_ARRAY = "org.apache.avro.generic.GenericData$Array"
+AVRO_ARRAY = "org.apache.avro.generic.GenericData$Array"
 _KRYO_PARTS = "org.apache.flink.api.java.typeutils.runtime.kryo.Serializers$"
 _TUPLES = "org.apache.flink.api.java.tuple.Tuple"
+_AVRO_STAND_IN = _KRYO_PARTS + "DummyAvroKryoSerializerClass"
 _BY_CLASS, _BY_SERIALIZER_CLASS = 0, 1
 
 
@@ -118,12 +121,33 @@ def nullable_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:
 
 def kryo_snapshot(value_class: str) -> SerializerSnapshot:
     """Builds the snapshot of Kryo's serializer for a class of the JDK, of a job that registers no classes."""
+    return _kryo_snapshot_of(KryoType(value_class, registrations=(KryoRegistration(value_class), _stand_in())))
 
-    dummy = ByteWriter().utf(_KRYO_PARTS + "DummyAvroRegisteredClass").i32(_BY_SERIALIZER_CLASS)
-    dummy.utf(_KRYO_PARTS + "DummyAvroKryoSerializerClass")
-    avro = ByteWriter().utf(_AVRO_ARRAY).raw(_framed(ByteWriter().utf(_AVRO_ARRAY))).raw(_framed(dummy)).bytes()
-    parts = KryoRegistration(value_class), KryoRegistration(_AVRO_ARRAY, _KRYO_PARTS, avro)
-    return _kryo_snapshot_of(KryoType(value_class, registrations=parts))
+
+def _stand_in() -> KryoRegistration:
+    dummy = ByteWriter().utf(_KRYO_PARTS + "DummyAvroRegisteredClass").i32(_BY_SERIALIZER_CLASS).utf(_AVRO_STAND_IN)
+    avro = ByteWriter().utf(AVRO_ARRAY).raw(_framed(ByteWriter().utf(AVRO_ARRAY))).raw(_framed(dummy)).bytes()
+    return KryoRegistration(AVRO_ARRAY, _AVRO_STAND_IN, avro)
+
+
+def is_of_avro(registration: KryoRegistration) -> bool:
+    """Whether flink-avro, on the job's class path, has registered its serializer: only Flink 1 has that."""
+    return registration.class_name == AVRO_ARRAY and registration.serializer not in (None, _AVRO_STAND_IN)
+
+
+def without_avro(snapshot: SerializerSnapshot) -> SerializerSnapshot:
+    """Returns the snapshot with Flink's stand-in, which each Flink reads, wherever flink-avro registered a serializer.
+
+    The ids of classes are the same, so all values but Avro's arrays are read as before.
+    """
+    kryo = snapshot.type
+    if snapshot.class_name == KRYO_SNAPSHOT and isinstance(kryo, KryoType):
+        if not any(map(is_of_avro, kryo.registrations)):
+            return snapshot
+        parts = tuple(_stand_in() if is_of_avro(one) else one for one in kryo.registrations)
+        return _kryo_snapshot_of(replace(kryo, registrations=parts))
+    nested = tuple(map(without_avro, snapshot.nested))
+    return snapshot if nested == snapshot.nested else with_nested(snapshot, nested)
 
 
 def _kryo_snapshot_of(type_: KryoType) -> SerializerSnapshot:

@@ -6,7 +6,7 @@ A value names its subclass, so all these descriptions together describe every va
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flinkstate.serializers.binary import ByteReader, ByteWriter
@@ -37,12 +37,16 @@ def parse_snapshot(raw: bytes) -> SerializerSnapshot:
 
 def _merge_composite(one: SerializerSnapshot, other: SerializerSnapshot) -> bytes | None:
     """Merges composite snapshots, of which the nested ones are the last part."""
-    heads = [part.raw[: len(part.raw) - sum(len(nested.raw) for nested in part.nested)] for part in (one, other)]
-    if heads[0] != heads[1] or len(one.nested) != len(other.nested):
+    head = _head(one)
+    if head != _head(other) or len(one.nested) != len(other.nested):
         return None
     merged = [merge_snapshots(*pair) for pair in zip(one.nested, other.nested, strict=True)]
     parts = [snapshot.raw for snapshot in merged if snapshot is not None]
-    return b"".join((heads[0], *parts)) if len(parts) == len(merged) else None
+    return b"".join((head, *parts)) if len(parts) == len(merged) else None
+
+
+def _head(composite: SerializerSnapshot) -> bytes:
+    return composite.raw[: len(composite.raw) - sum(len(nested.raw) for nested in composite.nested)]
 
 
 # A name, its framed key and its framed value.
@@ -75,6 +79,20 @@ def with_fields(pojo: SerializerSnapshot, changed: Mapping[str, SerializerSnapsh
     parts = _pojo_parts(pojo.raw)
     fields = [(name, key, changed[name].raw if name in changed else value) for name, key, value in parts.fields]
     return parse_snapshot(_built_pojo(parts.head, fields, parts.registered, parts.others))
+
+
+def with_nested(snapshot: SerializerSnapshot, nested: Sequence[SerializerSnapshot]) -> SerializerSnapshot:
+    """Returns the snapshot with these in the place of those that are nested in it."""
+    if not nested:
+        return snapshot
+    if snapshot.class_name != POJO_SNAPSHOT:
+        return parse_snapshot(b"".join((_head(snapshot), *(one.raw for one in nested))))
+    parts, rest = _pojo_parts(snapshot.raw), iter(nested)
+    lists = [
+        [(name, key, None if value is None else next(rest).raw) for name, key, value in items]
+        for items in (parts.fields, parts.registered, parts.others)
+    ]
+    return parse_snapshot(_built_pojo(parts.head, *lists))
 
 
 def _merge_pojo(one: bytes, other: bytes) -> bytes | None:

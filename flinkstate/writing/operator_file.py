@@ -99,6 +99,9 @@ class RewritesElements(Protocol):
     def element(self, state: str, data: bytes) -> bytes:
         """Returns what an element of one of these states becomes."""
 
+    def header_of_elements(self, header: OperatorHeader) -> OperatorHeader:
+        """Returns a header that describes the other elements."""
+
 
 class ElementFile:
     """One subtask's operator state file, open for reading; use it as a context manager.
@@ -114,7 +117,8 @@ class ElementFile:
             end = offsets[0] if offsets else size
             if not 0 < end <= min(size, _LARGEST_HEADER) or (offsets and offsets[-1] >= size):
                 raise DamagedError(f"offsets inside the file's {size} bytes", f"{offsets}", file=self.name)
-            self.header = parse_operator_header(bytes(self.file.read(end)), self.name)
+            header = parse_operator_header(bytes(self.file.read(end)), self.name)
+            self.header = header if rewrite is None else rewrite.header_of_elements(header)
         except BaseException:
             self.file.close()
             raise

@@ -19,7 +19,7 @@ from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeade
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.recoding import Recoded, Recoder
-from flinkstate.serializers.built_snapshots import described_as
+from flinkstate.serializers.built_snapshots import described_as, without_avro
 from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
 from flinkstate.serializers.types import (
     FlinkType,
@@ -95,7 +95,12 @@ class ForKryo5:
 
     def header(self, header: KeyedHeader) -> KeyedHeader:
         """Returns the header with the serializers that the states have in Flink 2. Kryo's are described as before."""
-        return replace(header, states=tuple(self._described(meta) for meta in header.states))
+        states = tuple(_without_avro(self._described(meta)) for meta in header.states)
+        return replace(header, key_serializer=without_avro(header.key_serializer), states=states)
+
+    def header_of_elements(self, header: OperatorHeader) -> OperatorHeader:
+        lists, broadcasts = (tuple(map(_without_avro, states)) for states in (header.lists, header.broadcasts))
+        return replace(header, lists=lists, broadcasts=broadcasts)
 
     def _described(self, meta: StateMeta) -> StateMeta:
         known, value = self.by_kryo.get(meta.name), meta.serializer(VALUE_SERIALIZER)
@@ -109,6 +114,10 @@ class ForKryo5:
     def __call__(self, state: KeyedState, section: Section) -> Section:
         known = self.by_kryo.get(state.name)
         return section if known is None else for_kryo_5(section, known)
+
+
+def _without_avro(meta: StateMeta) -> StateMeta:
+    return replace(meta, serializers=tuple((name, without_avro(one)) for name, one in meta.serializers))
 
 
 def element_for_kryo_5(type_: FlinkType, data: bytes) -> bytes:

@@ -22,7 +22,7 @@ from flinkstate.metadata.operator_state import DistributionMode, OperatorStateSh
 from flinkstate.metadata.streams import open_stream
 from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_file import located, parse_operator_header
-from stateferry.changes.for_kryo_5 import element_for_kryo_5
+from stateferry.changes.for_kryo_5 import ForKryo5, element_for_kryo_5
 from stateferry.proof.keyed_check import Side
 
 _READ = 4 << 20
@@ -145,6 +145,8 @@ def _read(
         data, hasher = bytes(file.read(bounds[0])), new_hasher()
         hasher.update(data)
         header = parse_operator_header(data, name)
+        if rewritten:
+            header = ForKryo5({}, rewritten).header_of_elements(header)
         types = {
             offset: type_
             for state in handle.states

@@ -187,7 +187,7 @@ def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
     values = (None if how.is_rewritten else kryo_values.finding_of(part, journey, sampled)) or by_flink
     others = (
         removed.finding_of(part, journey),
-        registrations.finding_of(part, journey),
+        registrations.finding_of(part, journey, is_rewritten=how.is_rewritten),
         unknown.finding_of(part, journey),
         new_classes.finding_of(part, journey, how.new_job),
         None if how.is_rewritten else declarations.finding_of(part, journey, values),

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from flinkstate.serializers.built_snapshots import AVRO_ARRAY, is_of_avro
 from flinkstate.serializers.types import KryoType, with_parts
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome
 
-_AVRO = "org.apache.avro.generic.GenericData$Array"
-_PLACEHOLDER = "org.apache.flink.api.java.typeutils.runtime.kryo.Serializers$DummyAvroKryoSerializerClass"
 # Flink registers a default serializer for it itself.
 _THROWABLE = "java.lang.Throwable"
 
 
-def finding_of(part: Part, journey: Journey) -> Finding | None:
-    """Says whether a registration keeps Flink 2 from reading the header, or may do so."""
+def finding_of(part: Part, journey: Journey, *, is_rewritten: bool) -> Finding | None:
+    """Says whether a registration keeps Flink 2 from reading the header, or may do so.
+
+    Where the part is rewritten for Flink 2, that of flink-avro is too.
+    """
     if not journey.upgrades:
         return None
     for kryo in with_parts(part.type):
         if isinstance(kryo, KryoType):
             for registration in kryo.registrations:
-                if registration.serializer in (None, _PLACEHOLDER):
-                    continue
-                if registration.class_name == _AVRO:
-                    return _with_avro(part)
-                return _own(part, registration.class_name, str(registration.serializer))
+                if is_of_avro(registration):
+                    if not is_rewritten:
+                        return _with_avro(part)
+                elif registration.serializer is not None and registration.class_name != AVRO_ARRAY:
+                    return _own(part, registration.class_name, str(registration.serializer))
             for class_name, serializer in kryo.defaults:
                 if class_name != _THROWABLE:
                     return _own(part, class_name, serializer)
@@ -35,9 +37,8 @@ def _with_avro(part: Part) -> Finding:
         Outcome.REFUSED,
         f"its {part.place.value} has a serializer by Kryo, and flink-avro, which the job had beside it, registered a "
         "serializer of Flink 1 with Kryo",
-        "under Flink 1, take a savepoint of a job without flink-avro on its class path, or move this state to "
-        "serializers of Flink first",
-        f"IllegalStateException: Missing value for the key '{_AVRO}'",
+        "stateferry run --to flink-2",
+        f"IllegalStateException: Missing value for the key '{AVRO_ARRAY}'",
     )
 
 

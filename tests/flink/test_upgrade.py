@@ -12,7 +12,7 @@ import pytest
 from flinkstate.errors import PlanError, RefusedError
 from stateferry.verdict.outcomes import Outcome
 from tests.flink.harness import Made
-from tests.flink.jobs import Job, Operator, State, Timers
+from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
 from tests.flink.judge import Change, Started, check_restored, observed, upgraded
 from tests.flink.scenarios import DECLARED_MAPS
 from tests.flink.upgrade_rows import ROWS
@@ -121,6 +121,29 @@ def test_what_an_upgraded_job_has_not_read_yet_is_saved(ttl: str, started: Start
     assert observed(flink, job, made)[0] is Outcome.WRONG
     new = upgraded(source, tmp_path)
     assert observed(flink, job, Made(new, made.lines)) == (Outcome.RESTORES, "")
+
+
+@pytest.mark.parametrize("has_avro", [True, False])
+def test_a_job_may_have_avro_beside_kryo(has_avro: bool, started: Started, tmp_path: Path) -> None:
+    """In Flink 1, flink-avro registers a serializer with Kryo that Flink 2 knows nothing of, with it or without."""
+    states = (
+        State("map", "HashMap<String,Long>"),
+        State("list", "UUID", kind="LIST"),
+        State("user keys", "Map<UUID,Long>", kind="MAP"),
+        State("aged", "HashMap<String,Long>", ttl="stamped"),
+        State("tuple", "Tuple2<UUID,Long>"),
+        State("pojo", "Tagged"),
+    )
+    elements = (OperatorState("elements", "UUID", "SPLIT", elements=6),)
+    keyed = Operator("main", key="UUID", keys=12, states=states)
+    job = Job((keyed, Operator("plain", type="plain", operator_states=elements)), parallelism=2)
+    made = started("1.20.0", True).make(job, tmp_path / "old")
+    flink = started("2.3.0", has_avro)
+    assert observed(flink, job, made)[0] is Outcome.REFUSED
+    declared = {"main/pojo.counts": "Map<String, Long>", "main/pojo.tags": "List<String>"}
+    new = upgraded(made.path, tmp_path, declared=declared)
+    outcome, exception = observed(flink, job, Made(new, made.lines))
+    assert outcome is Outcome.RESTORES, exception
 
 
 @pytest.mark.full

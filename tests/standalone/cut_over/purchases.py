@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 Entries = dict[tuple[str, str], int]
 """Totals by customer and item."""
@@ -64,16 +65,25 @@ def expected_entries(lines: list[Shown]) -> Entries:
 
 
 def entries(savepoint: Path | str, state: str) -> Entries:
-    """What a savepoint holds, by `stateferry dump`."""
-    command = [sys.executable, "-m", "stateferry.cli", "dump", str(savepoint), "--operator", "main", "--state", state]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    """The totals that a savepoint holds."""
     found: Entries = {}
-    for line in map(json.loads, done.stdout.splitlines()):
+    for line in _dump(savepoint, "main", state):
         of_line: Mapping[str, int] = line["value"] if "user_key" not in line else {line["user_key"]: line["value"]}
         for item, total in of_line.items():
             assert (line["key"], item) not in found
             found[line["key"], item] = total
     return found
+
+
+def times_due(savepoint: Path | str) -> list[int]:
+    """When the timers of the operator `beside` are to fire, by its own state."""
+    return [line["value"] for line in _dump(savepoint, "beside", "due")]
+
+
+def _dump(savepoint: Path | str, operator: str, state: str) -> Iterator[Any]:
+    command = [sys.executable, "-m", "stateferry.cli", "dump", str(savepoint), "--operator", operator, "--state", state]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return map(json.loads, done.stdout.splitlines())
 
 
 def _bought(index: int) -> tuple[str, str]:

@@ -12,6 +12,10 @@ public final class Purchase {
     public String item;
     public long amount;
 
+    static long amountOf(long index) {
+        return 1 + index % AMOUNTS;
+    }
+
     static final class Generator implements GeneratorFunction<Long, Purchase> {
         private static final long serialVersionUID = 1L;
 
@@ -21,7 +25,7 @@ public final class Purchase {
             purchase.index = index;
             purchase.customer = String.format("customer-%03d", index % CUSTOMERS);
             purchase.item = "item-" + index / CUSTOMERS % ITEMS;
-            purchase.amount = 1 + index % AMOUNTS;
+            purchase.amount = amountOf(index);
             return purchase;
         }
     }

@@ -7,6 +7,7 @@ import org.apache.flink.connector.datagen.source.DataGeneratorSource;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 
 /** What the jobs have in common: where purchases come from and totals go to, and the uids by which state is found. */
 final class Topology {
@@ -29,14 +30,29 @@ final class Topology {
                 .fromSource(source, WatermarkStrategy.noWatermarks(), "purchases")
                 .uid("purchases")
                 .setParallelism(SOURCES);
-        purchases.keyBy(purchase -> purchase.customer)
+        DataStream<Total> shown = purchases.keyBy(purchase -> purchase.customer)
                 .process(totals)
                 .uid(options.optional("uid").orElse("main"))
-                .name("totals")
-                .process(new FileSink(options.required("sink"), checkpointMillis))
+                .name("totals");
+        if (options.optional("beside").isPresent()) {
+            shown = beside(shown);
+        }
+        shown.process(new FileSink(options.required("sink"), checkpointMillis))
                 .returns(Types.VOID)
                 .uid("sink")
                 .name("sink");
         environment.execute(name);
+    }
+
+    /** Adds operators with state of other kinds. */
+    private static DataStream<Total> beside(DataStream<Total> totals) {
+        DataStream<Total> passed = totals.keyBy(total -> total.customer).process(new Beside()).uid("beside");
+        passed.keyBy(total -> total.customer)
+                .countWindow(Beside.WINDOW)
+                .aggregate(new Beside.CountByItem(), Beside.CountByItem.accumulator(), Types.LONG)
+                .uid("window")
+                .sinkTo(new DiscardingSink<>())
+                .uid("discarded");
+        return passed;
     }
 }

@@ -1,0 +1,71 @@
+"""Savepoints with changed bytes that are to be upgraded: refused with the place, or upgraded as they are, and proven.
+
+STATEFERRY_ALTERATIONS and STATEFERRY_ALTERATION_SEED say how many changes, and which.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import StateferryError
+from tests.steps.test_for_another_flink import ALONE, GOLDEN
+from tests.steps.test_native_source import run
+from tests.support.mutations import PLAIN, mutated
+
+SEED = int(os.environ.get("STATEFERRY_ALTERATION_SEED", "1"))
+COUNT = int(os.environ.get("STATEFERRY_ALTERATIONS", "24"))
+# Of one run, on a busy machine.
+LONGEST_SECONDS = 60
+MAP = {"declared": {"main/mainState": "Map<String, Long>"}}
+SOURCES: dict[str, dict[str, Any]] = {
+    "hint-hash-map-1.20-rocksdb": {},
+    "hint-hash-map-ttl-1.20-rocksdb": {},
+    "hint-map-1.20-rocksdb": MAP,
+    "hint-map-ttl-1.20-hashmap": MAP,
+    "native-hint-hash-map-1.20-rocksdb": {},
+    "upgraded-2.3-rocksdb": {},
+    "upgraded-hint-hash-map-ttl-2.3-rocksdb": {},
+}
+# A file, where in one, or of which entry.
+PLACE = re.compile(r"offset \d|key |/source/")
+
+
+def upgrade(name: str, area: Path) -> str | None:
+    """Upgrades the savepoint in the area; returns why it is refused, or None."""
+    try:
+        report, _ = run(area / "source", area, to="flink-2", **ALONE, **SOURCES[name])
+    except StateferryError as error:
+        return str(error)
+    assert report.is_green, report
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 10 * COUNT)
+@pytest.mark.parametrize("name", SOURCES)
+def test_changed_bytes_are_refused_with_the_place_or_upgraded_as_they_are(name: str, tmp_path: Path) -> None:
+    refused = 0
+    for number in range(COUNT):
+        random, area = Random(f"{SEED}-{name}-{number}"), tmp_path / str(number)
+        shutil.copytree(GOLDEN / name, area / "source")
+        file = random.choice([one for one in sorted((area / "source").rglob("*")) if one.is_file()])
+        kind = random.choice(PLAIN)
+        sys.stdout.write(f"STATEFERRY_ALTERATION_SEED={SEED}, {number}: {kind.__name__} in {file.name}\n")
+        file.write_bytes(mutated(file.read_bytes(), kind, random))
+        began = time.monotonic()
+        if (why := upgrade(name, area)) is not None:
+            refused += 1
+            assert PLACE.search(why), why
+            assert not (area / "target").exists()
+        assert time.monotonic() - began < LONGEST_SECONDS
+        shutil.rmtree(area)
+    assert refused
