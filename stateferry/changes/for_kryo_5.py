@@ -34,6 +34,7 @@ from flinkstate.serializers.types import (
 from flinkstate.serializers.walker import split_keys
 from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes import kernels
+from stateferry.changes.nullable_maps import map_with_objects, nullable_maps, reader_of, with_made_maps
 from stateferry.changes.sections import put_lengths
 
 _LENGTH = 4
@@ -63,6 +64,9 @@ def expect_rewritable(state: KeyedState) -> None:
     """Raises `RefusedError` if a state has keys or values by Kryo that can't be written anew."""
     if (keys := _key_type(state)) is not None:
         _recoder(compile_type(keys))
+    if (map_ := map_with_objects(state)) is not None:
+        reader_of(map_)
+        state = with_made_maps(state, map_)
     if _has_values_by_kryo(state):
         _recoder(_value_program(state))
 
@@ -160,6 +164,10 @@ def for_kryo_5(section: Section, state: KeyedState) -> Section:
 
 def _with_values(section: Section, state: KeyedState, heads: Positions) -> Section:
     """Rewrites the values, each with the bytes before it, of which the last four are its length."""
+    if (map_ := map_with_objects(state)) is not None:
+        section, state = nullable_maps(section, state, map_), with_made_maps(state, map_)
+        if not _has_values_by_kryo(state):
+            return section
     made = _recoded(_value_program(state), section.data, section.value_starts, section.ends, heads)
     starts = np.append(0, made.ends[:-1])
     key_ends = starts + heads - _LENGTH

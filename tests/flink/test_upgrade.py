@@ -23,6 +23,10 @@ pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 # How the jobs declare what Flink 2 stores in one of two ways.
 _DECLARED = {
     "HintedMap<String,Long>": {"main/s": "Map<String, Long>"},
+    "HintedMap<String,UUID>": {"main/s": "Map<String, Kryo<java.util.UUID>>"},
+    "TTL HintedMap": {"main/s": "Map<String, Kryo<java.util.UUID>>"},
+    "HintedMap<String,Person?>": {"main/s": "Map<String, Pojo<stateferry.flink.pojo.Person>>"},
+    "HintedMap<Long,Color?>": {"main/s": "Map<Long, Enum<stateferry.flink.pojo.Color>>"},
     "HintedMap<String,List<String>>": {"main/s": "Map<String, List<String>>"},
     "HintedList<String>": {"main/s": "List<String>"},
     "HintedSet<String>": {"main/s": "Set<String>"},
@@ -36,7 +40,6 @@ _DECLARED = {
 }
 # What is refused by name: classes that are not known, or that Flink 2 can't read again; keys; operator state.
 _REFUSED = {
-    "HintedMap<String,UUID>": "--declared",
     "Object<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
     "no classes Color": "--classes",
     "no classes Person": "--classes",

@@ -53,6 +53,8 @@ def _of_values() -> Iterator[tuple[str, Row]]:
     for type_, becomes, shown in (
         ("HintedMap<String,Long>", REFUSED, _hint("Map<String, Long>")),
         ("HintedMap<String,UUID>", REFUSED, None),
+        ("HintedMap<String,Person?>", REFUSED, None),
+        ("HintedMap<Long,Color?>", REFUSED, None),
         ("HintedMap<String,List<String>>", WRONG, _hint("Map<String, List<String>>")),
         ("HintedList<String>", REFUSED, _hint("List<String>")),
         ("HintedSet<String>", REFUSED, _hint("Set<String>")),
@@ -141,6 +143,7 @@ def _of_kinds() -> Iterator[tuple[str, Row]]:
     yield "nested LIST", Row(_one("Tuple2<Long,Object<Long>>", "LIST", ttl="stamped"), RESTORES)
     yield "no classes nested", Row(_one("List<Opaque>"), RESTORES, UNKNOWN, classes=False)
     yield "nested HashMap", Row(_one("Map<String,HashMap<String,Long>>", "MAP", ttl="stamped"), WRONG)
+    yield "TTL HintedMap", Row(_one("HintedMap<String,UUID?>", ttl="stamped"), REFUSED)
     yield "TTL UUID", Row(_one("UUID", ttl="stamped"), FAILS)
     yield "TTL HashMap", Row(_one("HashMap<String,Long>", ttl="stamped"), WRONG)
     yield "heap HashMap", Row(_one("HashMap<String,Long>", backend="hashmap"), WRONG)

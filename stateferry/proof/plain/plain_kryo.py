@@ -130,7 +130,7 @@ def _by(type_: FlinkType, five: bool) -> FlinkType:
 
     def known(part: OpaqueType) -> FlinkType:
         if isinstance(part, KryoCollectionType):
-            return part.made if five else part
+            return _by(part.made, five) if five else part
         return replace(part, five=five) if isinstance(part, KryoType) else part
 
     return with_opaque(type_, known)

@@ -13,8 +13,9 @@ from dataclasses import replace
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.did_you_mean import there_are
-from flinkstate.errors import UsageError
+from flinkstate.errors import RefusedError, UsageError
 from flinkstate.keyed.state import KeyedState
+from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_type_text
@@ -31,8 +32,10 @@ from flinkstate.serializers.types import (
     Scalar,
     SetType,
     simple_name,
+    with_classes,
     with_opaque,
 )
+from stateferry.changes.nullable_maps import has_objects
 from stateferry.verdict.declarations import INTERFACES
 
 _PARTS = frozenset(
@@ -153,14 +156,14 @@ def _declared(kryo: KryoType, text: str | None, place: str, operator: Operator, 
     if text.strip() in (name, f"java.util.{name}"):
         return kryo
     try:
-        made = _made(name, text)
-    except UsageError as error:
+        made = _made(name, text, kryo)
+    except (RefusedError, UsageError) as error:
         problems.append(f"{where}: {error}")
         return kryo
     return kryo if made is None else KryoCollectionType.of(kryo, NullableType(made, 0))
 
 
-def _made(name: str, text: str) -> FlinkType | None:
+def _made(name: str, text: str, kryo: KryoType) -> FlinkType | None:
     """Returns how Flink 2 stores a collection that is declared so; None if by Kryo."""
     inner = text.strip()
     head, _, arguments = inner.partition("<")
@@ -172,10 +175,18 @@ def _made(name: str, text: str) -> FlinkType | None:
     if any(isinstance(part, MapType | ListType | SetType) for part in parts):
         return None
     for part in parts:
-        if part not in _PARTS and not isinstance(part, PrimitiveArrayType):
-            raise UsageError(f"--declared: {text!r}: only numbers, texts, dates and arrays are rewritten inside of it")
+        if (
+            part not in _PARTS
+            and not isinstance(part, PrimitiveArrayType)
+            and not (name == "Map" and has_objects(part))
+        ):
+            what = "numbers, texts, dates and arrays" + (
+                ", Pojo<...>, Enum<...> and Kryo<...>" if name == "Map" else ""
+            )
+            raise UsageError(f"--declared: {text!r}: only {what} are rewritten inside of it")
     if name == "Map":
-        return MapType(NullableType(parts[0], 0), parts[1])
+        map_ = of_the_job(MapType(*parts), kryo)
+        return with_classes(MapType(NullableType(map_.key, 0), map_.value), kryo.classes)
     return SetType(parts[0]) if name == "Set" else ListType(NullableType(parts[0], 0))
 
 

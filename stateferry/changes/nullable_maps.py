@@ -1,0 +1,112 @@
+"""Maps by Kryo 2 become the nullable maps that Flink 2 writes: with POJOs, enums and objects by Kryo in them, too.
+
+| part | bytes |
+|---|---|
+| null map | `01` |
+| other map | `00`, i32 number of entries, the entries |
+| entry | `00`, key, bool whether the value is null, value |
+
+Kryo has no part here in what is a number or a text: `recoding.py` writes maps of these alone, anywhere in a value, in
+one pass. What these maps have more is read as a migration reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from flinkstate.array_types import Positions
+from flinkstate.errors import RefusedError
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.transcoding import NULL_MAP, TIMESTAMP, FlinkMaps, KryoReader
+from flinkstate.serializers.types import (
+    EnumType,
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    MapType,
+    NullableType,
+    PojoType,
+    TtlType,
+    type_name,
+    with_parts,
+)
+from stateferry.changes import kernels
+from stateferry.changes.sections import put_lengths
+
+_LENGTH, _COUNT = 4, 4
+_NOT_NULL, _NULL = 0, 1
+
+
+def has_objects(made: FlinkType) -> bool:
+    """Whether there are POJOs, enums or objects by Kryo in a collection of Flink's own."""
+    return any(isinstance(part, PojoType | EnumType | KryoType) for part in with_parts(made))
+
+
+def map_with_objects(state: KeyedState) -> KryoCollectionType | None:
+    """Returns the map that the state's values are, if it has objects in it; refuses it elsewhere."""
+    if state.value is None:
+        return None
+    found = [one for one in with_parts(state.value) if isinstance(one, KryoCollectionType) and has_objects(one.made)]
+    if not found:
+        return None
+    if state.kind is not StateKind.VALUE or found[0] is not state.value or not isinstance(found[0].made.value, MapType):
+        raise RefusedError(
+            f"a {type_name(found[0].made)} is made of a {found[0].class_name} by Kryo only where it is a map, and the "
+            "whole value of a ValueState"
+        )
+    return found[0]
+
+
+def with_made_maps(state: KeyedState, map_: KryoCollectionType) -> KeyedState:
+    """Returns the state as it is when its maps are nullable ones, in which objects by Kryo are still by Kryo 2."""
+    return replace(state, value=map_.made)
+
+
+def nullable_maps(section: Section, state: KeyedState, map_: KryoCollectionType) -> Section:
+    """Returns the section with its maps by Kryo as nullable ones."""
+    ttl = isinstance(state.stored_value, TtlType)
+    maps = reader_of(map_).to_flink(section.data, section.starts, section.key_ends, section.ends, timestamps=ttl)
+    begins = maps.key_ends + _LENGTH + (TIMESTAMP if ttl else 0)
+    data = np.append(maps.data, np.array([_NOT_NULL, _NULL], np.uint8))
+    starts, ends, firsts = _ranges(maps, begins, len(maps.data))
+    out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(len(starts), np.int64)
+    kernels.copy_ranges(data, starts, ends, offsets, out)
+    new_starts = offsets[firsts]
+    new_ends = np.append(new_starts[1:], len(out))
+    key_ends = new_starts + maps.key_ends - maps.starts
+    put_lengths(out, key_ends, new_ends - key_ends - _LENGTH)
+    return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=new_ends)
+
+
+def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, Positions, Positions]:
+    """Returns which bytes follow one another, and which of these ranges is the first of each map.
+
+    Of a map these are what is before it, its flag, its count, and for each entry a flag and the entry.
+    """
+    null = (maps.kinds & NULL_MAP).astype(np.bool_)
+    counts, entries = maps.entries.counts, maps.entries
+    sizes = np.where(null, 2, 3 + 2 * counts)
+    firsts = np.cumsum(sizes) - sizes
+    starts = np.full(int(sizes.sum()), flags + _NOT_NULL, np.int64)
+    starts[firsts], starts[firsts + 1] = maps.starts, np.where(null, flags + _NULL, flags + _NOT_NULL)
+    ends = starts + 1
+    ends[firsts] = begins
+    with_count = firsts[~null] + 2
+    starts[with_count], ends[with_count] = begins[~null], begins[~null] + _COUNT
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    of_entries = np.repeat(firsts + 4, counts) + 2 * (np.arange(len(before)) - before)
+    starts[of_entries], ends[of_entries] = entries.starts, entries.ends
+    return starts, ends, firsts
+
+
+@lru_cache(maxsize=16)
+def reader_of(map_: KryoCollectionType) -> KryoReader:
+    """Returns what reads the maps; refuses a type that objects of Kryo can't become."""
+    made = map_.made.value
+    assert isinstance(made, MapType)
+    key = made.key.value if isinstance(made.key, NullableType) else made.key
+    return KryoReader(map_.kryo, MapType(key, made.value))
