@@ -55,7 +55,8 @@ def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
         ({"main/mainState": "List<String>"}, "expected Map or Map<...>, found 'List<String>'"),
         ({"main/mainState": "Map<String>"}, "expected 2 type arguments"),
         ({"main/mainState": "Map<String, java.util.UUID>"}, "no type 'UUID' is known here"),
-        ({"main/mainState": "Map<String, Kryo<java.util.UUID>>"}, "only numbers, texts, dates and arrays"),
+        ({"main/mainState": "Map<String, Long[]>"}, "only numbers, texts, dates and arrays, Pojo"),
+        ({"main/mainState": "Map<String, Pojo<com.acme.Reading>>"}, "which fields .* has is not known|--classes"),
     )
     for told, why in cases:
         with pytest.raises((PlanError, UsageError), match=why):
@@ -64,6 +65,9 @@ def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
         run(source, tmp_path, declared={"main/mainState": "Map"}, **ALONE)
     with pytest.raises(RefusedError, match="found Long where --declared has another class"):
         run(source, tmp_path, to="flink-2", declared={"main/mainState": "Map<String, String>"}, **ALONE)
+    objects = {"main/mainState": "Map<String, Kryo<java.util.UUID>>"}
+    with pytest.raises(RefusedError, match="expected UUID as the map's value, found Long"):
+        run(source, tmp_path / "objects", to="flink-2", declared=objects, **ALONE)
     assert not (tmp_path / "target").exists()
     right = {"main/mainState": "Map<String, Long>"}
     report, _ = run(source, tmp_path / "right", to="flink-2", declared=right, **ALONE)
