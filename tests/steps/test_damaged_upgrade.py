@@ -36,7 +36,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "upgraded-hint-hash-map-ttl-2.3-rocksdb": {},
 }
 # A file, where in one, or of which entry.
-PLACE = re.compile(r"offset \d|key |/source/|no operator has the id")
+PLACE = re.compile(r"offset \d|key |/source/|operator ")
 
 
 def upgrade(name: str, area: Path) -> str | None:
