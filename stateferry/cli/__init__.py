@@ -18,18 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from stateferry.basics.exit_codes import (
-    DAMAGED_OR_REFUSED,
-    INTERNAL,
-    INTERRUPTED,
-    MAY_PASS,
-    MISSING_HERE,
-    OUTPUT_CLOSED,
-    REJECTED,
-    TERMINATED,
-    USAGE,
-    exit_code_of,
-)
+from stateferry.basics.exit_codes import INTERRUPTED, TERMINATED, exit_code_of
 from stateferry.basics.private_files import private_files
 from stateferry.cli.commands import (
     advise,
@@ -50,19 +39,6 @@ from stateferry.cli.commands import (
     worth_it,
 )
 from stateferry.cli.parser import Parser
-
-__all__ = [
-    "DAMAGED_OR_REFUSED",
-    "INTERNAL",
-    "INTERRUPTED",
-    "MAY_PASS",
-    "MISSING_HERE",
-    "OUTPUT_CLOSED",
-    "REJECTED",
-    "TERMINATED",
-    "USAGE",
-    "main",
-]
 
 _COMMANDS = (
     inspect,
