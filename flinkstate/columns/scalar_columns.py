@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.array_types import Bytes, Positions, read_only
 from flinkstate.columns import kernels
 from flinkstate.columns.arrays import (
     MOST_OFFSET,
@@ -128,6 +128,8 @@ def _utf8_texts(type_: FlinkType, data: Bytes, starts: Positions, limits: Positi
 
 def blocks_array(data: Bytes, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:
     """Returns the bytes from each start to its end, which must be as many as the type says if its width is fixed."""
+    # numba would compile again for arrays that can be written to, and for positions that aren't contiguous.
+    data, starts, ends = read_only(data), np.ascontiguousarray(starts), np.ascontiguousarray(ends)
     if type_ != _VARYING:
         lengths = ends - starts
         damaged_where(lengths != type_.byte_width, starts, f"{type_.byte_width} bytes", lengths)
