@@ -79,11 +79,6 @@ def declared(name: str, map_: MapType) -> str:
         return f"{name} as the old job declares its key and value: {error}"
 
 
-def value_state_declaration(name: str, type_: FlinkType) -> str:
-    """Returns the descriptor of a ValueState."""
-    return f"new ValueStateDescriptor<>({java_literal(Scalar.STRING, name)}, {type_information(type_)})"
-
-
 def type_information(type_: FlinkType) -> str:
     """Returns the expression of a type's TypeInformation; raises `RefusedError` if Java has none for it."""
     match type_:
