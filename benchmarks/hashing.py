@@ -13,13 +13,12 @@ from benchmarks.measuring import Rate, Scale, Subject, expect, timed
 from benchmarks.sections import demo, made_up
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
-from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, Scalar, TupleType
 from flinkstate.serializers.walker import Bytes, Positions
 from flinkstate.values.codecs import encode
+from flinkstate.values.hash_codes import key_group_of
 from flinkstate.writing.operator_rewrite import Layout
-from tests.support import naive_java_hash
 from tests.support.rewriting import rewrite
 
 MAX_PARALLELISM = 1024
@@ -47,9 +46,9 @@ def key_groups(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions
     return assign_to_key_groups(hash_codes(type_, data, starts, ends), MAX_PARALLELISM)
 
 
-def plain_key_groups(type_: FlinkType, values: list[object]) -> list[int]:
+def plain_key_groups(type_: FlinkType, values: list[object]) -> list[int | None]:
     """The key groups, by plain Python."""
-    return [assign_to_key_group(naive_java_hash.hash_code(type_, value), MAX_PARALLELISM) for value in values]
+    return [key_group_of(type_, value, MAX_PARALLELISM) for value in values]
 
 
 def measure(scale: Scale) -> Iterator[Rate]:

@@ -1,6 +1,8 @@
-"""The types of arrays, so that a name means the same array everywhere."""
+"""The types of arrays, so that a name means the same array everywhere, and the one form in which kernels get bytes."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,3 +19,10 @@ Codes = npt.NDArray[np.int32]
 Hashes = npt.NDArray[np.uint64]
 # RocksDB's sequence and type of each entry.
 Tags = npt.NDArray[np.uint64]
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns a read-only view, so that one compiled version of a kernel serves memory maps and other arrays."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view

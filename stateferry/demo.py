@@ -18,20 +18,13 @@ from flinkstate.errors import UsageError
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import check_layout, key_group_prefix_bytes, ranges
-from flinkstate.keyed.header import (
-    KEYED_STATE_TYPE,
-    NAMESPACE_SERIALIZER,
-    VALUE_SERIALIZER,
-    BackendKind,
-    KeyedHeader,
-    StateMeta,
-)
+from flinkstate.keyed.header import KeyedHeader
 from flinkstate.metadata.metadata import KeyedHandle, Metadata, Operator, Subtask
 from flinkstate.reading.reader import operator_id
-from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
-from flinkstate.serializers.snapshots import SerializerSnapshot
+from flinkstate.serializers.built_snapshots import simple_snapshot, ttl_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.ttl import MAX_LONG
+from flinkstate.writing.new_savepoint import NewState, meta_of
 from flinkstate.writing.writer import KeyedFileWriter, SavepointWriter
 from stateferry.demo_maps import LARGEST_VALUE, SMALLEST_VALUE, Declared, MapLayout
 
@@ -158,20 +151,12 @@ def write_demo_savepoint(target: str, state: DemoState, written: BytesWritten = 
 
 
 def _header(state: DemoState) -> KeyedHeader:
-    text, number, flag = (simple_snapshot(type_) for type_ in (Scalar.STRING, Scalar.LONG, Scalar.BOOLEAN))
-
-    def stamped(snapshot: SerializerSnapshot) -> SerializerSnapshot:
-        return snapshot if state.ttl is None else ttl_snapshot(snapshot)
-
-    def meta(name: str, kind: str, value: SerializerSnapshot) -> StateMeta:
-        namespace = simple_snapshot(Scalar.VOID_NAMESPACE)
-        serializers = ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, namespace))
-        return StateMeta(name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, kind),), serializers)
-
+    text, number = simple_snapshot(Scalar.STRING), simple_snapshot(Scalar.LONG)
+    blob, ttl = state.map_layout.snapshot(text, number), state.ttl is not None
     states = (
-        meta(MAIN_STATE, "VALUE", stamped(state.map_layout.snapshot(text, number))),
-        meta(NEW_MAIN_STATE, "MAP", map_snapshot(text, stamped(number))),
-        meta(IS_MIGRATED_STATE, "VALUE", stamped(flag)),
+        meta_of(MAIN_STATE, "VALUE", ttl_snapshot(blob) if ttl else blob),
+        NewState(NEW_MAIN_STATE, "MAP", Scalar.LONG, Scalar.STRING, ttl).meta(),
+        NewState(IS_MIGRATED_STATE, "VALUE", Scalar.BOOLEAN, ttl=ttl).meta(),
     )
     return KeyedHeader(state.compressed, text, states)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.serializers.binary import varint
 from flinkstate.serializers.built_snapshots import kryo_snapshot, map_snapshot, nullable_snapshot
 from flinkstate.serializers.snapshots import SerializerSnapshot
 
@@ -92,9 +93,4 @@ class MapLayout:
     @property
     def _count(self) -> list[int]:
         """The number of entries as Kryo writes it: Kryo 5 adds one."""
-        count = self.entries + (self.declared is Declared.KRYO_5)
-        varint = []
-        while count > 0x7F:
-            varint.append(count & 0x7F | 0x80)
-            count >>= 7
-        return [*varint, count]
+        return list(varint(self.entries + (self.declared is Declared.KRYO_5)))

@@ -6,7 +6,6 @@ It uses every kernel a little, because what numba compiles depends on the types 
 from __future__ import annotations
 
 import logging
-import struct
 import sys
 import tempfile
 import time
@@ -22,24 +21,14 @@ import numpy as np
 from flinkstate.columns import column_decoder
 from flinkstate.errors import RefusedError
 from flinkstate.hashing.java_hash import hash_codes
-from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed import row_sum_kernels
-from flinkstate.keyed.header import (
-    KEYED_STATE_TYPE,
-    NAMESPACE_SERIALIZER,
-    VALUE_SERIALIZER,
-    BackendKind,
-    KeyedHeader,
-    StateMeta,
-)
 from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.kryo.recoding import Recoder
-from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import warming
 from flinkstate.serializers import walker
-from flinkstate.serializers.built_snapshots import kryo_snapshot, simple_snapshot
+from flinkstate.serializers.built_snapshots import kryo_snapshot
 from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.types import (
     ArrayType,
@@ -56,7 +45,7 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import BigDecimal, LocalTime, PojoValue
-from flinkstate.writing.writer import SavepointWriter
+from flinkstate.writing.new_savepoint import NewState, write_new
 from stateferry.basics.compiled import kernels
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.changes import kernels as row_kernels
@@ -128,7 +117,9 @@ def _warm_others() -> None:
         _advise(Savepoint.open(source))
         # Only strings that aren't ASCII reach the loop for strings of all kinds.
         for key, pair in ((Scalar.INTEGER, (1, 2)), (Scalar.LONG, (1, 2)), (Scalar.STRING, ("日", "本"))):
-            _write_pair(f"{folder}/{key.name}", key, pair)
+            # With one key group, no key is misplaced.
+            entries = [{"key": name, "value": value} for value, name in enumerate(pair)]
+            write_new(f"{folder}/{key.name}", "pair", key, [NewState("s", "VALUE", Scalar.LONG, entries=entries)], 1, 1)
             read_all(Savepoint.open(f"{folder}/{key.name}"))
         # numba has another type for arrays of one entry.
         single = replace(_DEMO, keys=20, entries=1)
@@ -253,30 +244,6 @@ def _call_the_rest() -> None:
     row_kernels.find_equal(data, starts, starts, data, np.zeros(1, np.bool_))
     row_kernels.copy_ranges(data, starts, starts, starts.copy(), data.copy())
     whole_maps(MapType(Scalar.STRING, KryoType("java.util.UUID")), data, starts, starts + 4)
-
-
-def _write_pair(folder: str, key: Scalar, pair: tuple[object, object]) -> None:
-    """Writes a savepoint with an entry for each key of the pair. It has one key group, so no key is misplaced."""
-    void, described = simple_snapshot(Scalar.VOID_NAMESPACE), simple_snapshot(key)
-    meta = StateMeta(
-        "numbers",
-        BackendKind.KEY_VALUE,
-        ((KEYED_STATE_TYPE, "VALUE"),),
-        ((VALUE_SERIALIZER, simple_snapshot(Scalar.LONG)), (NAMESPACE_SERIALIZER, void)),
-    )
-    entries = b""
-    for value, name in enumerate(pair):
-        found = b"\0" + encode(key, name) + b"\0"
-        last_start, entries = (
-            len(entries),
-            entries + struct.pack(">i", len(found)) + found + struct.pack(">iq", 8, value),
-        )
-    writer = SavepointWriter(folder)
-    with writer.keyed_file(bytes(16).hex(), 0, KeyedHeader(False, described, (meta,)), KeyGroupRange(0, 0)) as file:
-        file.entries(0, 0, np.frombuffer(entries, np.uint8), last_start)
-        handle = file.close()
-    operator = Operator(bytes(16), 1, 1, subtasks=(Subtask(0, managed_keyed=handle),))
-    writer.commit(Metadata(6, 1, (operator,), properties=b"\xac\xed\x00\x05\x70"))
 
 
 def read_all(savepoint: Savepoint, *, decoded: bool = True) -> None:

@@ -13,8 +13,9 @@ from sqlalchemy.exc import ProgrammingError
 
 from flinkstate.errors import StateferryError, TransientError
 from stateferry.basics import databases
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED
 from stateferry.basics.formats import FORMAT
-from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, main
+from stateferry.cli import main
 from stateferry.runs.catalog import control_tables
 from stateferry.runs.catalog.control_tables import format_version
 from stateferry.runs.catalog.lease import Lease, Leases

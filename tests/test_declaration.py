@@ -22,7 +22,7 @@ from flinkstate.serializers.types import (
     SetType,
     TupleType,
 )
-from stateferry.look.declaration import map_state_declaration, type_information, value_state_declaration
+from stateferry.look.declaration import map_state_declaration, type_information
 
 _TUPLE_2 = "org.apache.flink.api.java.tuple.Tuple2"
 _LONGS = (Scalar.LONG, Scalar.LONG)
@@ -77,8 +77,7 @@ def test_a_type_without_an_expression(type_: FlinkType) -> None:
         type_information(type_)
 
 
-def test_descriptors() -> None:
+def test_the_descriptor() -> None:
     map_ = MapType(Scalar.STRING, Scalar.LONG)
-    assert map_state_declaration("new", map_) == 'new MapStateDescriptor<>("new", Types.STRING, Types.LONG)'
-    expected = 'new ValueStateDescriptor<>("a\\"\\u00fc", Types.MAP(Types.STRING, Types.LONG))'
-    assert value_state_declaration('a"ü', map_) == expected
+    expected = 'new MapStateDescriptor<>("a\\"\\u00fc", Types.STRING, Types.LONG)'
+    assert map_state_declaration('a"ü', map_) == expected

@@ -114,10 +114,6 @@ def test_range_knows_its_groups() -> None:
     assert (owned.size, len(owned), list(owned), owned.is_empty) == (3, 3, [4, 5, 6], False)
     assert [group in owned for group in (3, 4, 6, 7)] == [False, True, True, False]
     assert "4" not in owned
-    assert [owned.key_group(index) for index in range(3)] == [4, 5, 6]
-    for index in (-1, 3):
-        with pytest.raises(UsageError, match=f"found {index}"):
-            owned.key_group(index)
 
 
 def test_empty_range() -> None:

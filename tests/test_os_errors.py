@@ -15,7 +15,8 @@ from flinkstate.files.os_errors import is_transient, own_error
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import reaching
 from flinkstate.writing.write_behind import WriteBehind
-from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, MISSING_HERE, main
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, MAY_PASS, MISSING_HERE
+from stateferry.cli import main
 
 FULL, UNREADABLE = "/dev/full", "/proc/self/mem"
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flinkstate.array_types import Bytes, Flags, Positions
+from flinkstate.array_types import Bytes, Flags, Positions, read_only
 from flinkstate.columns.arrays import (
     Column,
     list_array,
@@ -102,8 +102,7 @@ class _Decoder:
     def __init__(self, data: Bytes) -> None:
         self.source = np.require(data, np.uint8, ["C"])
         # numba compiles a version of its own for read-only arrays; all columns are read from such, so one is enough.
-        self.data = self.source.view()
-        self.data.flags.writeable = False
+        self.data = read_only(self.source)
 
     def column(self, type_: FlinkType, starts: Positions, limits: Positions) -> Column:
         match type_:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.array_types import Bytes, Positions, read_only
 from flinkstate.columns import kernels
 from flinkstate.columns.arrays import (
     MOST_OFFSET,
@@ -19,7 +19,7 @@ from flinkstate.columns.arrays import (
     struct_array,
     validity,
 )
-from flinkstate.columns.arrow_types import TIME_WINDOW, VARIANT
+from flinkstate.columns.arrow_types import TIME_WINDOW, VARIANT, arrow_type
 from flinkstate.columns.dates import date_column
 from flinkstate.columns.reads import damaged_where, raise_if_damaged, read_flags, read_numbers, read_offsets
 from flinkstate.errors import DamagedError
@@ -29,18 +29,9 @@ from flinkstate.values.java_text import big_decimal_text, integer_text
 _MOST_VARIANT = 1 << 24
 
 _NUMBERS: dict[Scalar, type[np.number[Any]]] = {
-    Scalar.BYTE: np.int8,
-    Scalar.SHORT: np.int16,
-    Scalar.INTEGER: np.int32,
-    Scalar.LONG: np.int64,
-    Scalar.FLOAT: np.float32,
-    Scalar.DOUBLE: np.float64,
-    Scalar.BYTE_VALUE: np.int8,
-    Scalar.SHORT_VALUE: np.int16,
-    Scalar.INT_VALUE: np.int32,
-    Scalar.LONG_VALUE: np.int64,
-    Scalar.FLOAT_VALUE: np.float32,
-    Scalar.DOUBLE_VALUE: np.float64,
+    scalar: arrow_type(scalar).to_pandas_dtype()
+    for scalar in Scalar
+    if pa.types.is_integer(arrow_type(scalar)) or pa.types.is_floating(arrow_type(scalar))
 }
 _DATES = {
     Scalar.DATE,
@@ -128,6 +119,8 @@ def _utf8_texts(type_: FlinkType, data: Bytes, starts: Positions, limits: Positi
 
 def blocks_array(data: Bytes, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:
     """Returns the bytes from each start to its end, which must be as many as the type says if its width is fixed."""
+    # numba would compile again for arrays that can be written to, and for positions that aren't contiguous.
+    data, starts, ends = read_only(data), np.ascontiguousarray(starts), np.ascontiguousarray(ends)
     if type_ != _VARYING:
         lengths = ends - starts
         damaged_where(lengths != type_.byte_width, starts, f"{type_.byte_width} bytes", lengths)

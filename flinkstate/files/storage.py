@@ -271,15 +271,6 @@ class Location:
         if self.is_local:
             _sync(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
-    def remove_if_empty(self) -> None:
-        """Removes the folder if it is empty. Object stores have no empty folders."""
-        with contextlib.suppress(OSError):
-            if self.is_local:
-                os.rmdir(self.path)
-            elif not self.is_object_store:
-                # It doesn't remove a folder with files either.
-                self.filesystem.delete_file(self.path)
-
     def remove(self) -> None:
         """Removes the file, or the folder with all that is in it."""
         with reaching(self.shown, "removed"):

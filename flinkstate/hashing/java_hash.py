@@ -25,7 +25,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from flinkstate.array_types import Bytes, Codes, Positions
+from flinkstate.array_types import Bytes, Codes, Positions, read_only
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.scalar_hashes import HASHED_SCALARS, Hashes, SerializedValues, hash_scalars
 from flinkstate.serializers.types import (
@@ -159,7 +159,7 @@ def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions
         raise ValueError(f"{len(starts)} starts and {len(ends)} ends")
     hash_rows = _hasher(type_).plain
     codes = np.empty(len(starts), dtype=np.int32)
-    shared = _read_only(data)
+    shared = read_only(data)
     for first in range(0, len(starts), _ROWS_PER_BLOCK):
         block = slice(first, first + _ROWS_PER_BLOCK)
         rows = SerializedValues(shared, starts[block].astype(np.int64), ends[block].astype(np.int64))
@@ -168,13 +168,6 @@ def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions
         _check_finished(type_, rows, hashes)
         codes[block] = hashes.codes
     return codes
-
-
-def _read_only(data: Bytes) -> Bytes:
-    """Returns a read-only view, so that one compiled version of each loop serves memory maps and other arrays."""
-    view = np.ascontiguousarray(data).view()
-    view.flags.writeable = False
-    return view
 
 
 def _check_inside(rows: SerializedValues) -> None:

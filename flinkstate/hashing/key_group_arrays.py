@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from flinkstate.array_types import read_only
 from flinkstate.hashing import kernels as hash_kernels
 from flinkstate.hashing.key_groups import check_parallelism
 
@@ -12,7 +13,7 @@ from flinkstate.hashing.key_groups import check_parallelism
 def murmur(codes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Returns Flink's `MathUtils.murmurHash` of every code, which is never negative."""
     mixed = np.empty(len(codes), dtype=np.int32)
-    hash_kernels.murmur(_shared(codes), mixed)
+    hash_kernels.murmur(read_only(codes.astype(np.int32, copy=False)), mixed)
     return mixed
 
 
@@ -21,10 +22,3 @@ def assign_to_key_groups(codes: NDArray[np.int32], max_parallelism: int) -> NDAr
     check_parallelism(max_parallelism, "max parallelism")
     mixed = murmur(codes)
     return np.remainder(mixed, np.int32(max_parallelism), out=mixed)
-
-
-def _shared(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Returns a read-only view, so that one compiled version of a loop serves memory maps and other arrays."""
-    view = np.ascontiguousarray(codes, dtype=np.int32).view()
-    view.flags.writeable = False
-    return view

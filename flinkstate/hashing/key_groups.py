@@ -48,20 +48,11 @@ class KeyGroupRange:
     def is_empty(self) -> bool:
         return self.end < self.start
 
-    def contains(self, key_group: int) -> bool:
-        return self.start <= key_group <= self.end
-
-    def key_group(self, index: int) -> int:
-        """Returns the key group at a position of the range, counted from 0."""
-        if not 0 <= index < self.size:
-            raise UsageError(f"expected an index below the {self.size} key groups of {self}, found {index}")
-        return self.start + index
-
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange:
         return KeyGroupRange.of(max(self.start, other.start), min(self.end, other.end))
 
     def __contains__(self, key_group: object) -> bool:
-        return isinstance(key_group, int) and self.contains(key_group)
+        return isinstance(key_group, int) and self.start <= key_group <= self.end
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.start, self.end + 1))

@@ -243,15 +243,15 @@ def _raw_columns(state: KeyedState, rows: RowPortion) -> list[pa.Array]:
     timestamps = _raw_timestamps(state, rows)
     position, limits = _key_starts(state, rows), rows.key_ends
     split = walker.split_keys(state.key, state.namespace, state.has_suffixes, rows.data, position, limits)
-    arrays = [_binary(rows, position, split.key_ends)]
+    arrays = [blocks_array(rows.data, position, split.key_ends)]
     if _has_namespace(state):
-        arrays.append(_binary(rows, split.namespace_starts, split.namespace_ends))
+        arrays.append(blocks_array(rows.data, split.namespace_starts, split.namespace_ends))
     if state.kind is StateKind.MAP:
-        arrays.append(_binary(rows, split.rests, limits))
+        arrays.append(blocks_array(rows.data, split.rests, limits))
     else:
         _check_ends("the key", split.rests, limits)
     if state.value is not None:
-        arrays.append(_binary(rows, rows.value_starts, rows.ends))
+        arrays.append(blocks_array(rows.data, rows.value_starts, rows.ends))
     return [pa.array(rows.key_groups), *arrays, *timestamps]
 
 
@@ -262,13 +262,6 @@ def _raw_timestamps(state: KeyedState, rows: RowPortion) -> list[pa.Array]:
         return []
     type_ = NullableType(Scalar.LONG, 0) if state.kind is StateKind.MAP else Scalar.LONG
     return [column_decoder.decode(type_, rows.data, rows.value_starts, rows.ends)[0]]
-
-
-def _binary(rows: RowPortion, starts: Positions, ends: Positions) -> pa.Array:
-    data = rows.data.view()
-    data.flags.writeable = False
-    # The results of a walk aren't contiguous in memory; numba would compile the kernel again for such arrays.
-    return blocks_array(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends))
 
 
 def _check_ends(what: str, stops: Positions, ends: Positions, wrong: Flags | None = None) -> None:

@@ -56,12 +56,3 @@ class Coded:
 
     def at_end(self) -> bool:
         return self.position == len(self.data)
-
-
-def varint(value: int) -> bytes:
-    """Returns the bytes of an unsigned number."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])

@@ -58,11 +58,6 @@ class Database:
                     file=self._files[name].shown,
                 )  # fmt: skip
 
-    def size(self, family: str) -> int:
-        """Returns the bytes of a column family's files."""
-        found = self.families.get(family)
-        return sum(file.size for file in found.files.values()) if found else 0
-
     def shares(self, prefix: int, low: int, high: int) -> list[int]:
         """Returns about how many bytes of the files are of each key group from `low` up to, but without, `high`.
 

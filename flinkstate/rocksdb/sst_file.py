@@ -12,6 +12,7 @@ A handle is two varints: offset and size. `sst_blocks.py` has the layout of a bl
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,14 +92,7 @@ class Index:
 
     def first_with(self, key: bytes) -> int:
         """Returns the first block that may have the key or a larger one."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.key(middle) < key:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(len(self)), key, key=self.key)
 
     def handle(self, block: int) -> Handle:
         return Handle(int(self.offsets[block]), int(self.sizes[block]))

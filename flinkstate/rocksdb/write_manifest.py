@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flinkstate.rocksdb import write_kernels as kernels
-from flinkstate.rocksdb.coding import varint
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
+from flinkstate.serializers.binary import varint
 
 _BLOCK = 1 << 15
 _HEADER = 7

@@ -17,13 +17,13 @@ import numpy as np
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
-from flinkstate.rocksdb.coding import varint
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
 from flinkstate.rocksdb.sst_blocks import (
     TRAILER,
 )
 from flinkstate.rocksdb.write_kernels import SLACK
+from flinkstate.serializers.binary import varint
 
 # As Flink sets them by default.
 BLOCK = 4 << 10

@@ -202,3 +202,13 @@ class ByteWriter:
 
     def bytes(self) -> bytes:
         return bytes(self.data)
+
+
+def varint(value: int) -> bytes:
+    """Returns a number in 7 bits a byte, the lowest first; all bytes but the last have the bit 0x80."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

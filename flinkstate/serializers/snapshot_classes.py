@@ -51,58 +51,44 @@ def _own_class(base: str, name: str) -> str:
     return f"{base}{name}${name}Snapshot"
 
 
+# What the names of their serializers begin with.
+SCALAR_NAMES: dict[Scalar, str] = {
+    Scalar.BOOLEAN: "Boolean",
+    Scalar.BYTE: "Byte",
+    Scalar.SHORT: "Short",
+    Scalar.INTEGER: "Int",
+    Scalar.LONG: "Long",
+    Scalar.FLOAT: "Float",
+    Scalar.DOUBLE: "Double",
+    Scalar.CHARACTER: "Char",
+    Scalar.STRING: "String",
+    Scalar.BIG_INTEGER: "BigInt",
+    Scalar.BIG_DECIMAL: "BigDec",
+    Scalar.DATE: "Date",
+    Scalar.SQL_DATE: "SqlDate",
+    Scalar.SQL_TIME: "SqlTime",
+    Scalar.SQL_TIMESTAMP: "SqlTimestamp",
+    Scalar.INSTANT: "Instant",
+    Scalar.LOCAL_DATE: "LocalDate",
+    Scalar.LOCAL_TIME: "LocalTime",
+    Scalar.LOCAL_DATE_TIME: "LocalDateTime",
+    Scalar.VOID: "Void",
+    Scalar.VARIANT: "Variant",
+    Scalar.BITMAP: "Bitmap",
+    # BooleanValue, ByteValue and so on.
+    **{scalar: scalar.label for scalar in Scalar if scalar.label.endswith("Value")},
+}
+_PRIMITIVES = (
+    *(Scalar.BOOLEAN, Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER),
+    *(Scalar.LONG, Scalar.FLOAT, Scalar.DOUBLE, Scalar.CHARACTER),
+)
 SIMPLE_TYPES: dict[str, FlinkType] = {
+    **{_own_class(_BASE, f"{name}Serializer"): scalar for scalar, name in SCALAR_NAMES.items()},
     **{
-        _own_class(_BASE, f"{name}Serializer"): scalar
-        for name, scalar in {
-            "Boolean": Scalar.BOOLEAN,
-            "Byte": Scalar.BYTE,
-            "Short": Scalar.SHORT,
-            "Int": Scalar.INTEGER,
-            "Long": Scalar.LONG,
-            "Float": Scalar.FLOAT,
-            "Double": Scalar.DOUBLE,
-            "Char": Scalar.CHARACTER,
-            "String": Scalar.STRING,
-            "BigInt": Scalar.BIG_INTEGER,
-            "BigDec": Scalar.BIG_DECIMAL,
-            "Date": Scalar.DATE,
-            "SqlDate": Scalar.SQL_DATE,
-            "SqlTime": Scalar.SQL_TIME,
-            "SqlTimestamp": Scalar.SQL_TIMESTAMP,
-            "Instant": Scalar.INSTANT,
-            "LocalDate": Scalar.LOCAL_DATE,
-            "LocalTime": Scalar.LOCAL_TIME,
-            "LocalDateTime": Scalar.LOCAL_DATE_TIME,
-            "Void": Scalar.VOID,
-            "Variant": Scalar.VARIANT,
-            "Bitmap": Scalar.BITMAP,
-            "BooleanValue": Scalar.BOOLEAN_VALUE,
-            "ByteValue": Scalar.BYTE_VALUE,
-            "ShortValue": Scalar.SHORT_VALUE,
-            "IntValue": Scalar.INT_VALUE,
-            "LongValue": Scalar.LONG_VALUE,
-            "FloatValue": Scalar.FLOAT_VALUE,
-            "DoubleValue": Scalar.DOUBLE_VALUE,
-            "CharValue": Scalar.CHAR_VALUE,
-            "StringValue": Scalar.STRING_VALUE,
-            "NullValue": Scalar.NULL_VALUE,
-        }.items()
+        _own_class(_BASE + "array.", f"{SCALAR_NAMES[element]}PrimitiveArraySerializer"): PrimitiveArrayType(element)
+        for element in _PRIMITIVES
     },
-    **{
-        _own_class(_BASE + "array.", f"{name}Serializer"): PrimitiveArrayType(element)
-        for name, element in {
-            "BooleanPrimitiveArray": Scalar.BOOLEAN,
-            "BytePrimitiveArray": Scalar.BYTE,
-            "ShortPrimitiveArray": Scalar.SHORT,
-            "IntPrimitiveArray": Scalar.INTEGER,
-            "LongPrimitiveArray": Scalar.LONG,
-            "FloatPrimitiveArray": Scalar.FLOAT,
-            "DoublePrimitiveArray": Scalar.DOUBLE,
-            "CharPrimitiveArray": Scalar.CHARACTER,
-            "StringArray": Scalar.STRING,
-        }.items()
-    },
+    _own_class(_BASE + "array.", "StringArraySerializer"): PrimitiveArrayType(Scalar.STRING),
     _RUNTIME + "Tuple0SerializerSnapshot": Scalar.TUPLE0,
     _own_class(_STATE, "VoidNamespaceSerializer"): Scalar.VOID_NAMESPACE,
     _WINDOWS + "TimeWindow$Serializer$TimeWindowSerializerSnapshot": Scalar.TIME_WINDOW,

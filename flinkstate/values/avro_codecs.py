@@ -9,8 +9,9 @@ import struct
 from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.serializers.binary import varint
 from flinkstate.serializers.types import AvroRecordType, AvroUnionType, Scalar, type_name
-from flinkstate.values.codec_parts import MOST_WITHOUT_BYTES, Codec, cut_short, encode_varint, read_count, read_i32
+from flinkstate.values.codec_parts import MOST_WITHOUT_BYTES, Codec, cut_short, read_count, read_i32
 from flinkstate.values.java_values import PojoValue, UnionValue
 
 _I32 = struct.Struct(">i")
@@ -86,7 +87,7 @@ def blocks(item: Codec, what: str) -> Codec:
     def encode(items: Any) -> bytes:
         if not items:
             return b"\0"
-        return encode_varint(len(items)) + b"".join(map(item.encode, items)) + b"\0"
+        return varint(len(items)) + b"".join(map(item.encode, items)) + b"\0"
 
     return Codec(decode, encode, 1)
 

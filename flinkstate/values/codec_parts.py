@@ -195,16 +195,6 @@ def counted(item: Codec, what: str) -> Codec:
     return Codec(decode, encode, 4)
 
 
-def encode_varint(value: int) -> bytes:
-    """Returns a number in 7 bits a byte, the lowest first; all bytes but the last have the bit 0x80."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def present(inner: Codec) -> Codec:
     """Returns a codec that refuses null, for a value that a flag before it announces."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 
 from flinkstate.values.java_values import Instant, LocalDate, LocalDateTime, LocalTime, SqlTimestamp
@@ -9,14 +10,15 @@ from flinkstate.values.java_values import Instant, LocalDate, LocalDateTime, Loc
 # Integers of up to so many bits are printed by Python itself.
 _SHORT_BITS = 4096
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
-_SECONDS_PER_DAY = 86_400
-_DAYS_PER_ERA = 146_097  # 400 years
-_DAYS_FROM_YEAR_0_TO_1970 = 719_468  # the year 0 of a calendar whose years begin in March
+SECONDS_PER_DAY = 86_400
+# Python's calendar ends in the year 9999, but repeats after 400 years.
+YEARS_OF_ERA, DAYS_OF_ERA = 400, 146_097
+EPOCH_DAY_1970 = date(1970, 1, 1).toordinal()
 
 
 def integer_text(number: int) -> str:
     """Returns the text of `BigInteger.toString()`, in nearly linear time; Python refuses to print long integers."""
-    return str(number) if number.bit_length() <= _SHORT_BITS else str(_decimal(number, {}))
+    return str(number) if number.bit_length() <= _SHORT_BITS else str(_decimal(number))
 
 
 def big_decimal_text(unscaled: int, scale: int) -> str:
@@ -24,31 +26,20 @@ def big_decimal_text(unscaled: int, scale: int) -> str:
     return str(Decimal(f"{integer_text(unscaled)}E{-scale}"))
 
 
-def _decimal(number: int, powers: dict[int, Decimal]) -> Decimal:
+def _decimal(number: int) -> Decimal:
     """Converts the number exactly. Decimals multiply in nearly linear time; integers don't."""
     bits = number.bit_length()
     if bits <= _SHORT_BITS:
         return Decimal(number)
-    half = _SHORT_BITS
-    while half * 2 < bits:
-        half *= 2
+    half = bits // 2
     high, low = number >> half, number & (1 << half) - 1
-    return _EXACT.fma(_decimal(high, powers), _power_of_two(half, powers), _decimal(low, powers))
+    return _EXACT.fma(_decimal(high), _EXACT.power(2, half), _decimal(low))
 
 
-def _power_of_two(exponent: int, powers: dict[int, Decimal]) -> Decimal:
-    """Returns a power of two whose exponent is `_SHORT_BITS` doubled some times; each is the square of the last."""
-    if exponent not in powers:
-        short = exponent == _SHORT_BITS
-        root = Decimal(2) if short else _power_of_two(exponent // 2, powers)
-        powers[exponent] = _EXACT.power(root, exponent) if short else _EXACT.multiply(root, root)
-    return powers[exponent]
-
-
-def local_date_text(date: LocalDate) -> str:
+def local_date_text(day: LocalDate) -> str:
     """Returns the text of `LocalDate.toString()`."""
-    sign = "-" if date.year < 0 else "+" if date.year > 9999 else ""
-    return f"{sign}{abs(date.year):04d}-{date.month:02d}-{date.day:02d}"
+    sign = "-" if day.year < 0 else "+" if day.year > 9999 else ""
+    return f"{sign}{abs(day.year):04d}-{day.month:02d}-{day.day:02d}"
 
 
 def local_time_text(time: LocalTime) -> str:
@@ -91,18 +82,13 @@ def _fraction(nano: int) -> str:
 
 
 def _utc(epoch_seconds: int) -> str:
-    days, second = divmod(epoch_seconds, _SECONDS_PER_DAY)
+    days, second = divmod(epoch_seconds, SECONDS_PER_DAY)
     minutes, second = divmod(second, 60)
     hour, minute = divmod(minutes, 60)
     return f"{local_date_text(_date_of_epoch_day(days))}T{hour:02d}:{minute:02d}:{second:02d}"
 
 
 def _date_of_epoch_day(epoch_day: int) -> LocalDate:
-    era, day_of_era = divmod(epoch_day + _DAYS_FROM_YEAR_0_TO_1970, _DAYS_PER_ERA)
-    # These corrections keep the last day of 4, 100 and 400 years in its year.
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    month_from_march = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * month_from_march + 2) // 5 + 1
-    month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
-    return LocalDate(era * 400 + year_of_era + (month <= 2), month, day)
+    era, ordinal = divmod(epoch_day + EPOCH_DAY_1970 - 1, DAYS_OF_ERA)
+    found = date.fromordinal(ordinal + 1)
+    return LocalDate(era * YEARS_OF_ERA + found.year, found.month, found.day)

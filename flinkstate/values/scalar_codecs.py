@@ -25,6 +25,7 @@ from __future__ import annotations
 import struct
 
 from flinkstate.errors import DamagedError
+from flinkstate.serializers.binary import varint
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.avro_codecs import null, string
 from flinkstate.values.codec_parts import (
@@ -33,7 +34,6 @@ from flinkstate.values.codec_parts import (
     byte_array,
     constant,
     cut_short,
-    encode_varint,
     fields,
     number,
     read_count,
@@ -119,7 +119,7 @@ def _encode_string(value: str | None) -> bytes:
     if value is None:
         return b"\x00"
     units, encoded = _encode_units(value)
-    return encode_varint(units + 1) + encoded
+    return varint(units + 1) + encoded
 
 
 def _encode_units(value: str) -> tuple[int, bytes]:
@@ -127,7 +127,7 @@ def _encode_units(value: str) -> tuple[int, bytes]:
         return len(value), value.encode("ascii")
     encoded = value.encode("utf-16-le", "surrogatepass")
     units = struct.unpack(f"<{len(encoded) // 2}H", encoded)
-    return len(units), b"".join(map(encode_varint, units))
+    return len(units), b"".join(map(varint, units))
 
 
 def _decode_string_value(data: bytes, position: int, limit: int) -> tuple[str, int]:
@@ -137,7 +137,7 @@ def _decode_string_value(data: bytes, position: int, limit: int) -> tuple[str, i
 
 def _encode_string_value(value: str) -> bytes:
     units, encoded = _encode_units(value)
-    return encode_varint(units) + encoded
+    return varint(units) + encoded
 
 
 _SHORT_FORMS = (None, 0, 1, 10)

@@ -40,6 +40,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from flinkstate.values.codecs import decode_whole, encode
+from flinkstate.values.java_text import DAYS_OF_ERA, EPOCH_DAY_1970, SECONDS_PER_DAY, YEARS_OF_ERA
 from flinkstate.values.java_values import (
     BigDecimal,
     EitherValue,
@@ -63,10 +64,6 @@ _DATE = r"([+-]?\d{4,10})-(\d\d)-(\d\d)"
 _TIME = r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"
 _DATE_ALONE, _TIME_ALONE = re.compile(_DATE, re.ASCII), re.compile(_TIME, re.ASCII)
 _DATE_TIME, _INSTANT = re.compile(f"{_DATE}T{_TIME}", re.ASCII), re.compile(f"{_DATE}T{_TIME}Z", re.ASCII)
-# Python's calendar ends in the year 9999, but repeats after 400 years.
-_YEARS_OF_ERA, _DAYS_OF_ERA = 400, 146_097
-_EPOCH_DAY_1970 = date(1970, 1, 1).toordinal()
-_SECONDS_PER_DAY = 86_400
 
 
 class _WrongFormError(Exception):
@@ -200,11 +197,11 @@ def _instant(given: Json) -> Instant:
     parts = _matched(_INSTANT, given, "such as 2024-05-31T23:59:00Z")
     day, time = _date_of(parts[:3]), _time_of(parts[3:])
     try:
-        era, year = divmod(day.year - 1, _YEARS_OF_ERA)
-        ordinal = date(year + 1, day.month, day.day).toordinal() + era * _DAYS_OF_ERA
+        era, year = divmod(day.year - 1, YEARS_OF_ERA)
+        ordinal = date(year + 1, day.month, day.day).toordinal() + era * DAYS_OF_ERA
     except ValueError:
         raise _WrongFormError("a day of the calendar") from None
-    seconds = (ordinal - _EPOCH_DAY_1970) * _SECONDS_PER_DAY + (time.hour * 60 + time.minute) * 60 + time.second
+    seconds = (ordinal - EPOCH_DAY_1970) * SECONDS_PER_DAY + (time.hour * 60 + time.minute) * 60 + time.second
     return Instant(seconds, time.nano)
 
 

@@ -27,6 +27,7 @@ from flinkstate.serializers.built_snapshots import (
     snapshot_of,
     ttl_snapshot,
 )
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.writing.new_entries import Given, as_entries, new_rows
 from flinkstate.writing.writer import SavepointWriter
@@ -61,9 +62,13 @@ class NewState:
             value = map_snapshot(snapshot_of(self.user_key), value)
         elif self.kind == "LIST":
             value = list_snapshot(value)
-        namespace = simple_snapshot(Scalar.VOID_NAMESPACE)
-        serializers = ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, namespace))
-        return StateMeta(self.name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, self.kind),), serializers)
+        return meta_of(self.name, self.kind, value)
+
+
+def meta_of(name: str, kind: str, value: SerializerSnapshot) -> StateMeta:
+    """Returns the description of a state without namespaces."""
+    serializers = ((VALUE_SERIALIZER, value), (NAMESPACE_SERIALIZER, simple_snapshot(Scalar.VOID_NAMESPACE)))
+    return StateMeta(name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, kind),), serializers)
 
 
 def write_new(

@@ -14,7 +14,6 @@ from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA, complete_savepoints
 from flinkstate.metadata.metadata import Metadata
 from flinkstate.metadata.parse_metadata import parse_metadata
-from flinkstate.reading.newest_timestamp import newest_timestamp
 from stateferry.runs.plan.homes import default_home
 
 if TYPE_CHECKING:
@@ -41,16 +40,9 @@ def demo_savepoint() -> str:
     return location.shown
 
 
-def demo_now(savepoint: str) -> int | None:
-    """What counts as now for the demo savepoint, which may be years old: its newest timestamp in milliseconds.
-
-    None if it has no timestamp. If its timestamps can't be read, the time at which it was completed.
-    """
-    location = Location.of(savepoint)
-    try:
-        return newest_timestamp(location, read_metadata(savepoint))
-    except RefusedError:
-        return _metadata_of(savepoint).modified_at()
+def demo_now(savepoint: str) -> int:
+    """What counts as now for the demo savepoint, which may be years old: when it was completed, in milliseconds."""
+    return _metadata_of(savepoint).modified_at()
 
 
 def newest_savepoint(folder: str, as_of: datetime) -> str:

@@ -1,8 +1,8 @@
 """The command line `stateferry`: finds the subcommand, and turns errors into one line and an exit code.
 
-Each subcommand is a module with `add_to`, which declares the command, and `run`, which carries it out and returns the
-exit code. `run` imports what it needs, so that a small command answers quickly. For the same reason, a command with the
-options of a plan declares them only when it is called, because they come from the plan's model.
+Each subcommand is a module with the texts of its help, with `add_options`, and with `run`, which carries it out and
+returns the exit code. `run` imports what it needs, so that a small command answers quickly. For the same reason, a
+command declares its options only when it is called: those of a plan come from the plan's model.
 """
 
 from __future__ import annotations
@@ -18,18 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from stateferry.basics.exit_codes import (
-    DAMAGED_OR_REFUSED,
-    INTERNAL,
-    INTERRUPTED,
-    MAY_PASS,
-    MISSING_HERE,
-    OUTPUT_CLOSED,
-    REJECTED,
-    TERMINATED,
-    USAGE,
-    exit_code_of,
-)
+from stateferry.basics.exit_codes import INTERRUPTED, TERMINATED, exit_code_of
 from stateferry.basics.private_files import private_files
 from stateferry.cli.commands import (
     advise,
@@ -50,19 +39,6 @@ from stateferry.cli.commands import (
     worth_it,
 )
 from stateferry.cli.parser import Parser
-
-__all__ = [
-    "DAMAGED_OR_REFUSED",
-    "INTERNAL",
-    "INTERRUPTED",
-    "MAY_PASS",
-    "MISSING_HERE",
-    "OUTPUT_CLOSED",
-    "REJECTED",
-    "TERMINATED",
-    "USAGE",
-    "main",
-]
 
 _COMMANDS = (
     inspect,
@@ -156,6 +132,15 @@ def _parser() -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in _COMMANDS:
-        added = command.add_to(commands)
+        as_it_is = "\n" in command.DESCRIPTION
+        added = commands.add_parser(
+            command.__name__.rpartition(".")[2].replace("_", "-"),
+            help=command.HELP,
+            usage=getattr(command, "USAGE", None),
+            description=command.DESCRIPTION,
+            epilog=getattr(command, "EPILOG", None),
+            formatter_class=argparse.RawDescriptionHelpFormatter if as_it_is else argparse.HelpFormatter,
+            add_options=command.add_options,
+        )
         added.set_defaults(run=command.run, parser=parser)
     return parser

@@ -12,7 +12,7 @@ from flinkstate.keyed.compression import Compression
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar, type_name
 from stateferry.basics.people_text import console_on, plain
-from stateferry.basics.quantities import noun
+from stateferry.basics.quantities import noun, shown_amount
 from stateferry.cli.run_command import how_to_migrate
 from stateferry.look.blob_sizes import Backend, BlobSizes
 from stateferry.look.kryo_maps import OF_FLINK_2, maps_line, upgrade_note
@@ -27,7 +27,7 @@ def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...], files_from
             plain(
                 f"{savepoint.folder.shown}: {savepoint.format} savepoint, _metadata version {metadata.version}, "
                 f"checkpoint {metadata.checkpoint_id}, {len(operators)} {noun(len(operators), 'operator')}, "
-                f"{_size(bytes_to_read(savepoint))} of keyed state"
+                f"{shown_amount(bytes_to_read(savepoint), 'B')} of keyed state"
             )
         )
         for operator in operators:
@@ -63,8 +63,8 @@ def _show_operator(console: Console, survey: OperatorSurvey) -> None:
         if survey.finished_subtasks
         else []
     )
-    facts += [f"{_size(survey.coordinator_bytes)} of coordinator state"] if survey.coordinator_bytes else []
-    facts += [f"{_size(survey.raw_bytes)} of raw state"] if survey.raw_bytes else []
+    facts += [f"{shown_amount(survey.coordinator_bytes, 'B')} of coordinator state"] if survey.coordinator_bytes else []
+    facts += [f"{shown_amount(survey.raw_bytes, 'B')} of raw state"] if survey.raw_bytes else []
     console.print(plain(operator.label, "bold"), plain(f"({'; '.join(facts)})"), soft_wrap=True)
     if survey.keyed is not None:
         console.print(plain(f"keyed state by {type_name(survey.keyed.key)}{_compression(survey)}"))
@@ -92,7 +92,7 @@ def _keyed_table(keyed: KeyedSurvey) -> Table:
             state.state.kind.value,
             plain(_type(state)),
             f"{state.entries:,}",
-            _size(state.bytes),
+            shown_amount(state.bytes, "B"),
             "yes" if state.state.ttl else "no",
             _key_groups(state),
             plain("yes", "green") if reason is None else plain(f"no: {reason}"),
@@ -124,7 +124,7 @@ def _worth_table(keyed: KeyedSurvey) -> Table:
             plain(state.state.name, "bold"),
             *(f"{count:,}" for count in counts),
             *(f"{round(size):,}" for size in (blobs.access_before, blobs.access_after)),
-            _size(blobs.extra_key_bytes),
+            shown_amount(blobs.extra_key_bytes, "B"),
             plain(_worth_it(blobs), "green") if reason is None else plain(f"no: {reason}"),
         )
     return table
@@ -147,7 +147,7 @@ def _key_groups(survey: StateSurvey) -> str:
     largest = survey.largest_key_group
     if largest is None:
         return "all empty"
-    return f"{survey.empty_key_groups} empty; largest: {largest.key_group} ({_size(largest.bytes)})"
+    return f"{survey.empty_key_groups} empty; largest: {largest.key_group} ({shown_amount(largest.bytes, 'B')})"
 
 
 def _operator_table(survey: OperatorSurvey) -> Table:
@@ -156,12 +156,3 @@ def _operator_table(survey: OperatorSurvey) -> Table:
     for state in survey.operator_states:
         table.add_row(plain(state.name, "bold"), state.mode.label, f"{state.elements:,}")
     return table
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 
 from flinkstate.errors import RefusedError
+from flinkstate.serializers.snapshot_classes import SCALAR_NAMES
 from flinkstate.serializers.types import (
     FLINK_EITHER,
     ArrayType,
@@ -36,28 +37,11 @@ from stateferry.look.balance.java_literals import java_literal
 
 _TUPLE = re.compile(r"org\.apache\.flink\.api\.java\.tuple\.Tuple[1-9][0-9]?", re.ASCII)
 _CLASS = re.compile(r"[\w.$]+")
-_SCALARS = {
-    Scalar.BOOLEAN: "BOOLEAN",
-    Scalar.BYTE: "BYTE",
-    Scalar.SHORT: "SHORT",
-    Scalar.INTEGER: "INT",
-    Scalar.LONG: "LONG",
-    Scalar.FLOAT: "FLOAT",
-    Scalar.DOUBLE: "DOUBLE",
-    Scalar.CHARACTER: "CHAR",
-    Scalar.STRING: "STRING",
-    Scalar.BIG_INTEGER: "BIG_INT",
-    Scalar.BIG_DECIMAL: "BIG_DEC",
-    Scalar.SQL_DATE: "SQL_DATE",
-    Scalar.SQL_TIME: "SQL_TIME",
-    Scalar.SQL_TIMESTAMP: "SQL_TIMESTAMP",
-    Scalar.INSTANT: "INSTANT",
-    Scalar.LOCAL_DATE: "LOCAL_DATE",
-    Scalar.LOCAL_TIME: "LOCAL_TIME",
-    Scalar.LOCAL_DATE_TIME: "LOCAL_DATE_TIME",
-    Scalar.VOID: "VOID",
-    Scalar.VARIANT: "VARIANT",
-    Scalar.BITMAP: "BITMAP",
+# `Types` has them by the names of their serializers, in capitals.
+_SCALARS: dict[Scalar, str] = {
+    scalar: re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()
+    for scalar, name in SCALAR_NAMES.items()
+    if scalar is not Scalar.DATE and not name.endswith("Value")
 }
 _VALUES = (
     *(Scalar.BOOLEAN_VALUE, Scalar.BYTE_VALUE, Scalar.SHORT_VALUE, Scalar.INT_VALUE, Scalar.LONG_VALUE),
@@ -77,11 +61,6 @@ def declared(name: str, map_: MapType) -> str:
         return map_state_declaration(name, map_)
     except RefusedError as error:
         return f"{name} as the old job declares its key and value: {error}"
-
-
-def value_state_declaration(name: str, type_: FlinkType) -> str:
-    """Returns the descriptor of a ValueState."""
-    return f"new ValueStateDescriptor<>({java_literal(Scalar.STRING, name)}, {type_information(type_)})"
 
 
 def type_information(type_: FlinkType) -> str:

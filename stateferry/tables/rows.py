@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flinkstate.array_types import read_only
 from flinkstate.columns import column_decoder, kernels
+from flinkstate.columns.arrays import spread
 from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import Buffer
@@ -65,11 +67,11 @@ def key_columns(rules: Rules, section: Section, starts: Positions, ends: Positio
     legacy, data = rules.legacy, section.data
     with section.locating():
         split = split_keys(legacy.key, legacy.namespace, legacy.has_suffixes, data, starts, ends)
-        found = {KEY_RAW: _binary(data, starts, split.key_ends)}
+        found = {KEY_RAW: blocks_array(data, starts, split.key_ends)}
         _add(found, KEY, _typed(legacy.key, data, starts, split.key_ends))
         if legacy.namespace is not Scalar.VOID_NAMESPACE:
             bounds = split.namespace_starts, split.namespace_ends
-            found[NAMESPACE_RAW] = _binary(data, *bounds)
+            found[NAMESPACE_RAW] = blocks_array(data, *bounds)
             _add(found, NAMESPACE, _typed(legacy.namespace, data, *bounds))
     return found
 
@@ -90,12 +92,12 @@ class UserKeys:
         """Returns the columns of the user keys that are between these positions."""
         found = self._numbered(data, starts, ends) if self._repeat is not False else None
         if found is None:
-            columns = {USER_KEY_RAW: _binary(data, starts, ends, self._raw)}
+            columns = {USER_KEY_RAW: blocks_array(data, starts, ends, self._raw)}
             _add(columns, USER_KEY, _typed(self._type, data, starts, ends))
             return columns
         firsts, numbers = found
         starts, ends, indices = starts[firsts], ends[firsts], pa.array(numbers)
-        columns = {USER_KEY_RAW: pa.DictionaryArray.from_arrays(indices, _binary(data, starts, ends))}
+        columns = {USER_KEY_RAW: pa.DictionaryArray.from_arrays(indices, blocks_array(data, starts, ends))}
         typed = _typed(self._type, data, starts, ends)
         if typed is not None and typed.null_count:
             # A null must be among the rows, not among the dictionary's values.
@@ -113,7 +115,7 @@ class UserKeys:
         most = min(count // _LEAST_REPEATED, _MOST_DIFFERENT)
         slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
         firsts, numbers = np.empty(most, np.int64), np.empty(count, np.int32)
-        different = kernels.number_runs(_readable(data), starts, ends, slots, firsts, numbers)
+        different = kernels.number_runs(read_only(data), starts, ends, slots, firsts, numbers)
         if self._repeat is None:
             self._repeat = different >= 0
         if different >= 0:
@@ -217,34 +219,15 @@ def _typed_values(type_: FlinkType, data: Buffer, values: tuple[Positions, Posit
         return _typed(type_, data, starts, ends)
     rows = np.flatnonzero(~nulls)
     array = _typed(type_, data, starts[rows], ends[rows])
-    return None if array is None else _spread(array, rows, len(nulls))
+    return None if array is None else spread(array, [rows], len(nulls))
 
 
 def _values(type_: pa.DataType, data: Buffer, values: tuple[Positions, Positions], nulls: Flags) -> pa.Array:
     starts, ends = values
     if not nulls.any():
-        return _binary(data, starts, ends, type_)
+        return blocks_array(data, starts, ends, type_)
     rows = np.flatnonzero(~nulls)
-    return _spread(_binary(data, starts[rows], ends[rows], type_), rows, len(nulls))
-
-
-def _spread(array: pa.Array, rows: Positions, length: int) -> pa.Array:
-    """Puts the array's values into these rows; the others are null."""
-    index, absent = np.zeros(length, np.int64), np.ones(length, np.bool_)
-    index[rows] = np.arange(len(rows))
-    absent[rows] = False
-    return array.take(pa.array(index, mask=absent)) if len(rows) else pa.nulls(length, array.type)
-
-
-def _binary(data: Buffer, starts: Positions, ends: Positions, type_: pa.DataType = _VARYING) -> pa.Array:
-    return blocks_array(_readable(data), np.ascontiguousarray(starts), np.ascontiguousarray(ends), type_)
-
-
-def _readable(data: Buffer) -> Buffer:
-    readable = data.view()
-    # numba would compile again for arrays that can be written to, and for positions that aren't contiguous.
-    readable.flags.writeable = False
-    return readable
+    return spread(blocks_array(data, starts[rows], ends[rows], type_), [rows], len(nulls))
 
 
 def entry_table(sections: Sequence[EntryColumns], constants: dict[str, int], schema: pa.Schema) -> pa.Table:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flinkstate.errors import RefusedError, UsageError
+from flinkstate.hashing.key_groups import murmur
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, Scalar, TupleType
 from stateferry.look.balance.java import java_class
@@ -18,8 +19,7 @@ from stateferry.look.balance.key_weights import measure_keys
 from stateferry.look.balance.layouts import KeyGroupLayout
 from stateferry.look.balance.substitutes import TYPES, rebalanced_keys, substitutes
 from tests.cli.test_cli import GOLDEN, LEGACY, Terminal, terminal
-from tests.support.keyed_blobs import key_group_of, reference_murmur, write_blobs
-from tests.support.naive_java_hash import hash_code
+from tests.support.keyed_blobs import key_group_of, write_blobs
 
 __all__ = ["terminal"]
 
@@ -55,7 +55,7 @@ def test_heavy_keys_are_pinned_and_the_rest_fills_the_room(tmp_path: Path, paral
     pinned = {int(key): subtask for key, subtask in found.pinned}
     loads = [0] * parallelism
     for key, entries in SIZES.items():
-        hashed = reference_murmur(hash_code(Scalar.INTEGER, key))
+        hashed = murmur(key)
         place = next(subtask for subtask, last in enumerate(found.last_hashes) if hashed <= last)
         loads[pinned.get(key, place)] += 8 + 1 + 4 + 1 + 4 + entries * 19
     assert found.loads is not None
@@ -106,12 +106,7 @@ def test_substitutes_that_make_things_worse_are_refused(tmp_path: Path, terminal
     layout = KeyGroupLayout(2, 2)
     # One key for each subtask, and without a place of their own both keys get the same one.
     keys = [
-        next(
-            key
-            for key in range(100)
-            if key_group_of(Scalar.INTEGER, key, 2) == group
-            and reference_murmur(hash_code(Scalar.INTEGER, key)) < 2**30
-        )
+        next(key for key in range(100) if key_group_of(Scalar.INTEGER, key, 2) == group and murmur(key) < 2**30)
         for group in (0, 1)
     ]
     path = write_blobs(tmp_path / "savepoint", dict.fromkeys(keys, 50), 2, 2)

@@ -19,7 +19,7 @@ from flinkstate.keyed.compression import Compression
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.metadata import InlineBytes, Metadata, Operator
 from flinkstate.reading.reader import operator_id
-from stateferry import cli
+from stateferry.basics import exit_codes
 from stateferry.basics.exit_codes import exit_code_of, if_interrupted
 from stateferry.cli import main
 from stateferry.cli.progress import progress_bar
@@ -288,12 +288,12 @@ def test_limit_and_key_group_choose_entries(terminal: Terminal) -> None:
 
 def test_unknown_names_list_those_there_are(terminal: Terminal) -> None:
     code, error = terminal.fails("dump", LEGACY, "--operator", "mian", "--state", "mainState")
-    assert code == cli.USAGE
+    assert code == exit_codes.USAGE
     assert "'mian'" in error
     assert "075411a2d1ef617c7b2ad2770050b24f" in error
     assert "uid 'main'" in error
     code, error = terminal.fails("dump", LEGACY, "--operator", "main", "--state", "manState")
-    assert code == cli.USAGE
+    assert code == exit_codes.USAGE
     assert {"mainState", "newMainState", "isMigratedState"} <= set(error.replace(",", " ").split())
 
 
@@ -421,7 +421,7 @@ def test_a_fault_of_its_own_is_neither_the_input_s_nor_an_answer(
 
     monkeypatch.setattr("stateferry.look.survey.survey", broken)
     code, error = terminal.fails("inspect", LEGACY)
-    assert code == cli.INTERNAL
+    assert code == exit_codes.INTERNAL
     assert "RuntimeError: two; lines" in error
     assert "--debug" in error
 
@@ -431,7 +431,7 @@ def test_an_interrupt_ends_with_one_line(capsys: pytest.CaptureFixture[str], mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stateferry.look.survey.survey", interrupted)
-    assert main(["inspect", str(LEGACY)]) == cli.INTERRUPTED
+    assert main(["inspect", str(LEGACY)]) == exit_codes.INTERRUPTED
     assert capsys.readouterr() == ("", "stateferry: interrupted\n")
 
 
@@ -445,15 +445,15 @@ def test_an_interruption_is_one_whatever_fails_while_things_are_put_in_order(
             raise RuntimeError("the other end is gone")
 
     monkeypatch.setattr("stateferry.look.survey.survey", interrupted)
-    assert main(["inspect", str(LEGACY)]) == cli.INTERRUPTED
+    assert main(["inspect", str(LEGACY)]) == exit_codes.INTERRUPTED
     assert capsys.readouterr() == ("", "stateferry: interrupted\n")
 
 
 @pytest.mark.parametrize(
     ("number", "code", "line"),
     [
-        (signal.SIGTERM, cli.TERMINATED, "stateferry: ended by SIGTERM: it goes on later\n"),
-        (signal.SIGINT, cli.INTERRUPTED, "stateferry: interrupted: it goes on later\n"),
+        (signal.SIGTERM, exit_codes.TERMINATED, "stateferry: ended by SIGTERM: it goes on later\n"),
+        (signal.SIGINT, exit_codes.INTERRUPTED, "stateferry: interrupted: it goes on later\n"),
     ],
 )
 def test_a_signal_is_told_from_a_failure_also_if_a_library_makes_an_error_of_it(
@@ -540,7 +540,7 @@ def test_output_goes_out_line_by_line_and_a_closed_pipe_is_quiet(tmp_path: Path,
         assert json.loads(process.stdout.readline())["key_group"] == 0
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == cli.OUTPUT_CLOSED
+    assert process.returncode == exit_codes.OUTPUT_CLOSED
 
 
 @pytest.mark.slow
@@ -558,7 +558,7 @@ def test_where_nobody_reads_it_ends_quietly(command: str) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == cli.OUTPUT_CLOSED
+    assert process.returncode == exit_codes.OUTPUT_CLOSED
     shell = ["sh", "-c", '"$@" >&-', "sh", *arguments]
     ran = subprocess.run(shell, stderr=subprocess.PIPE, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
@@ -567,7 +567,7 @@ def test_where_nobody_reads_it_ends_quietly(command: str) -> None:
 @pytest.mark.slow
 def test_an_error_that_nobody_can_see_has_its_exit_code(tmp_path: Path) -> None:
     shell = ["sh", "-c", '"$@" >&- 2>&-', "sh", *SCRIPT, "inspect", str(tmp_path)]
-    assert subprocess.run(shell, check=False).returncode == cli.DAMAGED_OR_REFUSED
+    assert subprocess.run(shell, check=False).returncode == exit_codes.DAMAGED_OR_REFUSED
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from flinkstate.metadata.metadata import InlineBytes, StreamHandle
 from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.cli import DAMAGED_OR_REFUSED, main
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
+from stateferry.cli import main
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run
 from stateferry.verdict.outcomes import Outcome

@@ -11,7 +11,8 @@ import pytest
 
 from flinkstate.errors import RefusedError
 from flinkstate.reading.reader import Savepoint
-from stateferry.cli import DAMAGED_OR_REFUSED, main
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
+from stateferry.cli import main
 from stateferry.runs.checks.plan_check import lost_timers
 from tests.flink.harness import FlinkError, FlinkHarness, by_state
 from tests.flink.jars import VERSIONS

@@ -21,7 +21,8 @@ from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint, has_native_state
 from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.scan import Scan
-from stateferry.cli import DAMAGED_OR_REFUSED, main
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
+from stateferry.cli import main
 from stateferry.look.survey import bytes_to_read, survey
 from tests.rocksdb.goldens import (
     CANONICAL,

@@ -16,7 +16,7 @@ from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.serializers.walker import new_failure
 from flinkstate.values.codecs import encode
-from tests.support import naive_java_hash
+from tests.support.keyed_blobs import key_group_of
 
 MAX_PARALLELISM = 4
 BEFORE_KEY = 4 + 1
@@ -59,9 +59,7 @@ def verdict(checked: Membership, key_group: int, *where: np.ndarray) -> DamagedE
 def test_both_ways_find_the_same(type_: Scalar, data: st.DataObject) -> None:
     keys = data.draw(st.lists(KEYS[type_], min_size=1, max_size=6))
     key_group = data.draw(st.integers(0, MAX_PARALLELISM - 1))
-    belonging = [
-        key for key in keys if assign_to_key_group(naive_java_hash.hash_code(type_, key), MAX_PARALLELISM) == key_group
-    ]
+    belonging = [key for key in keys if key_group_of(type_, key, MAX_PARALLELISM) == key_group]
     if data.draw(st.booleans()):
         keys = belonging
     repeated = [encode(type_, key) for key in keys for _ in range(data.draw(st.integers(1, 3)))]
@@ -79,7 +77,7 @@ LONG_STRING = "ab" * 64
 
 @pytest.mark.parametrize("value", ["", "a", "日本", "customer-1", LONG_STRING])
 def test_texts_that_belong_need_no_second_look(value: str) -> None:
-    own = assign_to_key_group(naive_java_hash.hash_code(Scalar.STRING, value), MAX_PARALLELISM)
+    own = key_group_of(Scalar.STRING, value, MAX_PARALLELISM)
     for key_group in range(MAX_PARALLELISM):
         data, starts, ends = entries([encode(Scalar.STRING, value)] * 2, key_group)
         section = np.array([[key_group, 0, 0, 2]])
@@ -91,7 +89,7 @@ def test_texts_that_belong_need_no_second_look(value: str) -> None:
 def test_the_scan_is_certain_of_keys_that_belong_and_of_no_others(type_: Scalar, data: st.DataObject) -> None:
     keys = data.draw(st.lists(KEYS[type_] | LONG_KEYS.get(type_, st.nothing()), min_size=1, max_size=6))
     max_parallelism = data.draw(st.sampled_from([1, 2, 3, MAX_PARALLELISM, 100]))
-    groups = [assign_to_key_group(naive_java_hash.hash_code(type_, key), max_parallelism) for key in keys]
+    groups = [key_group_of(type_, key, max_parallelism) for key in keys]
     key_group = data.draw(st.sampled_from(groups))
     all_belong = set(groups) == {key_group}
     simple = type_ is not Scalar.STRING or all(str(key).isascii() and len(str(key)) < 127 for key in keys)

@@ -14,7 +14,8 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, Metadata, StreamHandle
 from flinkstate.metadata.moved_files import check_stores, root_of
 from flinkstate.reading.reader import Savepoint
-from stateferry.cli import DAMAGED_OR_REFUSED, main
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
+from stateferry.cli import main
 from stateferry.proof.checks import open_staged
 from stateferry.proof.expected.check_result import Check, Outcome
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stateferry.cli import INTERRUPTED, MAY_PASS, TERMINATED
+from stateferry.basics.exit_codes import INTERRUPTED, MAY_PASS, TERMINATED
 from tests.steps.test_killed import NOW, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]

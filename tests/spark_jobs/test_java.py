@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flinkstate.errors import MissingHereError
-from stateferry.cli import MISSING_HERE
+from stateferry.basics.exit_codes import MISSING_HERE
 from stateferry.spark_jobs.startup import java
 from tests.support.legacy_states import LegacyState
 

@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from flinkstate.files.storage import Location
-from flinkstate.metadata.parse_metadata import parse_metadata
-from flinkstate.reading.newest_timestamp import newest_timestamp
+import flinkstate
 from stateferry.basics.durations import now_ms
 from stateferry.cli import main
 from stateferry.demo import DemoState, write_demo_savepoint
@@ -146,10 +144,8 @@ def test_an_old_savepoint_s_own_time_is_named(ferry: Ferry, tmp_path: Path) -> N
 
 
 def newest_of(folder: Path) -> int:
-    location = Location.of(str(folder))
-    found = newest_timestamp(location, parse_metadata(location.child("_metadata").read(), "_metadata"))
-    assert found is not None
-    return found
+    states = flinkstate.open(str(folder)).operator("main").states
+    return max(entry.timestamp for state in states for entry in state.entries() if isinstance(entry.timestamp, int))
 
 
 @pytest.mark.slow

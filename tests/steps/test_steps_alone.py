@@ -20,7 +20,8 @@ import pytest
 from flinkstate.errors import TransientError
 from flinkstate.files.storage import Location
 from flinkstate.reading.reader import Savepoint
-from stateferry.cli import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, TERMINATED, USAGE, engine, main
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, MAY_PASS, REJECTED, TERMINATED, USAGE
+from stateferry.cli import engine, main
 from stateferry.runs.catalog import lease
 from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, LeaseHeldError, LeaseLostError, LeaseRenewal
 from stateferry.runs.catalog.publications import Control

@@ -60,17 +60,6 @@ def test_no_drafts_are_found_where_nobody_answers(monkeypatch: pytest.MonkeyPatc
     assert _drafts_if_reached(f"hdfs://{LOOPBACK}:{free_port()}/target") == []
 
 
-@on_hdfs
-def test_only_empty_folders_are_removed_as_such(folder: str) -> None:
-    place = Location.of(folder)
-    place.child("file").write_atomically(b"x")
-    place.remove_if_empty()
-    assert place.is_folder()
-    place.child("file").remove()
-    place.remove_if_empty()
-    assert not place.exists()
-
-
 def test_a_name_service_is_found_by_hadoop_s_settings(
     hdfs: HdfsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import mmh3
 import numpy as np
 
 from flinkstate.hashing.key_groups import key_group_prefix_bytes, ranges
@@ -23,21 +21,18 @@ from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.reading.reader import operator_id
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.values import hash_codes
 from flinkstate.values.codecs import encode
 from flinkstate.writing.writer import SavepointWriter
-from tests.support.naive_java_hash import hash_code, signed
 
 STATE = "totals"
 BLOB = MapType(Scalar.STRING, Scalar.LONG)
 
 
-def reference_murmur(code: int) -> int:
-    hashed = mmh3.hash(struct.pack("<i", signed(code, 32)), 0)
-    return 0 if hashed == -(2**31) else abs(hashed)
-
-
 def key_group_of(key_type: Scalar, key: Any, max_parallelism: int) -> int:
-    return reference_murmur(hash_code(key_type, key)) % max_parallelism
+    key_group = hash_codes.key_group_of(key_type, key, max_parallelism)
+    assert key_group is not None
+    return key_group
 
 
 def write_blobs(

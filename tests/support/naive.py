@@ -67,7 +67,7 @@ _UNIT = st.characters(max_codepoint=0xFFFF, exclude_categories=())
 _TEXT = st.text(st.characters(exclude_categories=()), max_size=12).map(
     lambda text: text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 )
-_BIG_INTEGER = _BYTE | st.integers(-(2**200), 2**200)
+_BIG_INTEGER = _BYTE | st.sampled_from((-(2**31), 2**32, -(2**96))) | st.integers(-(2**200), 2**200)
 _MILLIS = st.integers(-(2**63) + 1001, 2**63 - 1) | st.integers(-(10**13), 10**13)
 _NANO = st.sampled_from((0, 1, 999_999_999, 5_000_000, 7_000)) | st.integers(0, 999_999_999)
 _DATE = st.builds(
@@ -113,7 +113,8 @@ _SCALARS: dict[Scalar, SearchStrategy[Any]] = {
     Scalar.AVRO_STRING: st.text(max_size=12),
 }
 
-_OWN_NULL = {
+# Whose serializers have a form for null.
+OWN_NULL = (
     Scalar.STRING,
     Scalar.BIG_INTEGER,
     Scalar.BIG_DECIMAL,
@@ -126,7 +127,7 @@ _OWN_NULL = {
     Scalar.LOCAL_TIME,
     Scalar.LOCAL_DATE_TIME,
     Scalar.VOID,
-}
+)
 
 _PRIMITIVES = (
     Scalar.BOOLEAN,
@@ -145,7 +146,7 @@ def values_of(type_: FlinkType) -> SearchStrategy[Any]:
     """What the type's serializer takes, null included where it has a form for it."""
     if type_ in (Scalar.VOID, Scalar.AVRO_NULL):
         return st.none()
-    takes_null = type_ in _OWN_NULL or isinstance(type_, PojoType | NullableType)
+    takes_null = type_ in OWN_NULL or isinstance(type_, PojoType | NullableType)
     return st.none() | present_values(type_) if takes_null else present_values(type_)
 
 

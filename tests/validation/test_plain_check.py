@@ -11,13 +11,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from hypothesis import example, given, reject
-from hypothesis import strategies as st
+from hypothesis import example, given
 
 from flinkstate.errors import DamagedError
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
-from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed.compression import Compression
 from flinkstate.keyed.stored_maps import WholeMaps, _kryo_maps
 from flinkstate.reading.reader import Savepoint, operator_id
@@ -36,8 +34,8 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.serializers.walker import MapEntries, walk_entries
 from flinkstate.ttl import expired_array
-from flinkstate.values.codecs import decode_whole, decoder
-from flinkstate.values.hash_codes import hash_code, key_group_of
+from flinkstate.values.codecs import decoder
+from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.java_values import EitherValue
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes import key_hashes, sections
@@ -50,10 +48,7 @@ from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.plain import plain_maps, plain_reader
 from stateferry.proof.plain.plain_reader import holds_null
-from tests.hashing.test_java_hash import TYPES, values_of
 from tests.support.naive import flink_types
-from tests.support.naive_java_hash import hash_code as naive_hash_code
-from tests.support.naive_java_hash import value_bytes
 from tests.support.rewriting import rewrite
 from tests.support.saboteur import Saboteur
 from tests.validation.test_checks import GOLDEN, LAYOUTS, NEW, PLAIN, Case, expiring, migrated
@@ -344,19 +339,6 @@ def test_nulls_of_types_that_are_not_known_here_are_left_to_the_other_check(
 
 
 # Hashes.
-
-
-@given(st.data())
-def test_plain_hashes_of_decoded_values(data: st.DataObject) -> None:
-    type_ = data.draw(TYPES)
-    value = data.draw(values_of(type_, nullable=False))
-    try:
-        decoded = decode_whole(type_, value_bytes(type_, value))
-    except DamagedError:
-        # Drawn with parts that contradict each other, as those of a Timestamp can.
-        reject()
-    assert hash_code(type_, decoded) == naive_hash_code(type_, value)
-    assert key_group_of(type_, decoded, 300) == assign_to_key_group(naive_hash_code(type_, value), 300)
 
 
 @pytest.mark.parametrize(

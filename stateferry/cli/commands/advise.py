@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from stateferry.look.balance.substitutes import Substitutes
     from stateferry.look.balance.traffic import Rates
 
-_DESCRIPTION = """\
+HELP = "say how evenly state is spread, and which layout spreads it better"
+DESCRIPTION = """\
 Say how evenly keyed state is spread over key groups and subtasks, which keys are the heaviest, and whether another
 parallelism or max parallelism would spread it better. Searches all max parallelisms from the present one on (of many
 keys some hundred of them), and says how much of what the flattest one gains is systematic and how much is luck.
@@ -27,13 +28,7 @@ Nothing is changed.
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "advise",
-        help="say how evenly state is spread, and which layout spreads it better",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument("--operator", metavar="NAME", help="an operator's id, uid or unique name (default: all)")
     parser.add_argument("--parallelism", metavar="N[-M]", help="one or a range, such as 1-64 (default: as it is)")
@@ -70,7 +65,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--java", metavar="CLASS", help="print the substitutes as a Java class of this name")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

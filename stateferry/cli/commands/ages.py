@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from stateferry.look.ages import GivenTtls, MeasuredAges, MeasuredState
     from stateferry.look.ages_forecast import Cleanup
 
-_DESCRIPTION = """\
+HELP = "say how old the entries of states with time to live are, and what expires when"
+DESCRIPTION = """\
 Say how old the entries of each state with time to live are: values, entries of maps and blobs, elements of lists. The
 savepoint doesn't contain the time to live. If the ages end all at once, the oldest one is a lower bound of it.
 Otherwise tell it (--state-ttl), or it can't be told. Then it says what expires on the next days, what each of Flink's
@@ -26,13 +27,7 @@ strategies of cleanup removes when, and what stays for ever because nobody reads
 _MOST_DAYS = 366
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "ages",
-        help="say how old the entries of states with time to live are, and what expires when",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument(
         "--state-ttl",
@@ -66,7 +61,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

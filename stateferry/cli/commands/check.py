@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
     from stateferry.verdict.outcomes import StateVerdict
 
-_DESCRIPTION = """\
+HELP = "say what a savepoint will do in another Flink"
+DESCRIPTION = """\
 Say for each operator and state what happens when the same job starts from this savepoint in another Flink: the state
 restores; it is refused at the start; it restores and is wrong, and what is lost; it restores and fails at the first
 read; or nobody can tell. "The same job" declares its states by the same lines of code. With --classes and the new
@@ -30,13 +31,7 @@ exit codes: 0 all states restore; 1 some don't, or nobody can tell; 3 the savepo
 _TARGETS = ("flink-1.20", "flink-2", "flink-2.3")
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "check",
-        help="say what a savepoint will do in another Flink",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument(
         "--for",
@@ -54,7 +49,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--all", action="store_true", help="read every value by Kryo, not a sample")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

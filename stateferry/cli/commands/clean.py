@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stateferry.basics.durations import parse_duration
 from stateferry.basics.printable import say
@@ -16,7 +16,8 @@ from stateferry.cli.parser import checked
 if TYPE_CHECKING:
     from stateferry.runs.control.cleaning import Cleaning, Removal
 
-_DESCRIPTION = """\
+HELP = "remove old runs, what they left behind, and old snapshots of the tables"
+DESCRIPTION = """\
 Remove old runs: their folders, their staged savepoints, and the state files that they left in targets that never became
 savepoints. Remove old snapshots of the jobs' tables too, and files that no snapshot names. --keep and --older-than say
 what is old. The command keeps all that is published and all that a rollback would bring back. While a run works on a
@@ -24,13 +25,7 @@ job, the command removes nothing of this job but the temporary files of killed p
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "clean",
-        help="remove old runs, what they left behind, and old snapshots of the tables",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", metavar="NAME", help="only of this job")
     parser.add_argument("--keep", type=int, default=3, metavar="N", help="keep each job's N newest runs (default 3)")
     parser.add_argument(
@@ -42,7 +37,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
     add_place_options(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from typing import Any
 
 from stateferry.cli.parser import Parser
 
-_DESCRIPTION = """\
+HELP = "print what completes commands and options in a shell"
+DESCRIPTION = """\
 Print the script by which a shell completes commands, options and their choices; paths are completed as usual.
 
   bash: echo 'eval "$(stateferry completion bash)"' >> ~/.bashrc
@@ -38,15 +38,8 @@ complete -o bashdefault -o default -F _stateferry stateferry
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "completion",
-        help="print what completes commands and options in a shell",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh"), help="bash or zsh")
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

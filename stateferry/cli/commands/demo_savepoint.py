@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flinkstate.errors import UsageError
 from stateferry.basics.durations import now_ms, parse_duration
@@ -16,20 +16,15 @@ if TYPE_CHECKING:
 
 _METADATA_VERSIONS = {"2.3": 6, "1.20": 4}
 
-_DESCRIPTION = """\
+HELP = "write a savepoint to try things on"
+DESCRIPTION = """\
 Write a savepoint such as a job leaves that keeps its data in a ValueState of a map and has begun to move it to a
 MapState: operator main with mainState (ValueState<Map<String,Long>>), and for the keys already moved newMainState
 (MapState<String,Long>) and isMigratedState (ValueState<Boolean>). The same arguments and --now give the same bytes.
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "demo-savepoint",
-        help="write a savepoint to try things on",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", metavar="DIR", help="where to write it: a folder that is empty or doesn't exist yet")
     add("--keys", type=int, default=10_000, metavar="N", help="keys (default %(default)s)")
@@ -49,7 +44,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     declared.add_argument(
         "--kryo", action="store_true", help="mainState is declared by a TypeHint<HashMap<String, Long>>"
     )
-    return parser
 
 
 def _duration(text: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flinkstate.errors import UsageError
 from stateferry.cli import classes, files_from
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from flinkstate.metadata.metadata import Operator
     from flinkstate.reading.entries import Entry
 
-_DESCRIPTION = """\
+HELP = "print a state's entries as JSON lines"
+DESCRIPTION = """\
 Print the entries of one keyed state, one JSON object on each line:
   {"key":..., "namespace":..., "user_key":..., "value":..., "timestamp":ms, "key_group":n}
 Parts that don't apply are absent. The timestamp is the last access, with TTL, or when a timer fires; a ListState with
@@ -25,13 +26,7 @@ has its class as "@class".
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "dump",
-        help="print a state's entries as JSON lines",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument("--operator", required=True, metavar="NAME", help="the operator's id, uid or unique name")
     parser.add_argument("--state", required=True, metavar="NAME", help="the state's name, as in the job's descriptor")
@@ -39,7 +34,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--key-group", type=int, metavar="N", help="only the entries of this key group")
     classes.add_to(parser)
     files_from.add_to(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from stateferry.look.survey import OperatorSurvey, StateSurvey
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "inspect",
-        help="say what a savepoint holds",
-        description="Say what a savepoint holds: operators, states, their types and sizes, which states are a "
-        "ValueState of a map that can be migrated, and whether that is worth it. All keyed state is read once, so "
-        "damage is found as well.",
-    )
+HELP = "say what a savepoint holds"
+DESCRIPTION = (
+    "Say what a savepoint holds: operators, states, their types and sizes, which states are a "
+    "ValueState of a map that can be migrated, and whether that is worth it. All keyed state is read once, so "
+    "damage is found as well."
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     classes.add_to(parser)
     files_from.add_to(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

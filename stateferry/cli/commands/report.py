@@ -15,7 +15,8 @@ from stateferry.cli.options import add_place_options, catalog_of
 if TYPE_CHECKING:
     from stateferry.runs.record.runs import Run
 
-_DESCRIPTION = """\
+HELP = "show the report of a run, or write it as an HTML file"
+DESCRIPTION = """\
 Show the report of a run: checks, facts, predictions. RUN is the run's id, the beginning of one, or the run's folder.
 With --html the report is written as one file that needs nothing else: checks with expected and found, entries, bytes
 and files before and after, key groups, load per subtask, ages, times, which bytes moved, samples of what differs. Every
@@ -24,20 +25,13 @@ that has no report yet. Exit code 1: the run has no report, or a red one.
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "report",
-        help="show the report of a run, or write it as an HTML file",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_id", metavar="RUN", help="the run's id, the beginning of one, or its folder")
     parser.add_argument("--job", metavar="NAME", help="of this job, if several jobs have such a run")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--html", metavar="FILE", help="write it as one HTML file; - is standard output")
     how.add_argument("--json", action="store_true", help="as JSON, for programs")
     add_place_options(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

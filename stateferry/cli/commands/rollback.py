@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from stateferry.basics.printable import say
 from stateferry.cli.options import add_place_options, catalog_of
 
+HELP = "bring back a job's previous publication"
+DESCRIPTION = (
+    "Withdraw the newest publication of a job, so that the one before it stands again, and say from "
+    "which savepoint to restore. No file is removed."
+)
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "rollback",
-        help="bring back a job's previous publication",
-        description="Withdraw the newest publication of a job, so that the one before it stands again, and say from "
-        "which savepoint to restore. No file is removed.",
-    )
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", required=True, metavar="NAME", help="the job")
     add_place_options(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import importlib
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flinkstate.errors import TransientError, UsageError
 from stateferry.basics.durations import parse_duration
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from stateferry.steps.pipeline import Pipeline
 
 _THE_SAME = "when the same command is given again"
-_DESCRIPTION = """\
+HELP = "migrate a savepoint's legacy maps into a new savepoint, or only rescale it, and validate it"
+DESCRIPTION = """\
 Migrate a legacy ValueState<Map> into a MapState, in this order:
 
   snapshot   read the savepoint once, count its entries, and refuse what a later step could not handle
@@ -41,7 +42,7 @@ $STATEFERRY_CATALOG name other places for tables and catalog.
 Without --operator, --legacy-state and --new-state no state is migrated: the whole savepoint is written with another
 --parallelism or --max-parallelism: the step rescale does that, and there are no tables.
 """
-_EPILOG = """\
+EPILOG = """\
 examples:
   stateferry run --savepoint /tmp/legacy --target /tmp/migrated --operator main \\
       --legacy-state mainState --new-state newMainState --flag-state isMigratedState --ttl 30d
@@ -49,23 +50,10 @@ examples:
 
 `stateferry inspect SAVEPOINT` prints the command for a savepoint.
 """
-_USAGE = "stateferry run --savepoint SRC --target DST --operator NAME --legacy-state NAME --new-state NAME [OPTION ...]"
+USAGE = "stateferry run --savepoint SRC --target DST --operator NAME --legacy-state NAME --new-state NAME [OPTION ...]"
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "run",
-        help="migrate a savepoint's legacy maps into a new savepoint, or only rescale it, and validate it",
-        usage=_USAGE,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_options=_add_options,
-    )
-    return parser
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     places = parser.add_argument_group("from where to where")
     places.add_argument(
         "--savepoint",

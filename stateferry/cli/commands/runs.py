@@ -10,15 +10,14 @@ from typing import Any
 from stateferry.basics.printable import say
 from stateferry.cli.options import add_place_options, catalog_of
 
+HELP = "list runs and how they ended"
+DESCRIPTION = "List all runs, the newest first."
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "runs", help="list runs and how they ended", description="List all runs, the newest first."
-    )
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", metavar="NAME", help="only of this job")
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
     add_place_options(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

@@ -16,16 +16,14 @@ if TYPE_CHECKING:
     from stateferry.runs.catalog.publications import Control
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "status",
-        help="show what is published and which run is at work",
-        description="For each job: the publication that stands, the one a rollback would bring back, and the lease.",
-    )
+HELP = "show what is published and which run is at work"
+DESCRIPTION = "For each job: the publication that stands, the one a rollback would bring back, and the lease."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", metavar="NAME", help="only this job")
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
     add_place_options(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

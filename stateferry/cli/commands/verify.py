@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flinkstate.errors import UsageError
 from stateferry.basics.printable import say
@@ -18,26 +18,16 @@ if TYPE_CHECKING:
     from stateferry.proof.expected.check_result import Check
     from stateferry.runs.plan.plan import MigrationPlan
 
-_DESCRIPTION = """\
+HELP = "validate a migrated savepoint against its source"
+USAGE = "stateferry verify SRC DST [OPTION ...]"
+DESCRIPTION = """\
 Read both savepoints and check that DST is what SRC becomes with the given options, or with those of a run (--run). What
 has expired is judged by the run's now. The run is found by DST, if the home has it and neither --run nor --now is
 given. Exit code 1: DST is something else or is damaged. Exit code 3: SRC is damaged.
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "verify",
-        help="validate a migrated savepoint against its source",
-        usage="stateferry verify SRC DST [OPTION ...]",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_options=_add_options,
-    )
-    return parser
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SRC", help="the savepoint from which DST was made")
     parser.add_argument("target", metavar="DST", help="the migrated savepoint")
     parser.add_argument(

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from stateferry.look.balance.key_place import KeyFinder, Place, StateRows
 
-_DESCRIPTION = """\
+HELP = "say to which key group and subtask a key belongs"
+DESCRIPTION = """\
 Say where a key belongs: its hash, its key group, the subtask that has this key group, the subtask's range, and the
 file and offset of the key group. With --parallelism or --max-parallelism also where it belongs in that layout.
 
@@ -23,13 +24,7 @@ A KEY that begins with - comes last, behind --.
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "where",
-        help="say to which key group and subtask a key belongs",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument("--operator", required=True, metavar="NAME", help="the operator's id, uid or unique name")
     parser.add_argument("key", metavar="KEY", help="the key, as `stateferry dump` prints it")
@@ -40,7 +35,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

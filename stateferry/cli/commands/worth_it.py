@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flinkstate.errors import UsageError
 from stateferry.cli import files_from
@@ -17,20 +17,15 @@ if TYPE_CHECKING:
     from stateferry.look.access_times import AccessTimes, MapSize
     from stateferry.look.blob_sizes import BlobSizes
 
-_DESCRIPTION = """\
+HELP = "say what a migration gains, by sizes or measured on RocksDB"
+DESCRIPTION = """\
 Say for each ValueState of a map whether a migration to MapState is worth it. With --measure, changes and reads of maps
 of the same size are timed on Flink's own RocksDB: as one value for each map, and as one row for each entry. Java isn't
 needed for that, but a jar of Flink. Nothing is changed; 32 MB of databases are written into a temporary folder.
 """
 
 
-def add_to(commands: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "worth-it",
-        help="say what a migration gains, by sizes or measured on RocksDB",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
     parser.add_argument("--measure", action="store_true", help="time accesses to maps of these sizes on RocksDB")
     parser.add_argument(
@@ -46,7 +41,6 @@ def add_to(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:

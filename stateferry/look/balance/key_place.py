@@ -158,9 +158,9 @@ class KeyFinder:
         folder = self._savepoint.folder
         for subtask in self.operator.subtasks:
             native, handle = subtask.native_keyed, subtask.managed_keyed
-            if native is not None and native.range.contains(key_group):
+            if native is not None and key_group in native.range:
                 return KeyGroupBytes(stream_name(folder, native.meta), None, None)
-            if handle is not None and handle.range.contains(key_group):
+            if handle is not None and key_group in handle.range:
                 name = stream_name(folder, handle.stream)
                 file = SubtaskFile(subtask.index, name, handle.range, handle.offsets, handle.stream.size)
                 for extent in key_group_extents(file):

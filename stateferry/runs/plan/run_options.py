@@ -342,7 +342,7 @@ class RunOptions(PlanModel):
             if_empty="where _metadata says, on the savepoint's own store",
         ),
     ] = None
-    # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the savepoint's newest timestamp.
+    # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the time of the savepoint.
     now_from: Literal["clock", "backfill", "savepoint"] = "clock"
     # These three have defaults too (see `_with_home`): the catalog and the warehouse are in the home.
     home: Place

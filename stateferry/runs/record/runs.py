@@ -27,6 +27,7 @@ import re
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, TypeVar
 
 from flinkstate.did_you_mean import there_are
@@ -69,81 +70,40 @@ def run_folder(home: str, job: str, run_id: str) -> Location:
     return _runs(home).child(folder_name(job)).child(run_id)
 
 
+class _Inside:
+    """A path in the folder of a run."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __get__(self, run: RunFolder, _: object) -> Location:
+        return reduce(Location.child, self._names, run.folder)
+
+
 class RunFolder:
-    """The paths in the folder of a run. Other modules ask here for them."""
+    """The paths in the folder of a run, which the table above describes. Other modules ask here for them."""
 
     __slots__ = ()
     folder: Location
 
-    @property
-    def plan_file(self) -> Location:
-        return self.folder.child(_PLAN)
-
-    @property
-    def state_file(self) -> Location:
-        return self.folder.child("state.json")
-
-    @property
-    def state_lock(self) -> Location:
-        return self.folder.child("state.lock")
-
-    @property
-    def blob_times(self) -> Location:
-        """The file with the timestamps of blobs, from which the next night goes on."""
-        return self.folder.child("blob-times")
-
-    @property
-    def report(self) -> Location:
-        """The file of the report."""
-        return self.folder.child("report.json")
-
-    @property
-    def report_page(self) -> Location:
-        """The file of the report as a page."""
-        return self.folder.child("report.html")
-
-    @property
-    def progress(self) -> Location:
-        """The file that says how far the step at work has come."""
-        return self.folder.child("progress.json")
-
-    @property
-    def rescale_plan(self) -> Location:
-        """The file that says which bytes each new subtask reads."""
-        return self.folder.child("rescale-plan.json")
-
-    @property
-    def staged(self) -> Location:
-        """The folder of the staged savepoint."""
-        return self.folder.child("staged")
-
-    @property
-    def staged_metadata(self) -> Location:
-        """The `_metadata` of the staged savepoint."""
-        return self.staged.child(METADATA)
-
-    @property
-    def target_metadata(self) -> Location:
-        """The `_metadata` of the target, until the publication stands."""
-        return self.folder.child("to-publish").child(METADATA)
-
-    @property
-    def exchange(self) -> Location:
-        """The folder of entries that are on their way to key groups of another max parallelism."""
-        return self.folder.child("exchange")
-
-    @property
-    def temporary_folders(self) -> Location:
-        """The list of the temporary folders of the run's processes."""
-        return self.folder.child("temporary.json")
+    plan_file = _Inside(_PLAN)
+    state_file = _Inside("state.json")
+    state_lock = _Inside("state.lock")
+    blob_times = _Inside("blob-times")
+    report = _Inside("report.json")
+    report_page = _Inside("report.html")
+    progress = _Inside("progress.json")
+    rescale_plan = _Inside("rescale-plan.json")
+    staged = _Inside("staged")
+    staged_metadata = _Inside("staged", METADATA)
+    target_metadata = _Inside("to-publish", METADATA)
+    exchange = _Inside("exchange")
+    temporary_folders = _Inside("temporary.json")
+    _steps = _Inside("steps")
 
     def file_of(self, kind: type[RunFacts]) -> Location:
         """The file of these facts."""
         return self._steps.child(f"{kind.name}.json")
-
-    @property
-    def _steps(self) -> Location:
-        return self.folder.child("steps")
 
 
 @dataclass(frozen=True, slots=True)

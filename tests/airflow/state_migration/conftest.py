@@ -20,7 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STATEFERRY_HOME", str(home))
     for name in (CATALOG_VARIABLE, WAREHOUSE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
-    write_metadata(home / "demo" / "legacy")
+    write_metadata(home / "demo" / "legacy", completed_at=AS_OF.timestamp())
     return home
 
 

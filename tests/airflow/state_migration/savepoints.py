@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.metadata import Metadata, Operator
-
-AGED = Path(__file__).parents[2] / "savepoints" / "legacy-ttl-2.3-rocksdb"
-"""As Flink wrote it, with operator main and timestamps of 2023."""
-
-
-def write_aged(folder: Path) -> str:
-    shutil.copytree(AGED, folder)
-    return str(folder)
 
 
 def write_metadata(folder: Path, *, checkpoint_id: int = 1, completed_at: float | None = None) -> str:

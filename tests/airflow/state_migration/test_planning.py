@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from flinkstate.errors import PlanError, RefusedError, StateferryError, UsageError
-from flinkstate.reading import newest_timestamp
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.sources import completed_at, home_folder, newest_savepoint
@@ -22,7 +19,7 @@ from stateferry.runs.plan.homes import CATALOG_VARIABLE
 from stateferry.runs.plan.plan_text import shown
 from stateferry.runs.record.run_states import RunState
 from tests.airflow.state_migration.conftest import AS_OF
-from tests.airflow.state_migration.savepoints import AGED, write_aged, write_metadata
+from tests.airflow.state_migration.savepoints import write_metadata
 from tests.support.s3_server import S3Server
 
 STATES = {"legacy_state": "mainState", "new_state": "newMainState"}
@@ -57,29 +54,18 @@ def test_a_wrong_place_of_files_is_refused(home: Path, occasion: Occasion, roots
 
 
 def test_the_demo_gets_its_now_from_itself_however_old_it_is(home: Path, occasion: Occasion) -> None:
-    shutil.rmtree(home / "demo")
-    write_aged(home / "demo" / "legacy")
-    entries = map(json.loads, (AGED / "expected.jsonl").read_text().splitlines())
-    newest = max(entry["timestamp"] for entry in entries)
+    completed = 1_700_000_000
+    os.utime(home / "demo" / "legacy" / "_metadata", (completed, completed))
     plan, run = planned(MigrationRequest(), occasion)
-    assert (plan.now, plan.now_from) == (newest, "savepoint")
+    assert (plan.now, plan.now_from) == (1000 * completed, "savepoint")
     assert run is not None
     assert run.changes()[0].at == occasion.now
     backfilled, _ = planned(MigrationRequest(), replace(occasion, run_id="backfill__1", is_backfill=True))
-    assert (backfilled.now, backfilled.now_from) == (newest, "savepoint")
+    assert (backfilled.now, backfilled.now_from) == (1000 * completed, "savepoint")
     # A savepoint that is named is as old as it is.
     other = {"source": "path", "savepoint": str(home / "demo" / "legacy"), "operator": "main"}
     named, _ = planned(MigrationRequest.model_validate(other | STATES), replace(occasion, run_id="manual__2"))
     assert (named.now, named.now_from) == (occasion.now, "clock")
-
-
-def test_a_demo_that_needs_kernels_is_as_old_as_its_metadata(
-    home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.rmtree(home / "demo")
-    os.utime(Path(write_aged(home / "demo" / "legacy")) / "_metadata", (1_700_000_000, 1_700_000_000))
-    monkeypatch.setattr(newest_timestamp, "LARGEST", 10)
-    assert planned(MigrationRequest(), occasion)[0].now == 1_700_000_000_000
 
 
 def test_a_plan_says_that_its_day_is_backfilled_and_what_is_accepted(home: Path, occasion: Occasion) -> None:
