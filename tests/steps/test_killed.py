@@ -192,7 +192,7 @@ def in_the_middle_of_a_file(picture: Picture) -> bool:
 @pytest.fixture
 def every(pytestconfig: pytest.Config) -> int:
     """Of so many moments to be killed at, one is tried."""
-    return 1 if pytestconfig.getoption("--all") else 30
+    return 1 if pytestconfig.getoption("--all") else 45
 
 
 @pytest.fixture
@@ -223,6 +223,7 @@ def test_run_with_a_native_result_killed_before_any_of_its_effects(
             night.check_killed_at(picture, number, capsys)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_run_with_values_that_stay_kryos_killed_before_any_of_its_effects(
     tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]

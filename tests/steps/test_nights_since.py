@@ -140,7 +140,7 @@ def changed(state: LegacyState, chosen: random.Random, count: int) -> LegacyStat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_parallelism", [128, 300])
+@pytest.mark.parametrize("max_parallelism", [128, pytest.param(300, marks=pytest.mark.full)])
 @pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
 def test_each_night_finds_what_a_first_night_would(
     ttl: bool, max_parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

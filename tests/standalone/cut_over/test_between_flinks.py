@@ -71,8 +71,9 @@ def test_a_job_of_flink_1_becomes_one_of_flink_2(
     assert len(shown(ferry.sink)) > before
 
 
+@pytest.mark.full
 def test_a_program_that_cannot_be_started_is_named_while_the_job_runs(
-    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path, pytestconfig: pytest.Config
+    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path
 ) -> None:
     ferry = Ferry.ready(airflow, flink_1, "misnamed", tmp_path, "--ttl-days", 30)
     connect(airflow, "misnamed-2", flink_2.port)
@@ -85,8 +86,7 @@ def test_a_program_that_cannot_be_started_is_named_while_the_job_runs(
         ({"jar": jar, "to": "same"}, "say in to for which Flink the new savepoint is"),
         ({"jar": jar, "to": "flink-1.20"}, "to: flink-1.20, but connection misnamed-2 is of Flink 2.3.0"),
     )
-    # A plain run of the tests has the first and the last: a program, and a version.
-    for wrong, said in mistakes if pytestconfig.getoption("--all") else mistakes[::4]:
+    for wrong, said in mistakes:
         run = ferry.cut_over(old, **{"ttl": "30d", "to": "flink-2", "new_flink_conn_id": "misnamed-2"} | wrong)
         assert airflow.api.wait_for_end(DAG, run, PATIENCE) == "failed"
         assert said in log_of(airflow, DAG, run, "plan")
