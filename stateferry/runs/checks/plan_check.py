@@ -303,7 +303,7 @@ def _resolve_operator(
         elif (new := states.get(state.new)) is not None and new.kind is StateKind.MAP:
             problems += _ttl_in_vain(state, new, operator)
             before = _rules(plan, state, legacy_state(state.legacy, new))
-            problems += not_migrated_before(plan, wanted, before, states, operator)
+            problems += not_migrated_before(plan, wanted, before, states, operator, source)
             migrated_before.append(state)
         else:
             problems.append(no_such_legacy(state, states, operator))
