@@ -247,3 +247,9 @@ def test_a_step_of_a_run_with_unset_flags_fails_with_the_reason(home: Path) -> N
     assert do_step("snapshot", "--plan", str(file)) == USAGE
     (found,) = runs_of(plan.home, plan.job)
     assert found.state is RunState.FAILED
+
+
+def test_what_can_be_migrated_is_named_whoever_wrote_its_maps(tmp_path: Path) -> None:
+    for kryo in (None, 5):
+        said = problem(tmp_path / f"{kryo}", replace(BEGUN, kryo=kryo), {"legacy": FLAG, "flag": None})
+        assert said.endswith("it is a ValueState<Boolean>, not of a map. Can be migrated: mainState")

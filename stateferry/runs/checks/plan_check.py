@@ -22,6 +22,7 @@ from stateferry.changes.for_kryo_5 import ForKryo5
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
+from stateferry.inventory.wrong_name_signs import may_hold
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.field_of_pojo import field_problems
@@ -371,7 +372,7 @@ def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Op
 
 
 def _migratable(states: dict[str, KeyedState]) -> str:
-    names = [state.name for state in states.values() if state.why_not_migratable is None]
+    names = [state.name for state in states.values() if state.why_not_migratable is None or may_hold(state)]
     return f"Can be migrated: {', '.join(names) or 'none'}"
 
 
