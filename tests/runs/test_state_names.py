@@ -158,8 +158,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path, *options: str, source: str = "source", target: str = "target") -> int:
     names = {"--legacy-state": LEGACY, "--new-state": NEW, "--flag-state": FLAG}
-    names |= dict(zip(options[::2], options[1::2], strict=True))
-    given = [part for pair in names.items() for part in pair]
+    words = [word for word in options if word != "--reverse"]
+    names |= dict(zip(words[::2], words[1::2], strict=True))
+    if "--reverse" in options:
+        del names["--flag-state"]
+    given = [part for pair in names.items() for part in pair] + ["--reverse"] * ("--reverse" in options)
     places = ["--savepoint", str(folder / source), "--target", str(folder / target), "--operator", "main"]
     return main(["run", *places, *given])
 
@@ -195,6 +198,25 @@ def test_what_an_earlier_run_has_published_was_migrated(home: Path, capsys: pyte
     assert "nothing to do: mainState of main is already migrated" in capsys.readouterr().out
     # Of a state of another name no run has published anything.
     assert run(home, "--legacy-state", "x", **later) == USAGE
+
+
+def test_in_reverse_the_old_name_is_held_against_earlier_runs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    BEGUN.write(str(home / "source"))
+    assert run(home) == 0
+    back = {"source": "target", "target": "back"}
+    capsys.readouterr()
+    assert run(home, "--reverse", "--legacy-state", "mainSate", **back) == USAGE
+    assert "newMainState was made of mainState, as published runs of the job say" in (said := capsys.readouterr().err)
+    assert "did you mean --legacy-state mainState?" in said
+    assert not (home / "back").exists()
+    renamed = ("--legacy-state", "mainSate", "--accept-empty", "100%")
+    assert run(home, "--reverse", *renamed, **(back | {"target": "renamed"})) == 0
+    assert "--accept-empty had no effect" not in capsys.readouterr().out
+    assert run(home, "--reverse", **back) == 0
+    assert "nothing here shows" not in capsys.readouterr().out
+    # Of another job no run is known.
+    assert run(home, "--reverse", "--job", "other", **(back | {"target": "other"})) == 0
+    assert "note: nothing here shows that the old job calls this state of main mainState" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2, find_elements_by_kryo, find_states_by_kryo
 from stateferry.runs.checks.reverse_check import state_to_make
-from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, slips
+from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
 from stateferry.runs.checks.told_ttls import find_told_ttls, with_told_ttl
 from stateferry.runs.checks.wanted_layout import layout_problems, wanted_layout
 from stateferry.runs.plan.plan import MigrationPlan
@@ -287,6 +287,7 @@ def _resolve_operator(
     migrated_before: list[StatePlan] = []
     for state in wanted.states:
         if plan.reverse:
+            problems += other_name_than_before(plan, state.legacy, state.new, states, operator)
             two = source.metadata.version >= OF_FLINK_2
             if (made := state_to_make(plan, state, states, operator, problems, of_flink_2=two)) is not None:
                 rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))

@@ -37,7 +37,7 @@ def not_migrated_before(
     It was migrated before if no other state can have been meant, or if an earlier run of the job has published it.
     """
     legacy, new = rules.legacy.name, rules.new_name
-    if _was_published(plan, operator, legacy, new):
+    if legacy in legacies_before(plan, operator, new, also_lazy=False):
         return
     nothing_shows = (
         f"operator {operator.label} has no keyed state {legacy!r}, and nothing shows that it was migrated before: "
@@ -93,13 +93,35 @@ def _alike(name: str, others: Collection[str]) -> list[str]:
     return sorted(other for other in others if is_alike(name, other))
 
 
-def _was_published(plan: MigrationPlan, operator: Operator, legacy: str, new: str) -> bool:
-    """Whether a publication of the job that wasn't undone has made this new state of this legacy state."""
+def other_name_than_before(
+    plan: MigrationPlan, legacy: str, new: str, states: States, operator: Operator
+) -> Iterator[str]:
+    """Yields a problem if a run in reverse calls the old job's state otherwise than the runs that have migrated it.
+
+    The new job's savepoint doesn't have the old name, so that nothing else shows a slip.
+    """
+    if not plan.reverse or plan.accept_empty == 1 or legacy in states:
+        return
+    before = legacies_before(plan, operator, new)
+    if before and legacy not in before:
+        yield (
+            f"operator {operator.label}: {new} was made of {' and of '.join(sorted(before))}, as published runs "
+            f"of the job say, and would become {legacy!r}, which an old job doesn't find if it calls its state as "
+            f"before: did you mean --legacy-state {min(before)}? If it has another name now, say so: "
+            "--accept-empty 100%"
+        )
+
+
+def legacies_before(plan: MigrationPlan, operator: Operator, new: str, *, also_lazy: bool = True) -> set[str]:
+    """Of which legacy states the publications of the job that weren't undone have made this new state."""
     names = {operator.hex_id, operator.uid, operator.name}
-    return any(
-        (state.legacy, state.new) == (legacy, new) and one.operator in names
+    return {
+        state.legacy
         for run in runs_of(plan.home, plan.job)
-        if run.state is RunState.PUBLISHED and run.plan is not None and not (run.plan.reverse or run.plan.lazy)
+        if run.state is RunState.PUBLISHED and run.plan is not None and not run.plan.reverse
+        if also_lazy or not run.plan.lazy
         for one in run.plan.operators
+        if one.operator in names
         for state in one.states
-    )
+        if state.new == new
+    }
