@@ -261,8 +261,11 @@ class MapReading:
 
 
 def what_helps(unread: Iterable[str]) -> str:
-    """Returns what to do about classes that can't be read: those of the job are in its jar."""
-    if all(name.startswith(_NOT_OF_JOBS) for name in unread):
+    """Returns what to do about classes that can't be read: those of the job are in its jar.
+
+    It doesn't help where a reason in brackets follows the name: then the class is known.
+    """
+    if all(name.startswith(_NOT_OF_JOBS) or name.endswith(")") for name in unread):
         return ""
     return ". For classes of the job, give its jar: --classes job.jar"
 

@@ -95,7 +95,11 @@ class _Parser:
     def type(self, level: int) -> FlinkType:
         if level > _MOST_LEVELS:
             raise UsageError(f"{self._text!r}: the type is nested more than {_MOST_LEVELS} deep")
-        name = self._take() or "the end"
+        found_here = self.rest()
+        name = self._take()
+        if not name or name in "<>,[]":
+            wildcard = ". A wildcard doesn't say of which type values are" if found_here.startswith("?") else ""
+            raise UsageError(f"{self._text!r}: expected a type, found {found_here or 'the end'!r}{wildcard}")
         # Without its package a java.sql.Date would be a java.util.Date.
         name = name if name in _SCALARS else name.rpartition(".")[2]
         if name in _PRIMITIVES:

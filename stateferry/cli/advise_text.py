@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +21,8 @@ from stateferry.look.balance.substitutes import Substitutes
 
 # Of more subtasks only the most loaded ones are shown.
 _MOST_SUBTASKS = 16
+# Of more parallelisms that were asked for, it isn't said what a new job would get at each.
+_FEW = 3
 
 
 def show(savepoint: Savepoint, found: Sequence[Advice]) -> None:
@@ -78,8 +80,9 @@ class _Text:
                 f"There are too many keys to hold: the search uses the heaviest ones, and {percent(weights.sampled)} "
                 "of the others. What is said of today is exact."
             )
-        if (note := default_note(operator.parallelism, operator.max_parallelism)) is not None:
-            self._say(f"{note[0].upper()}{note[1:]}.")
+        for parallelism in dict.fromkeys((operator.parallelism, *self._asked_for())):
+            if (note := default_note(parallelism, operator.max_parallelism)) is not None:
+                self._say(f"{note[0].upper()}{note[1:]}.")
         self._console.print(self._subtasks())
         self._key_groups()
         if weights.heaviest:
@@ -89,6 +92,11 @@ class _Text:
         self._proposal()
         self._console.print()
         self._curve()
+
+    def _asked_for(self) -> Iterator[int]:
+        """The parallelisms that were asked for, if they are few enough to be spoken of one by one."""
+        choices = self._advice.choices
+        yield from (one.parallelism for one in choices if len(choices) <= _FEW)
 
     def _say(self, text: str, style: str = "") -> None:
         self._console.print(plain(text, style), soft_wrap=True)

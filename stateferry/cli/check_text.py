@@ -12,6 +12,7 @@ from rich.console import Console
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.people_text import console_on, plain
 from stateferry.basics.quantities import noun
+from stateferry.runs.checks.wanted_layout import unlike_defaults
 from stateferry.verdict.outcomes import Outcome, StateVerdict
 from stateferry.verdict.versions import writer_of
 
@@ -25,7 +26,7 @@ _STYLES = {
 
 
 def show(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> None:
-    """Prints each operator's states with their outcomes, and a line that sums them up."""
+    """Prints each operator's states with their outcomes, a line that sums them up, and notes on max parallelisms."""
     with console_on(sys.stdout) as console:
         written = f"{savepoint.format} savepoint of {writer_of(savepoint.metadata)}"
         _line(console, f"{savepoint.folder.shown}: {written}, restored by Flink {target}")
@@ -36,6 +37,8 @@ def show(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> No
                 _show_state(console, state)
         console.print()
         _line(console, summary(found))
+        for note in unlike_defaults(savepoint.metadata.operators):
+            _line(console, f"note: {note}")
 
 
 def _show_state(console: Console, verdict: StateVerdict) -> None:

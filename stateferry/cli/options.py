@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -140,7 +141,8 @@ def named_by_options(options: argparse.Namespace) -> Iterator[None]:
         if options.plan is None:
             from stateferry.runs.plan.plan_options import in_words_of_options
 
-            error.args = (in_words_of_options(str(error)),)
+            said = re.sub(r"^source(?=: )", "--savepoint", in_words_of_options(str(error)), flags=re.MULTILINE)
+            error.args = (re.sub(r"^(?=target: )", "--", said, flags=re.MULTILINE),)
         raise
 
 

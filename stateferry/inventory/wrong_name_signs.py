@@ -16,7 +16,7 @@ import pyarrow as pa
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.group_sections import GroupSections
-from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, PojoType, Scalar, map_of
 from flinkstate.values.codecs import decode
 from flinkstate.values.value_json import json_text
 from stateferry.changes.counts import InventoryCounts, StateSigns
@@ -51,7 +51,7 @@ def rivals_of(rules: Rules, states: Mapping[str, KeyedState]) -> Rivals:
     return Rivals(
         frozenset() if rules.no_flag else possible_flags(rules.legacy, states) - named,
         frozenset(state.name for state in others if could_become(rules.legacy, state)),
-        frozenset(state.name for state in others if replace(state, name=rules.legacy.name) == rules.legacy),
+        frozenset(state.name for state in others if is_like(rules.legacy, state)),
     )
 
 
@@ -74,6 +74,33 @@ def could_become(legacy: KeyedState, state: KeyedState) -> bool:
     map_ = MapType(state.user_key, state.value)
     becomes = replace(legacy, value=legacy.map_type)
     return replace(state, name=legacy.name, kind=legacy.kind, user_key=None, value=map_) == becomes
+
+
+def is_like(legacy: KeyedState, state: KeyedState) -> bool:
+    """Whether the state is of the types of the legacy state. What maps by Kryo hold isn't known of another state."""
+    value = legacy.value if _is_kryo_map(legacy.value) and _is_kryo_map(state.value) else state.value
+    return replace(state, name=legacy.name, value=value) == legacy
+
+
+def may_hold(state: KeyedState, map_: MapType | None = None) -> bool:
+    """Whether values of the state are or have in a field a map of this type, or of any; one by Kryo may be of any."""
+    return state.kind is StateKind.VALUE and _may_hold(state.value, map_)
+
+
+def _may_hold(value: FlinkType | None, map_: MapType | None) -> bool:
+    if isinstance(value, PojoType):
+        return any(_may_hold(part.type, map_) for part in value.fields)
+    found = map_of(value)
+    if found is None:
+        return _is_kryo_map(value)
+    return map_ is None or found == map_
+
+
+def _is_kryo_map(value: FlinkType | None) -> bool:
+    """Whether it is a map by Kryo, as far as its class is called one, or says nothing."""
+    if isinstance(value, KryoType):
+        return "Map" in value.class_name or value.class_name == "java.lang.Object"
+    return isinstance(value, KryoMapType)
 
 
 def possible_flags(legacy: KeyedState, states: Mapping[str, KeyedState]) -> frozenset[str]:

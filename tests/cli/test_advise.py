@@ -111,3 +111,14 @@ def test_an_operator_without_keyed_state_is_named(terminal: Terminal) -> None:
     code, error = terminal.fails("advise", case, "--operator", operator)
     assert code == 2
     assert "no keyed state" in error
+
+
+def test_it_says_what_a_new_job_would_get(terminal: Terminal) -> None:
+    assert "new job" not in terminal.says("advise", LEGACY, "--operator", "main")
+    for asked in ("86", "84-86"):
+        said = terminal.says("advise", LEGACY, "--operator", "main", "--parallelism", asked)
+        (line,) = (line for line in said.splitlines() if "new job" in line)
+        assert line == (
+            "A new job gets max parallelism 256 at parallelism 86, unless it sets another one; one that starts from "
+            "this savepoint gets 128."
+        )

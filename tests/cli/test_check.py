@@ -122,3 +122,11 @@ def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     code, text = said(capsys, str(damaged), "--for", "flink-2.3")
     assert code == 3
     assert "_metadata" in text
+
+
+def test_it_says_what_max_parallelism_a_new_job_would_get(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = said(capsys, str(SAVEPOINTS / "legacy-wide-1.20-rocksdb"), "--for", "flink-1.20")
+    assert text.splitlines()[-1].startswith(
+        "note: 075411a2d1ef617c7b2ad2770050b24f: a new job gets max parallelism 128 "
+    )
+    assert "note" not in said(capsys, str(SAVEPOINTS / "legacy-2.3-rocksdb"), "--for", "flink-2.3")[1]

@@ -23,6 +23,7 @@ from stateferry.basics import exit_codes
 from stateferry.basics.exit_codes import exit_code_of, if_interrupted
 from stateferry.cli import main
 from stateferry.cli.progress import progress_bar
+from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run
 from tests.support.samples import write_sample
@@ -505,6 +506,14 @@ def test_where_there_is_nothing_it_says_so(tmp_path: Path, terminal: Terminal, c
     assert said.endswith("\n")
     assert said.count("\n") == 1
     assert str(home) in said
+
+
+def test_the_status_of_a_job_that_nobody_knows(tmp_path: Path, terminal: Terminal) -> None:
+    with Control(f"sqlite:///{tmp_path}/catalog.db") as control:
+        control.acquire("orders", "one")
+    said = terminal.says("status", "--home", tmp_path, "--job", "ordrs")
+    assert said == f"no job 'ordrs' is known in {tmp_path}. Did you mean orders? There are: orders\n"
+    assert "at work: run one" in terminal.says("status", "--home", tmp_path, "--job", "orders")
 
 
 def test_where_there_is_nothing_programs_get_nothing(tmp_path: Path, terminal: Terminal) -> None:

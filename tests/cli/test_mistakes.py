@@ -37,6 +37,12 @@ def refused_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, *options: st
     return line
 
 
+def test_an_empty_place_is_called_as_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "run", "--savepoint", "", "--target", "", *NAMES, "--home", tmp_path)
+    blank = "expected at least one character, found none"
+    assert said == f"--savepoint: {blank}; --target: {blank}"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

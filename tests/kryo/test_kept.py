@@ -9,6 +9,7 @@ import pytest
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.kryo.found import find_classes, map_type_of
+from flinkstate.kryo.reading import what_helps
 from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.type_text import parse_map_type, type_text
@@ -193,3 +194,17 @@ def test_the_jar_has_the_classes() -> None:
     assert color.constants == ("RED", "GREEN", "BLUE")
     special = "stateferry.kryo.KryoThings$Special"
     assert classes().superclasses(special) == (special, "stateferry.kryo.KryoThings$Thing", "java.lang.Object")
+
+
+@pytest.mark.parametrize(
+    ("unread", "helps"),
+    [
+        ("com.acme.Thing", True),
+        ("com.acme.Thing (it has type parameters)", False),
+        ("com.acme.Thing (with the job's serializer com.acme.Own)", False),
+        ("java.util.EnumSet", False),
+    ],
+)
+def test_a_jar_helps_with_classes_that_are_not_known(unread: str, helps: bool) -> None:
+    assert ("--classes" in what_helps([unread])) is helps
+    assert "--classes" in what_helps([unread, "com.acme.Other"])

@@ -228,15 +228,14 @@ def test_a_map_state_of_other_use_before_the_job_has_begun(given: dict[str, obje
     counted(tmp_path / "meant", state, {**given, "new": OTHER}, accept_empty=1)
 
 
-def test_a_wrong_legacy_state(tmp_path: Path) -> None:
-    state = replace(BEGUN, more_blobs={OTHER: blobs(*keys("another", 9)), "emptyState": {}})
+@pytest.mark.parametrize("kryo", [None, 2, 5])
+def test_a_wrong_legacy_state(kryo: int | None, tmp_path: Path) -> None:
+    state = replace(BEGUN, kryo=kryo, more_blobs={OTHER: blobs(*keys("another", 9)), "emptyState": {}})
     said = stopped(tmp_path / "empty", state, {"legacy": "emptyState"})
-    assert (
-        "mainState, a ValueState of the same types, looks like the state that is migrated: it has 60 blobs, 0" in said
-    )
+    assert "mainState, a ValueState of such maps, looks like the state that is migrated: it has 60 blobs, 0" in said
     assert "emptyState has no entry. Did you mean --legacy-state mainState?" in said
     # Its keys were moved, if one believed the plan, and still have their blobs.
-    state = replace(BEGUN, more_blobs={OTHER: blobs(*MOVED)})
+    state = replace(BEGUN, kryo=kryo, more_blobs={OTHER: blobs(*MOVED)})
     said = stopped(tmp_path / "full", state, {"legacy": OTHER})
     assert "otherState has 40 blobs, 40 of them of keys with a flag or rows. Did you mean --legacy-state" in said
 
@@ -338,7 +337,7 @@ def test_in_reverse(given: dict[str, object], tmp_path: Path) -> None:
 def test_in_reverse_the_old_state_may_still_be_declared(tmp_path: Path) -> None:
     state = replace(BEGUN, blobs={}, flags={}, has_flag_state=False)
     said = stopped(tmp_path, state, {"legacy": "x", "flag": None}, reverse=True)
-    assert "mainState, a ValueState of the same types, looks like" in said
+    assert "mainState, a ValueState of such maps, looks like" in said
 
 
 def test_a_lazy_run_counts_as_well(tmp_path: Path) -> None:

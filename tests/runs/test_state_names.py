@@ -11,10 +11,15 @@ import pytest
 
 from flinkstate.did_you_mean import is_alike
 from flinkstate.errors import PlanError
+from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType, PojoField, PojoType, Scalar
 from stateferry.basics.exit_codes import REJECTED, USAGE
 from stateferry.cli import main
 from stateferry.cli.commands.look_into import main as check
+from stateferry.inventory.wrong_name_signs import may_hold
+from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import NothingToDo
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, runs_of
@@ -49,12 +54,39 @@ def test_names_that_are_slips(one: str, other: str, alike: bool) -> None:
     assert is_alike(one, other) is alike
 
 
+@pytest.mark.parametrize("kryo", [None, 2, 5])
 @pytest.mark.parametrize("wrong", ["mainStat", "x"])
-def test_a_wrong_legacy_state_is_not_nothing_to_do(wrong: str, tmp_path: Path) -> None:
-    said = problem(tmp_path, BEGUN, {"legacy": wrong})
+def test_a_wrong_legacy_state_is_not_nothing_to_do(wrong: str, kryo: int | None, tmp_path: Path) -> None:
+    said = problem(tmp_path, replace(BEGUN, kryo=kryo), {"legacy": wrong})
     assert f"no keyed state '{wrong}', and nothing shows that it was migrated before: mainState may have" in said
     assert ("Did you mean mainState?" in said) is (wrong == "mainStat")
     assert "There are: mainState, newMainState, isMigratedState" in said
+
+
+MAP = MapType(Scalar.STRING, Scalar.LONG)
+OTHER_MAP = MapType(Scalar.STRING, Scalar.STRING)
+
+
+@pytest.mark.parametrize(
+    ("value", "may", "may_any"),
+    [
+        (MAP, True, True),
+        (NullableType(MapType(NullableType(Scalar.STRING, 0), Scalar.LONG), 0), True, True),
+        (OTHER_MAP, False, True),
+        (KryoType("java.util.HashMap"), True, True),
+        (KryoType("java.lang.Object"), True, True),
+        (KryoType("java.util.UUID"), False, False),
+        (PojoType("com.acme.Totals", (PojoField("counts", MAP),)), True, True),
+        (PojoType("com.acme.Totals", (PojoField("counts", OTHER_MAP),)), False, True),
+        (PojoType("com.acme.Totals", (PojoField("counts", KryoType("java.util.Map")),)), True, True),
+        (PojoType("com.acme.Totals", (PojoField("count", Scalar.LONG),)), False, False),
+        (Scalar.LONG, False, False),
+    ],
+)
+def test_which_states_may_hold_the_maps(value: FlinkType, may: bool, may_any: bool) -> None:
+    state = KeyedState("s", StateKind.VALUE, Scalar.STRING, Scalar.VOID_NAMESPACE, None, value, True, False)
+    assert (may_hold(state, MAP), may_hold(state)) == (may, may_any)
+    assert not may_hold(replace(state, kind=StateKind.LIST))
 
 
 @pytest.mark.parametrize("state", [DONE, WITHOUT_FLAG], ids=["all flags are set", "the flags are gone"])
@@ -70,6 +102,22 @@ def test_a_flag_that_is_not_set(tmp_path: Path) -> None:
 def test_flags_of_keys_without_rows(tmp_path: Path) -> None:
     said = problem(tmp_path, replace(DONE, flags=flags(*MOVED, *COLD)))
     assert "100 keys are flagged as moved by isMigratedState, but newMainState has no rows of 60 of them" in said
+
+
+def test_the_state_of_that_name_in_another_operator_may_be_meant(tmp_path: Path) -> None:
+    source = DONE.write(str(tmp_path / "source"), enrich=BEGUN)
+    states = [{"legacy": LEGACY, "new": NEW, "flag": FLAG}]
+    values = {"source": str(tmp_path / "source"), "target": str(tmp_path / "target"), "home": str(tmp_path / "home")}
+
+    def of(*operators: str) -> ResolvedPlan:
+        named = [{"operator": operator, "states": states} for operator in operators]
+        return resolve(plan_of({**values, "job": "orders", "operators": named}), source)
+
+    with pytest.raises(
+        PlanError, match="operator enrich has a state 'mainState' of maps: did you mean --operator enrich"
+    ):
+        of("main")
+    assert [len(one.migrated_before) for one in of("main", "enrich").operators] == [1, 0]
 
 
 def test_another_state_in_the_plan_is_not_meant(tmp_path: Path) -> None:
@@ -110,8 +158,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path, *options: str, source: str = "source", target: str = "target") -> int:
     names = {"--legacy-state": LEGACY, "--new-state": NEW, "--flag-state": FLAG}
-    names |= dict(zip(options[::2], options[1::2], strict=True))
-    given = [part for pair in names.items() for part in pair]
+    words = [word for word in options if word != "--reverse"]
+    names |= dict(zip(words[::2], words[1::2], strict=True))
+    if "--reverse" in options:
+        del names["--flag-state"]
+    given = [part for pair in names.items() for part in pair] + ["--reverse"] * ("--reverse" in options)
     places = ["--savepoint", str(folder / source), "--target", str(folder / target), "--operator", "main"]
     return main(["run", *places, *given])
 
@@ -147,6 +198,25 @@ def test_what_an_earlier_run_has_published_was_migrated(home: Path, capsys: pyte
     assert "nothing to do: mainState of main is already migrated" in capsys.readouterr().out
     # Of a state of another name no run has published anything.
     assert run(home, "--legacy-state", "x", **later) == USAGE
+
+
+def test_in_reverse_the_old_name_is_held_against_earlier_runs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    BEGUN.write(str(home / "source"))
+    assert run(home) == 0
+    back = {"source": "target", "target": "back"}
+    capsys.readouterr()
+    assert run(home, "--reverse", "--legacy-state", "mainSate", **back) == USAGE
+    assert "newMainState was made of mainState, as published runs of the job say" in (said := capsys.readouterr().err)
+    assert "did you mean --legacy-state mainState?" in said
+    assert not (home / "back").exists()
+    renamed = ("--legacy-state", "mainSate", "--accept-empty", "100%")
+    assert run(home, "--reverse", *renamed, **(back | {"target": "renamed"})) == 0
+    assert "--accept-empty had no effect" not in capsys.readouterr().out
+    assert run(home, "--reverse", **back) == 0
+    assert "nothing here shows" not in capsys.readouterr().out
+    # Of another job no run is known.
+    assert run(home, "--reverse", "--job", "other", **(back | {"target": "other"})) == 0
+    assert "note: nothing here shows that the old job calls this state of main mainState" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -199,3 +269,9 @@ def test_a_step_of_a_run_with_unset_flags_fails_with_the_reason(home: Path) -> N
     assert do_step("snapshot", "--plan", str(file)) == USAGE
     (found,) = runs_of(plan.home, plan.job)
     assert found.state is RunState.FAILED
+
+
+def test_what_can_be_migrated_is_named_whoever_wrote_its_maps(tmp_path: Path) -> None:
+    for kryo in (None, 5):
+        said = problem(tmp_path / f"{kryo}", replace(BEGUN, kryo=kryo), {"legacy": FLAG, "flag": None})
+        assert said.endswith("it is a ValueState<Boolean>, not of a map. Can be migrated: mainState")

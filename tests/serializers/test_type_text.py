@@ -29,7 +29,9 @@ def test_a_type_is_read(text: str) -> None:
 
 
 NO_TYPES = {
-    "": "no type 'the end' is known",
+    "": "expected a type, found 'the end'",
+    "Map<String, ?>": "expected a type, found '?>'. A wildcard doesn't say",
+    "Map<String, >": "expected a type, found '>'",
     "Long": "expected a map",
     "Map": "expected Map<K, V>, found 'the end'",
     "List": "expected List<E>",

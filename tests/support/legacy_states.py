@@ -62,20 +62,22 @@ class LegacyState:
     def with_changes(self, **changes: object) -> LegacyState:
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    def write(self, target: str) -> Savepoint:
-        header = self._header()
-        whole = KeyGroupRange(0, self.max_parallelism - 1)
-        writer, id_ = SavepointWriter(target), operator_id("main")
-        with writer.keyed_file(id_.hex(), 0, header, whole) as file:
+    def write(self, target: str, **others: LegacyState) -> Savepoint:
+        """Writes a savepoint in which the operator `main` has these states, and `others` by their names have theirs."""
+        writer = SavepointWriter(target)
+        operators = tuple(one._write(writer, name) for name, one in {"main": self, **others}.items())
+        writer.commit(Metadata(6, self.checkpoint_id, operators, properties=b"\xac\xed\x00\x05\x70"))
+        return Savepoint.open(target)
+
+    def _write(self, writer: SavepointWriter, name: str) -> Operator:
+        whole, id_ = KeyGroupRange(0, self.max_parallelism - 1), operator_id(name)
+        with writer.keyed_file(id_.hex(), 0, self._header(), whole) as file:
             for key_group, states in sorted(self._entries().items()):
                 for number, entries in sorted(states.items()):
                     data = np.frombuffer(b"".join(entries), np.uint8).copy()
                     file.entries(key_group, number, data, len(data) - len(entries[-1]))
-            handle = file.close()
-        subtask = Subtask(0, managed_keyed=handle)
-        operator = Operator(id_, 1, self.max_parallelism, "main", "main", subtasks=(subtask,))
-        writer.commit(Metadata(6, self.checkpoint_id, (operator,), properties=b"\xac\xed\x00\x05\x70"))
-        return Savepoint.open(target)
+            subtask = Subtask(0, managed_keyed=file.close())
+        return Operator(id_, 1, self.max_parallelism, name, name, subtasks=(subtask,))
 
     def _header(self) -> KeyedHeader:
         text, value, boolean = map(simple_snapshot, (Scalar.STRING, self.value, Scalar.BOOLEAN))

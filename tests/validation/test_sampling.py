@@ -155,6 +155,31 @@ def test_a_key_that_is_too_large_leaves_the_others_their_room() -> None:
     assert sum(kept.work for kept in sample._kept.values()) == 4
 
 
+def test_room_is_made_down_to_the_smallest_hash() -> None:
+    """Of many rows of one key, those of the key whose hash is the next one are left out."""
+    one = 3
+    following = (hash_of(one) + 1) * pow(FACTOR, -1, 1 << 64) & MASK ^ SEED
+    assert hash_of(following) == hash_of(one) + 1
+    sample = KeySample(SampleSpec(SEED, 0.001), "blobs", False)
+    seen(sample, [one] * 4001 + [following])
+    assert (sample.below, sample.too_large, sample.keys) == (hash_of(one) + 1, [hash_of(one)], {})
+
+
+def test_of_large_blobs_no_more_are_held_at_once_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    entries = KeySample._entries
+
+    def noted(self: KeySample, blob: memoryview) -> int:
+        held.append(self._work)
+        return entries(self, blob)
+
+    monkeypatch.setattr(KeySample, "_entries", noted)
+    sample = KeySample(SampleSpec(SEED, 0.001), "blobs", False)
+    rows = Rows(5, 1, [(b"key %d" % key, struct.pack(">i", 1000) + bytes(1000)) for key in range(30)])
+    sample.see("blobs", rows, np.arange(30, dtype=np.uint64))  # type: ignore[arg-type]
+    assert (held, list(sample.keys)) == ([0, 1000], [min(map(hash_of, range(30)))])
+
+
 def test_the_rows_of_a_key_stay_in_their_order() -> None:
     sample = KeySample(SampleSpec(SEED, 1.0), "blobs", False)
     rows = Rows(5, 1, [(b"key", b"%d" % number) for number in range(500)])

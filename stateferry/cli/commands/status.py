@@ -35,8 +35,10 @@ def run(options: argparse.Namespace) -> int:
 
     home, catalog_uri = catalog_of(options)
     jobs: dict[str, dict[str, Any]] = {}
+    known: tuple[str, ...] = ()
     # A command that only reads creates nothing: a home without any run stays as it is.
     with Control.if_there(catalog_uri) or nullcontext() as control:
+        known = () if control is None else control.jobs()
         for job in _jobs(control, options.job):
             assert control is not None
             standing, lease = control.standing(job), control.at_work(job)
@@ -57,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if not jobs:
         say(f"no job is known in {home}: nothing is published there, and no run is at work")
     for job, facts in jobs.items():
-        for line in _lines(job, facts):
+        for line in _lines(job, facts) if job in known else (_unknown(job, known, home),):
             say(line)
     return 0
 
@@ -66,6 +68,12 @@ def _jobs(control: Control | None, asked_for: str | None) -> tuple[str, ...]:
     if control is None:
         return ()
     return control.jobs() if asked_for is None else (asked_for,)
+
+
+def _unknown(job: str, known: tuple[str, ...], home: str) -> str:
+    from flinkstate.did_you_mean import there_are
+
+    return f"no job {job!r} is known in {home}. {there_are(job, known)}"
 
 
 def _shown(publication: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from stateferry.changes.for_kryo_5 import ForKryo5
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
+from stateferry.inventory.wrong_name_signs import may_hold
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.field_of_pojo import field_problems
@@ -29,7 +30,7 @@ from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2, find_elements_by_kryo, find_states_by_kryo
 from stateferry.runs.checks.reverse_check import state_to_make
-from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, slips
+from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
 from stateferry.runs.checks.told_ttls import find_told_ttls, with_told_ttl
 from stateferry.runs.checks.wanted_layout import layout_problems, wanted_layout
 from stateferry.runs.plan.plan import MigrationPlan
@@ -286,6 +287,7 @@ def _resolve_operator(
     migrated_before: list[StatePlan] = []
     for state in wanted.states:
         if plan.reverse:
+            problems += other_name_than_before(plan, state.legacy, state.new, states, operator)
             two = source.metadata.version >= OF_FLINK_2
             if (made := state_to_make(plan, state, states, operator, problems, of_flink_2=two)) is not None:
                 rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
@@ -303,7 +305,7 @@ def _resolve_operator(
         elif (new := states.get(state.new)) is not None and new.kind is StateKind.MAP:
             problems += _ttl_in_vain(state, new, operator)
             before = _rules(plan, state, legacy_state(state.legacy, new))
-            problems += not_migrated_before(plan, wanted, before, states, operator)
+            problems += not_migrated_before(plan, wanted, before, states, operator, source)
             migrated_before.append(state)
         else:
             problems.append(no_such_legacy(state, states, operator))
@@ -371,7 +373,7 @@ def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Op
 
 
 def _migratable(states: dict[str, KeyedState]) -> str:
-    names = [state.name for state in states.values() if state.why_not_migratable is None]
+    names = [state.name for state in states.values() if state.why_not_migratable is None or may_hold(state)]
     return f"Can be migrated: {', '.join(names) or 'none'}"
 
 

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from flinkstate.did_you_mean import is_alike, there_are
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
 from stateferry.changes.rules import Rules
-from stateferry.inventory.wrong_name_signs import rivals_of
+from stateferry.inventory.wrong_name_signs import may_hold, rivals_of
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.record.run_states import RunState
@@ -29,22 +30,44 @@ def no_such_legacy(state: StatePlan, states: States, operator: Operator) -> str:
 
 
 def not_migrated_before(
-    plan: MigrationPlan, wanted: OperatorPlan, rules: Rules, states: States, operator: Operator
+    plan: MigrationPlan, wanted: OperatorPlan, rules: Rules, states: States, operator: Operator, source: Savepoint
 ) -> Iterator[str]:
     """Yields why a legacy state that isn't there may be misnamed, although its new state is there.
 
     It was migrated before if no other state can have been meant, or if an earlier run of the job has published it.
     """
     legacy, new = rules.legacy.name, rules.new_name
-    alike = {name for name in _values_of_maps(states) if is_alike(name, legacy)}
-    others = sorted((rivals_of(rules, states).legacies | alike) - {one.legacy for one in wanted.states})
-    if not others or _was_published(plan, operator, legacy, new):
+    if legacy in legacies_before(plan, operator, new, also_lazy=False):
         return
-    yield (
+    nothing_shows = (
         f"operator {operator.label} has no keyed state {legacy!r}, and nothing shows that it was migrated before: "
-        f"{', '.join(others)} may have been meant. {there_are(legacy, states)}. If "
-        f"{legacy} was migrated, leave it out of the plan"
     )
+    if others := sorted(_may_be_meant(rules, states) - {one.legacy for one in wanted.states}):
+        yield (
+            f"{nothing_shows}{', '.join(others)} may have been meant. {there_are(legacy, states)}. If {legacy} was "
+            "migrated, leave it out of the plan"
+        )
+    for other in _others_with(legacy, plan, source) if not others else ():
+        yield (
+            f"{nothing_shows}operator {other.label} has a state {legacy!r} of maps: did you mean --operator "
+            f"{other.label}? If {legacy} of {operator.label} was migrated, leave it out of the plan"
+        )
+
+
+def _may_be_meant(rules: Rules, states: States) -> set[str]:
+    return {
+        state.name
+        for state in states.values()
+        if may_hold(state, rules.map_type) or (may_hold(state) and is_alike(state.name, rules.legacy.name))
+    }
+
+
+def _others_with(legacy: str, plan: MigrationPlan, source: Savepoint) -> Iterator[Operator]:
+    """Yields the operators that the plan doesn't name and that have such a state of maps."""
+    planned = {source.operator(one.operator).id for one in plan.operators}
+    for other in source.keyed_operators():
+        if other.id not in planned and any(one.name == legacy and may_hold(one) for one in source.keyed_states(other)):
+            yield other
 
 
 def slips(plan: MigrationPlan, wanted: OperatorPlan, rules: Rules, states: States, operator: Operator) -> Iterator[str]:
@@ -70,17 +93,35 @@ def _alike(name: str, others: Collection[str]) -> list[str]:
     return sorted(other for other in others if is_alike(name, other))
 
 
-def _values_of_maps(states: States) -> list[str]:
-    return [state.name for state in states.values() if state.map_type is not None]
+def other_name_than_before(
+    plan: MigrationPlan, legacy: str, new: str, states: States, operator: Operator
+) -> Iterator[str]:
+    """Yields a problem if a run in reverse calls the old job's state otherwise than the runs that have migrated it.
+
+    The new job's savepoint doesn't have the old name, so that nothing else shows a slip.
+    """
+    if not plan.reverse or plan.accept_empty == 1 or legacy in states:
+        return
+    before = legacies_before(plan, operator, new)
+    if before and legacy not in before:
+        yield (
+            f"operator {operator.label}: {new} was made of {' and of '.join(sorted(before))}, as published runs "
+            f"of the job say, and would become {legacy!r}, which an old job doesn't find if it calls its state as "
+            f"before: did you mean --legacy-state {min(before)}? If it has another name now, say so: "
+            "--accept-empty 100%"
+        )
 
 
-def _was_published(plan: MigrationPlan, operator: Operator, legacy: str, new: str) -> bool:
-    """Whether a publication of the job that wasn't undone has made this new state of this legacy state."""
+def legacies_before(plan: MigrationPlan, operator: Operator, new: str, *, also_lazy: bool = True) -> set[str]:
+    """Of which legacy states the publications of the job that weren't undone have made this new state."""
     names = {operator.hex_id, operator.uid, operator.name}
-    return any(
-        (state.legacy, state.new) == (legacy, new) and one.operator in names
+    return {
+        state.legacy
         for run in runs_of(plan.home, plan.job)
-        if run.state is RunState.PUBLISHED and run.plan is not None and not (run.plan.reverse or run.plan.lazy)
+        if run.state is RunState.PUBLISHED and run.plan is not None and not run.plan.reverse
+        if also_lazy or not run.plan.lazy
         for one in run.plan.operators
+        if one.operator in names
         for state in one.states
-    )
+        if state.new == new
+    }

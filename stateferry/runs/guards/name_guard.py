@@ -175,11 +175,10 @@ class _Evidence:
         for name in sorted(self.rivals.legacies - self.planned):
             if self._is_rather_legacy(name):
                 yield (
-                    f"state {self.where}: {name}, a ValueState of the same types, looks like the state that is "
-                    f"migrated: it has "
-                    f"{_number(self.sign(name).keys, 'blob')}, {self.sign(name).not_moved:,} of them of keys that the "
-                    f"job has moved to {new}. {legacy} {self._as_it_is(legacy)}. Did you mean --legacy-state {name}? "
-                    f"{_MEANT}"
+                    f"state {self.where}: {name}, a ValueState of such maps, looks like the state that is migrated: it "
+                    f"has {_number(self.sign(name).keys, 'blob')}, {self.sign(name).not_moved:,} of them of keys that "
+                    f"the job has moved to {new}. {legacy} {self._as_it_is(legacy)}. Did you mean --legacy-state "
+                    f"{name}? {_MEANT}"
                 )
 
     def _is_rather_new(self, name: str) -> bool:

@@ -12,6 +12,7 @@ from stateferry.changes.rules import Contradiction, Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import possible_flags
 from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.state_names import legacies_before, other_name_than_before, slips
 from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
 from stateferry.runs.guards.cleanup_promise import unkept_promises
 from stateferry.runs.guards.expiry_guard import needless
@@ -199,8 +200,14 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
         counted = (inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every)
         return any(of(counts) for counts in counted if counts is not None)
 
-    if plan.accept_empty is not None and inventory is not None and not needs_accepted_share(resolved, inventory):
+    if (
+        plan.accept_empty is not None
+        and inventory is not None
+        and not (needs_accepted_share(resolved, inventory) or _has_odd_names(resolved))
+    ):
         yield "--accept-empty had no effect: without it the run would not have stopped either"
+    if plan.reverse and plan.like is None:
+        yield from _of_names_that_nothing_shows(resolved)
     if plan.keep_legacy and not every:
         yield "--keep-legacy had no effect: the savepoint has no legacy state any more"
     if plan.drop_legacy_blobs and not met(lambda counts: counts.blobs):
@@ -212,3 +219,28 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
         elif not met(lambda counts: counts.contradictions):
             yield f"{option} had no effect: no key is flagged as migrated and still has a blob"
     yield from null_notes(resolved, inventory)
+
+
+def _has_odd_names(resolved: ResolvedPlan) -> bool:
+    """Whether names alone would have stopped the run without an accepted share."""
+    plan = resolved.plan.model_copy(update={"accept_empty": None})
+    planned = zip(resolved.operators, plan.operators, strict=True)
+    return any(
+        [*slips(plan, wanted, rules, one.states, one.operator)]
+        or [*other_name_than_before(plan, rules.legacy.name, rules.new_name, one.states, one.operator)]
+        for one, wanted in planned
+        for rules in one.rules
+    )
+
+
+def _of_names_that_nothing_shows(resolved: ResolvedPlan) -> Iterator[str]:
+    """Notes on states that a run in reverse makes, of whose names neither the savepoint nor an earlier run knows."""
+    for one in resolved.operators:
+        for rules in one.rules:
+            name = rules.legacy.name
+            if name not in one.states and not legacies_before(resolved.plan, one.operator, rules.new_name):
+                yield (
+                    f"nothing here shows that the old job calls this state of {one.operator.label} {name}: if it "
+                    "calls it otherwise, it starts without these maps. Look into its code, or name one of its "
+                    "savepoints (--like)"
+                )
