@@ -25,7 +25,7 @@ from flinkstate.metadata.metadata import (
 )
 from flinkstate.metadata.operator_state import DistributionMode
 from flinkstate.serializers.built_snapshots import simple_snapshot
-from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.types import KryoType, Scalar
 from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
 from stateferry.proof import carried_check
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, _digest, has_carried_state
@@ -285,3 +285,10 @@ def test_bytes_are_digested_in_portions(monkeypatch: pytest.MonkeyPatch) -> None
         _digest(Short(b"0123456789"), "f", 1, 12, new_hasher())
     error = caught.value
     assert (error.expected, error.found, error.file, error.offset) == ("2 more bytes", "the end", "f", 10)
+
+
+def test_an_element_that_is_rewritten_is_read_where_it_begins() -> None:
+    # The UUID 00000000-0000-0001-0000-000000000002 as Kryo 2 writes it.
+    element, uuid = b"\x54\x01\x02\x04", KryoType("java.util.UUID")
+    alone = _digest(Short(element), "f", 0, len(element), new_hasher(), uuid)
+    assert _digest(Short(b"abcde" + element), "f", 5, 5 + len(element), new_hasher(), uuid) == alone

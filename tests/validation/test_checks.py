@@ -519,6 +519,16 @@ def test_a_keyed_operators_max_parallelism_left_behind(tmp_path: Path) -> None:
     assert failed(case.checks(saboteur.folder))
 
 
+def test_keyed_state_that_is_gone_as_a_whole(plain: Case, tmp_path: Path) -> None:
+    def without(operator: Operator) -> Operator:
+        return replace(operator, subtasks=tuple(replace(one, managed_keyed=None) for one in operator.subtasks))
+
+    saboteur = Saboteur(plain.folder, tmp_path / "sabotaged")
+    saboteur.change_operator("main", without)
+    found = failed(plain.checks(saboteur.folder))
+    assert found.keys() >= {"main/newMainState: rows", "main/newMainState: content"}
+
+
 def test_two_files_exchanged(plain: Case, tmp_path: Path) -> None:
     saboteur = Saboteur(plain.folder, tmp_path / "sabotaged")
 

@@ -168,7 +168,9 @@ def test_a_row_that_both_kryos_could_have_written_is_refused() -> None:
 def test_timers_of_keys_by_kryo() -> None:
     reader = reader_of(StateKind.TIMERS, Scalar.LONG, key=UUID)
     before, after = (Row("s", 5, long(NOW) + key + b"\0", b"") for key in (BY_2, BY_5))
-    (expected,), (found,) = reader.expected([before]).lines, reader.found([after]).lines
+    account = reader.expected([before])
+    (expected,), (found,) = account.lines, reader.found([after]).lines
+    assert (account.damage, account.refusal) == (reader.found([after]).damage, None)
     assert expected == found
     assert (expected[:2], expected[3:7]) == (("s", 5), ("", 0, "a timer", None))
     later = Row("s", 5, long(NOW + 1) + BY_5 + b"\0", b"")

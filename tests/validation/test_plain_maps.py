@@ -12,7 +12,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, Scalar
 from flinkstate.values.codecs import encode
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_maps import copied, map_reader
+from stateferry.proof.plain.plain_maps import content, copied, map_reader
 from stateferry.proof.plain.plain_reader import PlainStateReader
 from tests.kryo.examples import VERSIONS, examples
 
@@ -126,3 +126,8 @@ def test_a_part_that_no_kryo_wrote_is_refused() -> None:
 
 def test_null_by_kryo_is_one_byte() -> None:
     assert [copied(data) for data in (b"\0", b"\0\0", b"", b"\1")] == [None, b"\0\0", b"", b"\1"]
+
+
+def test_null_has_no_content_whoever_wrote_it() -> None:
+    assert content(UUID, None, b"\0") == content(Scalar.STRING, None, b"\0") == b""
+    assert content(Scalar.STRING, "a", b"written") == b"written"
