@@ -123,6 +123,11 @@ class Recoder:
         self._expect_one_meaning(data, starts - heads, ends, np.flatnonzero(by_2 & by_5), made)
         return made
 
+    def by_kryo_5(self, data: Bytes, starts: Positions, ends: Positions) -> Flags:
+        """Whether Kryo 5 can have written each value."""
+        found: Flags = self._ends(data, starts, ends, five=True) == ends
+        return found
+
     def _expect_one_meaning(
         self, data: Bytes, starts: Positions, ends: Positions, both: Positions, made: Recoded
     ) -> None:

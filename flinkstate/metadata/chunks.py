@@ -5,11 +5,12 @@ A chunk has everything that a task needs to open its files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from flinkstate.errors import DamagedError
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.metadata.key_group_extents import PlacedState, key_group_extents
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator
 
@@ -20,7 +21,7 @@ _LEAST_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """The key groups of a chunk that are in one subtask's keyed state file. All of them have data."""
+    """The key groups of a chunk that are in one subtask's keyed state file, with data unless others were wanted."""
 
     subtask: int
     handle: KeyedHandle | NativeHandle
@@ -40,6 +41,11 @@ class Chunk:
         """The key groups of all file parts."""
         return tuple(key_group for part in self.parts for key_group in part.key_groups)
 
+    @property
+    def range(self) -> KeyGroupRange:
+        """The key groups from the first to the last."""
+        return KeyGroupRange(min(self.key_groups), max(self.key_groups))
+
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -56,12 +62,14 @@ def plan_chunks(
     *,
     target_bytes: int = TARGET_BYTES,
     at_least: int = 1,
+    also: Collection[int] = (),
 ) -> tuple[Chunk, ...]:
     """Returns the wanted key groups with data, in chunks of about `target_bytes`; `placed` is the operator's state.
 
-    If these were fewer than `at_least` chunks, they are smaller, but not below about 4 MiB.
+    Key groups `also` are wanted without data, too. If these were fewer than `at_least` chunks, they are smaller, but
+    not below about 4 MiB.
     """
-    groups = [group for group in _groups(operator, placed) if wanted(group.key_group)]
+    groups = [group for group in _groups(operator, placed, also) if wanted(group.key_group)]
     total = sum(group.size for group in groups)
     count = max(-(-total // target_bytes), min(at_least, -(-total // _LEAST_BYTES)), 1)
     runs: list[list[_Group]] = [[] for _ in range(count)]
@@ -73,12 +81,16 @@ def plan_chunks(
     return tuple(_chunk(operator.max_parallelism, run) for run in runs if run)
 
 
-def _groups(operator: Operator, placed: Sequence[PlacedState]) -> list[_Group]:
+def _groups(operator: Operator, placed: Sequence[PlacedState], also: Collection[int]) -> list[_Group]:
     groups = [
         _Group(one.file.subtask, one.handle, extent.key_group, extent.end - extent.start)
         for one in placed
         for extent in key_group_extents(one.file)
     ]
+    if also:
+        there = {group.key_group for group in groups}
+        empty = [(one, group) for one in placed for group in one.handle.range if group in also and group not in there]
+        groups += [_Group(one.file.subtask, one.handle, group, 1) for one, group in empty]
     groups.sort(key=lambda group: group.key_group)
     for one, next_one in pairwise(groups):
         if one.key_group == next_one.key_group:

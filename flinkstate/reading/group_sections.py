@@ -10,6 +10,9 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import ENTRY_POSITIONS, MOST_ENTRIES, MOST_HELD, WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState
 
+# Puts other sections in the place of those of a key group.
+Rewriting = Callable[[int, Iterator[tuple[KeyedState, Section]]], Iterator[tuple[KeyedState, Section]]]
+
 
 class GroupSections:
     """One key group of a file, which can be iterated several times. A key group that fits into the window is read once.
@@ -25,9 +28,9 @@ class GroupSections:
         states: tuple[KeyedState, ...],
         window: Buffer,
         see: Callable[[Section], None] | None = None,
-        rewrite: Callable[[KeyedState, Section], Section] | None = None,
+        rewrite: Rewriting | None = None,
     ) -> None:
-        """`see` gets each section when it is read; `rewrite` each time when it is iterated."""
+        """`see` gets each section when it is read; `rewrite` gets all of them each time when they are iterated."""
         self.file, self.key_group, self.states, self._window, self._see = file, key_group, states, window, see
         self._rewrite = rewrite
         self._in_memory: list[Section] | None = None
@@ -44,9 +47,9 @@ class GroupSections:
             self._has_room = True
 
     def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
-        for section in self._read() if self._in_memory is None else self._in_memory:
-            state = self.states[section.state]
-            yield state, section if self._rewrite is None else self._rewrite(state, section)
+        found = self._read() if self._in_memory is None else self._in_memory
+        sections = ((self.states[section.state], section) for section in found)
+        yield from sections if self._rewrite is None else self._rewrite(self.key_group, sections)
 
     def _read(self) -> Iterator[Section]:
         sections: list[Section] = []

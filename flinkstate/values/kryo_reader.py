@@ -349,7 +349,7 @@ _NUMBERS: dict[str, Callable[[KryoReader], Any]] = {
 }
 _READERS: dict[str, _Read] = {
     **{f"java.lang.{name}": _one(read) for name, read in _NUMBERS.items()},
-    "java.lang.String": _one(KryoReader.string),
+    "java.lang.String": _one(lambda reader: reader.string()),
     "java.math.BigInteger": _one(KryoReader.big_integer),
     "java.math.BigDecimal": _one(KryoReader.big_decimal),
     **dict.fromkeys(("java.util.Date", "java.sql.Date", "java.sql.Time"), _one(KryoReader.positive_long)),

@@ -92,7 +92,7 @@ def read_kryo_part(
     type_: KryoType, data: bytes, position: int, limit: int, *, five: bool
 ) -> tuple[KryoObject | None, int]:
     """Returns the value that Kryo 5, or Kryo 2, wrote at the position, and where it ends: before what is behind it."""
-    reader = KryoReader(five, *_classes(type_), type_.classes, data, position, limit)
+    reader = KryoReader(five, *known_classes(type_), type_.classes, data, position, limit)
     return reader.object(), reader.position
 
 
@@ -175,7 +175,7 @@ def as_flink_or_null(type_: FlinkType, found: KryoObject | None, widen: bool = F
 
 
 def _by_either(type_: KryoType, data: bytes, position: int, limit: int, meant: Callable[[KryoObject | None], _T]) -> _T:
-    ids, own = _classes(type_)
+    ids, own = known_classes(type_)
     read: list[_T] = []
     failed: list[tuple[int, bool, DamagedError | RefusedError]] = []
     for five in (False, True):
@@ -194,7 +194,7 @@ def _by_either(type_: KryoType, data: bytes, position: int, limit: int, meant: C
 
 
 @lru_cache(maxsize=64)
-def _classes(type_: KryoType) -> tuple[dict[int, str], dict[str, str]]:
+def known_classes(type_: KryoType) -> tuple[dict[int, str], dict[str, str]]:
     """Returns the classes by their ids, and the job's own serializers by their classes.
 
     From 85 on ids are those of the registrations in order. A class that has an id gets another one only with a

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -61,12 +61,24 @@ class Layout:
 
 
 class Rewrite(RewritesElements, Protocol):
-    """Puts other sections of keyed state, and other elements of operator state, in the place of those in a file."""
+    """Puts other sections of keyed state, and other elements of operator state, in the place of those in a file.
+
+    `more_key_groups` are those that may get sections although they have none.
+    """
+
+    @property
+    def more_key_groups(self) -> frozenset[int]: ...
 
     def header(self, header: KeyedHeader) -> KeyedHeader:
         """Returns a header that describes the other sections."""
 
-    def __call__(self, state: KeyedState, section: Section) -> Section: ...
+    def sections(
+        self, key_group: int, found: Iterator[tuple[KeyedState, Section]]
+    ) -> Iterator[tuple[KeyedState, Section]]:
+        """Yields the other sections of a key group, one state after another."""
+
+    def of_key_groups(self, key_groups: KeyGroupRange) -> Self:
+        """Returns what a task needs that reads these key groups."""
 
 
 class Transform(Protocol):
@@ -160,7 +172,9 @@ class OperatorRewrite:
             first = end = bisect_left(lasts, key_groups.start)
             while end < len(held) and held[end][0].start <= key_groups.end:
                 end += 1
-            yield replace(bare, old=replace(self.old, subtasks=tuple(subtask for _, subtask in held[first:end])))
+            rewrite = None if self.rewrite is None else self.rewrite.of_key_groups(key_groups)
+            old = replace(self.old, subtasks=tuple(subtask for _, subtask in held[first:end]))
+            yield replace(bare, old=old, rewrite=rewrite)
 
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle | NativeHandle]) -> Operator:
         """Copies all other state and returns the new operator; `keyed` has the new keyed files' handles by subtask."""
@@ -246,7 +260,7 @@ class TransformedFiles:
     def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyedFile, ...]) -> None:
         self.files = files
         self._transform, self._destination = rewritten.transform, rewritten.destination
-        self._rewrite = rewritten.rewrite
+        self._rewrite = None if rewritten.rewrite is None else rewritten.rewrite.sections
         self._states = {file.name: keyed_states(file.header, file.name) for file in files}
         self._window = np.empty(WINDOW, np.uint8)
 

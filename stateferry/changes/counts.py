@@ -83,3 +83,27 @@ class StateSigns(Counts):
     not_moved: int = 0
     flagged: int = 0
     lacking: int = 0
+
+
+@dataclass(slots=True)
+class LossCounts(Counts):
+    """What an upgrade lost of one state: its rows before the upgrade, and what became of them.
+
+    `found` rows are there still, `equal` ones with the same bytes; `agreeing` others have an entry as it was. `untold`
+    are rows of which nobody can tell what Flink 2 has read. All other counts are of entries; of those that are lost,
+    some are `put_back`, and some, which have a wrong value, `corrected`.
+    """
+
+    rows: int = 0
+    found: int = 0
+    equal: int = 0
+    agreeing: int = 0
+    lost: int = 0
+    overwritten: int = 0
+    removed: int = 0
+    gone: int = 0
+    expired: int = 0
+    untold: int = 0
+    put_back: int = 0
+    corrected: int = 0
+    rows_put_back: int = 0

@@ -12,9 +12,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
@@ -94,6 +95,10 @@ class ForKryo5:
     by_kryo: Mapping[str, KeyedState]
     elements: Mapping[str, FlinkType] = field(default_factory=dict)
 
+    @property
+    def more_key_groups(self) -> frozenset[int]:
+        return frozenset()
+
     def element(self, state: str, data: bytes) -> bytes:
         return element_for_kryo_5(self.elements[state], data)
 
@@ -115,9 +120,19 @@ class ForKryo5:
             meta, serializers=tuple((name, made if name == VALUE_SERIALIZER else one) for name, one in meta.serializers)
         )
 
-    def __call__(self, state: KeyedState, section: Section) -> Section:
+    def sections(
+        self, key_group: int, found: Iterator[tuple[KeyedState, Section]]
+    ) -> Iterator[tuple[KeyedState, Section]]:
+        for state, section in found:
+            yield state, self.section(state, section)
+
+    def section(self, state: KeyedState, section: Section) -> Section:
+        """Returns the section as Kryo 5 writes it."""
         known = self.by_kryo.get(state.name)
         return section if known is None else for_kryo_5(section, known)
+
+    def of_key_groups(self, key_groups: KeyGroupRange) -> ForKryo5:
+        return self
 
 
 def _without_avro(meta: StateMeta) -> StateMeta:
@@ -160,6 +175,11 @@ def for_kryo_5(section: Section, state: KeyedState) -> Section:
         if _has_values_by_kryo(state):
             values = _with_values(section, state, np.full(len(section), _LENGTH, np.int64))
     return _joined(section, keys, values)
+
+
+def values_by_kryo_5(section: Section, state: KeyedState) -> Flags:
+    """Whether Kryo 5 can have written each value of a section."""
+    return _recoder(_value_program(state)).by_kryo_5(section.data, section.value_starts, section.ends)
 
 
 def _with_values(section: Section, state: KeyedState, heads: Positions) -> Section:

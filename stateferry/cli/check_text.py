@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from rich.console import Console
 
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.people_text import console_on, plain
 from stateferry.basics.quantities import noun
+from stateferry.changes.lost_entries import Fate
 from stateferry.runs.checks.wanted_layout import unlike_defaults
+from stateferry.runs.guards.all_losses import AllLosses
 from stateferry.verdict.outcomes import Outcome, StateVerdict
 from stateferry.verdict.versions import writer_of
 
@@ -23,9 +27,13 @@ _STYLES = {
     Outcome.WRONG: "red",
     Outcome.REFUSED: "red",
 }
+# Of what an upgrade lost the first few rows, and of each row the first few entries.
+_MOST_ROWS = 5
+_KEY = ("key", "namespace", "user_key")
+_LOST = (Fate.LOST.value, Fate.GONE.value)
 
 
-def show(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> None:
+def show(savepoint: Savepoint, target: str, found: Sequence[StateVerdict], losses: AllLosses | None = None) -> None:
     """Prints each operator's states with their outcomes, a line that sums them up, and notes on max parallelisms."""
     with console_on(sys.stdout) as console:
         written = f"{savepoint.format} savepoint of {writer_of(savepoint.metadata)}"
@@ -39,6 +47,31 @@ def show(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> No
         _line(console, summary(found))
         for note in unlike_defaults(savepoint.metadata.operators):
             _line(console, f"note: {note}")
+        if losses is not None:
+            _show_losses(console, losses)
+
+
+def _show_losses(console: Console, losses: AllLosses) -> None:
+    console.print()
+    _line(console, f"what the upgrade lost, by {losses.before}", "bold")
+    for one in losses.to_json()["states"]:
+        _line(console, f"  {one['operator']}/{one['state']}: {one['summary']}")
+        for row in one["rows"][:_MOST_ROWS]:
+            key = ", ".join(f"{what.replace('_', ' ')} {row[what]}" for what in _KEY if what in row)
+            # What is lost comes first.
+            lost = sorted(row["lost"], key=lambda loss: loss["is"] not in _LOST)
+            entries = "; ".join(_loss_words(loss) for loss in lost[:_MOST_ROWS])
+            more = f"; {len(row['lost']) - _MOST_ROWS} more" if len(row["lost"]) > _MOST_ROWS else ""
+            _line(console, f"    {key}: {row.get('why_not') or entries}{more}")
+        if len(one["rows"]) > _MOST_ROWS:
+            _line(console, f"    and {len(one['rows']) - _MOST_ROWS:,} more rows: --json lists all")
+    for why in losses.not_compared:
+        _line(console, f"  not compared: {why}", "yellow")
+
+
+def _loss_words(loss: Mapping[str, Any]) -> str:
+    entry, value = (json.dumps(loss.get(part), ensure_ascii=False) for part in ("entry", "value"))
+    return f"{entry}: {value} {loss['is']}" if "entry" in loss else f"{value} {loss['is']}"
 
 
 def _show_state(console: Console, verdict: StateVerdict) -> None:

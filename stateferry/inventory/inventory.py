@@ -29,10 +29,12 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import kryo_map_of
-from stateferry.changes.counts import InventoryCounts, StateSigns
-from stateferry.changes.for_kryo_5 import for_kryo_5
+from stateferry.changes.before_upgrade import BeforeUpgrade
+from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
+from stateferry.changes.for_kryo_5 import ForKryo5, for_kryo_5
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
+from stateferry.changes.restore_lost import GroupLosses
 from stateferry.changes.rules import Contradiction, PlannedTtl, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.changes.who_wins import NO_KEYS, KeySets, entries_that_stay, key_sets_of, rows_that_stay
@@ -57,7 +59,8 @@ class Inventory:
     `blob_times` are by operator and legacy state. `promised` are
     the greatest ages of entries that a cleanup in full snapshots would have left out, had they expired; `unread` are
     states whose timestamps couldn't be read. `ranks` count the keys by operator and legacy state for a lazy run.
-    `heavy_keys` are by operator id. `read` has the digests of the bytes.
+    `heavy_keys` are by operator id, `losses` (of an upgrade) by operator id and state. `read` has the digests of the
+    bytes.
     """
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -72,6 +75,7 @@ class Inventory:
     promised: dict[tuple[str, str], int] = field(default_factory=dict)
     unread: set[tuple[str, str]] = field(default_factory=set)
     heavy_keys: dict[str, HeavyKey | None] = field(default_factory=dict)
+    losses: dict[tuple[str, str], LossCounts] = field(default_factory=dict)
     read: BytesRead = field(default_factory=BytesRead)
 
     def add(self, other: Inventory) -> None:
@@ -97,6 +101,8 @@ class Inventory:
         self.unread |= other.unread
         for operator, key in other.heavy_keys.items():
             self.heavy_keys[operator] = heavier(self.heavy_keys.get(operator), key)
+        for state, lost in other.losses.items():
+            self.losses.setdefault(state, LossCounts()).add(lost)
         self.read.take(other.read)
 
 
@@ -107,6 +113,7 @@ class InventoryTask:
     `states` are all states of the operator by name. With an `order`, keys are counted by their ranks in it. `aging` are
     the states with time to live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for. With
     `keeps_times` the timestamps of blobs are kept. States `by_kryo` are written for Kryo 5 to see whether they can be.
+    With the operator's states from `before` an upgrade, what that lost is counted.
     """
 
     folder: Location
@@ -119,6 +126,7 @@ class InventoryTask:
     heavy_groups: frozenset[int] = frozenset()
     keeps_times: bool = False
     by_kryo: Mapping[str, KeyedState] = field(default_factory=dict)
+    before: BeforeUpgrade | None = None
 
     def take(self) -> Inventory:
         """Reads the chunk and counts."""
@@ -182,10 +190,12 @@ class InventoryTask:
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
             for one in signs:
                 one.meet(state, section, parsed.get(one.rules.legacy.name))
-            if state.name in self.by_kryo:
+            if state.name in self.by_kryo and self.before is None:
                 for_kryo_5(section, self.by_kryo[state.name])
             if state.name in self.aging:
                 self.aging[state.name].count(section, self.operator, inventory)
+        if self.before is not None:
+            self._count_losses(self.before, group, inventory)
         if keys is not None:
             heaviest = keys.heaviest(group.key_group)
             inventory.heavy_keys[self.operator] = heavier(inventory.heavy_keys.get(self.operator), heaviest)
@@ -194,6 +204,13 @@ class InventoryTask:
                 self._ranks(inventory, rules).migrated -= len(sets[rules.legacy.name].both)
         for one in signs:
             self._settle(one, group, inventory)
+
+    def _count_losses(self, before: BeforeUpgrade, group: GroupSections, inventory: Inventory) -> None:
+        counts: dict[str, LossCounts] = {}
+        rewrite = ForKryo5(self.by_kryo).section
+        for _ in GroupLosses(before, group.key_group, counts).sections(self.by_kryo, group, rewrite):
+            pass
+        inventory.add(Inventory(losses={(self.operator, name): one for name, one in counts.items()}))
 
     def _settle(self, signs: SignsOfGroup, group: GroupSections, inventory: Inventory) -> None:
         of = (self.operator, signs.rules.legacy.name)
@@ -300,23 +317,26 @@ def inventory_tasks(
     now: int = 0,
     parallelism: int = 1,
     by_kryo: Mapping[str, KeyedState] | None = None,
+    before: BeforeUpgrade | None = None,
 ) -> list[InventoryTask]:
     """Returns the tasks for the keyed state of one operator; `planned` are times to live of states without rules.
 
-    `by_kryo` are the states that the run writes for Kryo 5.
+    `by_kryo` are the states that the run writes for Kryo 5, `before` is what they were before an upgrade.
 
     Keys of more than a fair share of a subtask are looked for, at the operator's parallelism or this one if it is
     higher.
     """
     states = {state.name: state for state in source.keyed_states(operator)}
     placed = source.placed(operator)
-    chunks = plan_chunks(operator, placed, target_bytes=target_bytes, at_least=at_least)
+    also = () if before is None else before.key_groups
+    chunks = plan_chunks(operator, placed, target_bytes=target_bytes, at_least=at_least, also=also)
     aging = aging_states(states, rules, planned, now)
     heavy = heavy_groups(placed, max(parallelism, operator.parallelism))
     return [
         InventoryTask(
             source.folder, operator.hex_id, chunk, rules, states, order, aging,
             heavy.intersection(chunk.key_groups), by_kryo=by_kryo or {},
+            before=None if before is None else before.of_key_groups(chunk.range),
         )
         for chunk in chunks
     ]  # fmt: skip

@@ -125,7 +125,9 @@ class _Pair:
             # The keys of new key groups may come from any.
             chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and own.changes_key_groups) else wanted
             try:
-                chunks = plan_chunks(operator, savepoint.placed(operator), chosen, target_bytes=target_bytes)
+                also = frozenset() if own.before is None or side is Side.STAGED else own.before.key_groups
+                placed = savepoint.placed(operator)
+                chunks = plan_chunks(operator, placed, chosen, target_bytes=target_bytes, also=also)
             except (DamagedError, RefusedError):
                 if side is Side.SOURCE:
                     raise
@@ -137,7 +139,7 @@ class _Pair:
                     savepoint.folder,
                     self.old.hex_id,
                     chunk,
-                    own,
+                    own.of_key_groups(chunk.range),
                     self.checks_keys(conversion),
                     sample=SampleSpec(seed, chunk.size / total) if seed is not None else None,
                 )

@@ -12,7 +12,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.basics.quantities import noun
-from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.inventory.blob_times import SUMS
@@ -72,6 +72,8 @@ class Tally:
     plain_rows: dict[Side, PlainRowsResult] = field(default_factory=dict)
     blobs: dict[Side, AccountsByState] = field(init=False)
     carried_is_damaged: bool = False
+    losses: dict[str, LossCounts] = field(default_factory=dict)
+    entries_of: dict[Side, Counter[str]] = field(default_factory=lambda: {side: Counter() for side in Side})
 
     def __post_init__(self) -> None:
         self.expected, self.found, self.whole = (AccountsByState(self.size) for _ in range(3))
@@ -97,6 +99,9 @@ class Tally:
         self.blobs[result.side].take(result.blobs)
         if result.plain.rows:
             self.plain_rows.setdefault(result.side, PlainRowsResult()).add(result.plain)
+        for state, lost in result.losses.items():
+            self.losses.setdefault(state, LossCounts()).add(lost)
+        self.entries_of[result.side].update(result.entries_of)
         for state, sampled in result.samples.items():
             self.plain.setdefault(state, PlainTally()).take(is_source, sampled)
         for state, counts in result.counts.items():
@@ -160,6 +165,10 @@ class OperatorJudge:
             yield self._content(state, f"{self.label}/{state}: {what}")
             if state in self.conversion.by_kryo:
                 yield self._plain(state)
+        if self.conversion.before is not None and self.conversion.before.restores:
+            for state, before in sorted(self.conversion.before.states.items()):
+                if before.why_not is None:
+                    yield self._put_back(state)
         yield from self._surplus(states.keys())
         if self.checks_keys and states:
             yield self._keys()
@@ -289,6 +298,26 @@ class OperatorJudge:
         yield self._content(state, f"{name}: content")
         yield self._expired(state, name)
         yield self._plain(state)
+
+    def _put_back(self, state: str) -> Check:
+        """The check that a state has the source's entries and those that were put back."""
+        lost, entries = self.tally.losses.get(state, LossCounts()), self.tally.entries_of
+        source, found = entries[Side.SOURCE][state], entries[Side.STAGED][state]
+        expected = source + lost.put_back
+        words = f"{expected} = {source} in the source + {lost.put_back} put back"
+        others = (
+            (lost.corrected, "corrected"),
+            (lost.gone, "lost with rows that are gone"),
+            (lost.overwritten, "overwritten since"),
+            (lost.removed, "removed later"),
+            (lost.expired, "expired"),
+        )
+        not_put_back = ", ".join(f"{count} {what}" for count, what in others if count)
+        words += f" (of the others before the upgrade {not_put_back})" if not_put_back else ""
+        name = f"{self.label}/{state}: entries with those that the upgrade lost"
+        if self.tally.damage and found != expected:
+            return Check(name, Outcome.COULD_NOT_TELL, words, f"{found}, as far as it could be read")
+        return Check(name, Outcome.PASSED if found == expected else Outcome.FAILED, words, f"{found}")
 
     def _plain(self, state: str) -> Check:
         """The check of the keys that plain code has read in both savepoints."""

@@ -31,7 +31,10 @@ from flinkstate.metadata.chunks import Chunk
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
+from stateferry.changes.counts import LossCounts
 from stateferry.changes.for_kryo_5 import for_kryo_5
+from stateferry.changes.kryo_rows import count_entries
+from stateferry.changes.restore_lost import GroupLosses
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.proof.expected.aging_content import AgingCounts, aging_entries
 from stateferry.proof.expected.content import (
@@ -53,6 +56,7 @@ from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, des
 from stateferry.proof.expected.sampling import KeySample, SampleSpec
 from stateferry.proof.plain.plain_aging import PlainAgingReader
 from stateferry.proof.plain.plain_kryo import PlainKryoReader
+from stateferry.proof.plain.plain_losses import before_the_upgrade
 from stateferry.proof.plain.plain_reader import PlainReader, SampledKeys
 from stateferry.proof.plain.plain_rows import PlainRows, PlainRowsResult
 
@@ -107,6 +111,9 @@ class KeyedResult:
     blobs: dict[str, Account] = field(default_factory=dict)
     read: BytesRead | None = None
     plain: PlainRowsResult = field(default_factory=PlainRowsResult)
+    # What an upgrade has lost, by state; how many entries these states have before any is put back, or in the result.
+    losses: dict[str, LossCounts] = field(default_factory=dict)
+    entries_of: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +252,8 @@ class _ChunkReading:
         else:
             self._sink = _Slices(task.probe)
         self._plain = PlainRowsResult()
+        self._losses: dict[str, LossCounts] = {}
+        self._entries_of: Counter[str] = Counter()
         self._samples: dict[str, KeySample] = {}
         if task.sample is not None:
             for rules in task.conversion.rules:
@@ -287,6 +296,8 @@ class _ChunkReading:
             blobs=self._blobs.accounts,
             read=self._read,
             plain=self._plain,
+            losses=self._losses,
+            entries_of=self._entries_of,
         )
         self._sink.fill(result)
         return result
@@ -303,7 +314,7 @@ class _ChunkReading:
 
     def read(self) -> None:
         task, window = self._task, np.empty(WINDOW, np.uint8)
-        rewrite = self._for_kryo_5 if task.side is Side.SOURCE and self._by_kryo else None
+        rewrite = self._rewritten if task.side is Side.SOURCE and self._by_kryo else None
         for part in task.chunk.parts:
             width = task.chunk.max_parallelism
             with open_keyed(task.folder, part.handle, width, part.subtask, self._read, part.key_groups) as file:
@@ -326,16 +337,44 @@ class _ChunkReading:
                     plain.end()
                     self._plain.add(plain.result)
 
+    def _rewritten(
+        self, key_group: int, found: Iterator[tuple[KeyedState, Section]]
+    ) -> Iterator[tuple[KeyedState, Section]]:
+        """The sections as a job of Flink 2 would have written them, with what an upgrade lost."""
+        if (before := self._task.conversion.before) is None:
+            for state, section in found:
+                yield state, self._for_kryo_5(state, section)
+            return
+        losses = GroupLosses(before, key_group, self._losses)
+        for name, section in losses.rows:
+            if name in self._read_by_kryo and name in self._samples:
+                self._samples[name].see(before_the_upgrade(name), section, hashes_of_keys(section))
+        yield from losses.sections(self._by_kryo, found, self._for_kryo_5, self._see)
+
     def _for_kryo_5(self, state: KeyedState, section: Section) -> Section:
         """The section as a job of Flink 2 would have written it; a sample is taken of what is there."""
         known = self._by_kryo.get(state.name)
         if known is None:
             return section
         made = for_kryo_5(section, known)
+        self._see(state, section, made)
+        return made
+
+    def _see(self, state: KeyedState, section: Section, made: Section) -> None:
         if state.name in self._read_by_kryo and state.name in self._samples:
             # By the keys that it will have, the staged savepoint has the same sample.
             self._samples[state.name].see(state.name, section, hashes_of_keys(made))
-        return made
+        self._count_entries(state, made)
+
+    def _count_entries(self, state: KeyedState, section: Section) -> None:
+        """Counts the entries of a state of which an upgrade has lost some; those that are left out don't count."""
+        before = self._task.conversion.before
+        if before is None or state.name not in before.states or before.states[state.name].why_not is not None:
+            return
+        living = None
+        if (planned := self._aging.get(state.name)) is not None:
+            living = aging_entries(section, planned, np.zeros(len(section), np.int64)).living
+        self._entries_of[state.name] += count_entries(section, before.states[state.name].state, living)
 
     def _plain_rows(self, file: KeyedFile, key_groups: Sequence[int]) -> PlainRows | None:
         """Reads rows of RocksDB's own files by plain code as well, unless this is a closer look at a difference."""
@@ -347,6 +386,7 @@ class _ChunkReading:
     def _staged(self, group: GroupSections) -> None:
         for state, section in group:
             with section.locating():
+                self._count_entries(state, section)
                 spans = self._key_spans(state.name, section)
                 blobs = self._staged_blobs(state.name, section)
                 if blobs is None:

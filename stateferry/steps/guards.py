@@ -12,6 +12,7 @@ from stateferry.runs.checks.space import check_files, check_room, estimate
 from stateferry.runs.guards.cleanup_promise import check_promises
 from stateferry.runs.guards.expiry_guard import check_ages
 from stateferry.runs.guards.kept_values import check_kept_values
+from stateferry.runs.guards.lost_values import check_before
 from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.other_flink import check_other_flink
 from stateferry.runs.guards.timer_guard import check_timers
@@ -77,5 +78,9 @@ def _kept_values(seen: Seen) -> None:
     check_kept_values(seen.work.resolved, seen.inventory)
 
 
+def _before(seen: Seen) -> None:
+    check_before(seen.work.resolved, seen.inventory)
+
+
 BEFORE_COUNTING: tuple[Guard, ...] = (_room, _timers, _migrated_before, _other_flink)
-AFTER_COUNTING: tuple[Guard, ...] = (_ages, _promises, _kept_values)
+AFTER_COUNTING: tuple[Guard, ...] = (_ages, _promises, _kept_values, _before)

@@ -102,7 +102,8 @@ def _send(workers: Workers, step: str, rewrite: OperatorRewrite, folder: Locatio
 
 def _send_tasks(rewrite: OperatorRewrite, folder: Location, chunk_bytes: int) -> tuple[list[SendTask], Exchange]:
     """Splits the old key groups into ranges with about `chunk_bytes` of state each, one task for each range."""
-    chunks = plan_chunks(rewrite.old, rewrite.source.placed(rewrite.old), target_bytes=chunk_bytes)
+    also = frozenset() if rewrite.rewrite is None else rewrite.rewrite.more_key_groups
+    chunks = plan_chunks(rewrite.old, rewrite.source.placed(rewrite.old), target_bytes=chunk_bytes, also=also)
     ranges = [KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)) for chunk in chunks]
     exchange = Exchange(folder, uuid.uuid4().hex[:12], len(ranges), len(rewrite.ranges()))
     tasks = [

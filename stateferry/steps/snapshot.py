@@ -231,6 +231,7 @@ def facts(
         kryo=kryo_maps(resolved, inventory) or None,
         nullable=nullable_maps(resolved) or None,
         declarations=new_declarations(resolved) or None,
+        losses={f"{labels[id_]}/{state}": one for (id_, state), one in inventory.losses.items()} or None,
     )
 
 
@@ -267,6 +268,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             now=resolved.plan.now,
             parallelism=resolved.layout.of(operator).parallelism,
             by_kryo=resolved.by_kryo.get(operator.id),
+            before=resolved.before.get(operator.id),
         )
     ]
     if resolved.source.format == "native" and can_be_brought_forward(keyed, resolved.plan):

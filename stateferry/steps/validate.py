@@ -131,6 +131,7 @@ def check(
         resolved.by_kryo,
         resolved.described.version,
         resolved.elements,
+        resolved.before,
     )
 
     def on_workers(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:

@@ -74,6 +74,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
         *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
         *("--field", "--rest", "--classes", "--to", "--declared"),
+        *("--before", "--restore-lost", "--restore-keys"),
     }
 
 
@@ -92,6 +93,9 @@ NEEDED = {
     "drop_legacy_blobs": ["--reverse"],
     "field": ["--rest", "keep"],
     "rest": ["--field", "counts"],
+    "before": ["--to", "flink-2"],
+    "restore_lost": ["--to", "flink-2", "--before", "/savepoints/old"],
+    "restore_keys": ["--to", "flink-2", "--before", "/savepoints/old", "--restore-lost"],
 }
 
 
@@ -109,7 +113,7 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
         text, expected = str(JAR), (str(JAR),)
     if option.name == "declared":
         text, expected = "main/tags=Map<String, Long>", {"main/tags": "Map<String, Long>"}
-    if option.name == "like":
+    if option.name in ("like", "before"):
         text, expected = "/savepoints/old", "/savepoints/old"
     given = [option.flag, *([text] if text else [])]
     if option.name == "lazy":

@@ -239,7 +239,8 @@ def test_a_result_has_all_that_was_found() -> None:
     reading = reading_of(
         None, _task=task, _expected=collected, _strays="strays", _expired="expired", _read="read", _plain="plain",
         _sink=Filling(), _samples={"s": "sample"}, _sampled_keys=lambda *of: of,
-        _whole=SimpleNamespace(accounts=books["whole"]), _blobs=books["blobs"],
+        _whole=SimpleNamespace(accounts=books["whole"]), _blobs=books["blobs"], _losses="losses",
+        _entries_of="entries of",
     )  # fmt: skip
     damage = DamagedError("a row", "nothing")
     found = reading.result(damage)
@@ -247,6 +248,7 @@ def test_a_result_has_all_that_was_found() -> None:
         "operator": "hex", "side": Side.STAGED, "size": 77, "damage": damage, "accounts": {}, "counts": "counts",
         "aging": "aging", "strays": "strays", "expired": "expired", "samples": {"s": ("s", "sample")},
         "whole": "whole", "slices": None, "entries": ["probed"], "blobs": "blobs", "read": "read", "plain": "plain",
+        "losses": "losses", "entries_of": "entries of",
     }  # fmt: skip
     assert reading.result().damage is None
 

@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flinkstate.errors import UsageError
 from stateferry.basics.exit_codes import REJECTED
 from stateferry.cli import classes, files_from
 
 if TYPE_CHECKING:
+    from flinkstate.classfiles.job_classes import JobClasses
     from flinkstate.reading.reader import Savepoint
+    from stateferry.runs.guards.all_losses import AllLosses
     from stateferry.verdict.outcomes import StateVerdict
 
 HELP = "say what a savepoint will do in another Flink"
@@ -23,10 +26,14 @@ restores; it is refused at the start; it restores and is wrong, and what is lost
 read; or nobody can tell. "The same job" declares its states by the same lines of code. With --classes and the new
 job's jar, fields that its POJOs and enums have gained, lost or changed are looked at too. Nothing is changed.
 
+With --before and the savepoint from which an upgraded job was restored, what the upgrade lost is listed, key by key.
+All values by Kryo of both savepoints are read for this.
+
 Read are _metadata, the file of one subtask of each operator, and of what Kryo wrote at most 10,000 values of each
 state. --all reads every value of every subtask.
 
-exit codes: 0 all states restore; 1 some don't, or nobody can tell; 3 the savepoint can't be read.
+exit codes: 0 all states restore, and nothing was lost; 1 some don't, or something was, or nobody can tell; 3 a
+savepoint can't be read.
 """
 _TARGETS = ("flink-1.20", "flink-2", "flink-2.3")
 
@@ -46,6 +53,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "a jar of the job that is to start, or a folder of class files: whether its POJOs and enums still fit, and "
         "what the objects are in values by Kryo; may be repeated. None of its code runs",
     )
+    parser.add_argument(
+        "--before",
+        metavar="OLD_SAVEPOINT",
+        help="the savepoint of Flink 1 from which the upgraded job was restored: what the upgrade lost is listed",
+    )
+    parser.add_argument(
+        "--state-ttl",
+        action="append",
+        default=[],
+        metavar="OPERATOR/STATE=DURATION",
+        help="beside --before: the time to live of a state, so that what has expired by now isn't listed as lost; may "
+        "be repeated",
+    )
     parser.add_argument("--all", action="store_true", help="read every value by Kryo, not a sample")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     files_from.add_to(parser)
@@ -61,13 +81,32 @@ def run(options: argparse.Namespace) -> int:
     job = classes.classes_of(options)
     asked = Asked(target_of(options.target), job, options.all, new_job=job)
     found = tuple(verdicts(savepoint, asked))
+    losses = _losses(options, savepoint, job)
     if options.json:
-        sys.stdout.write(json.dumps(verdict_facts(savepoint, asked.target.value, found), indent=2) + "\n")
+        facts = verdict_facts(savepoint, asked.target.value, found)
+        facts |= {} if losses is None else {"losses": losses.to_json()}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     else:
         from stateferry.cli.check_text import show
 
-        show(savepoint, asked.target.value, found)
-    return 0 if all(one.finding.outcome is Outcome.RESTORES for one in found) else REJECTED
+        show(savepoint, asked.target.value, found, losses)
+    restores = all(one.finding.outcome is Outcome.RESTORES for one in found)
+    return 0 if restores and (losses is None or not losses.is_loss) else REJECTED
+
+
+def _losses(options: argparse.Namespace, savepoint: Savepoint, job: JobClasses | None) -> AllLosses | None:
+    """What an upgrade lost, if the savepoint from before it is given."""
+    if options.before is None:
+        if options.state_ttl:
+            raise UsageError("--state-ttl: only what an upgrade lost can have expired: give --before as well")
+        return None
+    from flinkstate.reading.reader import Savepoint
+    from stateferry.basics.durations import now_ms
+    from stateferry.runs.guards.all_losses import all_losses
+    from stateferry.runs.plan.state_ttls import told_ttls
+
+    old = Savepoint.open(options.before, files_from=files_from.roots_of(options))
+    return all_losses(savepoint, old, told_ttls(options.state_ttl), now_ms(), job)
 
 
 def verdict_facts(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.before_upgrade import BeforeUpgrade
 from stateferry.changes.rules import PlannedTtl, Rules
 
 
@@ -17,7 +19,8 @@ from stateferry.changes.rules import PlannedTtl, Rules
 class OperatorConversion:
     """What one operator's keyed state becomes; `states` are all keyed states of the source, by name.
 
-    `aging` are those that aren't migrated and lose what has expired, `by_kryo` those that become Kryo 5's.
+    `aging` are those that aren't migrated and lose what has expired, `by_kryo` those that become Kryo 5's. `before` is
+    what these were before an upgrade.
     """
 
     rules: tuple[Rules, ...]
@@ -27,6 +30,11 @@ class OperatorConversion:
     new_max: int
     aging: tuple[PlannedTtl, ...] = ()
     by_kryo: Mapping[str, KeyedState] = field(default_factory=dict)
+    before: BeforeUpgrade | None = None
+
+    def of_key_groups(self, key_groups: KeyGroupRange) -> OperatorConversion:
+        """What a task needs that reads these key groups."""
+        return self if self.before is None else replace(self, before=self.before.of_key_groups(key_groups))
 
     @property
     def aging_states(self) -> dict[str, PlannedTtl]:
@@ -113,7 +121,7 @@ class Conversion:
 
     `aging` are, by operator id, the states that aren't migrated and lose what has expired, `by_kryo` those that become
     Kryo 5's. `version` is that of `_metadata`, unless it is the source's; `elements` are the types of
-    operator states that become Kryo 5's.
+    operator states that become Kryo 5's. `before` are, by operator id, the operators before an upgrade.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -123,6 +131,7 @@ class Conversion:
     by_kryo: Mapping[bytes, Mapping[str, KeyedState]] = field(default_factory=dict)
     version: int | None = None
     elements: Mapping[bytes, Mapping[str, FlinkType]] = field(default_factory=dict)
+    before: Mapping[bytes, BeforeUpgrade] = field(default_factory=dict)
 
     def of(self, source: Savepoint, operator: Operator) -> OperatorConversion:
         """What becomes of one operator."""
@@ -132,5 +141,6 @@ class Conversion:
         aging = tuple(self.aging.get(operator.id, ()))
         by_kryo = self.by_kryo.get(operator.id, {})
         return OperatorConversion(
-            rules, states, self.keep_legacy, operator.max_parallelism, new.max_parallelism, aging, by_kryo
-        )
+            rules, states, self.keep_legacy, operator.max_parallelism, new.max_parallelism, aging, by_kryo,
+            self.before.get(operator.id),
+        )  # fmt: skip

@@ -29,7 +29,8 @@ from flinkstate.values.codecs import decode_whole, decoder
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainStateReader, group_of_key
+from stateferry.proof.plain.plain_losses import PlainLosses, before_the_upgrade, in_no_order
+from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainKey, PlainStateReader, group_of_key
 
 _DELIMITER = b","
 _LATEST = 2**63 - 1
@@ -41,6 +42,10 @@ class PlainKryoReader:
     def __init__(self, state: KeyedState, planned: PlannedTtl | None, conversion: OperatorConversion) -> None:
         """`planned` says what has expired and is left out."""
         self._state, self._planned, self._conversion = state, planned, conversion
+        before = conversion.before
+        self._before = None if before is None else before.states.get(state.name)
+        self._restores = (False, False) if before is None else (before.restores, before.restores_keys)
+        self._losses: PlainLosses | None = None
 
     @cached_property
     def _keys(self) -> dict[bool, PlainStateReader]:
@@ -50,7 +55,21 @@ class PlainKryoReader:
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""
-        return self._account(rows, self._of_source)
+        if self._before is None:
+            return self._account(rows, self._of_source)
+        tag = before_the_upgrade(self._state.name)
+        old = [row for row in rows if row.state == tag]
+        self._losses = PlainLosses(self._before, {row.key: row.value for row in old}, *self._restores)
+        there = [row for row in rows if row.state != tag]
+        keys = {row.key for row in there}
+        gone = [row._replace(state=self._state.name) for row in old if row.key not in keys]
+        return self._account([*there, *gone], lambda row: self._of_gone(row) if row in gone else self._of_source(row))
+
+    def _of_gone(self, row: Row) -> Iterable[Line]:
+        """The line of a row that is put back, if it is."""
+        assert self._losses is not None
+        if (value := self._losses.of_gone(row.key)) is not None:
+            yield self._line(row, self._keys[False].key(row), False, (value,), is_source=True)
 
     def found(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the staged savepoint hold."""
@@ -58,6 +77,8 @@ class PlainKryoReader:
 
     def _of_source(self, row: Row) -> Iterable[Line]:
         """Reads a row of the source by the Kryo that wrote it."""
+        if self._losses is not None:
+            return self._lines(row, five=not self._losses.is_untouched(row.key, row.value), is_source=True)
         if not self._mixed:
             return self._lines(row, five=False, is_source=True)
         found: list[list[Line]] = []
@@ -98,14 +119,32 @@ class PlainKryoReader:
         stored = row.key[len(key.raw) :]
         if stored and self._state.user_key is None:
             raise DamagedError("the end of a key with its namespace", f"{len(stored)} more bytes")
-        user_key = "" if self._state.user_key is None else _text(decode_whole(_by(self._state.user_key, five), stored))
-        value = () if self._state.value is None else self._value(row.value, five=five, is_source=is_source)
+        value: Any = ()
+        if is_source and self._losses is not None:
+            value = self._of_upgraded(self._losses, row, five)
+        elif self._state.value is not None:
+            value = self._value(row.value, five=five, is_source=is_source)
         if value is None:
             return
+        yield self._line(row, key, five, value, is_source=is_source)
+
+    def _line(self, row: Row, key: PlainKey, five: bool, value: Any, *, is_source: bool) -> Line:
+        stored = row.key[len(key.raw) :]
+        user_key = "" if self._state.user_key is None else _text(decode_whole(_by(self._state.user_key, five), stored))
         group = row.key_group
         if is_source and not kept_by_kryo(self._state.key):
             group = group_of_key(self._state.key, key.value, group, self._conversion)
-        yield (row.state, group, key.text, user_key, 0, _text(value), None, zlib.crc32(repr(key.value).encode()))
+        text = _text(value if self._before is None else in_no_order(value))
+        return (row.state, group, key.text, user_key, 0, text, None, zlib.crc32(repr(key.value).encode()))
+
+    def _of_upgraded(self, losses: PlainLosses, row: Row, five: bool) -> Any:
+        """What a row of an upgraded job is with what was lost of it."""
+        if self._state.kind is not StateKind.LIST:
+            value = self._value(row.value, five=five, is_source=True)
+            return None if value is None else (losses.restored(row.key, row.value, value[0]),)
+        before, added = losses.parts_of_list(row.key, row.value)
+        old = [] if before is None else self._value(before, five=False, is_source=True) or []
+        return [*old, *(self._value(added, five=True, is_source=True) or [])] or None
 
     def _value(self, data: bytes, *, five: bool, is_source: bool) -> Any:
         """What a stored value is; None if nothing of it is alive."""

@@ -123,7 +123,7 @@ class SampledKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class PlainKey:
     """A key with its namespace: the bytes of both, both in words, and the value of the key alone."""
 
     raw: bytes
@@ -140,7 +140,7 @@ class _PlainEntry:
     value_text: str
     stamp: int | None
 
-    def line(self, state: str, group: int, key: _Key) -> Line:
+    def line(self, state: str, group: int, key: PlainKey) -> Line:
         # The bytes of a null depend on the serializer, so they don't count.
         judged = key.raw + self.user_key + (b"" if self.value_text == "null" else self.value)
         texts = (key.text, self.user_key_text, int(self.is_null), self.value_text)
@@ -155,7 +155,7 @@ class PlainStateReader:
         self._key, self._key_text = decoder(state.key), json_text(state.key)
         self._namespace, self._namespace_text = decoder(state.namespace), json_text(state.namespace)
         self._copies = copies
-        self._last: _Key | None = None
+        self._last: PlainKey | None = None
 
     @cached_property
     def _of_entries(self) -> tuple[_Read, _Read]:
@@ -167,13 +167,13 @@ class PlainStateReader:
     def _reader(self, type_: FlinkType) -> _Read:
         return _copied_reader if self._copies and is_copied(type_) else _whole_reader(type_)
 
-    def key(self, row: Row) -> _Key:
+    def key(self, row: Row) -> PlainKey:
         # The bytes of a key determine where it ends, so a row that begins with the same bytes has the same key.
         if self._last is None or not row.key.startswith(self._last.raw):
             self._last = self._read_key(row.key)
         return self._last
 
-    def _read_key(self, data: bytes) -> _Key:
+    def _read_key(self, data: bytes) -> PlainKey:
         key, position = self._key(data, 0, len(data))
         text = f"key {_cut(self._key_text(key))}"
         if self.state.has_suffixes:
@@ -184,7 +184,7 @@ class PlainStateReader:
             text += f", namespace {_cut(self._namespace_text(namespace))}"
         if self.state.has_suffixes:
             position = _behind_length(data, position, position - begin)
-        return _Key(data[:position], text, key)
+        return PlainKey(data[:position], text, key)
 
     def entry(self, row: Row) -> _PlainEntry:
         """The content of a row of a map state."""
@@ -231,8 +231,10 @@ class PlainReader:
         """What the key's rows in the staged savepoint hold."""
         return self._account(rows, self._found_lines)
 
-    def _account(self, rows: list[Row], lines: Callable[[_Key, list[Row], KeyAccount], Iterator[Line]]) -> KeyAccount:
-        account, by_key = KeyAccount(), dict[bytes, tuple[_Key, list[Row]]]()
+    def _account(
+        self, rows: list[Row], lines: Callable[[PlainKey, list[Row], KeyAccount], Iterator[Line]]
+    ) -> KeyAccount:
+        account, by_key = KeyAccount(), dict[bytes, tuple[PlainKey, list[Row]]]()
         named = "a key"
         try:
             # Rows with equal hashes may have different keys.
@@ -249,7 +251,7 @@ class PlainReader:
             account.refusal = f"{named}: {error}"
         return account
 
-    def _expected_lines(self, key: _Key, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
+    def _expected_lines(self, key: PlainKey, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
         rules, new = self._rules, self._rules.new_name
         if rules.reverse:
             yield from self._expected_of_rows(key, rows)
@@ -297,7 +299,7 @@ class PlainReader:
                 value = without_map(self._pojo, row.value, 8 if rules.legacy.ttl else 0)
                 yield _untouched(row._replace(value=value), group, key)
 
-    def _flag_to_set(self, flag: KeyedState, blob: Row, key: _Key) -> Row:
+    def _flag_to_set(self, flag: KeyedState, blob: Row, key: PlainKey) -> Row:
         """The flag of a key that a lazy run moves."""
         value = b"\1"
         if flag.ttl:
@@ -305,7 +307,7 @@ class PlainReader:
             value = struct.pack(">q", self._rules.now if stamp is None else stamp) + value
         return Row(flag.name, blob.key_group, key.raw, value)
 
-    def _expected_of_rows(self, key: _Key, rows: list[Row]) -> Iterator[Line]:
+    def _expected_of_rows(self, key: PlainKey, rows: list[Row]) -> Iterator[Line]:
         """In reverse: the entries of the key's blob, which has the timestamp of the newest one."""
         own = [self._states[row.state].entry(row) for row in rows if row.state == self._rules.new_name]
         alive = [entry for entry in own if self._lives(entry.stamp)]
@@ -314,7 +316,7 @@ class PlainReader:
         for entry in alive:
             yield replace(entry, stamp=newest).line(self._rules.made_name, group, key)
 
-    def _of_blob(self, entry: _PlainEntry, group: int, key: _Key, account: KeyAccount) -> Iterator[Line]:
+    def _of_blob(self, entry: _PlainEntry, group: int, key: PlainKey, account: KeyAccount) -> Iterator[Line]:
         """The row of a blob's entry, if there is one.
 
         With time to live a null is in the value's bytes, so an entry is left out if its type can't write null. Without
@@ -330,7 +332,7 @@ class PlainReader:
             entry = replace(entry, is_null=not stamped)
         yield entry.line(self._rules.new_name, group, key)
 
-    def _found_lines(self, key: _Key, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
+    def _found_lines(self, key: PlainKey, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
         for row in rows:
             if self._rules.reverse and row.state == self._rules.legacy.name:
                 for entry in self._entries(row):
@@ -355,7 +357,7 @@ class PlainReader:
         value = flag.value if stamp is None else flag.value[8:]
         return self._lives(stamp) and (reader.state.value is not Scalar.BOOLEAN or value == b"\1")
 
-    def _group(self, key: _Key, row: Row) -> int:
+    def _group(self, key: PlainKey, row: Row) -> int:
         """The key group where the key must be."""
         return group_of_key(self._rules.legacy.key, key.value, row.key_group, self._conversion)
 
@@ -388,7 +390,7 @@ def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorC
     return present if group is None or (_has_row(type_) and not changes) else group
 
 
-def _untouched(row: Row, group: int, key: _Key) -> Line:
+def _untouched(row: Row, group: int, key: PlainKey) -> Line:
     digest = blake2b(row.value, digest_size=8).hexdigest()
     return (row.state, group, key.text, "", 0, f"{len(row.value)} bytes, {digest}", None, zlib.crc32(key.raw))
 

@@ -41,7 +41,7 @@ def _by_kryo_2(type_: FlinkType) -> FlinkType:
     return with_opaque(type_, lambda part: replace(part, five=False) if isinstance(part, KryoType) else part)
 
 
-def _all_by_kryo_2(state: KeyedState) -> KeyedState:
+def all_by_kryo_2(state: KeyedState) -> KeyedState:
     user_key, value = (None if part is None else _by_kryo_2(part) for part in (state.user_key, state.value))
     return replace(state, key=_by_kryo_2(state.key), user_key=user_key, value=value)
 
@@ -69,7 +69,7 @@ def find_states_by_kryo(
         problems += told_in_vain(of_operator, by_kryo.values(), operator)
         if by_kryo and of_flink_1:
             by_kryo = {
-                name: as_declared(_all_by_kryo_2(state), of_operator, plan.job_classes, operator, problems)
+                name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, problems)
                 for name, state in by_kryo.items()
             }
         if by_kryo:

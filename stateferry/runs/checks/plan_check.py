@@ -14,17 +14,20 @@ from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import in_version, is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
 from flinkstate.serializers.types import FlinkType, OpaqueType, type_name
-from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Transform
+from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Rewrite, Transform
 from stateferry.basics.durations import format_duration
+from stateferry.changes.before_upgrade import BeforeUpgrade
 from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.drop_expired import DropExpired
 from stateferry.changes.for_kryo_5 import ForKryo5
 from stateferry.changes.lazy_cut import LazyCut, Order
+from stateferry.changes.restore_lost import WithLosses
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
 from stateferry.inventory.wrong_name_signs import may_hold
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
@@ -83,7 +86,8 @@ class ResolvedPlan:
 
     `native` are the ids of the operators whose keyed state is written as RocksDB's own files. `told` are, by operator
     id, the states whose time to live is told although they aren't migrated; `by_kryo` those that the run writes as the
-    Kryo of another Flink does, `elements` the types of such operator states. `layout` is what the plan asks for.
+    Kryo of another Flink does, `elements` the types of such operator states. `before` are the operators before an
+    upgrade. `layout` is what the plan asks for.
     """
 
     plan: MigrationPlan
@@ -93,6 +97,7 @@ class ResolvedPlan:
     told: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
     by_kryo: Mapping[bytes, Mapping[str, KeyedState]] = field(default_factory=dict)
     elements: Mapping[bytes, Mapping[str, FlinkType]] = field(default_factory=dict)
+    before: Mapping[bytes, BeforeUpgrade] = field(default_factory=dict)
     # The one that follows from the others: to find it takes a look at every subtask.
     layout: Layout = field(init=False)
 
@@ -151,10 +156,11 @@ class ResolvedPlan:
         for id_, told in self.dropping.items():
             if told:
                 transforms[id_] = DropExpired(transforms.get(id_, Copy()), told)
-        by_kryo = {
-            id_: ForKryo5(self.by_kryo.get(id_, {}), self.elements.get(id_, {}))
-            for id_ in self.by_kryo.keys() | self.elements.keys()
-        }
+        by_kryo: dict[bytes, Rewrite] = {}
+        for id_ in self.by_kryo.keys() | self.elements.keys():
+            rewrite = ForKryo5(self.by_kryo.get(id_, {}), self.elements.get(id_, {}))
+            before = self.before.get(id_)
+            by_kryo[id_] = rewrite if before is None else WithLosses(rewrite, before)
         return [
             OperatorRewrite.prepare(
                 self.source, operator, self.layout, transforms.get(operator.id), by_kryo.get(operator.id)
@@ -228,9 +234,12 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     problems += () if plan.no_timers else lost_timers(source)
     by_kryo = find_states_by_kryo(plan, source, {one.operator.id: one.rules for one in operators}, problems)
     elements = find_elements_by_kryo(plan, source, problems)
+    before = find_before(plan, source, by_kryo, {one.operator.id: one.rules for one in operators}, problems)
     if problems:
         raise PlanError("\n".join(problems))
-    resolved = ResolvedPlan(plan, source, tuple(operators), native_operators(plan, source), told, by_kryo, elements)
+    resolved = ResolvedPlan(
+        plan, source, tuple(operators), native_operators(plan, source), told, by_kryo, elements, before
+    )
     resolved.rewrites()
     return resolved
 

@@ -87,6 +87,22 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     _not_in_reverse("on_contradiction", "a run in reverse never lets a blob count"),
     _not_in_reverse("nulls", "a run in reverse keeps every null"),
     _not_in_reverse("to", "the way back is to the Flink that wrote the savepoint"),
+    Exclusion(
+        "before",
+        "before: only a run for Flink 2 looks for what an upgrade lost: give to flink-2, or leave before out",
+        needs=("to",),
+    ),
+    Exclusion(
+        "restore_lost",
+        "restore_lost: it isn't known what the upgrade lost: give the savepoint from before it (before), or leave "
+        "restore_lost out",
+        needs=("before",),
+    ),
+    Exclusion(
+        "restore_keys",
+        "restore_keys: only a run with restore_lost puts anything back: give it as well, or leave restore_keys out",
+        needs=("restore_lost",),
+    ),
     _not_in_reverse("field", "rows don't say what the other fields of a POJO are"),
     Exclusion(
         "field",

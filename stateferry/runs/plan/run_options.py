@@ -325,6 +325,39 @@ class RunOptions(PlanModel):
             if_empty="such states stop the run",
         ),
     ] = None
+    before: Annotated[
+        Place | None,
+        Option(
+            Kind.TEXT,
+            "A savepoint from before the upgrade",
+            "if a job of Flink 1 was upgraded without --to: the savepoint of Flink 1 from which the upgraded job was "
+            "restored, whose values say what the upgrade lost",
+            row=167,
+            section=RUN,
+            metavar="OLD_SAVEPOINT",
+            if_empty="what was lost isn't looked for",
+        ),
+    ] = None
+    restore_lost: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Restore what was lost",
+            "put back the entries that the upgrade lost, but nothing over a newer value",
+            row=168,
+            section=RUN,
+        ),
+    ] = False
+    restore_keys: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Restore lost keys",
+            "put back what the upgrade lost of keys whose rows are gone altogether, too",
+            row=169,
+            section=RUN,
+        ),
+    ] = False
     # What was read of them.
     classes_digest: StrictStr | None = None
     # New beginnings, by the old ones, of absolute addresses in `_metadata`.

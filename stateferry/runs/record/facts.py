@@ -17,7 +17,7 @@ from flinkstate.errors import DamagedError
 from flinkstate.kryo.counted import FoundClasses
 from stateferry.basics.counts import Counts
 from stateferry.basics.quantities import noun, percent
-from stateferry.changes.counts import ConversionCounts, InventoryCounts
+from stateferry.changes.counts import ConversionCounts, InventoryCounts, LossCounts
 from stateferry.look.kryo_maps import maps_line
 from stateferry.runs.record.state_ages import FoundAges
 from stateferry.runs.record.target_access import TargetAccess
@@ -228,7 +228,8 @@ class SnapshotFacts(TimedFacts):
     `states` and `met` are by operator and state. `read` has the digests of the bytes that were read, as `BytesRead`
     writes them. `lazy` says what a lazy run moves of each legacy state, `flags` what the job has moved by each flag,
     `kryo` what the maps by Kryo are. `nullable` are the operators and legacy states whose maps are nullable.
-    `declarations` are the lines of Java by which the new job declares its states.
+    `declarations` are the lines of Java by which the new job declares its states. `losses` are those of an upgrade, by
+    operator and state.
 
     If only what has changed since another night was read, `of_all` are the seconds that reading everything would have
     taken, by the newest night that did.
@@ -246,6 +247,7 @@ class SnapshotFacts(TimedFacts):
     kryo: tuple[KryoMaps, ...] | None = None
     nullable: tuple[tuple[str, str], ...] | None = None
     declarations: tuple[str, ...] | None = None
+    losses: Mapping[str, LossCounts] | None = None
     of_all: float | None = None
 
     @property

@@ -200,6 +200,9 @@ GIVEN: dict[str, tuple[object, object]] = {
     "format": ("native", "native"),
     "to": ("flink-2", "flink-2"),
     "declared": ("main/tags=List<String>\n", {"main/tags": "List<String>"}),
+    "before": ("/savepoints/old", "/savepoints/old"),
+    "restore_lost": (True, True),
+    "restore_keys": (True, True),
     "classes": (f"{JAR}\n", (str(JAR),)),
     "parallelism": (3, 3),
     "max_parallelism": (256, 256),
@@ -227,6 +230,9 @@ NEEDED: dict[str, dict[str, object]] = {
     "widen": {"as": "Map<String, Long>"},
     "field": {"rest": "keep"},
     "rest": {"field": "counts"},
+    "before": {"to": "flink-2"},
+    "restore_lost": {"to": "flink-2", "before": "/savepoints/old"},
+    "restore_keys": {"to": "flink-2", "before": "/savepoints/old", "restore_lost": True},
 }
 
 

@@ -29,11 +29,16 @@ final class JobSide {
 
     /** What the job does, in order. */
     public static final class Script implements Serializable {
-        /** {@code old}: the old map alone; {@code wrapped}: all three states; {@code rows}: the new map alone. */
+        /**
+         * {@code old}: the old map alone; {@code wrapped}: all three states; {@code rows}: the new map alone;
+         * {@code kryo}: the {@code states} of {@link KryoCalls}.
+         */
         public String shape;
         public String backend;
         public Long ttlMillis;
+        public int maxParallelism = 128;
         public List<Call> calls = List.of();
+        public List<String> states = List.of();
     }
 
     /** One call for a key. */
@@ -43,6 +48,10 @@ final class JobSide {
         public String userKey;
         public Long value;
         public Map<String, Long> map;
+        public String state;
+        public String row;
+        public Double number;
+        public Map<String, Double> numbers;
     }
 
     private JobSide() {}
@@ -50,12 +59,12 @@ final class JobSide {
     static JobGraph graph(String board, Script script, Configuration configuration) {
         StreamExecutionEnvironment environment = Topology.environment(configuration);
         environment.setParallelism(1);
-        environment.setMaxParallelism(128);
+        environment.setMaxParallelism(script.maxParallelism);
         environment
                 .addSource(new Calls(board, script), "calls", Types.INT)
                 .uid("calls")
                 .keyBy(new KeyOf(script), Types.STRING)
-                .process(new Function(board, script))
+                .process(script.shape.equals("kryo") ? new KryoCalls(board, script) : new Function(board, script))
                 .returns(Types.VOID)
                 .uid(UID)
                 .name(UID);

@@ -1,0 +1,126 @@
+"""Where the entries are in a map that Kryo 5 wrote, so that entries can be cut out of one map and put into another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import KryoType, simple_name
+from flinkstate.values.kryo_reader import MAPS, KryoObject, KryoReader
+from flinkstate.values.kryo_values import known_classes
+
+# The class tags of boxed numbers: all registered classes of Kryo itself but for String, whose mark follows.
+_STRING_TAG, _STRING, _NEW = 3, "java.lang.String", 1
+_OF_KRYO = range(2, 11)
+
+
+class EntryPlace(NamedTuple):
+    """Where an entry's key begins, its value begins, and both end."""
+
+    key: int
+    value: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlaces:
+    """A value that is a map: the object, its bytes, where its number of entries is, and its entries."""
+
+    found: KryoObject
+    data: bytes
+    count: int
+    entries: tuple[EntryPlace, ...]
+
+    def entry(self, index: int) -> bytes:
+        """Returns the bytes of an entry, if they mean the same in any place of any map: else raises an error."""
+        place = self.entries[index]
+        self._expect_flat(place.key)
+        self._expect_flat(place.value)
+        return self.data[place.key : place.end]
+
+    def value(self, index: int) -> bytes:
+        """Returns the bytes of a value by which one may be replaced: a number or null, which has no mark."""
+        place = self.entries[index]
+        if self.data[place.value] == _STRING_TAG:
+            raise self._not_flat(place.value)
+        self._expect_flat(place.value)
+        return self.data[place.value : place.end]
+
+    def _expect_flat(self, position: int) -> None:
+        tag = self.data[position]
+        if tag != 0 and (tag not in _OF_KRYO or (tag == _STRING_TAG and self.data[position + 1] != _NEW)):
+            raise self._not_flat(position)
+
+    def _not_flat(self, position: int) -> RefusedError:
+        return RefusedError(
+            f"single entries of this {simple_name(self.found.class_name)} can't be put into another map: only numbers "
+            f"and Strings can, each written once (offset {position} of the value)"
+        )
+
+    def with_entries(self, replaced: dict[int, bytes], added: list[bytes]) -> bytes:
+        """Returns the map with other values at these entries, and with further entries at its end."""
+        count, behind = varint(self.data, self.count)
+        parts = [self.data[: self.count], as_varint(count + len(added))]
+        for index, place in enumerate(self.entries):
+            parts += [self.data[behind : place.value], replaced.get(index, self.data[place.value : place.end])]
+            behind = place.end
+        return b"".join((*parts, self.data[behind:], *added))
+
+    def with_these(self, entries: list[bytes]) -> bytes:
+        """Returns a map of the same class with these entries alone."""
+        _, behind = varint(self.data, self.count)
+        first = self.entries[0].key if self.entries else behind
+        return b"".join((self.data[: self.count], as_varint(len(entries) + 1), self.data[behind:first], *entries))
+
+
+def map_places(type_: KryoType, data: bytes) -> MapPlaces | None:
+    """Returns the places in a whole value of Kryo 5; None if it is null, or not a map with a number of entries."""
+    reader = _PlaceReader(True, *known_classes(type_), type_.classes, data, 0, len(data))
+    found = reader.whole()
+    if found is None or found.class_name not in MAPS or reader.count_at < 0:
+        return None
+    keys, values = reader.parts[0::2], reader.parts[1::2]
+    entries = tuple(EntryPlace(key[0], value[0], value[1]) for key, value in zip(keys, values, strict=True))
+    return MapPlaces(found, data, reader.count_at, entries)
+
+
+class _PlaceReader(KryoReader):
+    """Keeps where the parts of the outermost map are."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.count_at = -1
+        self.parts: list[tuple[int, int]] = []
+
+    def pairs(self, name: str) -> Any:
+        if self._depth == 1:
+            self.count_at = self.position
+        return super().pairs(name)
+
+    def object(self) -> KryoObject | None:
+        begin, is_part = self.position, self._depth == 1
+        found = super().object()
+        if is_part:
+            self.parts.append((begin, self.position))
+        return found
+
+
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """Returns a number and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[position]
+        number |= (byte & 0x7F) << shift
+        shift, position = shift + 7, position + 1
+        if byte < 0x80:
+            return number, position
+
+
+def as_varint(number: int) -> bytes:
+    """Returns the bytes of a number."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))

@@ -1,0 +1,67 @@
+"""An operator in the savepoint from before an upgrade: its states by Kryo, with which those of now are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.kryo_rows import is_one_value
+from stateferry.changes.section_rows import own_copy, together
+
+
+@dataclass(frozen=True, slots=True)
+class StateBefore:
+    """A state in the savepoint from before the upgrade, whose values Kryo 2 wrote; `ttl` is its time to live."""
+
+    state: KeyedState
+    ttl: int | None
+    now: int
+
+    @property
+    def why_not(self) -> str | None:
+        """Why nobody can tell what became of single values of the state; None if that can be told."""
+        return None if is_one_value(self.state) else f"what Flink 2 reads of a {self.state.type_name} isn't known"
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeUpgrade:
+    """An operator in the savepoint from before the upgrade, with its states by Kryo.
+
+    It can be pickled. With `restores` what was lost is put back, with `restores_keys` also in rows that are gone.
+    `key_groups` are those that have rows.
+    """
+
+    savepoint: Savepoint
+    operator: Operator
+    states: Mapping[str, StateBefore]
+    restores: bool = False
+    restores_keys: bool = False
+    key_groups: frozenset[int] = frozenset()
+
+    def of_key_groups(self, key_groups: KeyGroupRange) -> BeforeUpgrade:
+        """Returns what a task needs that reads these key groups."""
+        subtasks = tuple(
+            one
+            for one in self.operator.subtasks
+            if one.keyed is not None and not one.keyed.range.intersection(key_groups).is_empty
+        )
+        bare = Savepoint(self.savepoint.folder, replace(self.savepoint.metadata, operators=()))
+        return replace(self, savepoint=bare, operator=replace(self.operator, subtasks=subtasks), key_groups=frozenset())
+
+    def rows(self, key_group: int) -> dict[str, Section]:
+        """Returns all rows of a key group, by state."""
+        found: dict[str, list[Section]] = {}
+        with ExitStack() as opened:
+            for file in self.savepoint.open_all(self.operator, opened, KeyGroupRange(key_group, key_group)):
+                names = [state.name for state in file.header.states]
+                wanted = {index for index, name in enumerate(names) if name in self.states}
+                for section in file.sections_of(key_group, wanted):
+                    if len(section):
+                        found.setdefault(names[section.state], []).append(own_copy(section))
+        return {name: together(sections) for name, sections in found.items()}

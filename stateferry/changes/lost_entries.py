@@ -1,0 +1,140 @@
+"""What an upgrade to Flink 2 lost of one value: by what Kryo 2 wrote, what Flink 2 read of it, and what is there now.
+
+A map loses single entries, any other value is lost as a whole. The job itself may have removed or overwritten an entry
+since; that is no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from flinkstate.errors import RefusedError
+from flinkstate.values.kryo_map_places import MapPlaces
+from flinkstate.values.kryo_reader import MAPS, KryoObject
+
+
+class Fate(Enum):
+    """What became of an entry that the upgrade lost, or that the job removed later.
+
+    `LOST`: it is missing, or has still the value that Flink 2 read. `OVERWRITTEN`: it has a newer value. `REMOVED`:
+    Flink 2 read it, and the job removed it. `GONE`: its row is gone. `EXPIRED`: its time to live has passed by now.
+    """
+
+    LOST = "lost"
+    OVERWRITTEN = "overwritten since"
+    REMOVED = "removed later"
+    GONE = "gone"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One entry of a map, by its key, or a value as a whole; `old` is its value before the upgrade.
+
+    `is_there` says that it has a value now, a wrong or a newer one.
+    """
+
+    fate: Fate
+    old: KryoObject | None
+    is_entry: bool = False
+    key: KryoObject | None = None
+    is_there: bool = False
+
+    def of(self, fate: Fate) -> Loss:
+        return replace(self, fate=fate)
+
+
+def is_map(value: KryoObject | None) -> bool:
+    """Whether a value is a map, whose entries are lost one by one."""
+    return value is not None and value.class_name in MAPS
+
+
+def losses(old: KryoObject | None, read: KryoObject | None, now: KryoObject | None) -> Iterator[Loss]:
+    """Yields what the upgrade lost of a value; `read` is what Flink 2 read of it, `now` what is there."""
+    if not _by_entries(old, read):
+        if not _same(old, read) and not _same(now, old):
+            yield Loss(Fate.LOST if _same(now, read) else Fate.OVERWRITTEN, old, is_there=now is not None)
+        return
+    assert old is not None
+    was_read, is_there = _entries(read), _entries(now)
+    # Null, or something else than a map, in its place is newer, unless Flink 2 has read null.
+    has_map = is_map(now) or _same(now, read)
+    for key, value in old.value:
+        name = repr(key)
+        seen, present = was_read.get(name), is_there.get(name)
+        if not has_map:
+            if seen != repr(value):
+                yield Loss(Fate.OVERWRITTEN, value, True, key)
+        elif present is None:
+            yield Loss(Fate.LOST if seen is None else Fate.REMOVED, value, True, key)
+        elif seen != repr(value) and present != repr(value):
+            yield Loss(Fate.LOST if present == seen else Fate.OVERWRITTEN, value, True, key, is_there=True)
+
+
+def losses_of_gone(old: KryoObject | None, read: KryoObject | None) -> Iterator[Loss]:
+    """Yields what the upgrade lost of a value whose row is gone, and which entries the job has seen before that."""
+    if not _by_entries(old, read):
+        if not _same(old, read):
+            yield Loss(Fate.GONE, old)
+        return
+    assert old is not None
+    was_read = _entries(read)
+    for key, value in old.value:
+        yield Loss(Fate.REMOVED if repr(key) in was_read else Fate.GONE, value, True, key)
+
+
+def agrees(old: KryoObject | None, now: KryoObject | None) -> bool:
+    """Whether a value, or an entry of a map, is as it was."""
+    return _same(old, now) or not _entries(old).items().isdisjoint(_entries(now).items())
+
+
+def put_back(old: MapPlaces, now: MapPlaces, lost: list[Loss]) -> bytes:
+    """Returns the map that is there now with what was lost; both maps are as Kryo 5 wrote them."""
+    before, is_there = _entries(old.found), _entries(now.found)
+    wanted = {repr(one.key): one for one in lost}
+    if all(value == before.get(key) or key in wanted for key, value in is_there.items()) and (
+        before.keys() == is_there.keys() | wanted.keys() and old.found.class_name == now.found.class_name
+    ):
+        return old.data
+    places = {repr(key): index for index, (key, _) in enumerate(old.found.value)}
+    places_now = {repr(key): index for index, (key, _) in enumerate(now.found.value)}
+    replaced: dict[int, bytes] = {}
+    added: list[bytes] = []
+    for key in wanted:
+        if key in places_now:
+            now.value(places_now[key])
+            replaced[places_now[key]] = old.value(places[key])
+        else:
+            added.append(old.entry(places[key]))
+    return now.with_entries(replaced, added)
+
+
+def put_back_gone(old: MapPlaces, lost: list[Loss]) -> bytes:
+    """Returns a map that has of the old one only what was lost."""
+    if len(lost) == len(old.found.value):
+        return old.data
+    places = {repr(key): index for index, (key, _) in enumerate(old.found.value)}
+    return old.with_these([old.entry(places[repr(one.key)]) for one in lost])
+
+
+def _by_entries(old: KryoObject | None, read: KryoObject | None) -> bool:
+    """Whether entries are lost one by one. Raises an error if Flink 2 has read entries that nobody wrote."""
+    if not is_map(old) or not (read is None or is_map(read)):
+        return False
+    if _entries(read).keys() - _entries(old).keys():
+        raise RefusedError("Flink 2 reads entries of it that nobody has written")
+    return True
+
+
+def _entries(value: KryoObject | None) -> dict[str, str]:
+    """The texts of a map's values by those of its keys. Unlike values, texts of equal NaNs are equal."""
+    if not is_map(value):
+        return {}
+    assert value is not None
+    return {repr(key): repr(one) for key, one in value.value}
+
+
+def _same(one: KryoObject | None, other: KryoObject | None) -> bool:
+    return repr(one) == repr(other)

@@ -1,0 +1,155 @@
+"""Works out by plain code what a row must hold when what an upgrade lost of it is put back.
+
+What Flink 2 has read follows here from the objects that Kryo 2 wrote, not from their bytes: a map without its last
+entry, null for an empty map and for a TreeMap, and numbers of several bytes with the other order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from flinkstate.errors import RefusedError
+from flinkstate.keyed.state import StateKind
+from flinkstate.serializers.types import NullableType, Scalar
+from flinkstate.values.codecs import decode_whole
+from flinkstate.values.java_values import TtlValue
+from flinkstate.values.kryo_reader import MAPS, KryoObject
+from stateferry.changes.before_upgrade import StateBefore
+
+_TREE = "java.util.TreeMap"
+_HASHED = frozenset(f"java.util.{name}" for name in ("HashMap", "LinkedHashMap", "concurrent.ConcurrentHashMap"))
+_AS_BEFORE = frozenset(f"java.lang.{name}" for name in ("String", "Integer", "Long", "Byte", "Boolean"))
+_SWAPPED = {f"java.lang.{name}": layout for name, layout in (("Short", "h"), ("Float", "f"), ("Double", "d"))}
+_CHARACTER = "java.lang.Character"
+_LATEST = 2**63 - 1
+
+
+def before_the_upgrade(state: str) -> str:
+    """The name under which rows of the savepoint from before the upgrade are sampled."""
+    return f"{state} before the upgrade"
+
+
+def in_no_order(value: Any) -> Any:
+    """A decoded value in which the entries of a map are sorted: where one is put back in its map doesn't count."""
+    if isinstance(value, tuple) and not isinstance(value, TtlValue):
+        return tuple(map(in_no_order, value))
+    if isinstance(value, TtlValue):
+        return TtlValue(value.timestamp, in_no_order(value.value))
+    if isinstance(value, KryoObject) and value.class_name in MAPS:
+        return KryoObject(value.class_name, sorted(value.value, key=repr))
+    return value
+
+
+class PlainLosses:
+    """What becomes of the rows of a state; `old` are the stored values before the upgrade, by their keys."""
+
+    def __init__(self, before: StateBefore, old: Mapping[bytes, bytes], restores: bool, restores_keys: bool) -> None:
+        self._before, self._old = before, old
+        self._restores, self._restores_keys = restores, restores_keys
+
+    def is_untouched(self, key: bytes, stored: bytes) -> bool:
+        """Whether a row has its value from before the upgrade, which Kryo 2 wrote."""
+        return self._old.get(key) == stored
+
+    def parts_of_list(self, key: bytes, stored: bytes) -> tuple[bytes | None, bytes]:
+        """The elements from before the upgrade, if they are there with the same bytes, and those behind them."""
+        old = self._old.get(key)
+        if old is not None and (stored == old or stored.startswith(old + b",")):
+            return old, stored[len(old) + 1 :]
+        return None, stored
+
+    def restored(self, key: bytes, stored: bytes, value: Any) -> Any:
+        """What a row must hold whose stored value means this."""
+        if not self._restores or key not in self._old or self.is_untouched(key, stored):
+            return value
+        old = self._decoded(key)
+        before, now = _content(old), _content(value)
+        if not _differs(before) or self._has_expired(old):
+            return value
+        read = _read_by_flink_2(before)
+        if not _is_map(before):
+            return old if repr(now) == repr(read) and repr(now) != repr(before) else value
+        if now is None and read is None:
+            return old
+        if not _is_map(now):
+            return value
+        seen, pairs = _texts(read), {repr(key): (key, one) for key, one in now.value}
+        for name, one in before.value:
+            text = repr(name)
+            is_missing = text not in seen and text not in pairs
+            is_wrong = text in seen and text in pairs and repr(pairs[text][1]) == seen[text]
+            if is_missing or is_wrong:
+                pairs[text] = (name, one)
+        return _with_content(value, KryoObject(now.class_name, list(pairs.values())))
+
+    def of_gone(self, key: bytes) -> Any:
+        """What a row that is gone must hold; None if it stays gone."""
+        old = self._decoded(key)
+        before = _content(old)
+        stays = not self._restores_keys or self._before.state.namespace is not Scalar.VOID_NAMESPACE
+        if stays or not _differs(before) or self._has_expired(old):
+            return None
+        if not _is_map(before):
+            return old
+        seen = _texts(_read_by_flink_2(before))
+        lost = [(name, one) for name, one in before.value if repr(name) not in seen]
+        return _with_content(old, KryoObject(before.class_name, lost)) if lost else None
+
+    def _decoded(self, key: bytes) -> Any:
+        state = self._before.state
+        assert state.stored_value is not None
+        is_row = state.kind is StateKind.MAP
+        return decode_whole(NullableType(state.stored_value, 0) if is_row else state.stored_value, self._old[key])
+
+    def _has_expired(self, old: Any) -> bool:
+        before = self._before
+        if before.ttl is None or not isinstance(old, TtlValue):
+            return False
+        return bool(min(old.timestamp + before.ttl, _LATEST) <= before.now)
+
+
+def _content(value: Any) -> Any:
+    return value.value if isinstance(value, TtlValue) else value
+
+
+def _with_content(value: Any, content: Any) -> Any:
+    return TtlValue(value.timestamp, content) if isinstance(value, TtlValue) else content
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, KryoObject) and value.class_name in MAPS
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {repr(key): repr(one) for key, one in value.value} if _is_map(value) else {}
+
+
+def _differs(value: Any) -> bool:
+    """Whether Flink 2 reads something else."""
+    return value is not None and (_is_map(value) or repr(_read_by_flink_2(value)) != repr(value))
+
+
+def _read_by_flink_2(value: Any) -> Any:
+    if value is None:
+        return None
+    name = value.class_name
+    if name == _TREE or (name in _HASHED and not value.value):
+        return None
+    if name in _HASHED:
+        return KryoObject(name, [(_number(key), _number(one)) for key, one in value.value[:-1]])
+    return _number(value)
+
+
+def _number(value: KryoObject | None) -> KryoObject | None:
+    if value is None or value.class_name in _AS_BEFORE:
+        return value
+    name = value.class_name
+    if name == _CHARACTER:
+        unit = struct.pack("<H", ord(value.value))
+        return KryoObject(name, chr(struct.unpack(">H", unit)[0]))
+    if name in _SWAPPED:
+        layout = _SWAPPED[name]
+        return KryoObject(name, struct.unpack(f">{layout}", struct.pack(f"<{layout}", value.value))[0])
+    raise RefusedError(f"what Flink 2 reads of a {name} that Kryo 2 wrote isn't known to plain code")

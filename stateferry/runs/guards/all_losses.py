@@ -1,0 +1,138 @@
+"""Lists what an upgrade lost, key by key, by the savepoint from before it. Nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.errors import RefusedError, StateferryError
+from flinkstate.keyed.keyed_file import WINDOW
+from flinkstate.keyed.state import KeyedState, keyed_states
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.group_sections import GroupSections
+from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import FlinkType, Scalar
+from flinkstate.values.codecs import decode
+from flinkstate.values.value_json import json_text
+from stateferry.changes.before_upgrade import BeforeUpgrade
+from stateferry.changes.counts import LossCounts
+from stateferry.changes.for_kryo_5 import ForKryo5, states_by_kryo
+from stateferry.changes.lost_entries import Loss
+from stateferry.changes.restore_lost import GroupLosses, RowLosses
+from stateferry.runs.checks.before_upgrade import hold_against
+from stateferry.runs.guards.lost_values import expect_same_job, losses_line
+from stateferry.runs.plan.state_ttls import StateTtlPlan
+
+
+@dataclass(slots=True)
+class AllLosses:
+    """What was found: counts and rows by operator and state, and why other states couldn't be compared."""
+
+    before: str
+    counts: dict[tuple[str, str], LossCounts] = field(default_factory=dict)
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    not_compared: tuple[str, ...] = ()
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether anything was lost and isn't overwritten, or nobody can tell."""
+        of_each = (one.lost or one.gone or one.untold for one in self.counts.values())
+        return bool(self.not_compared) or any(of_each)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        states = [
+            {
+                "operator": operator,
+                "state": state,
+                "summary": losses_line(counts) or "nothing is lost",
+                "counts": counts.to_json(),
+                "rows": self.rows.get((operator, state), []),
+            }
+            for (operator, state), counts in sorted(self.counts.items())
+        ]
+        return {"before": self.before, "states": states, "not_compared": list(self.not_compared)}
+
+
+def all_losses(
+    savepoint: Savepoint, old: Savepoint, ttls: Sequence[StateTtlPlan], now: int, job: JobClasses | None
+) -> AllLosses:
+    """Compares the savepoint of an upgraded job with that from before the upgrade; raises an error if it can't be."""
+    by_kryo = {
+        operator.id: states
+        for operator in savepoint.keyed_operators()
+        if (states := states_by_kryo({state.name: state for state in savepoint.keyed_states(operator)}, job))
+    }
+    told = {(savepoint.operator(one.operator).id, one.state): one.ttl_ms for one in ttls}
+    before, problems = hold_against(old, savepoint, by_kryo, told, now, job)
+    if not before:
+        raise RefusedError("\n".join(problems))
+    found = AllLosses(old.folder.shown, not_compared=tuple(problems))
+    for id_, one in before.items():
+        _of_operator(savepoint, savepoint.operator(id_.hex()), one, by_kryo[id_], found)
+    expect_same_job(old.folder.shown, found.counts)
+    return found
+
+
+def _of_operator(
+    savepoint: Savepoint, operator: Operator, before: BeforeUpgrade, by_kryo: Mapping[str, KeyedState], found: AllLosses
+) -> None:
+    counts: dict[str, LossCounts] = {name: LossCounts() for name in before.states}
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in before.states}
+    rewrite, window = ForKryo5(by_kryo), np.empty(WINDOW, np.uint8)
+
+    def listed(row: RowLosses) -> None:
+        rows[row.state].append(_row(row, before.states[row.state].state))
+
+    for file in savepoint.open_files(operator):
+        states = keyed_states(file.header, file.name)
+        for key_group in file.handle.range:
+            group = GroupSections(file, key_group, states, window)
+            losses = GroupLosses(before, key_group, counts, listed)
+            for _ in losses.sections(by_kryo, group, rewrite.section):
+                pass
+    for name in before.states:
+        found.counts[operator.label, name] = counts[name]
+        found.rows[operator.label, name] = rows[name]
+
+
+def _row(row: RowLosses, state: KeyedState) -> dict[str, Any]:
+    out: dict[str, Any] = {"key_group": row.key_group, **_key(row.key, state)}
+    if row.timestamp is not None:
+        out["timestamp"] = row.timestamp
+    if row.why_not is not None:
+        out["why_not"] = row.why_not
+    out["lost"] = [_loss(one, state) for one in row.losses]
+    return out
+
+
+def _key(data: bytes, state: KeyedState) -> dict[str, Any]:
+    """The parts of a stored key."""
+    try:
+        key, position = decode(state.key, data)
+        out = {"key": _json(state.key, key)}
+        position += 4 if state.has_suffixes else 0
+        namespace, end = decode(state.namespace, data, position)
+        if state.namespace is not Scalar.VOID_NAMESPACE:
+            out["namespace"] = _json(state.namespace, namespace)
+        end += 4 if state.has_suffixes else 0
+        if state.user_key is not None:
+            out["user_key"] = _json(state.user_key, decode(state.user_key, data, end)[0])
+    except StateferryError:
+        return {"key": f"bytes {data.hex()}"}
+    return out
+
+
+def _loss(loss: Loss, state: KeyedState) -> dict[str, Any]:
+    assert state.value is not None
+    entry = {"entry": _json(state.value, loss.key)} if loss.is_entry else {}
+    return {**entry, "value": _json(state.value, loss.old), "is": loss.fate.value}
+
+
+def _json(type_: FlinkType, value: Any) -> Any:
+    return None if value is None else json.loads(json_text(type_)(value))

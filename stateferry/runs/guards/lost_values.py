@@ -1,0 +1,60 @@
+"""What an upgrade lost: a savepoint that isn't the one from before it is refused, and the run says what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from flinkstate.errors import RefusedError
+from stateferry.basics.quantities import noun
+from stateferry.changes.counts import LossCounts
+from stateferry.inventory.inventory import Inventory
+from stateferry.runs.checks.plan_check import ResolvedPlan
+
+
+def check_before(resolved: ResolvedPlan, inventory: Inventory) -> None:
+    """Raises an error if the savepoint of `--before` has nothing in common with the source."""
+    if resolved.plan.before is not None:
+        expect_same_job(resolved.plan.before, inventory.losses)
+
+
+def expect_same_job(before: str, losses: Mapping[tuple[str, str], LossCounts]) -> None:
+    """Raises an error if no key, or no value, is the same in both savepoints."""
+    total = LossCounts()
+    for one in losses.values():
+        total.add(one)
+    why = ""
+    if total.rows and not total.found:
+        why = "none of its keys is in the savepoint of the upgraded job"
+    elif total.rows and not (total.equal or total.agreeing) and (total.lost or total.gone or total.overwritten):
+        why = "no value, and no entry of a map, is as it was there"
+    if why:
+        raise RefusedError(
+            f"{before} (--before) isn't the savepoint from which the upgraded job was restored: {why}. Give that one"
+        )
+
+
+def lost_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
+    """Notes on what was lost of each state."""
+    labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
+    for (operator, state), counts in sorted(inventory.losses.items()):
+        if (line := losses_line(counts)) is not None:
+            done = "" if resolved.plan.restore_lost or not counts.lost else ". --restore-lost puts back what is lost"
+            yield f"{labels[operator]}/{state}: {line}{done}"
+
+
+def losses_line(counts: LossCounts) -> str | None:
+    """What the upgrade lost of a state; None if nothing."""
+    words = (
+        (counts.lost, "lost"),
+        (counts.gone, "lost with rows that are gone"),
+        (counts.overwritten, "overwritten since"),
+        (counts.removed, "removed by the job later"),
+        (counts.expired, "expired"),
+    )
+    entries = ", ".join(f"{count:,} {what}" for count, what in words if count)
+    untold = f"{counts.untold:,} {noun(counts.untold, 'row')} of which nobody can tell" if counts.untold else ""
+    back = ", ".join(
+        f"{count:,} {what}" for count, what in ((counts.put_back, "put back"), (counts.corrected, "corrected")) if count
+    )
+    found = "; ".join(part for part in (entries, untold, back) if part)
+    return f"of the entries from before the upgrade: {found}" if found else None

@@ -1,0 +1,241 @@
+"""Runs that put back what an upgrade lost, by the savepoint from before it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import PlanError, RefusedError, RejectedError
+from flinkstate.reading.reader import Savepoint
+from stateferry.changes.counts import LossCounts
+from stateferry.changes.flat_maps import FlatLosses
+from stateferry.changes.for_kryo_5 import states_by_kryo
+from stateferry.changes.lost_entries import Fate
+from stateferry.changes.restore_lost import WithLosses
+from stateferry.cli import main
+from stateferry.proof.expected.check_result import Outcome
+from stateferry.runs.checks.before_upgrade import hold_against
+from stateferry.runs.guards.lost_values import expect_same_job
+from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.record.facts import SnapshotFacts
+from tests.steps.test_for_another_flink import ALONE as RESCALED
+from tests.steps.test_for_another_flink import GOLDEN, MIGRATED
+from tests.steps.test_native_source import run
+
+BEFORE, UPGRADED = GOLDEN / "hint-hash-map-1.20-rocksdb", GOLDEN / "upgraded-hint-hash-map-2.3-rocksdb"
+AGED, UPGRADED_AGED = GOLDEN / "hint-hash-map-ttl-1.20-rocksdb", GOLDEN / "upgraded-hint-hash-map-ttl-2.3-rocksdb"
+DAY = 86_400_000
+ALONE: dict[str, Any] = {name: value for name, value in RESCALED.items() if name != "parallelism"} | {"to": "flink-2"}
+
+
+def _kept(home: Any) -> SnapshotFacts:
+    found = home.facts(SnapshotFacts)
+    assert isinstance(found, SnapshotFacts)
+    return found
+
+
+def test_what_was_lost_is_put_back(tmp_path: Path) -> None:
+    """The upgraded job has written a part of the maps anew without reading them."""
+    report, made = run(UPGRADED, tmp_path, before=str(BEFORE), restore_lost=True, **ALONE)
+    assert report.is_green
+    by_name = {check.name: check for check in report.checks}
+    entries = by_name["main/mainState: entries with those that the upgrade lost"]
+    assert entries.expected.startswith("115 = 113 in the source + 2 put back (of the others before the upgrade 1 over")
+    assert entries.actual == "115"
+    assert by_name["main/mainState: sample read plainly"].outcome is Outcome.PASSED
+    assert [note for note in _kept(made).notes if "2 lost" in note and "2 put back" in note]
+
+
+def test_without_a_word_nothing_is_put_back(tmp_path: Path) -> None:
+    report, made = run(UPGRADED, tmp_path, before=str(BEFORE), **ALONE)
+    assert report.is_green
+    assert not [check for check in report.checks if "the upgrade lost" in check.name]
+    (note,) = [note for note in _kept(made).notes if "2 lost" in note]
+    assert note.endswith("--restore-lost puts back what is lost")
+
+
+def test_the_time_to_live_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"state mainState of operator main has TTL, .*--state-ttl main/mainState=30d"):
+        run(UPGRADED_AGED, tmp_path, before=str(AGED), restore_lost=True, **ALONE)
+    told = {"state_ttls": ("main/mainState=30d",)}
+    report, made = run(UPGRADED_AGED, tmp_path / "told", before=str(AGED), restore_lost=True, **ALONE, **told)
+    assert report.is_green
+    counts = (_kept(made).losses or {})["main/mainState"]
+    assert (counts.rows, counts.found, counts.equal, counts.overwritten, counts.removed) == (17, 17, 9, 3, 5)
+
+
+def test_what_has_expired_may_be_left_out_as_well(tmp_path: Path) -> None:
+    dropping = {"state_ttls": ("main/mainState=3650d:drop",), "now": _between(UPGRADED_AGED) + 3650 * DAY}
+    report, _ = run(UPGRADED_AGED, tmp_path, before=str(AGED), restore_lost=True, **ALONE, **dropping)
+    assert report.is_green
+    by_name = {check.name: check for check in report.checks}
+    entries = by_name["main/mainState: entries with those that the upgrade lost"]
+    assert 0 < int(entries.actual) < sum(len(map_ or ()) for map_ in _maps(UPGRADED_AGED).values())
+
+
+def _between(savepoint: Path) -> int:
+    """A moment between the first and the last timestamp."""
+    with (savepoint / "expected.jsonl").open(encoding="ascii") as file:
+        lines = [json.loads(line) for line in file]
+    stamps = sorted(line["timestamp"] for line in lines if line["state"] == "mainState")
+    return int(stamps[len(stamps) // 2])
+
+
+def _without_a_key(before: FlatLosses) -> bytes:
+    """A fault: the first entry that is there is left out."""
+    entries = dict(before.now.entries) | {one.key: one.old for one in before.losses if one.fate is Fate.LOST}
+    return before.now.with_entries(list(entries.items())[1:])
+
+
+def test_plain_code_sees_a_fault_in_what_both_sides_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlatLosses, "put_back", _without_a_key)
+    with pytest.raises(RejectedError) as refused:
+        run(UPGRADED, tmp_path, before=str(BEFORE), restore_lost=True, **ALONE)
+    assert "main/mainState: sample read plainly" in str(refused.value)
+    assert "main/mainState: entries with those that the upgrade lost" in str(refused.value)
+
+
+def test_a_result_in_which_nothing_was_put_back_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchanged(self: WithLosses, key_group: int, found: Any) -> Any:
+        return self.rewrite.sections(key_group, found)
+
+    monkeypatch.setattr(WithLosses, "sections", unchanged)
+    with pytest.raises(RejectedError) as refused:
+        run(UPGRADED, tmp_path, before=str(BEFORE), restore_lost=True, **ALONE)
+    for check in ("carried over, written by Kryo 5", "sample read plainly", "entries with those that the upgrade lost"):
+        assert f"main/mainState: {check}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (AGED, "with time to live .*keys String.*: that is of another job"),
+        (GOLDEN / "kryo-1.20-rocksdb", "have no state with values by Kryo in common|of another job"),
+        (UPGRADED, "is of Flink 2: give the savepoint of Flink 1"),
+    ],
+)
+def test_the_savepoint_of_another_job_is_refused(before: Path, why: str, tmp_path: Path) -> None:
+    with pytest.raises((PlanError, RefusedError), match=why):
+        run(UPGRADED, tmp_path, before=str(before), **ALONE)
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_savepoint_with_other_bytes_is_refused(tmp_path: Path) -> None:
+    """The same job, but not the savepoint from which it was upgraded: one letter of a String is another."""
+    other = tmp_path / "other"
+    shutil.copytree(BEFORE, other)
+    changed = 0
+    for file in other.iterdir():
+        raw = file.read_bytes()
+        if file.name != "expected.jsonl" and b"\x03\x01" in raw:
+            file.write_bytes(raw.replace(b"polygenelubricant", b"polygenelubricanT"))
+            changed += raw != file.read_bytes()
+    assert changed
+    with pytest.raises(RefusedError, match=r"state mainState, key .*: Kryo 5 has not written this value, .*--before"):
+        run(UPGRADED, tmp_path, before=str(other), **ALONE)
+
+
+def test_another_max_parallelism_or_another_operator_is_refused() -> None:
+    source, old = Savepoint.open(str(UPGRADED)), Savepoint.open(str(BEFORE))
+    by_kryo = {
+        operator.id: states_by_kryo({state.name: state for state in source.keyed_states(operator)}, None)
+        for operator in source.keyed_operators()
+    }
+    for change, why in (
+        ({"max_parallelism": 64}, "operator main has max parallelism 128, in .* 64: the two can't be compared"),
+        ({"id": b"0" * 16}, "have no state with values by Kryo in common: it has no keyed state of operator main"),
+    ):
+        operators = tuple(replace(operator, **change) for operator in old.metadata.operators)
+        other = Savepoint(old.folder, replace(old.metadata, operators=operators))
+        found, (problem,) = hold_against(other, source, by_kryo, {}, 0, None)
+        assert found == {}
+        assert re.search(why, problem), problem
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        (LossCounts(rows=9, gone=9), "none of its keys is in the savepoint"),
+        (LossCounts(rows=9, found=5, lost=5), "no value, and no entry of a map, is as it was"),
+        (LossCounts(rows=9, found=5, lost=5, agreeing=1), ""),
+        (LossCounts(rows=9, found=5, equal=5), ""),
+        (LossCounts(rows=9, found=9), ""),
+    ],
+)
+def test_savepoints_with_nothing_in_common_are_refused(counts: LossCounts, why: str) -> None:
+    with pytest.raises(RefusedError, match=f"/old .*{why}") if why else nullcontext():
+        expect_same_job("/old", {("main", "maps"): counts})
+
+
+def test_the_upgraded_job_may_have_another_parallelism(tmp_path: Path) -> None:
+    _, made = run(UPGRADED, tmp_path / "wide", **(ALONE | {"to": "same", "parallelism": 7}))
+    report, repaired = run(Path(made.plan.target), tmp_path, before=str(BEFORE), restore_lost=True, **ALONE)
+    assert report.is_green
+    counts = (_kept(repaired).losses or {})["main/mainState"]
+    assert (counts.rows, counts.found, counts.equal, counts.put_back) == (17, 17, 9, 2)
+
+
+def test_a_savepoint_of_flink_1_has_lost_nothing(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="is of Flink 1, so no upgrade has lost anything of it"):
+        run(BEFORE, tmp_path, before=str(BEFORE), **ALONE)
+
+
+def test_a_migration_comes_after_it(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="state mainState of operator main is migrated in the same run"):
+        run(UPGRADED, tmp_path, before=str(BEFORE), to="flink-2", **MIGRATED)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"before": "/old"}, "before: only a run for Flink 2"),
+        ({"restore_lost": True, "to": "flink-2"}, "restore_lost: it isn't known what the upgrade lost"),
+        ({"restore_keys": True, "to": "flink-2", "before": "/old"}, "restore_keys: only a run with restore_lost"),
+    ],
+)
+def test_options_that_need_others(given: dict[str, Any], why: str) -> None:
+    plan = {"job": "totals", "source": "/in", "target": "/out", "operators": [], "parallelism": 2}
+    with pytest.raises(PlanError, match=why):
+        plan_of(plan | given)
+
+
+def test_check_lists_what_was_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = ["check", str(UPGRADED), "--for", "flink-2", "--before", str(BEFORE)]
+    assert main([*wanted, "--json"]) == 1
+    losses = json.loads(capsys.readouterr().out)["losses"]
+    (state,) = losses["states"]
+    assert (state["operator"], state["state"], losses["not_compared"]) == ("main", "mainState", [])
+    assert {name: state["counts"][name] for name in ("rows", "found", "equal", "lost", "overwritten", "removed")} == {
+        "rows": 17, "found": 17, "equal": 9, "lost": 2, "overwritten": 1, "removed": 7,
+    }  # fmt: skip
+    lost = {
+        (row["key"], one["entry"], one["value"]) for row in state["rows"] for one in row["lost"] if one["is"] == "lost"
+    }
+    before, now = (_maps(folder) for folder in (BEFORE, UPGRADED))
+    assert {name for _, name, _ in lost} == {"\u01b8C锻*谦Letuj", "m9zqjl"}
+    for key, name, value in lost:
+        assert (before[key][name], name in now[key]) == (value, False)
+    assert main(wanted) == 1
+    text = capsys.readouterr().out
+    assert "main/mainState: of the entries from before the upgrade: 2 lost, 1 overwritten since, 7 removed" in text
+    assert '"m9zqjl": 2692175372867254701 lost' in text
+
+
+def _maps(savepoint: Path) -> dict[str, dict[str, int | None]]:
+    with (savepoint / "expected.jsonl").open(encoding="ascii") as file:
+        lines = [json.loads(line) for line in file]
+    return {line["key"]: line["value"] for line in lines if line["state"] == "mainState"}
+
+
+def test_check_names_what_it_cannot_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(UPGRADED), "--for", "flink-2", "--before", str(AGED)]) == 3
+    assert "that is of another job" in capsys.readouterr().err
+    assert main(["check", str(UPGRADED), "--for", "flink-2", "--state-ttl", "main/mainState=1d"]) == 2
+    assert "give --before as well" in capsys.readouterr().err
