@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
@@ -104,12 +105,23 @@ class ForKryo5:
 
     def header(self, header: KeyedHeader) -> KeyedHeader:
         """Returns the header with the serializers that the states have in Flink 2. Kryo's are described as before."""
-        states = tuple(_without_avro(self._described(meta)) for meta in header.states)
+        header = replace(header, states=tuple(self._described(meta) for meta in header.states))
+        if not self._is_of_flink_1:
+            return header
+        states = tuple(map(_without_avro, header.states))
         return replace(header, key_serializer=without_avro(header.key_serializer), states=states)
 
     def header_of_elements(self, header: OperatorHeader) -> OperatorHeader:
+        if not self._is_of_flink_1:
+            return header
         lists, broadcasts = (tuple(map(_without_avro, states)) for states in (header.lists, header.broadcasts))
         return replace(header, lists=lists, broadcasts=broadcasts)
+
+    @property
+    def _is_of_flink_1(self) -> bool:
+        """Whether a job of Flink 1 wrote the headers: what flink-avro registers with Kryo in Flink 2, that reads."""
+        parts = [*chain.from_iterable(map(_parts, self.by_kryo.values())), *self.elements.values()]
+        return any(kryo.five is False for part in parts for kryo in kept_by_kryo(part))
 
     def _described(self, meta: StateMeta) -> StateMeta:
         known, value = self.by_kryo.get(meta.name), meta.serializer(VALUE_SERIALIZER)
