@@ -14,7 +14,7 @@ from rich.console import Console
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.people_text import console_on, plain
 from stateferry.basics.quantities import noun
-from stateferry.changes.lost_entries import Fate
+from stateferry.changes.upgrade.lost_entries import Fate
 from stateferry.runs.checks.wanted_layout import unlike_defaults
 from stateferry.runs.guards.all_losses import AllLosses
 from stateferry.verdict.outcomes import Outcome, StateVerdict

@@ -29,14 +29,14 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import kryo_map_of
-from stateferry.changes.before_upgrade import BeforeUpgrade
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
-from stateferry.changes.for_kryo_5 import ForKryo5, for_kryo_5
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
-from stateferry.changes.restore_lost import GroupLosses
 from stateferry.changes.rules import Contradiction, PlannedTtl, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
+from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
+from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, for_kryo_5
+from stateferry.changes.upgrade.restore_lost import GroupLosses
 from stateferry.changes.who_wins import NO_KEYS, KeySets, entries_that_stay, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states

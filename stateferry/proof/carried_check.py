@@ -22,7 +22,7 @@ from flinkstate.metadata.operator_state import DistributionMode, OperatorStateSh
 from flinkstate.metadata.streams import open_stream
 from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_file import located, parse_operator_header
-from stateferry.changes.for_kryo_5 import ForKryo5, element_for_kryo_5
+from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, element_for_kryo_5
 from stateferry.proof.keyed_check import Side
 
 _READ = 4 << 20

@@ -32,10 +32,10 @@ from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes.counts import LossCounts
-from stateferry.changes.for_kryo_5 import for_kryo_5
-from stateferry.changes.kryo_rows import count_entries
-from stateferry.changes.restore_lost import GroupLosses
 from stateferry.changes.rules import Rules, null_under_ttl
+from stateferry.changes.upgrade.for_kryo_5 import for_kryo_5
+from stateferry.changes.upgrade.kryo_rows import count_entries
+from stateferry.changes.upgrade.restore_lost import GroupLosses
 from stateferry.proof.expected.aging_content import AgingCounts, aging_entries
 from stateferry.proof.expected.content import (
     Account,

@@ -25,8 +25,8 @@ from flinkstate.serializers.snapshot_classes import KRYO_SNAPSHOT, NULLABLE_SNAP
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import OpaqueType, PojoMapType, PojoType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.changes.for_kryo_5 import ForKryo5
 from stateferry.changes.rules import Rules
+from stateferry.changes.upgrade.for_kryo_5 import ForKryo5
 from stateferry.proof.expected.conversion import OperatorConversion
 
 

@@ -15,8 +15,8 @@ from flinkstate.values.kryo_map_places import map_places
 from flinkstate.values.kryo_misread import misread
 from flinkstate.values.kryo_reader import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
-from stateferry.changes.flat_maps import flat_losses
-from stateferry.changes.lost_entries import Fate, Loss, losses, losses_of_gone, put_back, put_back_gone
+from stateferry.changes.upgrade.flat_maps import flat_losses
+from stateferry.changes.upgrade.lost_entries import Fate, Loss, losses, losses_of_gone, put_back, put_back_gone
 
 _UTIL = "java.util."
 _CLASSES = {"HashMap": _UTIL + "HashMap", "LinkedHashMap": _UTIL + "LinkedHashMap", "TreeMap": _UTIL + "TreeMap"}

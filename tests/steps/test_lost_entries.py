@@ -15,10 +15,10 @@ import pytest
 from flinkstate.errors import PlanError, RefusedError, RejectedError
 from flinkstate.reading.reader import Savepoint
 from stateferry.changes.counts import LossCounts
-from stateferry.changes.flat_maps import FlatLosses
-from stateferry.changes.for_kryo_5 import states_by_kryo
-from stateferry.changes.lost_entries import Fate
-from stateferry.changes.restore_lost import WithLosses
+from stateferry.changes.upgrade.flat_maps import FlatLosses
+from stateferry.changes.upgrade.for_kryo_5 import states_by_kryo
+from stateferry.changes.upgrade.lost_entries import Fate
+from stateferry.changes.upgrade.restore_lost import WithLosses
 from stateferry.cli import main
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.checks.before_upgrade import hold_against

@@ -12,8 +12,8 @@ from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import KryoCollectionType, ListType, MapType, NullableType, Scalar
-from stateferry.changes.for_kryo_5 import expect_rewritable, for_kryo_5
-from stateferry.changes.nullable_maps import nullable_maps
+from stateferry.changes.upgrade.for_kryo_5 import expect_rewritable, for_kryo_5
+from stateferry.changes.upgrade.nullable_maps import nullable_maps
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from tests.steps.test_for_another_flink import ALONE, GOLDEN
 

@@ -11,8 +11,8 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.changes.before_upgrade import BeforeUpgrade
 from stateferry.changes.rules import PlannedTtl, Rules
+from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 
 
 @dataclass(frozen=True, slots=True)

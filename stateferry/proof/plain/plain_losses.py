@@ -16,7 +16,7 @@ from flinkstate.serializers.types import NullableType, Scalar
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.java_values import TtlValue
 from flinkstate.values.kryo_reader import MAPS, KryoObject
-from stateferry.changes.before_upgrade import StateBefore
+from stateferry.changes.upgrade.before_upgrade import StateBefore
 
 _TREE = "java.util.TreeMap"
 _HASHED = frozenset(f"java.util.{name}" for name in ("HashMap", "LinkedHashMap", "concurrent.ConcurrentHashMap"))

@@ -12,9 +12,9 @@ from flinkstate.metadata.key_group_extents import key_group_extents
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import kept_by_kryo, type_name
-from stateferry.changes.before_upgrade import BeforeUpgrade, StateBefore
-from stateferry.changes.for_kryo_5 import expect_rewritable, states_by_kryo
 from stateferry.changes.rules import Rules
+from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
+from stateferry.changes.upgrade.for_kryo_5 import expect_rewritable, states_by_kryo
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.other_kryo import all_by_kryo_2
 from stateferry.runs.plan.plan import MigrationPlan

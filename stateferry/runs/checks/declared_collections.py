@@ -35,7 +35,7 @@ from flinkstate.serializers.types import (
     with_classes,
     with_opaque,
 )
-from stateferry.changes.nullable_maps import has_objects
+from stateferry.changes.upgrade.nullable_maps import has_objects
 from stateferry.verdict.declarations import INTERFACES
 
 _PARTS = frozenset(

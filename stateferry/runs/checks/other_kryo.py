@@ -15,8 +15,8 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, KryoType, simple_name, with_opaque
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
-from stateferry.changes.for_kryo_5 import ForKryo5, elements_by_kryo, expect_rewritable, states_by_kryo
 from stateferry.changes.rules import Rules
+from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, elements_by_kryo, expect_rewritable, states_by_kryo
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.declared_collections import as_declared, interfaces_in, told_by_operator, told_in_vain
 from stateferry.runs.plan.plan import MigrationPlan

@@ -16,14 +16,14 @@ from flinkstate.reading.reader import Savepoint, has_native_state
 from flinkstate.serializers.types import FlinkType, OpaqueType, type_name
 from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Rewrite, Transform
 from stateferry.basics.durations import format_duration
-from stateferry.changes.before_upgrade import BeforeUpgrade
 from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.drop_expired import DropExpired
-from stateferry.changes.for_kryo_5 import ForKryo5
 from stateferry.changes.lazy_cut import LazyCut, Order
-from stateferry.changes.restore_lost import WithLosses
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
+from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
+from stateferry.changes.upgrade.for_kryo_5 import ForKryo5
+from stateferry.changes.upgrade.restore_lost import WithLosses
 from stateferry.inventory.wrong_name_signs import may_hold
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.apart import check_apart

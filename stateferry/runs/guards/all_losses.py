@@ -19,11 +19,11 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.values.codecs import decode
 from flinkstate.values.value_json import json_text
-from stateferry.changes.before_upgrade import BeforeUpgrade
 from stateferry.changes.counts import LossCounts
-from stateferry.changes.for_kryo_5 import ForKryo5, states_by_kryo
-from stateferry.changes.lost_entries import Loss
-from stateferry.changes.restore_lost import GroupLosses, RowLosses
+from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
+from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, states_by_kryo
+from stateferry.changes.upgrade.lost_entries import Loss
+from stateferry.changes.upgrade.restore_lost import GroupLosses, RowLosses
 from stateferry.runs.checks.before_upgrade import hold_against
 from stateferry.runs.guards.lost_values import expect_same_job, losses_line
 from stateferry.runs.plan.state_ttls import StateTtlPlan

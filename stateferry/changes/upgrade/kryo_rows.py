@@ -12,7 +12,7 @@ from flinkstate.serializers.types import KryoType
 from flinkstate.values.kryo_map_places import MapPlaces, map_places
 from flinkstate.values.kryo_reader import MAPS, KryoObject
 from flinkstate.values.kryo_values import known_classes, read_kryo_part
-from stateferry.changes.section_rows import value_of
+from stateferry.changes.upgrade.section_rows import value_of
 
 _STAMP = 8
 # A class tag is a byte, unless the class is written by its name, or the tag is a longer number.

@@ -22,14 +22,21 @@ from flinkstate.serializers.types import FlinkType, KryoType, Scalar
 from flinkstate.values.kryo_misread import misread
 from flinkstate.values.kryo_reader import KryoObject
 from flinkstate.writing.operator_file import OperatorHeader
-from stateferry.changes.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.changes.counts import LossCounts
-from stateferry.changes.flat_maps import FlatLosses
-from stateferry.changes.for_kryo_5 import ForKryo5, for_kryo_5, values_by_kryo_5
-from stateferry.changes.kryo_rows import head_of, kryo_part, map_of_value, read_value, timestamp_of
-from stateferry.changes.lost_entries import Fate, Loss, agrees, losses, losses_of_gone, put_back, put_back_gone
-from stateferry.changes.rows_before import RowsBefore, flat_gone, flat_now, has_expired, longer_lists, part_of_entry
-from stateferry.changes.section_rows import (
+from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
+from stateferry.changes.upgrade.flat_maps import FlatLosses
+from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, for_kryo_5, values_by_kryo_5
+from stateferry.changes.upgrade.kryo_rows import head_of, kryo_part, map_of_value, read_value, timestamp_of
+from stateferry.changes.upgrade.lost_entries import Fate, Loss, agrees, losses, losses_of_gone, put_back, put_back_gone
+from stateferry.changes.upgrade.rows_before import (
+    RowsBefore,
+    flat_gone,
+    flat_now,
+    has_expired,
+    longer_lists,
+    part_of_entry,
+)
+from stateferry.changes.upgrade.section_rows import (
     chosen_rows,
     equal_rows,
     equal_values,

@@ -11,8 +11,8 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from stateferry.changes.kryo_rows import is_one_value
-from stateferry.changes.section_rows import own_copy, together
+from stateferry.changes.upgrade.kryo_rows import is_one_value
+from stateferry.changes.upgrade.section_rows import own_copy, together
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from flinkstate.serializers.types import KryoType
 from flinkstate.values.kryo_map_places import as_varint, varint
 from flinkstate.values.kryo_values import known_classes
-from stateferry.changes.lost_entries import Fate
+from stateferry.changes.upgrade.lost_entries import Fate
 
 _HASHED = tuple(f"java.util.{name}" for name in ("HashMap", "LinkedHashMap", "concurrent.ConcurrentHashMap"))
 _SORTED = "java.util.TreeMap"

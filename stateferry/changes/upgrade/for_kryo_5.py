@@ -36,8 +36,8 @@ from flinkstate.serializers.types import (
 from flinkstate.serializers.walker import split_keys
 from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes import kernels
-from stateferry.changes.nullable_maps import map_with_objects, nullable_maps, reader_of, with_made_maps
 from stateferry.changes.sections import put_lengths
+from stateferry.changes.upgrade.nullable_maps import map_with_objects, nullable_maps, reader_of, with_made_maps
 
 _LENGTH = 4
 # Kernels read some bytes at once, so there must be some behind the last value.
