@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flinkstate.errors import RefusedError
+from flinkstate.serializers.binary import varint
 from flinkstate.serializers.types import KryoType, simple_name
 from flinkstate.values.kryo_reader import MAPS, KryoObject, KryoReader
 from flinkstate.values.kryo_values import known_classes
@@ -60,8 +61,8 @@ class MapPlaces:
 
     def with_entries(self, replaced: dict[int, bytes], added: list[bytes]) -> bytes:
         """Returns the map with other values at these entries, and with further entries at its end."""
-        count, behind = varint(self.data, self.count)
-        parts = [self.data[: self.count], as_varint(count + len(added))]
+        count, behind = read_varint(self.data, self.count)
+        parts = [self.data[: self.count], varint(count + len(added))]
         for index, place in enumerate(self.entries):
             parts += [self.data[behind : place.value], replaced.get(index, self.data[place.value : place.end])]
             behind = place.end
@@ -69,9 +70,9 @@ class MapPlaces:
 
     def with_these(self, entries: list[bytes]) -> bytes:
         """Returns a map of the same class with these entries alone."""
-        _, behind = varint(self.data, self.count)
+        _, behind = read_varint(self.data, self.count)
         first = self.entries[0].key if self.entries else behind
-        return b"".join((self.data[: self.count], as_varint(len(entries) + 1), self.data[behind:first], *entries))
+        return b"".join((self.data[: self.count], varint(len(entries) + 1), self.data[behind:first], *entries))
 
 
 def map_places(type_: KryoType, data: bytes) -> MapPlaces | None:
@@ -106,7 +107,7 @@ class _PlaceReader(KryoReader):
         return found
 
 
-def varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Returns a number and where it ends."""
     number = shift = 0
     while True:
@@ -115,12 +116,3 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
         shift, position = shift + 7, position + 1
         if byte < 0x80:
             return number, position
-
-
-def as_varint(number: int) -> bytes:
-    """Returns the bytes of a number."""
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*out, number))

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from flinkstate.serializers.binary import varint
 from flinkstate.serializers.types import KryoType
-from flinkstate.values.kryo_map_places import as_varint, varint
+from flinkstate.values.kryo_map_places import read_varint
 from flinkstate.values.kryo_values import known_classes
 from stateferry.changes.upgrade.lost_entries import Fate
 
@@ -43,7 +44,7 @@ class FlatMap(NamedTuple):
     def with_entries(self, entries: list[tuple[bytes, bytes]]) -> bytes:
         """Returns the value of Kryo 5 that has these entries."""
         flat = [part for entry in entries for part in entry]
-        return b"".join((self.head, as_varint(len(entries) + 1), self.comparator, *flat))
+        return b"".join((self.head, varint(len(entries) + 1), self.comparator, *flat))
 
 
 class FlatLoss(NamedTuple):
@@ -118,7 +119,7 @@ def flat_map(type_: KryoType, data: bytes, *, five: bool) -> FlatMap | None:
     try:
         if is_sorted and not five:
             comparator, position = data[position : position + 1], position + 1
-        count, position = varint(data, position)
+        count, position = read_varint(data, position)
         if is_sorted and five:
             comparator, position = data[position : position + 1], position + 1
         parts = list(_parts(data, position, 2 * (count - five)))
@@ -143,7 +144,7 @@ def _end_of_string(data: bytes, position: int) -> int:
         raise ValueError
     length, position = data[position + 2] & 0x3F, position + 3
     if data[position - 1] & 0x40:
-        more, position = varint(data, position)
+        more, position = read_varint(data, position)
         length |= more << 6
     if length == 0:
         raise ValueError
@@ -160,7 +161,7 @@ def _heads(type_: KryoType) -> dict[bytes, bool]:
     found: dict[bytes, bool] = {}
     for name in (*_HASHED, _SORTED):
         if name not in own:
-            tags = [as_varint(number + 2) for number, known in ids.items() if known == name]
+            tags = [varint(number + 2) for number, known in ids.items() if known == name]
             by_name = name.encode("ascii")
             tags.append(b"\x01\x00" + by_name[:-1] + bytes([by_name[-1] | 0x80]))
             found |= {tag + b"\x01": name == _SORTED for tag in tags}
