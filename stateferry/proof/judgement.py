@@ -307,7 +307,7 @@ class OperatorJudge:
         words = f"{expected} = {source} in the source + {lost.put_back} put back"
         others = (
             (lost.corrected, "corrected"),
-            (lost.gone, "lost with rows that are gone"),
+            (lost.lost + lost.gone - lost.put_back - lost.corrected, "lost with rows that are gone"),
             (lost.overwritten, "overwritten since"),
             (lost.removed, "removed later"),
             (lost.expired, "expired"),

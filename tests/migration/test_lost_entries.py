@@ -16,7 +16,7 @@ from flinkstate.values.kryo_misread import misread
 from flinkstate.values.kryo_reader import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from stateferry.changes.upgrade.flat_maps import flat_losses
-from stateferry.changes.upgrade.lost_entries import Fate, Loss, losses, losses_of_gone, put_back, put_back_gone
+from stateferry.changes.upgrade.lost_entries import Fate, Loss, agrees, losses, losses_of_gone, put_back, put_back_gone
 
 _UTIL = "java.util."
 _CLASSES = {"HashMap": _UTIL + "HashMap", "LinkedHashMap": _UTIL + "LinkedHashMap", "TreeMap": _UTIL + "TreeMap"}
@@ -123,6 +123,11 @@ def test_values_that_are_no_maps() -> None:
     assert list(losses(one, other, other)) == [Loss(Fate.LOST, one, is_there=True)]
     assert list(losses(one, other, third)) == [Loss(Fate.OVERWRITTEN, one, is_there=True)]
     assert list(losses(one, other, one)) == list(losses(one, one, third)) == []
+    # A number is misread as another one, which the job has seen before it removed the row.
+    assert list(losses_of_gone(one, other)) == [Loss(Fate.REMOVED, one)]
+    assert list(losses_of_gone(one, None)) == [Loss(Fate.GONE, one)]
+    assert agrees(one, other, other)
+    assert not agrees(one, other, third)
     nan = KryoObject("java.lang.Double", math.nan)
     assert list(losses(one, nan, KryoObject("java.lang.Double", struct.unpack("<d", b"\1\0\0\0\0\0\xf8\x7f")[0]))) == [
         Loss(Fate.LOST, one, is_there=True)
@@ -151,6 +156,33 @@ def test_entries_with_dates_are_not_put_into_newer_maps() -> None:
     empty = map_places(type_, _map("HashMap", {}, five=True))
     assert empty is not None
     assert put_back(maps[0], empty, lost) == maps[0].data
+
+
+def test_entries_are_put_into_no_map_that_cannot_hold_them() -> None:
+    """A TreeMap compares its keys; an empty map of Collections has no place for any."""
+    old, sorted_ = (map_places(_type(name), _map(name, {"a": 1, "b": 2}, five=True)) for name in ("HashMap", "TreeMap"))
+    assert old is not None
+    lost = [Loss(Fate.LOST, None, True, old.found.value[1][0])]
+    for one, other, why in (
+        (old, sorted_, "a HashMap can't be put into a TreeMap"),
+        (old, None, "a map of a fixed size"),
+        (None, old, "a map of a fixed size"),
+    ):
+        with pytest.raises(RefusedError, match=why):
+            put_back(one, other, lost)
+    flat = _map("HashMap", {"a": 1, "b": 2}, five=False), _map("HashMap", {"a": 1, "b": 2}, five=True)
+    linked = b"\x01\x00java.util.LinkedHashMa\xf0\x01" + _map("HashMap", {"a": 1}, five=True)[2:]
+    assert flat_losses(_type("HashMap"), *flat, linked) is None
+
+
+def test_a_map_that_is_just_what_flink_2_has_read_agrees() -> None:
+    old, five, read = (
+        _map("HashMap", content, five=by_5) for content, by_5 in (({"a": 1}, False), ({"a": 1}, True), ({}, True))
+    )
+    for now, expected in ((read, True), (_map("HashMap", {"b": 1}, five=True), False), (five, True)):
+        found = flat_losses(_type("HashMap"), old, five, now)
+        assert found is not None
+        assert found.agrees == expected
 
 
 @pytest.mark.parametrize("name", _CLASSES)

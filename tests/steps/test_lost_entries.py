@@ -14,6 +14,7 @@ import pytest
 
 from flinkstate.errors import PlanError, RefusedError, RejectedError
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import PojoType
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.flat_maps import FlatLosses
 from stateferry.changes.upgrade.for_kryo_5 import states_by_kryo
@@ -159,6 +160,23 @@ def test_another_max_parallelism_or_another_operator_is_refused() -> None:
         assert re.search(why, problem), problem
 
 
+def test_a_pojo_with_other_fields_is_not_compared() -> None:
+    old, source = (
+        Savepoint.open(str(GOLDEN / f"in-pojos-{name}")) for name in ("1.20-rocksdb", "upgraded-2.3-rocksdb")
+    )
+    (operator,) = source.keyed_operators()
+    states = states_by_kryo({state.name: state for state in source.keyed_states(operator)}, None)
+    name, state = next((name, one) for name, one in states.items() if isinstance(one.value, PojoType))
+    assert isinstance(state.value, PojoType)
+    more = (*state.value.fields, replace(state.value.fields[0], name="newer"))
+    evolved = {name: replace(state, value=replace(state.value, fields=more))}
+    for now, problem in ((states, None), (evolved, f"state {name} of operator .* has other fields")):
+        _, problems = hold_against(old, source, {operator.id: now}, {}, 0, None)
+        found = [one for one in problems if f"state {name} " in one and "fields" in one]
+        assert bool(found) == (problem is not None), problems
+        assert problem is None or re.search(problem, found[0])
+
+
 @pytest.mark.parametrize(
     ("counts", "why"),
     [
@@ -232,6 +250,12 @@ def _maps(savepoint: Path) -> dict[str, dict[str, int | None]]:
     with (savepoint / "expected.jsonl").open(encoding="ascii") as file:
         lines = [json.loads(line) for line in file]
     return {line["key"]: line["value"] for line in lines if line["state"] == "mainState"}
+
+
+def test_check_refuses_a_time_to_live_of_no_state(capsys: pytest.CaptureFixture[str]) -> None:
+    told = ["--before", str(AGED), "--state-ttl", "main/mainStat=30d"]
+    assert main(["check", str(UPGRADED_AGED), "--for", "flink-2", *told]) == 2
+    assert "no state 'mainStat' by Kryo with time to live. Did you mean mainState" in capsys.readouterr().err
 
 
 def test_check_names_what_it_cannot_compare(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,21 @@ import pytest
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import KryoCollectionType, ListType, MapType, NullableType, Scalar
+from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.kryo.transcoding import FlinkMaps, KryoCounts
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    PojoType,
+    Scalar,
+)
+from flinkstate.serializers.walker import MapEntries
 from stateferry.changes.upgrade.for_kryo_5 import expect_rewritable, for_kryo_5
-from stateferry.changes.upgrade.nullable_maps import nullable_maps
+from stateferry.changes.upgrade.nullable_maps import expect_keys, nullable_maps
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from tests.steps.test_for_another_flink import ALONE, GOLDEN
 
@@ -54,6 +67,29 @@ def test_both_ways_write_the_same(golden: str, stamp: int) -> None:
                 assert np.array_equal(getattr(found, name), getattr(expected, name)), name
             seen += len(one)
     assert seen > 20
+
+
+@pytest.mark.parametrize(
+    ("key", "null"),
+    [
+        (KryoType("java.util.UUID"), b"\0"),
+        (Scalar.STRING, b"\0"),
+        (Scalar.BIG_INTEGER, bytes(4)),
+        (PojoType("P", ()), b"\1"),
+    ],
+)
+def test_a_null_key_is_refused_with_its_place(key: FlinkType, null: bytes) -> None:
+    section, state = next(maps_of("hint-map-1.20-rocksdb"))
+    assert isinstance(state.value, KryoCollectionType)
+    map_ = replace(state.value, made=NullableType(MapType(NullableType(key, 0), KryoType("P")), 0))
+    starts = np.array([4], np.int64)
+    for written, refused in ((null, True), (b"\2" * len(null), False), (null + b"\0", False)):
+        ends = starts + len(written)
+        entries = MapEntries(np.ones(1, np.int64), starts, ends, ends + 1, ends + 1)
+        data = np.frombuffer(bytes(4) + written + b"\1", np.uint8)
+        maps = FlinkMaps(data, starts - 4, starts - 4, ends + 1, np.zeros(1, np.uint8), KryoCounts(), entries)
+        with pytest.raises(RefusedValueError, match="a map with a null key") if refused else nullcontext():
+            expect_keys(maps, section, map_)
 
 
 def test_objects_are_made_in_whole_maps_alone() -> None:

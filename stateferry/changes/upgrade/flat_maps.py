@@ -57,7 +57,7 @@ class FlatLoss(NamedTuple):
 
 
 class FlatLosses(NamedTuple):
-    """What was lost of a map. `agrees` says that an entry is as it was."""
+    """What was lost of a map. `agrees` says that an entry is as it was, or the map is just what Flink 2 has read."""
 
     losses: list[FlatLoss]
     agrees: bool
@@ -81,22 +81,24 @@ def flat_losses(type_: KryoType, old: bytes, five: bytes, now: bytes | None) -> 
     if by_2 is None or by_5 is None:
         return None
     there = by_5._replace(entries=[]) if now is None else flat_map(type_, now, five=True)
-    if there is None:
+    if there is None or there.head != by_5.head:
         return None
     lost = Fate.GONE if now is None else Fate.LOST
     present, last = dict(there.entries), 0 if _is_sorted(type_, old) else len(by_5.entries) - 1
-    found, agrees = list[FlatLoss](), False
+    found, agrees, all_read = list[FlatLoss](), False, dict[bytes, bytes]()
     for number, ((key, value), (_, read)) in enumerate(zip(by_5.entries, by_2.entries, strict=True)):
         if key[:1] in _SWAPPED:
             return None
         seen = _written_again(read, value) if number < last else None
+        if seen is not None:
+            all_read[key] = seen
         is_now = present.get(key)
         agrees = agrees or is_now == value
         if is_now is None:
             found.append(FlatLoss(lost if seen is None else Fate.REMOVED, key, value, False))
         elif value not in (seen, is_now):
             found.append(FlatLoss(Fate.LOST if is_now == seen else Fate.OVERWRITTEN, key, value, True))
-    return FlatLosses(found, agrees, there)
+    return FlatLosses(found, agrees or present == all_read, there)
 
 
 def _written_again(read: bytes, value: bytes) -> bytes:

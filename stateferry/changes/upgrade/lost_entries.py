@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import simple_name
 from flinkstate.values.kryo_map_places import MapPlaces
 from flinkstate.values.kryo_reader import MAPS, KryoObject
 
@@ -46,6 +47,10 @@ class Loss:
         return replace(self, fate=fate)
 
 
+# They take keys of different classes, and nulls.
+_ANY_ENTRIES = ("java.util.HashMap", "java.util.LinkedHashMap")
+
+
 def is_map(value: KryoObject | None) -> bool:
     """Whether a value is a map, whose entries are lost one by one."""
     return value is not None and value.class_name in MAPS
@@ -77,7 +82,7 @@ def losses_of_gone(old: KryoObject | None, read: KryoObject | None) -> Iterator[
     """Yields what the upgrade lost of a value whose row is gone, and which entries the job has seen before that."""
     if not _by_entries(old, read):
         if not _same(old, read):
-            yield Loss(Fate.GONE, old)
+            yield Loss(Fate.GONE if read is None else Fate.REMOVED, old)
         return
     assert old is not None
     was_read = _entries(read)
@@ -85,13 +90,21 @@ def losses_of_gone(old: KryoObject | None, read: KryoObject | None) -> Iterator[
         yield Loss(Fate.REMOVED if repr(key) in was_read else Fate.GONE, value, True, key)
 
 
-def agrees(old: KryoObject | None, now: KryoObject | None) -> bool:
-    """Whether a value, or an entry of a map, is as it was."""
-    return _same(old, now) or not _entries(old).items().isdisjoint(_entries(now).items())
+def agrees(old: KryoObject | None, read: KryoObject | None, now: KryoObject | None) -> bool:
+    """Whether a value, or an entry of a map, is as it was, or the value is just what Flink 2 has read."""
+    return _same(old, now) or _same(read, now) or not _entries(old).items().isdisjoint(_entries(now).items())
 
 
-def put_back(old: MapPlaces, now: MapPlaces, lost: list[Loss]) -> bytes:
-    """Returns the map that is there now with what was lost; both maps are as Kryo 5 wrote them."""
+def put_back(old: MapPlaces | None, now: MapPlaces | None, lost: list[Loss]) -> bytes:
+    """Returns the map that is there now with what was lost; both maps are as Kryo 5 wrote them.
+
+    Raises an error if the class of the map can't have these entries.
+    """
+    if old is None or now is None:
+        raise RefusedError("it is, or was, a map of a fixed size, such as Collections.emptyMap()")
+    if now.found.class_name not in (old.found.class_name, *_ANY_ENTRIES):
+        old_class, new_class = (simple_name(one.found.class_name) for one in (old, now))
+        raise RefusedError(f"entries of a {old_class} can't be put into a {new_class}")
     before, is_there = _entries(old.found), _entries(now.found)
     wanted = {repr(one.key): one for one in lost}
     if all(value == before.get(key) or key in wanted for key, value in is_there.items()) and (

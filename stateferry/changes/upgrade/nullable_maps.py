@@ -21,6 +21,7 @@ from flinkstate.array_types import Positions
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.transcoding import NULL_MAP, TIMESTAMP, FlinkMaps, KryoReader
 from flinkstate.serializers.types import (
     EnumType,
@@ -30,6 +31,7 @@ from flinkstate.serializers.types import (
     MapType,
     NullableType,
     PojoType,
+    Scalar,
     TtlType,
     type_name,
     with_parts,
@@ -70,6 +72,7 @@ def nullable_maps(section: Section, state: KeyedState, map_: KryoCollectionType)
     """Returns the section with its maps by Kryo as nullable ones."""
     ttl = isinstance(state.stored_value, TtlType)
     maps = reader_of(map_).to_flink(section.data, section.starts, section.key_ends, section.ends, timestamps=ttl)
+    expect_keys(maps, section, map_)
     begins = maps.key_ends + _LENGTH + (TIMESTAMP if ttl else 0)
     data = np.append(maps.data, np.array([_NOT_NULL, _NULL], np.uint8))
     starts, ends, firsts = _ranges(maps, begins, len(maps.data))
@@ -80,6 +83,35 @@ def nullable_maps(section: Section, state: KeyedState, map_: KryoCollectionType)
     key_ends = new_starts + maps.key_ends - maps.starts
     put_lengths(out, key_ends, new_ends - key_ends - _LENGTH)
     return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=new_ends)
+
+
+def expect_keys(maps: FlinkMaps, section: Section, map_: KryoCollectionType) -> None:
+    """Refuses a null key, which Flink 2 would say by the flag before it."""
+    null = _bytes_of_null(_map_type(map_).key)
+    if null is None:
+        return
+    starts = maps.entries.starts[maps.entries.key_ends - maps.entries.starts == len(null)]
+    found = np.ones(len(starts), np.bool_)
+    for place, byte in enumerate(null):
+        found &= maps.data[starts + place] == byte
+    for start in starts[found][:1].tolist():
+        row = int(np.searchsorted(maps.ends, start, side="right"))
+        raise RefusedValueError(
+            "a map with a null key, which isn't written for Flink 2 where a map has objects in it",
+            int(section.starts[row]),
+        )
+
+
+def _bytes_of_null(key: FlinkType) -> bytes | None:
+    """What the reader writes for null; None for types of which it refuses null."""
+    match key:
+        case PojoType():
+            return b"\1"
+        case Scalar.BIG_INTEGER | Scalar.BIG_DECIMAL:
+            return bytes(4)
+        case KryoType() | Scalar.STRING:
+            return b"\0"
+    return None
 
 
 def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, Positions, Positions]:
@@ -106,7 +138,12 @@ def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, 
 @lru_cache(maxsize=16)
 def reader_of(map_: KryoCollectionType) -> KryoReader:
     """Returns what reads the maps; refuses a type that objects of Kryo can't become."""
+    return KryoReader(map_.kryo, _map_type(map_))
+
+
+def _map_type(map_: KryoCollectionType) -> MapType:
+    """The type of the maps, with keys that aren't null."""
     made = map_.made.value
     assert isinstance(made, MapType)
-    key = made.key.value if isinstance(made.key, NullableType) else made.key
-    return KryoReader(map_.kryo, MapType(key, made.value))
+    assert isinstance(made.key, NullableType)
+    return MapType(made.key.value, made.value)

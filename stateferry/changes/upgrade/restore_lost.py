@@ -192,7 +192,7 @@ class GroupLosses:
 
         def compare(old: KryoObject | None, read: KryoObject | None) -> Iterable[Loss]:
             present = read_value(before.state, now, True)
-            counts.agreeing += agrees(old, present)
+            counts.agreeing += agrees(old, read, present)
             return losses(old, read, present)
 
         if flat is None:
@@ -209,9 +209,10 @@ class GroupLosses:
         if flat is not None:
             return now[: head_of(before.state)] + flat.put_back()
         five = value_of(rows.five, place)
-        old, there = map_of_value(before.state, five), map_of_value(before.state, now)
-        if not wanted[0].is_entry or old is None or there is None:
+        # Of null nothing is there, so all of the old map is lost.
+        if not wanted[0].is_entry or read_value(before.state, now, True) is None:
             return five
+        old, there = map_of_value(before.state, five), map_of_value(before.state, now)
         return now[: head_of(before.state)] + self._or_refused(lambda: put_back(old, there, wanted), offset)
 
     def _of_flat(self, before: StateBefore, flat: FlatLosses) -> tuple[Loss, ...]:

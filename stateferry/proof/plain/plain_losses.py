@@ -72,7 +72,7 @@ class PlainLosses:
         if not _is_map(before):
             return old if repr(now) == repr(read) and repr(now) != repr(before) else value
         if now is None and read is None:
-            return old
+            return old if before.value else value
         if not _is_map(now):
             return value
         seen, pairs = _texts(read), {repr(key): (key, one) for key, one in now.value}
@@ -92,7 +92,8 @@ class PlainLosses:
         if stays or not _differs(before) or self._has_expired(old):
             return None
         if not _is_map(before):
-            return old
+            # Flink 2 reads another number, never null: the job has seen it, and removed it.
+            return None
         seen = _texts(_read_by_flink_2(before))
         lost = [(name, one) for name, one in before.value if repr(name) not in seen]
         return _with_content(old, KryoObject(before.class_name, lost)) if lost else None

@@ -11,7 +11,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.key_group_extents import key_group_extents
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import kept_by_kryo, type_name
+from flinkstate.serializers.types import FlinkType, KryoType, PojoType, children, kept_by_kryo, type_name
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.changes.upgrade.for_kryo_5 import expect_rewritable, states_by_kryo
@@ -107,6 +107,9 @@ def _differences(
         if one != other:
             yield f"{of} is a {other}, in {where} a {one}: that is of another job"
             continue
+        if _fields(state.value) != _fields(states[name].value):
+            yield f"{of} has other fields, or fields of other types, in {where}: leave --before out"
+            continue
         if any(kept_by_kryo(part) for part in (state.key, state.namespace, state.user_key) if part is not None):
             yield f"{of} has keys by Kryo: what a job of Flink 2 has found under them isn't known: leave --before out"
             continue
@@ -119,11 +122,21 @@ def _differences(
             yield f"{of} can't be compared with {where}: {error}"
 
 
+def _fields(type_: FlinkType | None) -> object:
+    """What a type is made of; of POJOs their fields, but not the subclasses that the job has met."""
+    if type_ is None or isinstance(type_, KryoType):
+        return None if type_ is None else type_.class_name
+    if isinstance(type_, PojoType):
+        return type_.class_name, [(one.name, _fields(one.type)) for one in type_.fields]
+    return type(type_), [_fields(one) for one in children(type_)]
+
+
 def _same_registrations(old: KeyedState, new: KeyedState) -> bool:
     """Whether the classes that were registered have the same ids in both."""
     if old.value is None or new.value is None:
         return True
-    parts = zip(kept_by_kryo(old.value), kept_by_kryo(new.value), strict=True)
+    # Subclasses of POJOs that only one job has met may have more parts.
+    parts = zip(kept_by_kryo(old.value), kept_by_kryo(new.value), strict=False)
     return all(one.registrations == other.registrations[: len(one.registrations)] for one, other in parts)
 
 
@@ -136,7 +149,7 @@ def _described(state: KeyedState) -> str:
 def _without_ttl(found: Mapping[bytes, BeforeUpgrade], source: Savepoint) -> Iterator[str]:
     for id_, before in found.items():
         for name, one in before.states.items():
-            if one.state.ttl and one.ttl is None:
+            if one.state.ttl and one.ttl is None and one.why_not is None:
                 label = source.operator(id_.hex()).label
                 yield (
                     f"state {name} of operator {label} has TTL, so what was lost may have expired since, and the "

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.errors import RefusedError, StateferryError
+from flinkstate.did_you_mean import there_are
+from flinkstate.errors import RefusedError, StateferryError, UsageError
 from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.metadata import Operator
@@ -69,6 +70,13 @@ def all_losses(
         if (states := states_by_kryo({state.name: state for state in savepoint.keyed_states(operator)}, job))
     }
     told = {(savepoint.operator(one.operator).id, one.state): one.ttl_ms for one in ttls}
+    for id_, name in told:
+        with_ttl = [state.name for state in by_kryo.get(id_, {}).values() if state.ttl]
+        if name not in with_ttl:
+            raise UsageError(
+                f"--state-ttl: operator {savepoint.operator(id_.hex()).label} has no state {name!r} by Kryo with time "
+                f"to live. {there_are(name, with_ttl)}"
+            )
     before, problems = hold_against(old, savepoint, by_kryo, told, now, job)
     if not before:
         raise RefusedError("\n".join(problems))
@@ -89,13 +97,19 @@ def _of_operator(
     def listed(row: RowLosses) -> None:
         rows[row.state].append(_row(row, before.states[row.state].state))
 
+    rest = set(before.key_groups)
     for file in savepoint.open_files(operator):
         states = keyed_states(file.header, file.name)
         for key_group in file.handle.range:
+            rest.discard(key_group)
             group = GroupSections(file, key_group, states, window)
             losses = GroupLosses(before, key_group, counts, listed)
             for _ in losses.sections(by_kryo, group, rewrite.section):
                 pass
+    # A subtask without state has no file.
+    for key_group in sorted(rest):
+        for _ in GroupLosses(before, key_group, counts, listed).sections(by_kryo, (), rewrite.section):
+            pass
     for name in before.states:
         found.counts[operator.label, name] = counts[name]
         found.rows[operator.label, name] = rows[name]
