@@ -151,7 +151,7 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
             raise RefusedError(
                 f"a map that Kryo wrote can't become {type_name(type_)}: no class becomes {type_name(part)}"
             )
-    nulls = np.array([_zeros_of_null(part) for part in types], np.int64)
+    nulls = np.array([zeros_of_null(part) for part in types], np.int64)
     cells[:, codes.NULL] = nulls > 0
     cells[list(_behind_flags(lines, types)), codes.NULL] = 1
     copied = tuple(dict.fromkeys(part for part in types if isinstance(part, KryoType)))
@@ -175,7 +175,8 @@ def _in_inner_keys(lines: Sequence[Sequence[int]]) -> set[int]:
     return found
 
 
-def _zeros_of_null(type_: FlinkType) -> int:
+def zeros_of_null(type_: FlinkType) -> int:
+    """How many zeros, and nothing else, are written for null; 0 for types of which null is refused."""
     # Kryo writes null as a class tag 0.
     return 1 if isinstance(type_, KryoType) else _NULLS.get(type_, 0) if isinstance(type_, Scalar) else 0
 

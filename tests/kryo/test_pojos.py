@@ -28,6 +28,7 @@ from flinkstate.serializers.types import (
     MapType,
     PojoField,
     PojoType,
+    Scalar,
     TupleType,
     children,
 )
@@ -139,6 +140,18 @@ def test_what_flink_takes_for_no_pojo_is_none(version: str) -> None:
         assert str(refused.value).endswith(f"Kryo<{class_name}>")
         # A POJO with a list or with itself is one for Flink, but with a field by Kryo.
         assert isinstance(one.map.value, PojoType) == (name in ("WithList", "Itself"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_null_pojo_is_refused_as_a_key(version: str) -> None:
+    one = examples(version)[f"{NO_POJO}a subclass"]
+    meant = of_the_job(parse_map_type("Map<Pojo<stateferry.kryo.KryoPojos$Inner>, Long>"), one.kryo)
+    head = b"\x01\x00java.util.HashMa\xf0\x01"
+    written = head + bytes([1 + (version == "2.3.0")]) + b"\x00\x09\x02"
+    assert isinstance(by_compiled_code(one.kryo, replace(meant, key=Scalar.STRING), written), bytes)
+    # Of two failed readings each gives the error of the one that got farther.
+    for refused in (by_compiled_code(one.kryo, meant, written), by_plain_code(one.kryo, meant, written)):
+        assert isinstance(refused, RefusedError | DamagedError)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -21,7 +21,6 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
-    PojoType,
     Scalar,
 )
 from flinkstate.serializers.walker import MapEntries
@@ -75,7 +74,6 @@ def test_both_ways_write_the_same(golden: str, stamp: int) -> None:
         (KryoType("java.util.UUID"), b"\0"),
         (Scalar.STRING, b"\0"),
         (Scalar.BIG_INTEGER, bytes(4)),
-        (PojoType("P", ()), b"\1"),
     ],
 )
 def test_a_null_key_is_refused_with_its_place(key: FlinkType, null: bytes) -> None:

@@ -84,7 +84,7 @@ def flat_losses(type_: KryoType, old: bytes, five: bytes, now: bytes | None) -> 
     if there is None or there.head != by_5.head:
         return None
     lost = Fate.GONE if now is None else Fate.LOST
-    present, last = dict(there.entries), 0 if _is_sorted(type_, old) else len(by_5.entries) - 1
+    present, last = dict(there.entries), 0 if _heads(type_)[by_2.head] else len(by_5.entries) - 1
     found, agrees, all_read = list[FlatLoss](), False, dict[bytes, bytes]()
     for number, ((key, value), (_, read)) in enumerate(zip(by_5.entries, by_2.entries, strict=True)):
         if key[:1] in _SWAPPED:
@@ -117,7 +117,7 @@ def flat_map(type_: KryoType, data: bytes, *, five: bool) -> FlatMap | None:
     head = next((head for head in _heads(type_) if data.startswith(head)), None)
     if head is None:
         return None
-    is_sorted, position, comparator = _is_sorted(type_, data), len(head), b""
+    is_sorted, position, comparator = _heads(type_)[head], len(head), b""
     try:
         if is_sorted and not five:
             comparator, position = data[position : position + 1], position + 1
@@ -168,7 +168,3 @@ def _heads(type_: KryoType) -> dict[bytes, bool]:
             tags.append(b"\x01\x00" + by_name[:-1] + bytes([by_name[-1] | 0x80]))
             found |= {tag + b"\x01": name == _SORTED for tag in tags}
     return found
-
-
-def _is_sorted(type_: KryoType, data: bytes) -> bool:
-    return any(is_sorted and data.startswith(head) for head, is_sorted in _heads(type_).items())

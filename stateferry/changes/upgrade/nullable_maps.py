@@ -21,6 +21,7 @@ from flinkstate.array_types import Positions
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.places import zeros_of_null
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.transcoding import NULL_MAP, TIMESTAMP, FlinkMaps, KryoReader
 from flinkstate.serializers.types import (
@@ -31,7 +32,6 @@ from flinkstate.serializers.types import (
     MapType,
     NullableType,
     PojoType,
-    Scalar,
     TtlType,
     type_name,
     with_parts,
@@ -87,31 +87,17 @@ def nullable_maps(section: Section, state: KeyedState, map_: KryoCollectionType)
 
 def expect_keys(maps: FlinkMaps, section: Section, map_: KryoCollectionType) -> None:
     """Refuses a null key, which Flink 2 would say by the flag before it."""
-    null = _bytes_of_null(_map_type(map_).key)
-    if null is None:
+    zeros = zeros_of_null(_map_type(map_).key)
+    if not zeros:
         return
-    starts = maps.entries.starts[maps.entries.key_ends - maps.entries.starts == len(null)]
-    found = np.ones(len(starts), np.bool_)
-    for place, byte in enumerate(null):
-        found &= maps.data[starts + place] == byte
+    starts = maps.entries.starts[maps.entries.key_ends - maps.entries.starts == zeros]
+    found = ~maps.data[starts[:, None] + np.arange(zeros)].any(axis=1)
     for start in starts[found][:1].tolist():
         row = int(np.searchsorted(maps.ends, start, side="right"))
         raise RefusedValueError(
             "a map with a null key, which isn't written for Flink 2 where a map has objects in it",
             int(section.starts[row]),
         )
-
-
-def _bytes_of_null(key: FlinkType) -> bytes | None:
-    """What the reader writes for null; None for types of which it refuses null."""
-    match key:
-        case PojoType():
-            return b"\1"
-        case Scalar.BIG_INTEGER | Scalar.BIG_DECIMAL:
-            return bytes(4)
-        case KryoType() | Scalar.STRING:
-            return b"\0"
-    return None
 
 
 def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, Positions, Positions]:
