@@ -1,1 +1,1 @@
-"""What Kryo 2 wrote becomes what Flink 2 writes; what an upgrade without this has lost is put back."""
+"""What Kryo 2 wrote becomes what Flink 2 writes; what an earlier upgrade has lost is put back."""

@@ -119,7 +119,7 @@ class ForKryo5:
 
     @property
     def _is_of_flink_1(self) -> bool:
-        """Whether a job of Flink 1 wrote the headers: what flink-avro registers with Kryo in Flink 2, that reads."""
+        """Whether a job of Flink 1 wrote the headers. What flink-avro registers in Flink 2, Flink 2 reads."""
         parts = [*chain.from_iterable(map(_parts, self.by_kryo.values())), *self.elements.values()]
         return any(kryo.five is False for part in parts for kryo in kept_by_kryo(part))
 

@@ -6,8 +6,8 @@
 | other map | `00`, i32 number of entries, the entries |
 | entry | `00`, key, bool whether the value is null, value |
 
-Kryo has no part here in what is a number or a text: `recoding.py` writes maps of these alone, anywhere in a value, in
-one pass. What these maps have more is read as a migration reads it.
+`recoding.py` writes maps of numbers and texts in one pass, anywhere in a value. Maps with objects are read here as a
+migration reads them, and get the flags that a nullable map has.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def expect_keys(maps: FlinkMaps, section: Section, map_: KryoCollectionType) -> 
     for start in starts[found][:1].tolist():
         row = int(np.searchsorted(maps.ends, start, side="right"))
         raise RefusedValueError(
-            "a map with a null key, which isn't written for Flink 2 where a map has objects in it",
+            "a map with a null key: in a map with POJOs, enums or objects by Kryo that can't be written for Flink 2",
             int(section.starts[row]),
         )
 
