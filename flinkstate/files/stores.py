@@ -36,7 +36,7 @@ def store_of(uri: str) -> tuple[Any, str]:
     with reaching(uri):
         try:
             # Connections to a store can't be shared with a forked process.
-            filesystem, root = _store(OTHER_SCHEMES.get(scheme, scheme), authority, os.getpid())
+            filesystem, root = _store(OTHER_SCHEMES.get(scheme, scheme), authority, s3_endpoint(), os.getpid())
         except (pa.ArrowInvalid, NotImplementedError) as error:
             raise UsageError(
                 f"{without_user(uri)} is on a filesystem that can't be reached: {os_errors.in_short(error)}"
@@ -45,7 +45,7 @@ def store_of(uri: str) -> tuple[Any, str]:
 
 
 @cache
-def _store(scheme: str, authority: str, _: int) -> tuple[Any, str]:
+def _store(scheme: str, authority: str, endpoint: str | None, _: int) -> tuple[Any, str]:
     """Returns the filesystem, and the path of its root; the same one each time, so that connections are used again."""
     if scheme in hdfs.SCHEMES:
         return hdfs.Hdfs(scheme, authority), ""
@@ -54,7 +54,7 @@ def _store(scheme: str, authority: str, _: int) -> tuple[Any, str]:
     if isinstance(filesystem, fs.S3FileSystem):
         # A small object is one request, and a large one is sent by `RemoteOutput`, whose memory is bounded.
         filesystem = fs.S3FileSystem(
-            endpoint_override=s3_endpoint(), region=filesystem.region, allow_delayed_open=True, background_writes=False
+            endpoint_override=endpoint, region=filesystem.region, allow_delayed_open=True, background_writes=False
         )
     return filesystem, root.rstrip("/")
 

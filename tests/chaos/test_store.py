@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from flinkstate.files import stores
 from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, REJECTED
 from tests.chaos.area import SEED, TRIES_IN_TROUBLE, Area, content_of, demo_savepoint, new_name, runs
 from tests.chaos.trouble import Trouble
@@ -41,10 +40,7 @@ def area_of(s3: S3Server, source: str, folder: Path) -> Area:
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with S3Server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as patch:
         server.set_up(patch)
-        # Other tests of this process have another server.
-        stores._store.cache_clear()
         yield server
-    stores._store.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import fs
 
 from flinkstate.errors import DamagedError, StateferryError, TransientError, UsageError
+from flinkstate.files import stores
 from flinkstate.files.storage import Location
 from flinkstate.metadata.metadata import AbsoluteFile
 from flinkstate.metadata.streams import open_stream
@@ -227,3 +228,13 @@ def test_a_folder_that_another_process_makes_meanwhile_is_listed(tmp_path: Path)
     location = Location(SimpleNamespace(get_file_info=told), place, place)
     assert [entry.name for entry in location.entries()] == ["file"]
     assert asked == [place, place]
+
+
+def test_another_endpoint_in_the_environment_is_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    found = []
+    for port in (1, 2, 1):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        found.append(stores.store_of("s3://bucket/folder")[0])
+    assert found[0] is found[2]
+    assert not found[0].equals(found[1])
