@@ -11,6 +11,7 @@ _UNIQUE = "the hashes are unique in any case; to say so saves time"
 _EVERY_ADDRESS = "this processor loads words from any address"
 _AS_BYTE_BY_BYTE = "the bytes are then loaded one by one, with the same result"
 _SHIFTED_OUT = "what the word begins with is shifted out"
+_NO_ROWS = "there are no rows: nothing is cut from, and no place is counted from here"
 _SETS = (
     ("_settle", "contradictory = np.intersect1d(blobs, _joined(claims.flagged), assume_unique=True)"),
     ("_settle_division", "replaced = np.setdiff1d(moved, contradictory, assume_unique=True)"),
@@ -59,6 +60,12 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "digest, position = (blake2b(digest_size=16), start)",
         "digest, position = (blake2b(), start)",
     ): _LONG,
+    (
+        "rests.py",
+        "rests_of_pojos",
+        "begin, end = (int(section.starts[0]), int(section.ends[-1])) if len(section) else (0, 0)",
+        "begin, end = (int(section.starts[0]), int(section.ends[-1])) if len(section) else (1, 0)",
+    ): _NO_ROWS,
     **{
         ("plain_rocksdb.py", "_PlainIndex._entries", "block, key, before = (self._block, b'', (0, 0))", other): _RESTART
         for other in (

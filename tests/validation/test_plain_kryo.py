@@ -139,6 +139,9 @@ def test_where_both_kryos_have_written_each_row_is_read_by_the_one_that_has() ->
         assert reader_of(value=unknown).expected([row(written)]).lines == [line((ONE,), group=group)]
         of_keys = reader_of(StateKind.MAP, Scalar.LONG, user_key=unknown)
         assert of_keys.expected([row(b"\0" + long(7), written)]).lines == [line((7,), ONE, group)]
+        # Of the user keys it is known.
+        of_values = reader_of(StateKind.MAP, unknown, user_key=UUID)
+        assert of_values.expected([row(b"\0" + BY_2, BY_2)]).lines == [line((ONE,), ONE, group)]
     # What Kryo writes for null is the same of both.
     assert reader_of(value=unknown).expected([row(b"\0")]).lines == [line((None,), group=group)]
     damaged = reader_of(value=unknown).expected([row(BY_2 + b"z", group=7)])

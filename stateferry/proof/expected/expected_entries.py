@@ -370,7 +370,7 @@ def _flags_to_set(rules: Rules, cut: LazyCut, blobs: Entries, stamps: Positions)
     values = np.ones((len(blobs), 1), np.uint8)
     if cut.flag.ttl:
         clock = stamps if rules.legacy.ttl else np.full(len(blobs), rules.now)
-        values = np.concatenate((clock.astype(">i8").view(np.uint8).reshape(-1, 8), values), axis=1)
+        values = np.concatenate((clock.astype(">i8").view(np.uint8).reshape(len(clock), 8), values), axis=1)
     size = values.shape[1]
     starts = len(blobs.data) + size * np.arange(len(blobs))
     data = np.concatenate((blobs.data, values.ravel()))

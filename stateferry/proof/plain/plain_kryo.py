@@ -44,7 +44,6 @@ class PlainKryoReader:
         self._state, self._planned, self._conversion = state, planned, conversion
         before = conversion.before
         self._before = None if before is None else before.states.get(state.name)
-        self._restores = (False, False) if before is None else (before.restores, before.restores_keys)
         self._losses: PlainLosses | None = None
 
     @cached_property
@@ -55,11 +54,13 @@ class PlainKryoReader:
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""
-        if self._before is None:
+        upgrade = self._conversion.before
+        if upgrade is None or self._before is None:
             return self._account(rows, self._of_source)
         tag = before_the_upgrade(self._state.name)
         old = [row for row in rows if row.state == tag]
-        self._losses = PlainLosses(self._before, {row.key: row.value for row in old}, *self._restores)
+        values = {row.key: row.value for row in old}
+        self._losses = PlainLosses(self._before, values, upgrade.restores, upgrade.restores_keys)
         there = [row for row in rows if row.state != tag]
         keys = {row.key for row in there}
         gone = [row._replace(state=self._state.name) for row in old if row.key not in keys]
