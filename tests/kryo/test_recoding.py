@@ -93,7 +93,9 @@ def test_the_examples_are_many() -> None:
     assert len(pairs()) - refused > 1000
 
 
-@pytest.mark.parametrize("name", ["HashMap of 3 as its class", "UUID in lists", "ArrayList of String"])
+@pytest.mark.parametrize(
+    "name", ["HashMap of 3 as its class", "UUID in lists", "ArrayList of String", "enums in lists"]
+)
 def test_plain_code_reads_the_same_objects(name: str) -> None:
     kryo, two, _ = pairs()[name]
     assert decode_whole(replace(kryo, five=True), recoded(kryo, two)) == decode_whole(replace(kryo, five=False), two)
