@@ -34,7 +34,7 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.serializers.walker import failed
 
-MOST_SERIALIZERS = 8
+MOST_SERIALIZERS = 24
 _TIME = "java.time."
 _SPECIAL = {
     "java.util.UUID": recode_leaves.UUID,
