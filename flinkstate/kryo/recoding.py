@@ -34,7 +34,7 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.serializers.walker import failed
 
-MOST_SERIALIZERS = 8
+MOST_SERIALIZERS = 24
 _TIME = "java.time."
 _SPECIAL = {
     "java.util.UUID": recode_leaves.UUID,
@@ -105,21 +105,24 @@ class Recoder:
         self._scratch = np.empty(_LEAST_ROOM, np.uint8)
         self._mixed = any(kryo.five is None for kryo in self.kryos)
 
-    def recode(self, data: Bytes, starts: Positions, ends: Positions, heads: Positions) -> Recoded:
-        """Writes all values, each with the `heads` bytes before it.
+    def recode(
+        self, data: Bytes, starts: Positions, ends: Positions, heads: Positions, kept: Flags | None = None
+    ) -> Recoded:
+        """Writes all values, each with the `heads` bytes before it; those that are `kept` stay as they are.
 
-        If it isn't known which Kryo wrote them, those of Kryo 5 stay as they are.
+        If it isn't known which Kryo wrote them, those of Kryo 5 stay too.
         """
+        kept = np.zeros(len(starts), np.bool_) if kept is None else kept
         if not self._mixed:
-            return self._recode(data, starts, ends, heads, np.zeros(len(starts), np.bool_))
-        by_2, by_5 = (self._ends(data, starts, ends, five=five) == ends for five in (False, True))
-        for row in np.flatnonzero(~by_2 & ~by_5)[:1].tolist():
+            return self._recode(data, starts, ends, heads, kept)
+        by_2, by_5 = ((self._ends(data, starts, ends, five=five) == ends) & ~kept for five in (False, True))
+        for row in np.flatnonzero(~by_2 & ~by_5 & ~kept)[:1].tolist():
             one = slice(row, row + 1)
             try:
                 self._recode(data, starts[one], ends[one], heads[one], np.zeros(1, np.bool_))
             except DamagedError:
                 raise RefusedValueError(_BY_NEITHER, int(starts[row])) from None
-        made = self._recode(data, starts, ends, heads, by_5 & ~by_2)
+        made = self._recode(data, starts, ends, heads, kept | (by_5 & ~by_2))
         self._expect_one_meaning(data, starts - heads, ends, np.flatnonzero(by_2 & by_5), made)
         return made
 

@@ -194,22 +194,29 @@ class KryoReader(KryoInput):
             number = self.varint()
             if name == _AS_LIST:
                 self._class()
-            return self._tagged(number, holds_null)
+            return self._tagged(number, holds_null)[0]
         number, is_flagged = self.flagged()
         if name in _SORTED_SETS:
             self.comparator()
         if not is_flagged:
-            found = self._tagged(number - 1, holds_null)
-            if found and len({part.class_name for part in found if part is not None}) < 2:
+            found, classes = self._tagged(number - 1, holds_null)
+            if found and len(classes) < 2:
                 raise self.damaged("elements of two classes in a list that doesn't say the class of all", "one class")
             return found
         return self._of_one_class(self.count(number - 1, 0), holds_null)
 
-    def _tagged(self, number: int, holds_null: bool) -> list[KryoObject | None]:
-        found = [self.object() for _ in range(self.count(number))]
+    def _tagged(self, number: int, holds_null: bool) -> tuple[list[KryoObject | None], set[str]]:
+        """Reads elements, and their classes: constants of one enum are of several if they have bodies."""
+        found: list[KryoObject | None] = []
+        classes: set[str] = set()
+        for _ in range(self.count(number)):
+            name = self._class()
+            if name is not None:
+                classes.add(name)
+            found.append(None if name is None else self._marked(name, may_be_null=False))
         if None in found and not holds_null:
             raise self.damaged("a list without null", "null")
-        return found
+        return found, classes
 
     def _of_one_class(self, number: int, holds_null: bool) -> list[KryoObject | None]:
         name = self._class()

@@ -107,6 +107,8 @@ def test_keys_user_keys_and_timers(key: str, started: Started, tmp_path: Path) -
         State("by-key", "Map<UUID,Long>", kind="MAP"),
         State("by-list", "Map<ArrayList<Double>,String>", kind="MAP", ttl="stamped"),
         State("both", "Map<UUID,HashMap<String,Long>>", kind="MAP"),
+        State("nulls", "Map<String,HashMap<String,Long>?>", kind="MAP"),
+        State("aged nulls", "Map<UUID,UUID?>", kind="MAP", ttl="stamped"),
     )
     job = Job((Operator("main", key=key, keys=12, states=states, timers=Timers(event=2, far=1)),), parallelism=2)
     made = started("1.20.0", False).make(job, tmp_path / "old")

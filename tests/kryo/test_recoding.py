@@ -93,7 +93,9 @@ def test_the_examples_are_many() -> None:
     assert len(pairs()) - refused > 1000
 
 
-@pytest.mark.parametrize("name", ["HashMap of 3 as its class", "UUID in lists", "ArrayList of String"])
+@pytest.mark.parametrize(
+    "name", ["HashMap of 3 as its class", "UUID in lists", "ArrayList of String", "enums in lists"]
+)
 def test_plain_code_reads_the_same_objects(name: str) -> None:
     kryo, two, _ = pairs()[name]
     assert decode_whole(replace(kryo, five=True), recoded(kryo, two)) == decode_whole(replace(kryo, five=False), two)
@@ -110,6 +112,15 @@ def test_what_is_around_it_stays() -> None:
     assert recoded(type_, before, head=b"head") == b"head" + after
     nothing = number + two + b"\1\0\0" + text + b"\0\0\0\0"
     assert recoded(type_, nothing) == number + five + b"\1\0\0" + text + b"\0\0\0\0"
+
+
+def test_a_value_may_have_parts_by_many_serializers() -> None:
+    """As a POJO has them whose fields are of many classes that Flink gives to Kryo."""
+    known, two, five = pairs()["UUID in lists"]
+    kryos = tuple(replace(known, class_name=f"com.acme.Class{number}") for number in range(25))
+    assert recoded(TupleType(kryos[:24], "Tuple24"), two * 24) == five * 24
+    with pytest.raises(RefusedError, match="25 serializers of Kryo"):
+        _recoder(TupleType(kryos, "Tuple25"))
 
 
 @pytest.mark.parametrize("name", ["HashMap of 3 as its class", "UUID in lists", "ArrayList of String", "Double"])

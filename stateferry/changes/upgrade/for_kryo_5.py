@@ -40,6 +40,7 @@ from stateferry.changes.sections import put_lengths
 from stateferry.changes.upgrade.nullable_maps import map_with_objects, nullable_maps, reader_of, with_made_maps
 
 _LENGTH = 4
+_NULL_ROW = 1
 # Kernels read some bytes at once, so there must be some behind the last value.
 _READ_BEHIND = 64
 
@@ -191,7 +192,17 @@ def for_kryo_5(section: Section, state: KeyedState) -> Section:
 
 def values_by_kryo_5(section: Section, state: KeyedState) -> Flags:
     """Whether Kryo 5 can have written each value of a section."""
-    return _recoder(_value_program(state)).by_kryo_5(section.data, section.value_starts, section.ends)
+    by_kryo_5 = _recoder(_value_program(state)).by_kryo_5(section.data, section.value_starts, section.ends)
+    return by_kryo_5 | _null_rows(section, state)
+
+
+def _null_rows(section: Section, state: KeyedState) -> Flags:
+    """Which rows of a MapState are null: Flink 1 leaves the serializer's null behind their flag, which nobody reads."""
+    if state.kind is not StateKind.MAP:
+        return np.zeros(len(section), np.bool_)
+    flags = section.data[np.minimum(section.value_starts, len(section.data) - 1)]
+    nulls: Flags = (section.value_starts < section.ends) & (flags == _NULL_ROW)
+    return nulls
 
 
 def _with_values(section: Section, state: KeyedState, heads: Positions) -> Section:
@@ -200,7 +211,8 @@ def _with_values(section: Section, state: KeyedState, heads: Positions) -> Secti
         section, state = nullable_maps(section, state, map_), with_made_maps(state, map_)
         if not _has_values_by_kryo(state):
             return section
-    made = _recoded(_value_program(state), section.data, section.value_starts, section.ends, heads)
+    program, kept = _value_program(state), _null_rows(section, state)
+    made = _recoder(program).recode(section.data, section.value_starts, section.ends, heads, kept)
     starts = np.append(0, made.ends[:-1])
     key_ends = starts + heads - _LENGTH
     put_lengths(made.data, key_ends, made.ends - key_ends - _LENGTH)

@@ -18,7 +18,6 @@ from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
     KryoType,
-    NullableType,
     OpaqueType,
     TimerType,
     kept_by_kryo,
@@ -29,7 +28,7 @@ from flinkstate.values.codecs import decode_whole, decoder
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_losses import PlainLosses, before_the_upgrade, in_no_order
+from stateferry.proof.plain.plain_losses import PlainLosses, before_the_upgrade, in_no_order, stored_object
 from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainKey, PlainStateReader, group_of_key
 
 _DELIMITER = b","
@@ -155,7 +154,7 @@ class PlainKryoReader:
         if self._state.kind is StateKind.LIST:
             found = [value for value in _elements(type_, data) if not is_source or self._lives(value)]
             return found or None
-        value = decode_whole(NullableType(type_, 0) if self._state.kind is StateKind.MAP else type_, data)
+        value = stored_object(self._state.kind, type_, data)
         return (value,) if not is_source or value is None or self._lives(value) else None
 
     def _lives(self, value: Any) -> bool:

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import StateKind
-from flinkstate.serializers.types import NullableType, Scalar
+from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.java_values import TtlValue
 from flinkstate.values.kryo_reader import MAPS, KryoObject
@@ -40,6 +40,15 @@ def in_no_order(value: Any) -> Any:
     if isinstance(value, KryoObject) and value.class_name in MAPS:
         return KryoObject(value.class_name, sorted(value.value, key=repr))
     return value
+
+
+def stored_object(kind: StateKind, type_: FlinkType, data: bytes) -> Any:
+    """What a stored value means. A row has a flag for null, behind which Flink 1 writes more, which nobody reads."""
+    if kind is not StateKind.MAP:
+        return decode_whole(type_, data)
+    if data[:1] not in (b"\0", b"\1"):
+        raise DamagedError("the flag of a row, 0 or 1", data[:1].hex(), offset=0)
+    return None if data[:1] == b"\1" else decode_whole(type_, data[1:])
 
 
 class PlainLosses:
@@ -101,8 +110,7 @@ class PlainLosses:
     def _decoded(self, key: bytes) -> Any:
         state = self._before.state
         assert state.stored_value is not None
-        is_row = state.kind is StateKind.MAP
-        return decode_whole(NullableType(state.stored_value, 0) if is_row else state.stored_value, self._old[key])
+        return stored_object(state.kind, state.stored_value, self._old[key])
 
     def _has_expired(self, old: Any) -> bool:
         before = self._before
