@@ -184,6 +184,17 @@ def test_a_slip_of_the_legacy_state_in_reverse(tmp_path: Path) -> None:
         resolved(tmp_path, replace(BEGUN, blobs={}), {"legacy": "mainStat"}, reverse=True)
 
 
+@pytest.mark.parametrize(("state", "options"), [(BEGUN, {}), (replace(BEGUN, blobs={}), {"reverse": True})])
+def test_a_state_that_is_not_boolean_is_no_flag(
+    state: LegacyState, options: dict[str, object], tmp_path: Path
+) -> None:
+    """A run would leave out all that it holds."""
+    state = replace(state, more_blobs={OTHER: blobs(*MOVED)})
+    with pytest.raises(PlanError, match=r"otherState of operator main is a ValueState<Map<String,Long>>: a flag is a"):
+        resolved(tmp_path, state, {"flag": OTHER}, **options)
+    resolved(tmp_path / "meant", state, {"flag": OTHER}, accept_empty=1, **options)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
