@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 
 _AS_GOOD_AS_EQUAL = 0.8
+_BUT_FOR_A_LETTER = 0.9
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
@@ -29,7 +30,20 @@ def there_are(name: str, known: Collection[str], listed: str = "") -> str:
 
 def is_alike(one: str, other: str) -> bool:
     """Whether one name may be a slip of the other; case and what separates words don't count."""
+    return _likeness(one, other) >= _AS_GOOD_AS_EQUAL
+
+
+def is_slip(one: str, other: str) -> bool:
+    """Whether one name is the other but for a letter or so. Names whose numbers differ are told apart on purpose."""
+    return _likeness(one, other) >= _BUT_FOR_A_LETTER and _numbers(one) == _numbers(other)
+
+
+def _likeness(one: str, other: str) -> float:
     from difflib import SequenceMatcher
 
     first, second = (re.sub(r"[\W_]+", "", name).lower() for name in (one, other))
-    return SequenceMatcher(None, first, second, autojunk=False).ratio() >= _AS_GOOD_AS_EQUAL
+    return SequenceMatcher(None, first, second, autojunk=False).ratio()
+
+
+def _numbers(name: str) -> list[str]:
+    return re.findall(r"\d+", name)

@@ -115,7 +115,7 @@ def test_a_new_state_with_ttl_on_one_side_only() -> None:
 
 def said_of(plan: ResolvedPlan, states: dict[str, Any]) -> list[str]:
     (operator,) = plan.operators
-    return list(contradictions(plan.plan.operators[0].states[0], states, operator.operator))
+    return list(contradictions(plan.plan, plan.plan.operators[0].states[0], states, operator.operator))
 
 
 def test_a_flag_in_another_namespace() -> None:

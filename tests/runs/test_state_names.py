@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from flinkstate.did_you_mean import is_alike
+from flinkstate.did_you_mean import is_alike, is_slip
 from flinkstate.errors import PlanError
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType, PojoField, PojoType, Scalar
 from stateferry.basics.exit_codes import REJECTED, USAGE
 from stateferry.cli import main
@@ -52,6 +54,19 @@ def problem(folder: Path, state: LegacyState, *plans: dict[str, object], **optio
 )
 def test_names_that_are_slips(one: str, other: str, alike: bool) -> None:
     assert is_alike(one, other) is alike
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "slip"),
+    [
+        ("newMainStat", "newMainState", True),
+        ("count", "counts", True),
+        ("newMainState", "mainState", False),
+        ("userEventsV1", "userEventsV2", False),
+    ],
+)
+def test_names_that_differ_by_a_letter(one: str, other: str, slip: bool) -> None:
+    assert is_slip(one, other) is slip
 
 
 @pytest.mark.parametrize("kryo", [None, 2, 5])
@@ -144,9 +159,40 @@ def test_a_slip_is_told_before_anything_is_read(
         resolved(tmp_path / "meant", BEGUN, given, **way_out)
 
 
+_TEXT, _LONG = simple_snapshot(Scalar.STRING), simple_snapshot(Scalar.LONG)
+
+
+@pytest.mark.parametrize(
+    ("given", "serializers", "meant"),
+    [
+        ({"new": "newMainStat"}, {NEW: map_snapshot(_TEXT, _TEXT)}, "MAP state of Map<String,String> without TTL"),
+        ({"new": "newMainStat"}, {NEW: map_snapshot(_TEXT, ttl_snapshot(_LONG))}, "Map<String,Long> with TTL"),
+        ({"flag": "isMigratedStat"}, {FLAG: _LONG}, "VALUE state of Long without TTL"),
+    ],
+)
+def test_a_slip_of_a_state_that_would_be_refused_under_its_right_name(
+    given: dict[str, object], serializers: dict[str, SerializerSnapshot], meant: str, tmp_path: Path
+) -> None:
+    state = LegacyState(blobs(*COLD), serializers=serializers)
+    with pytest.raises(PlanError, match=f"{meant}: did you mean"):
+        resolved(tmp_path, state, given)
+    resolved(tmp_path / "another", state, dict.fromkeys(given, "another"))
+
+
 def test_a_slip_of_the_legacy_state_in_reverse(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="did you mean --legacy-state mainState"):
         resolved(tmp_path, replace(BEGUN, blobs={}), {"legacy": "mainStat"}, reverse=True)
+
+
+@pytest.mark.parametrize(("state", "options"), [(BEGUN, {}), (replace(BEGUN, blobs={}), {"reverse": True})])
+def test_a_state_that_is_not_boolean_is_no_flag(
+    state: LegacyState, options: dict[str, object], tmp_path: Path
+) -> None:
+    """A run would leave out all that it holds."""
+    state = replace(state, more_blobs={OTHER: blobs(*MOVED)})
+    with pytest.raises(PlanError, match=r"otherState of operator main is a ValueState<Map<String,Long>>: a flag is a"):
+        resolved(tmp_path, state, {"flag": OTHER}, **options)
+    resolved(tmp_path / "meant", state, {"flag": OTHER}, accept_empty=1, **options)
 
 
 @pytest.fixture

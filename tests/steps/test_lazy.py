@@ -191,7 +191,8 @@ def test_night_after_night_comes_to_the_same_as_one_run(case: str, nights: int, 
     state.write(str(tmp_path / "0"))
     last, left = tmp_path / "0", [len(state.blobs)]
     for night in range(1, nights + 1):
-        lazily(last, tmp_path / f"{night}", share=0.3, largest_first=night % 2 == 0, **options)
+        # A key whose map is empty has a flag and no rows.
+        lazily(last, tmp_path / f"{night}", share=0.3, largest_first=night % 2 == 0, accept_empty=0.2, **options)
         last = tmp_path / f"{night}"
         left.append(len(content(last).get(LEGACY, {})))
     assert left == sorted(set(left), reverse=True)

@@ -58,6 +58,8 @@ class LegacyState:
     more_flags: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     lacks: frozenset[str] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)
+    # Other serializers of values than follow from the above, of states without entries.
+    serializers: Mapping[str, SerializerSnapshot] = field(default_factory=dict)
 
     def with_changes(self, **changes: object) -> LegacyState:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -97,6 +99,7 @@ class LegacyState:
         kinds |= dict.fromkeys(self.more_blobs, ("VALUE", blobs))
         kinds |= dict.fromkeys(self.more_rows, ("MAP", rows))
         kinds |= dict.fromkeys(self.more_flags, ("VALUE", flags))
+        kinds |= {name: (kinds[name][0], snapshot) for name, snapshot in self.serializers.items()}
         return KeyedHeader(False, text, tuple(meta(self.names.get(one, one), *kinds[one]) for one in self._states))
 
     @property

@@ -13,7 +13,7 @@ from flinkstate.metadata.file_names import METADATA, claim_name, claimed_by, is_
 from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import in_version, is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
-from flinkstate.serializers.types import FlinkType, OpaqueType, type_name
+from flinkstate.serializers.types import FlinkType, OpaqueType
 from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Rewrite, Transform
 from stateferry.basics.durations import format_duration
 from stateferry.changes.blobs_to_rows import BlobsToRows
@@ -31,6 +31,7 @@ from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
+from stateferry.runs.checks.named_flag import flag_problems
 from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2, find_elements_by_kryo, find_states_by_kryo
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
@@ -305,7 +306,7 @@ def _resolve_operator(
             if not found:
                 states[state.legacy] = with_known_map(state, states, source, operator, plan.job_classes)
             found = found or [
-                *contradictions(state, states, operator),
+                *contradictions(plan, state, states, operator),
                 *map_contradiction(state, states[state.legacy], operator),
                 *(lazy_problems(state, states, operator) if plan.lazy else ()),
             ]
@@ -354,7 +355,9 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
     )
 
 
-def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Operator) -> Iterator[str]:
+def contradictions(
+    plan: MigrationPlan, state: StatePlan, states: dict[str, KeyedState], operator: Operator
+) -> Iterator[str]:
     """Yields what the plan says of an existing legacy state that contradicts the savepoint's `states`."""
     legacy = states[state.legacy]
     where = f"state {state.legacy} of operator {operator.label}"
@@ -372,13 +375,7 @@ def contradictions(state: StatePlan, states: dict[str, KeyedState], operator: Op
     if (new := states.get(state.new)) is not None:
         yield from _against_new(legacy, new, operator)
     if state.flag is not None and (flag := states.get(state.flag)) is not None:
-        if flag.kind is not StateKind.VALUE:
-            yield f"flag {flag.name} of operator {operator.label} is {flag.kind.value} state: a flag is a ValueState"
-        elif flag.namespace != legacy.namespace:
-            yield (
-                f"flag {flag.name} of operator {operator.label} is per {type_name(flag.namespace)}, {legacy.name} per "
-                f"{type_name(legacy.namespace)}: a flag says for one key and namespace that its map was moved"
-            )
+        yield from flag_problems(plan, flag, legacy, operator)
 
 
 def _migratable(states: dict[str, KeyedState]) -> str:

@@ -12,6 +12,7 @@ from flinkstate.serializers.types import KryoMapType, kept_by_kryo
 from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import OldForm
+from stateferry.runs.checks.named_flag import flag_problems
 from stateferry.runs.checks.old_form import how_declared, old_state
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
@@ -49,7 +50,9 @@ def state_to_make(
         problems += how_declared(plan, state, operator)
     elif (old := old_state(plan.like, operator, state.legacy, legacy, of_flink_2=of_flink_2)) is not None:
         legacy, form = old
-    found = [*_of_ttl(state, new, where), *_of_others(state, legacy, states, where)]
+    found = [*_of_ttl(state, new, where), *_of_legacy(state, legacy, states, where)]
+    if state.flag is not None and (flag := states.get(state.flag)) is not None:
+        found += flag_problems(plan, flag, legacy, operator)
     problems += found
     return None if found else (legacy, form)
 
@@ -80,8 +83,8 @@ def _of_ttl(state: StatePlan, new: KeyedState, where: str) -> Iterator[str]:
         )
 
 
-def _of_others(state: StatePlan, legacy: KeyedState, states: Mapping[str, KeyedState], where: str) -> Iterator[str]:
-    """Yields what is wrong with a legacy state that is still there, or with the flag."""
+def _of_legacy(state: StatePlan, legacy: KeyedState, states: Mapping[str, KeyedState], where: str) -> Iterator[str]:
+    """Yields what is wrong with a legacy state that is still there."""
     there = states.get(state.legacy)
     kryo = legacy.value.kryo if isinstance(legacy.value, KryoMapType) else legacy.value
     if there is not None and there != replace(legacy, value=kryo):
@@ -90,7 +93,3 @@ def _of_others(state: StatePlan, legacy: KeyedState, states: Mapping[str, KeyedS
             f"state {state.legacy} of {where} is in the savepoint, as {kind}; {state.new} would become a ValueState of "
             f"{legacy.type_name} {'with' if legacy.ttl else 'without'} TTL: name another legacy state"
         )
-    if state.flag is None or (flag := states.get(state.flag)) is None:
-        return
-    if flag.kind is not StateKind.VALUE:
-        yield f"flag {flag.name} of {where} is {flag.kind.value} state: a flag is a ValueState"

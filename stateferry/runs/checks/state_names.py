@@ -5,9 +5,9 @@ What only the keys tell is found in the snapshot step (`name_guard`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from flinkstate.did_you_mean import is_alike, there_are
+from flinkstate.did_you_mean import is_alike, is_slip, there_are
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
@@ -71,26 +71,34 @@ def _others_with(legacy: str, plan: MigrationPlan, source: Savepoint) -> Iterato
 
 
 def slips(plan: MigrationPlan, wanted: OperatorPlan, rules: Rules, states: States, operator: Operator) -> Iterator[str]:
-    """Yields names in the plan that the savepoint lacks, and that are nearly those of states of the same types."""
+    """Yields names in the plan that the savepoint lacks, and that are nearly those of states that it has.
+
+    Any state may have been meant: under its right name it may be refused, because of its types or its time to live.
+    """
     if plan.accept_empty == 1:
         return
     planned = {name for one in wanted.states for name in (one.legacy, one.new, one.flag)}
     rivals = rivals_of(rules, states)
     no_flag = "--accept-empty 100%" if plan.lazy else "--no-flag-state"
-    for option, name, others, meant in (
+    for option, name, fitting, meant in (
         ("--legacy-state", rules.legacy.name, rivals.legacies, "--accept-empty 100%"),
         ("--new-state", rules.new_name, rivals.maps, "--accept-empty 100%"),
         ("--flag-state", rules.flag_name, rivals.flags, no_flag),
     ):
-        for other in _alike(name, others - planned) if name is not None and name not in states else ():
-            yield (
-                f"operator {operator.label} has no state {name!r}, but {other!r}, which is of the types that it would "
-                f"have: did you mean {option} {other}? If the names are right all the same, say so: {meant}"
-            )
+        if name is None or name in states:
+            continue
+        for other in sorted(states.keys() - planned):
+            fits = other in fitting
+            if is_alike(name, other) if fits else is_slip(name, other):
+                found = "which is of the types that it would have" if fits else f"which is {_described(states[other])}"
+                yield (
+                    f"operator {operator.label} has no state {name!r}, but {other!r}, {found}: did you mean {option} "
+                    f"{other}? If the names are right all the same, say so: {meant}"
+                )
 
 
-def _alike(name: str, others: Collection[str]) -> list[str]:
-    return sorted(other for other in others if is_alike(name, other))
+def _described(state: KeyedState) -> str:
+    return f"{state.kind.value} state of {state.type_name} {'with' if state.ttl else 'without'} TTL"
 
 
 def other_name_than_before(
