@@ -22,7 +22,7 @@ from benchmarks.restoring import AT_MOST, MAX_PARALLELISM, PARALLELISM, flink, s
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
 from flinkstate.metadata.file_names import METADATA
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.runs.record.facts import Step
+from stateferry.runs.record.steps import Step
 from tests.flink.cluster import FlinkCluster, WaitedTooLongError
 from tests.flink.remote import LEGACY_JOB, NEW_JOB
 

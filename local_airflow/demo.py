@@ -13,7 +13,7 @@ from local_airflow.api import Api
 from local_airflow.server import Server
 from local_airflow.settings import Settings
 from stateferry.basics.printable import say
-from stateferry.runs.record.facts import Step
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.report_text import show_report
 

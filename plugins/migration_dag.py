@@ -27,7 +27,8 @@ from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.airflow.tasks.shared_application_task import ShareApplication
 from stateferry.airflow.tasks.steps import JobAssets, StepOperator
 from stateferry.airflow.tasks.task_docs import DAG_DOC, TASK_DOCS
-from stateferry.runs.record.facts import JobStarted, SavepointTaken, Step, steps_of
+from stateferry.runs.record.facts import JobStarted, SavepointTaken
+from stateferry.runs.record.steps import Step, steps_of
 
 _UNLESS_FAILED = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 _TITLE = "Migrate the state of a Flink job into a new savepoint, which is validated before it is published"

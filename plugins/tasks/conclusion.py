@@ -32,9 +32,10 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import OutageExceeded
 from stateferry.runs.predict.estimates import Prediction, estimate_text
 from stateferry.runs.predict.prediction import outage_of, part_times, predicted
-from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, Step, TablesProblem
+from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, TablesProblem
 from stateferry.runs.record.run_states import ENDED, RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.report_text import show_report, show_tables, time_line

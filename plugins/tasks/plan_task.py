@@ -21,7 +21,8 @@ from stateferry.airflow.tasks.programs import check_programs
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.plan_text import shown
-from stateferry.runs.record.runs import run_folder, runs_of
+from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.run_list import runs_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -29,7 +29,7 @@ from stateferry.airflow.dag_runs.task_names import APPLICATION
 from stateferry.airflow.requests.planning import default_catalog
 from stateferry.basics.printable import printable
 from stateferry.runs.control.shared_application import SharedApplication, patiently
-from stateferry.runs.record.facts import Step
+from stateferry.runs.record.steps import Step
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

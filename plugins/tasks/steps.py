@@ -38,16 +38,10 @@ from stateferry.airflow.tasks.shared_application_task import Asking, application
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.shared_application import SharedApplication
-from stateferry.runs.record.facts import (
-    FACTS_OF,
-    NothingToDo,
-    SnapshotFacts,
-    Step,
-    TablesFacts,
-    TablesProblem,
-    TimedFacts,
-)
+from stateferry.runs.record.facts import NothingToDo, TablesProblem, TimedFacts
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.step_facts import FACTS_OF, SnapshotFacts, TablesFacts
+from stateferry.runs.record.steps import Step
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -33,9 +33,9 @@ from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.after_publication import needs_no_more_steps
 from stateferry.runs.control.shared_application import DismissedError, Request, Said, SharedApplication, patiently
-from stateferry.runs.record.facts import Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 
 # Flink may take long for the savepoint; a scheduler on a busy machine takes half a minute between two steps.
 _SECONDS_TO_RUN, _SECONDS_BETWEEN = 1800.0, 120.0

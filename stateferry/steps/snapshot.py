@@ -33,7 +33,7 @@ from stateferry.inventory.inventory_change import (
     follows_from_times,
     take_changes,
 )
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.kryo_notes import kryo_maps, new_declarations, nullable_maps
 from stateferry.runs.guards.lazy_choice import choose, measured_rate, order_of
 from stateferry.runs.guards.name_guard import flagged_keys, name_errors
@@ -42,10 +42,11 @@ from stateferry.runs.guards.option_notes import option_notes
 from stateferry.runs.guards.timers import shown_timers
 from stateferry.runs.predict.differences import layout_of
 from stateferry.runs.predict.earlier_night import Counted, EarlierNight, can_be_brought_forward, earlier_night
-from stateferry.runs.record.facts import LazyChoice, SnapshotFacts, StateSize, Step
 from stateferry.runs.record.key_group_sizes import SourceSizes
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.record.step_facts import LazyChoice, SnapshotFacts, StateSize
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report import source_check
 from stateferry.steps import key_groups
 from stateferry.steps.guards import AFTER_COUNTING, BEFORE_COUNTING, Seen

@@ -11,7 +11,8 @@ import pytest
 from flinkstate.errors import PlanError, UsageError
 from flinkstate.ttl import StateTtlConfig, StateVisibility, UpdateType
 from stateferry.changes.rules import Rules
-from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve
+from stateferry.runs.checks.plan_check import open_source, resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of, plan_of_json
 from stateferry.runs.plan.state_ttls import StateTtlPlan, told_ttls

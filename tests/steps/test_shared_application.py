@@ -22,8 +22,9 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rejecting import reject
 from stateferry.runs.control.shared_application import Said, SharedApplication
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, run_folder
+from stateferry.runs.record.runs import Run
 from stateferry.steps.workers import InProcess, Progress, Watch
 from tests.steps.test_steps_alone import PlanOf
 from tests.steps.test_steps_alone import plan_of as plan_file

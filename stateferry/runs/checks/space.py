@@ -31,7 +31,7 @@ from flinkstate.metadata.metadata import NativeHandle, Operator
 from flinkstate.reading.reader import has_native_state
 from stateferry.changes.rules import Rules
 from stateferry.changes.sections import parse_blobs
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24

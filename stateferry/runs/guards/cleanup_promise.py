@@ -16,7 +16,7 @@ from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import has_native_state
 from flinkstate.ttl import StateTtlConfig
 from stateferry.basics.durations import format_duration, rough_duration
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.state_ages import FoundAges, Holds
 
 

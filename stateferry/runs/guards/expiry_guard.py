@@ -26,10 +26,11 @@ from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT,
 from stateferry.basics.quantities import noun, percent, percent_at_least
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.record.step_facts import SnapshotFacts
 
 _GREEN = frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED})
 _USUAL_SHARE = 0.25

@@ -25,7 +25,7 @@ from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import Nulls, NullsCannotBeKeptError, NullsNeedAWordError, Rules
 from stateferry.inventory.inventory import Inventory
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 # Flink 2.3 writes _metadata of this version.
 _OF_FLINK_2_3 = 6

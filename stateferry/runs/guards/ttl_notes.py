@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flinkstate.ttl import StateVisibility
 from stateferry.basics.durations import format_duration, rough_duration
 from stateferry.basics.quantities import noun, percent
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.guards.expiry_guard import FEW
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 

@@ -13,18 +13,12 @@ from itertools import dropwhile, islice
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.runs.predict.assumed_parts import NO_WORK, FlinkWork, assumed, flink_work
 from stateferry.runs.predict.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
-from stateferry.runs.record.facts import (
-    FACTS_OF,
-    Began,
-    CutOverFacts,
-    JobStarted,
-    SavepointTaken,
-    SnapshotFacts,
-    Step,
-    TimedFacts,
-)
+from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken, TimedFacts
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF, CutOverFacts, SnapshotFacts
+from stateferry.runs.record.steps import Step
 
 PARTS: tuple[type[TimedFacts], ...] = (*OUTAGE, *AFTERWARDS)
 PART_NAMES = (START, *(part.name for part in PARTS))

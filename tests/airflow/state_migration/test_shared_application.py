@@ -30,9 +30,9 @@ from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.shared_application import DismissedError, Request, Said, SharedApplication
-from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import RescaleFacts, SnapshotFacts
 from tests.airflow.state_migration.test_steps import Submit, TaskInstance, execute, run, submits
 
 __all__ = ["run", "submits"]
