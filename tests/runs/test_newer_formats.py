@@ -17,6 +17,7 @@ from stateferry.runs.catalog import control_tables
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan import plan
 from stateferry.runs.plan.plan_json import plan_of, plan_of_json
+from stateferry.runs.record import runs
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 
