@@ -121,10 +121,10 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
 
 def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> tuple[list[BaseOperator], ShareApplication]:
     """The tasks of a rehearsal, in which the job runs on, and its application."""
-    said = "A rehearsal, while the job runs: of a night, or the one on which a cut-over is decided"
+    tooltip = "A rehearsal, while the job runs: of a night, or the one on which a cut-over is decided"
     if which == REHEARSAL_AGAIN:
-        said = "The rehearsal once more, if the first one is too old when the job may be stopped"
-    with TaskGroup(which, tooltip=said):
+        tooltip = "The rehearsal once more, if the first one is too old when the job may be stopped"
+    with TaskGroup(which, tooltip=tooltip):
         application = ShareApplication(of_run=which)
         take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, rehearsal=which)
         steps = {
@@ -153,8 +153,8 @@ def _outage(assets: JobAssets) -> _Outage:
 
     The job's own pool isn't theirs: nights may fill it.
     """
-    said = "From the stop of the job to the first checkpoint of the new one; without a job that runs, the cut-over"
-    with TaskGroup(OUTAGE, prefix_group_id=False, tooltip=said):
+    tooltip = "From the stop of the job to the first checkpoint of the new one; without a job that runs, the cut-over"
+    with TaskGroup(OUTAGE, prefix_group_id=False, tooltip=tooltip):
         take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, trigger_rule=_UNLESS_FAILED, **BEFORE_STOP)
         application = ShareApplication(trigger_rule=_UNLESS_FAILED, **HELD)
         hold_slot = HoldSlot(trigger_rule=_UNLESS_FAILED, **HELD)

@@ -154,7 +154,7 @@ class Overview:
         )
 
     def _converges(self, job: str, rows: tuple[RunRow, ...]) -> tuple[str, ...]:
-        """How the job's states converge, told to whom may read all of its runs.
+        """How the job's states converge, for those who may read all of its runs.
 
         This reads all runs, so it is done again only when the newest has changed.
         """

@@ -186,7 +186,7 @@ def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
     """The ages of the entries that the snapshot found, by state."""
     plan = resolved.plan
     rules = {(one.operator.hex_id, rule.legacy.name): rule for one in resolved.operators for rule in one.rules}
-    told = {(id_.hex(), one.state.name): one for id_, several in resolved.told.items() for one in several}
+    planned_ttls = {(id_.hex(), one.state.name): one for id_, several in resolved.ttls.items() for one in several}
     labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
     states: list[StateAges] = []
     untold: list[StateAges] = []
@@ -196,7 +196,7 @@ def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
             continue
         if (rule := rules.get((operator, legacy))) is not None:
             states.append(_aged(label, legacy, state, _holds(state, rule), rule.ttl or 0, rule.keep_expired, found))
-        elif (ttl := told.get((operator, state))) is not None:
+        elif (ttl := planned_ttls.get((operator, state))) is not None:
             states.append(_aged(label, state, state, Holds.OTHERS, ttl.config.time_to_live, not ttl.drops, found))
         elif (operator, state) not in inventory.unread:
             untold.append(_aged(label, state, state, Holds.OTHERS, 0, True, found))
@@ -265,7 +265,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             target_bytes=resolved.plan.chunk_bytes,
             at_least=at_least,
             order=order_of(resolved.plan),
-            planned=resolved.told.get(operator.id, ()),
+            planned=resolved.ttls.get(operator.id, ()),
             now=resolved.plan.now,
             parallelism=resolved.layout.of(operator).parallelism,
             by_kryo=resolved.by_kryo.get(operator.id),

@@ -106,7 +106,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
         raise UsageError("--next-in needs --job: there is no savepoint yet after which the job could be named")
     plan = plan_of_options(options)
     if plan.rescales_only:
-        raise UsageError("--next-in needs --operator: by it a savepoint of the job is told from those of others")
+        raise UsageError("--next-in needs --operator: it tells a savepoint of the job from those of others")
     check_apart(plan)
     check_buckets(plan)
     check_none_has_begun(plan)

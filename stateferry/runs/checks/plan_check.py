@@ -20,10 +20,10 @@ from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import lazy_problems
 from stateferry.runs.checks.other_kryo import find_elements_by_kryo, find_states_by_kryo
+from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_ttl
 from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
-from stateferry.runs.checks.told_ttls import find_told_ttls, with_told_ttl
 from stateferry.runs.checks.wanted_layout import layout_problems
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
@@ -86,7 +86,7 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         seen.add(one.operator.id)
     problems += layout_problems(plan, source)
     migrated = {(one.operator.id, name): rules for one in operators for name, rules in one.migrated()}
-    told = find_told_ttls(plan, source, migrated, problems)
+    ttls = find_planned_ttls(plan, source, migrated, problems)
     problems += () if plan.no_timers else lost_timers(source)
     by_kryo = find_states_by_kryo(plan, source, {one.operator.id: one.rules for one in operators}, problems)
     elements = find_elements_by_kryo(plan, source, problems)
@@ -94,7 +94,7 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     if problems:
         raise PlanError("\n".join(problems))
     resolved = ResolvedPlan(
-        plan, source, tuple(operators), native_operators(plan, source), told, by_kryo, elements, before
+        plan, source, tuple(operators), native_operators(plan, source), ttls, by_kryo, elements, before
     )
     resolved.rewrites()
     return resolved
@@ -175,7 +175,7 @@ def _resolve_operator(
         else:
             problems.append(no_such_legacy(state, states, operator))
     problems += [problem for one in rules for problem in slips(plan, wanted, one, states, operator)]
-    rules = [with_told_ttl(plan, source, operator, one, problems) for one in rules]
+    rules = [with_planned_ttl(plan, source, operator, one, problems) for one in rules]
     return ResolvedOperator(operator, states, tuple(rules), tuple(migrated_before))
 
 

@@ -69,8 +69,8 @@ class ResolvedOperator:
 class ResolvedPlan:
     """A plan, its source, and what the plan asks of each operator.
 
-    `native` are the ids of the operators whose keyed state is written as RocksDB's own files. `told` are, by operator
-    id, the states whose time to live is told although they aren't migrated; `by_kryo` those that the run writes as the
+    `native` are the ids of the operators whose keyed state is written as RocksDB's own files. `ttls` are, by operator
+    id, the states that aren't migrated and have a time to live in the plan; `by_kryo` those that the run writes as the
     Kryo of another Flink does, `elements` the types of such operator states. `before` are the operators before an
     upgrade. `layout` is what the plan asks for.
     """
@@ -79,7 +79,7 @@ class ResolvedPlan:
     source: Savepoint
     operators: tuple[ResolvedOperator, ...]
     native: frozenset[bytes] = frozenset()
-    told: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
+    ttls: Mapping[bytes, tuple[PlannedTtl, ...]] = field(default_factory=dict)
     by_kryo: Mapping[bytes, Mapping[str, KeyedState]] = field(default_factory=dict)
     elements: Mapping[bytes, Mapping[str, FlinkType]] = field(default_factory=dict)
     before: Mapping[bytes, BeforeUpgrade] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class ResolvedPlan:
     @property
     def dropping(self) -> dict[bytes, tuple[PlannedTtl, ...]]:
         """The states that aren't migrated and lose what has expired, by operator id."""
-        return {id_: tuple(one for one in told if one.drops) for id_, told in self.told.items()}
+        return {id_: tuple(one for one in ttls if one.drops) for id_, ttls in self.ttls.items()}
 
     @property
     def described(self) -> Metadata:
@@ -138,9 +138,9 @@ class ResolvedPlan:
         transforms: dict[bytes, Transform] = {
             one.operator.id: self._transform(one) for one in self.operators if one.rules
         }
-        for id_, told in self.dropping.items():
-            if told:
-                transforms[id_] = DropExpired(transforms.get(id_, Copy()), told)
+        for id_, ttls in self.dropping.items():
+            if ttls:
+                transforms[id_] = DropExpired(transforms.get(id_, Copy()), ttls)
         by_kryo: dict[bytes, Rewrite] = {}
         for id_ in self.by_kryo.keys() | self.elements.keys():
             rewrite = ForKryo5(self.by_kryo.get(id_, {}), self.elements.get(id_, {}))

@@ -75,10 +75,10 @@ def estimate(resolved: ResolvedPlan, at_once: int = 1) -> Room:
         # A task brings one key group in order at a time.
         largest = sorted(_key_groups_to_order(resolved, operator), reverse=True)[:at_once]
         merged = max(merged, sum(largest) * growths.get(operator.id, 1.0) * unpacked[operator.id])
-    said = ", ".join(
+    rates = ", ".join(
         f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in resolved.operators if one.rules
     )
-    how = f"the sizes of all files, and a sample of the blobs ({said or 'nothing to convert'})"
+    how = f"the sizes of all files, and a sample of the blobs ({rates or 'nothing to convert'})"
     return Room(int(total), how, int(merged))
 
 

@@ -117,12 +117,12 @@ def _why_too_many(plan: MigrationPlan, one: StateAges, green: _GreenRuns) -> str
     return _reason(plan.accept_expired, one, _before(one, green))
 
 
-def _reason(told: float | None, one: StateAges, before: _Before | None) -> str:
+def _reason(given: float | None, one: StateAges, before: _Before | None) -> str:
     same_ttl = before is not None and before.ttl == one.ttl
-    accepted = told if told is not None or before is None or not same_ttl else before.accepted
+    accepted = given if given is not None or before is None or not same_ttl else before.accepted
     if accepted is not None and one.share <= accepted:
         return ""
-    if before is not None and told in (None, before.accepted):
+    if before is not None and given in (None, before.accepted):
         rise, more = one.share - before.share, one.expired - before.expired
         if same_ttl and (rise < _DRIFT or more < FEW):
             return ""

@@ -175,7 +175,7 @@ def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
     of_migration = any(rules.legacy.ttl for one in resolved.operators for rules in one.rules)
     if not of_migration and plan.keep_expired:
         yield "--keep-expired had no effect: no legacy state has a time to live"
-    if not of_migration and not any(resolved.told.values()):
+    if not of_migration and not any(resolved.ttls.values()):
         given = {
             "--accept-expired": plan.accept_expired is not None,
             "--clock-tolerance": plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS,

@@ -1,7 +1,7 @@
 """Predicts how long a run takes, and the outage of a cut-over, from the times of the job's earlier runs.
 
 What is predicted is the time by the clock, from the end of one part to the end of the next: what Airflow and Spark need
-for their start is in it. A prediction is made once for a run and kept in its folder, so everybody is told the same.
+for their start is in it. A prediction is made once for a run and kept in its folder, so everybody sees the same.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Run(RunFolder):
                     "give another run_id, or none"
                 )
         else:
-            # One that can't be reached now is told by the first step that needs it.
+            # One that can't be reached now is reported by the first step that needs it.
             with suppress(TransientError):
                 check_catalog(plan.catalog_uri)
             if recorded < FORMAT:
