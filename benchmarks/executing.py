@@ -103,7 +103,7 @@ class Background:
             raise FailedError(f"{' '.join(self._command)} ended without {file}:\n{_end_of(self._log)}")
 
     def wait_for_word(self, word: str) -> None:
-        """Waits until the command has said this."""
+        """Waits until the command has printed this."""
         self._wait_until(lambda: word in self._log.read_text() or self._process.poll() is not None)
         if word not in self._log.read_text():
             raise FailedError(f"{' '.join(self._command)} ended without saying '{word}':\n{_end_of(self._log)}")

@@ -24,8 +24,9 @@ from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
-from stateferry.runs.record.facts import FACTS_OF, Step, TablesFacts, steps_of
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF, TablesFacts
+from stateferry.runs.record.steps import Step, steps_of
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Fact, InProcess, Measure, Work

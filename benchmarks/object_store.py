@@ -44,7 +44,7 @@ class Passed:
 
 
 @contextmanager
-def _pipe(server: S3Server, told: list[Passed]) -> Iterator[dict[str, str]]:
+def _pipe(server: S3Server, passed_by: list[Passed]) -> Iterator[dict[str, str]]:
     """The environment by which the server is found at the other end of a pipe; at the end, what went through it."""
     port = free_port()
     wanted = [str(number) for number in (port, server.port, _MILLISECONDS, _MEGABYTES)]
@@ -56,13 +56,13 @@ def _pipe(server: S3Server, told: list[Passed]) -> Iterator[dict[str, str]]:
         yield {**server.environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
     finally:
         out, _ = process.communicate()
-        told.append(Passed(**json.loads(out)))
+        passed_by.append(Passed(**json.loads(out)))
 
 
 def _bytes_alone(server: S3Server, passed: Passed) -> float:
     """The seconds that the same bytes need: first those to the server, then those from it."""
-    part, told = os.urandom(_PIECE), list[Passed]()
-    with _pipe(server, told) as environment:
+    part, passed_by = os.urandom(_PIECE), list[Passed]()
+    with _pipe(server, passed_by) as environment:
         store = fs.S3FileSystem(
             access_key=server.key,
             secret_key=server.secret,
@@ -103,15 +103,15 @@ def measure(scale: Scale) -> Iterator[Duration]:
     with S3Server(_folder(scale, "s3")) as server:
         for file in source.iterdir():
             _upload(server, file)
-        told: list[Passed] = []
-        with _pipe(server, told) as environment:
+        passed_by: list[Passed] = []
+        with _pipe(server, passed_by) as environment:
             places = {
                 "STATEFERRY_HOME": server.uri("home"),
                 "STATEFERRY_CATALOG": f"sqlite:///{scale.folder / 'catalog.db'}",
             }
             command = run_command(server.uri("source"), server.uri("target"), "--now", str(NOW))
             on_store = execute(command, log, environment={**environment, **places})
-        (passed,) = told
+        (passed,) = passed_by
         alone = _bytes_alone(server, passed)
     most = _TIMES * max(alone, on_disk.seconds)
     yield Duration("on a local disk", (on_disk.seconds,))

@@ -22,7 +22,7 @@ from benchmarks.restoring import AT_MOST, MAX_PARALLELISM, PARALLELISM, flink, s
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
 from flinkstate.metadata.file_names import METADATA
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.runs.record.facts import Step
+from stateferry.runs.record.steps import Step
 from tests.flink.cluster import FlinkCluster, WaitedTooLongError
 from tests.flink.remote import LEGACY_JOB, NEW_JOB
 
@@ -35,7 +35,7 @@ _LARGE = 500_000
 class Way:
     """A way from the old job to the new one: the format of its savepoint, and the options of `stateferry run`.
 
-    The command is given before the job is stopped (`--next-in`), unless it is told to be `late`.
+    The command is given before the job is stopped (`--next-in`), unless it is to be `late`.
     `faster` and `shorter` are the goals at 50 million entries: how many times as fast as the peer's the conversion is,
     and how many times as short as the first way the outage is.
     """

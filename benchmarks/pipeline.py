@@ -21,8 +21,9 @@ from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.reading.reader import Savepoint
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
 from stateferry.look.survey import survey
-from stateferry.runs.record.facts import FACTS_OF, Step, TablesFacts, steps_of
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF, TablesFacts
+from stateferry.runs.record.steps import Step, steps_of
 
 _ROUNDS = 3
 _TIMES_PEER, _MOST_MEMORY = {500_000: 3.0, 5_000_000: 5.0}, 4e9

@@ -27,7 +27,8 @@ from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.metadata import KeyedHandle, Metadata, Operator, RelativeFile, Subtask
 from flinkstate.reading.reader import Savepoint, operator_id
 from stateferry.demo import OPERATOR, DemoState, write_demo_savepoint
-from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, planned, resolve
+from stateferry.runs.checks.plan_check import open_source, planned, resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.steps import rescale, snapshot
 from stateferry.steps.workers import Measure
 

@@ -72,7 +72,7 @@ class Pipe:
         time.sleep(self.seconds)
         return request
 
-    def told(self) -> dict[str, int]:
+    def figures(self) -> dict[str, int]:
         """What went through."""
         chain = longest_chain((one.began, one.ended) for one in self.requests)
         return {
@@ -137,7 +137,7 @@ def main() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.read()
-    sys.stdout.write(f"{json.dumps(pipe.told())}\n")
+    sys.stdout.write(f"{json.dumps(pipe.figures())}\n")
 
 
 if __name__ == "__main__":

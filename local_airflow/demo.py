@@ -13,7 +13,7 @@ from local_airflow.api import Api
 from local_airflow.server import Server
 from local_airflow.settings import Settings
 from stateferry.basics.printable import say
-from stateferry.runs.record.facts import Step
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.report_text import show_report
 
@@ -52,7 +52,7 @@ def write_savepoint(settings: Settings) -> None:
 
 def _follow(api: Api, run_id: str) -> None:
     """Prints each task when it has ended."""
-    said: set[str] = set()
+    shown: set[str] = set()
     waits_for = ""
 
     def look(tasks: dict[str, dict[str, Any]], state: str) -> bool:
@@ -61,9 +61,9 @@ def _follow(api: Api, run_id: str) -> None:
         if before and before != waits_for:
             say(f"  waiting, because one run at a time works: {before}")
         waits_for = before
-        ended = [task for task in tasks.values() if task["state"] in _ENDED and task["task_id"] not in said]
+        ended = [task for task in tasks.values() if task["state"] in _ENDED and task["task_id"] not in shown]
         for task in sorted(ended, key=lambda task: str(task["end_date"])):
-            said.add(task["task_id"])
+            shown.add(task["task_id"])
             took = f" in {task['duration']:.0f} s" if task["duration"] else ""
             say(f"  {task['task_id']}: {task['state']}{took}")
         return state in ("success", "failed")

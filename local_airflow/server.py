@@ -136,7 +136,7 @@ class Server:
         return all(self.lives(one) for one in COMPONENTS) and not self.unhealthy()
 
     def unhealthy(self, started: Collection[str] = (), since: float = 0) -> list[str]:
-        """The components that aren't healthy; those that were started must have said since then that they are."""
+        """The components that aren't healthy; those that were started must have reported since then that they are."""
         try:
             health = self.api.health()
         except OSError:
@@ -235,6 +235,6 @@ def _wait_until_gone(session: Session) -> None:
 
 
 def _last_sign(part: dict[str, Any]) -> float:
-    """When the component last said that it works, in seconds; now, if it doesn't say so."""
-    said = [value for name, value in part.items() if name.startswith("latest_")]
-    return datetime.fromisoformat(said[0]).timestamp() if said and said[0] else time.time()
+    """When the component last reported that it works, in seconds; now, if it doesn't report it."""
+    reported = [value for name, value in part.items() if name.startswith("latest_")]
+    return datetime.fromisoformat(reported[0]).timestamp() if reported and reported[0] else time.time()

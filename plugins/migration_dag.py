@@ -27,7 +27,8 @@ from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.airflow.tasks.shared_application_task import ShareApplication
 from stateferry.airflow.tasks.steps import JobAssets, StepOperator
 from stateferry.airflow.tasks.task_docs import DAG_DOC, TASK_DOCS
-from stateferry.runs.record.facts import JobStarted, SavepointTaken, Step, steps_of
+from stateferry.runs.record.facts import JobStarted, SavepointTaken
+from stateferry.runs.record.steps import Step, steps_of
 
 _UNLESS_FAILED = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 _TITLE = "Migrate the state of a Flink job into a new savepoint, which is validated before it is published"
@@ -120,10 +121,10 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
 
 def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> tuple[list[BaseOperator], ShareApplication]:
     """The tasks of a rehearsal, in which the job runs on, and its application."""
-    said = "A rehearsal, while the job runs: of a night, or the one on which a cut-over is decided"
+    tooltip = "A rehearsal, while the job runs: of a night, or the one on which a cut-over is decided"
     if which == REHEARSAL_AGAIN:
-        said = "The rehearsal once more, if the first one is too old when the job may be stopped"
-    with TaskGroup(which, tooltip=said):
+        tooltip = "The rehearsal once more, if the first one is too old when the job may be stopped"
+    with TaskGroup(which, tooltip=tooltip):
         application = ShareApplication(of_run=which)
         take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, rehearsal=which)
         steps = {
@@ -152,8 +153,8 @@ def _outage(assets: JobAssets) -> _Outage:
 
     The job's own pool isn't theirs: nights may fill it.
     """
-    said = "From the stop of the job to the first checkpoint of the new one; without a job that runs, the cut-over"
-    with TaskGroup(OUTAGE, prefix_group_id=False, tooltip=said):
+    tooltip = "From the stop of the job to the first checkpoint of the new one; without a job that runs, the cut-over"
+    with TaskGroup(OUTAGE, prefix_group_id=False, tooltip=tooltip):
         take_savepoint = TakeSavepoint(task_id=SavepointTaken.name, trigger_rule=_UNLESS_FAILED, **BEFORE_STOP)
         application = ShareApplication(trigger_rule=_UNLESS_FAILED, **HELD)
         hold_slot = HoldSlot(trigger_rule=_UNLESS_FAILED, **HELD)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.record.facts import Step
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.record.steps import Step
 from stateferry.spark_jobs.session import session, slots, submitted_session
 from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.workers import SparkWorkers

@@ -12,7 +12,7 @@ def carry_out(step: str) -> int:
     """Carries out the step that the arguments describe, and returns the exit code."""
     with _started():
         from stateferry.cli.step import main
-        from stateferry.runs.record.facts import Step
+        from stateferry.runs.record.steps import Step
         from stateferry.spark_jobs.engine import submitted_workers
 
         return main(Step(step), submitted_workers)

@@ -159,7 +159,8 @@ def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:
     """
     # Without Iceberg these can't be imported; then there are no runs.
     from stateferry.runs.catalog.publications import Control
-    from stateferry.runs.checks.plan_check import ResolvedPlan, planned, resolve
+    from stateferry.runs.checks.plan_check import planned, resolve
+    from stateferry.runs.checks.resolved_plan import ResolvedPlan
     from stateferry.runs.record.runs import Run
     from stateferry.steps import validate
     from stateferry.steps.pipeline import Pipeline

@@ -6,7 +6,7 @@ import pytest
 
 from stateferry.basics.counts import Counts, shown_count
 from stateferry.changes.counts import ConversionCounts, InventoryCounts
-from stateferry.runs.record.facts import TablesFacts
+from stateferry.runs.record.step_facts import TablesFacts
 from stateferry.tables.counts import TableCounts
 
 BOTH = (

@@ -21,7 +21,7 @@ from stateferry.runs.catalog.control_tables import format_version
 from stateferry.runs.catalog.lease import Lease, Leases
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.record.runs import runs_of
+from stateferry.runs.record.run_list import runs_of
 from stateferry.tables.iceberg.commits import TableHome
 from tests.support.in_process import do_step, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState

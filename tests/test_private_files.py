@@ -17,8 +17,10 @@ from flinkstate.metadata.file_names import METADATA
 from stateferry.cli import main, step
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.target_metadata import TargetMetadata
-from stateferry.runs.record.facts import Claim, SnapshotFacts
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.facts import Claim
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 from stateferry.spark_jobs.workers import _Task
 from tests.runs.test_runs import plan_at
 from tests.steps.test_killed import World

@@ -124,7 +124,7 @@ class HdfsOutput:
         try:
             _in_time(lambda: self._client.delete(self._draft, False))
         except OSError:
-            # What went wrong before is told; a draft that stays is `stateferry clean`'s.
+            # The earlier error is the one to report; a draft that stays is `stateferry clean`'s.
             return
 
 

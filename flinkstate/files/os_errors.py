@@ -81,6 +81,6 @@ def own_error(error: Exception, place: str = "", what: str = "reached") -> State
 
 def in_short(error: Exception) -> str:
     """Returns the error's text in one line of limited length, without the file."""
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    text = " ".join(said.split()) or type(error).__name__
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = " ".join(reason.split()) or type(error).__name__
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."

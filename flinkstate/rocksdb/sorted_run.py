@@ -206,7 +206,7 @@ class Run:
         return True
 
     def _keep_key(self, out: Bytes) -> None:
-        """Keeps the last key, which the next entry is told apart from, before the caller uses its buffer anew."""
+        """Keeps the last key, with which the next entry is compared, before the caller uses its buffer anew."""
         start, size = int(self.state[kernels.PREVIOUS]), int(self.state[kernels.PREVIOUS_SIZE])
         if start >= 0 and size >= 0:
             if size + SLACK > len(self.key):

@@ -33,24 +33,24 @@ def application_file(name: str) -> str:
     return str(Path(spec.submodule_search_locations[0]) / f"{name}.py")
 
 
-def own_refusal(said: str) -> str:
+def own_refusal(output: str) -> str:
     """The driver's last line, if its exit code says that another try can't help; else empty.
 
     In cluster mode, spark-submit knows neither line nor exit code. Then the state of the run must be enough.
     """
-    line = _OWN_LINE.findall(said)
-    return line[-1] if exit_code(said) in FINAL and line and BEING_WORKED_ON not in line[-1] else ""
+    line = _OWN_LINE.findall(output)
+    return line[-1] if exit_code(output) in FINAL and line and BEING_WORKED_ON not in line[-1] else ""
 
 
-def exit_code(said: str) -> int | None:
+def exit_code(output: str) -> int | None:
     """The exit code with which spark-submit has ended; below zero if a signal has ended it itself."""
-    code = _EXIT_CODE.search(said)
+    code = _EXIT_CODE.search(output)
     return int(code[1]) if code is not None else None
 
 
-def in_form_of_hook(code: int, said: str) -> str:
+def in_form_of_hook(code: int, output: str) -> str:
     """What `exit_code` and `own_refusal` understand, for an end that Airflow's hook doesn't report."""
-    return f"the step has failed. Error code is: {code}.\n{said}"
+    return f"the step has failed. Error code is: {code}.\n{output}"
 
 
 def ended_text(name: str, code: int) -> str:

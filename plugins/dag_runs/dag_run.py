@@ -42,22 +42,22 @@ LEFT_OUT = "left_out"
 
 def planned_by(context: Context) -> dict[str, Any] | None:
     """What the task `plan` returned; None if it was skipped or failed."""
-    said: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
-    return said
+    planned: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+    return planned
 
 
 def request_of(context: Context) -> MigrationRequest:
     """The request of the DAG run."""
-    said = planned_by(context)
-    assert said is not None, "this task comes after plan"
-    return MigrationRequest.model_validate(said["request"])
+    planned = planned_by(context)
+    assert planned is not None, "this task comes after plan"
+    return MigrationRequest.model_validate(planned["request"])
 
 
 def run_of(context: Context, which: str = FOLDER) -> Run:
     """One of the runs of the DAG run: the one that was asked for, or a rehearsal before it."""
-    said = planned_by(context)
-    assert said is not None, "this task comes after plan"
-    return Run.open(Location.of(said[which]))
+    planned = planned_by(context)
+    assert planned is not None, "this task comes after plan"
+    return Run.open(Location.of(planned[which]))
 
 
 def rehearsal_of(context: Context) -> Run:

@@ -13,8 +13,9 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rejecting import approve, reject
 from stateferry.runs.predict.differences import beyond, is_newer
 from stateferry.runs.predict.estimates import Prediction
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, run_folder
+from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Decision
 
 

@@ -50,7 +50,7 @@ def missed_nights(context: Context, job: ConfiguredJob, at: datetime) -> list[da
 
 
 def missed_text(job: str, missed: list[datetime], at: datetime, late: timedelta) -> str:
-    """What is told of the nights, the newest first, and of this one, which was due at `at`."""
+    """What people read of the nights, the newest first, and of this one, which was due at `at`."""
     delay = rough_duration(int(late.total_seconds() * 1000))
     if not missed:
         return f"the scheduled run of job {printable(job)} of {_shown(at)} began {delay} late. {_WHY}"

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _TIMEOUT = 30.0
-# Whoever is told of these has to answer.
+# These ask for an answer.
 _QUESTIONS: tuple[Event, ...] = ("waiting", "reminder")
 _log = logging.getLogger(__name__)
 
 
 def tell(context: Context, event: Event, job: str, text: str) -> None:
-    """Tells everybody who is to be told of the event. A notice that can't be sent is a warning in the log."""
+    """Tells of the event whoever the configuration names. A notice that can't be sent is a warning in the log."""
     try:
         notices = configuration().notices_of(context["ti"].dag_id, job)
     except Exception:  # noqa: BLE001  # whatever is wrong with the configuration: the run is more important
@@ -43,14 +43,14 @@ def tell(context: Context, event: Event, job: str, text: str) -> None:
 
 def _send(one: Notice, context: Context, event: Event, job: str, text: str) -> None:
     try:
-        said = {
+        values = {
             "stateferry_event": event,
             "stateferry_job": printable(job),
             "stateferry_text": printable(text),
             "stateferry_url": question_url(context["ti"]) if event in _QUESTIONS else str(context["ti"].log_url),
         }
         # A notifier changes the context that it gets.
-        notifier_of(one)({**context, **said})
+        notifier_of(one)({**context, **values})
     except Exception:  # noqa: BLE001  # whatever the notifier is and raises: the run is more important
         _log.warning("%s could not send the notice %r", one.notifier, text, exc_info=True)
     else:

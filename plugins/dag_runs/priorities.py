@@ -70,8 +70,8 @@ def on_starting(component: Any) -> None:
     try:
         with create_session() as session:
             if session.scalar(select(Pool).where(Pool.pool == POOL)) is None:
-                said = "The tasks of cut-overs that have stopped a job; nobody else's"
-                session.add(Pool(pool=POOL, slots=_UNLIMITED, description=said, include_deferred=False))
+                description = "The tasks of cut-overs that have stopped a job; nobody else's"
+                session.add(Pool(pool=POOL, slots=_UNLIMITED, description=description, include_deferred=False))
     except SQLAlchemyError as error:
         # Another component may have made it at the same time.
         _log.info("the pool %s was not made: %s", POOL, error)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from stateferry.airflow.dag_runs.dag_run import REHEARSAL, REHEARSAL_AGAIN
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.runs.record.facts import JobStarted, SavepointTaken, Step, steps_of
+from stateferry.runs.record.facts import JobStarted, SavepointTaken
+from stateferry.runs.record.steps import Step, steps_of
 
 APPLICATION = "application"
 CHECK, DECIDE, WAIT_TO_STOP, APPROVE = "check", "decide", "wait_to_stop", "approve"

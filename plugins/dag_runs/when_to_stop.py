@@ -45,7 +45,7 @@ def approved_decision(rehearsal: Run) -> Decision:
     if decision is None or decision.answer is Answer.ASKED:
         raise refusal(f"nobody has approved the cut-over. {NOT_STOPPED}: clear the task decide")
     if not decision.is_approved:
-        raise refusal(f"the cut-over was {printable(decision.said)}. {NOT_STOPPED}")
+        raise refusal(f"the cut-over was {printable(decision.in_words)}. {NOT_STOPPED}")
     return decision
 
 

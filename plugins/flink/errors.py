@@ -46,17 +46,17 @@ class FlinkTimeoutError(FlinkError):
 
 def root_cause(trace: str) -> str:
     """The messages of a Java stack trace, from the first to the root cause, without frames and repetitions."""
-    said: list[str] = []
+    lines: list[str] = []
     for line in trace.strip().splitlines():
         if line.startswith((_FRAME, "\t...")) or not line.strip():
             continue
-        if said and not line.startswith(_CAUSED_BY):
-            said[-1] += f" {line.strip()}"
+        if lines and not line.startswith(_CAUSED_BY):
+            lines[-1] += f" {line.strip()}"
             continue
         words = line.removeprefix(_CAUSED_BY).strip()
         for wrapper in _WRAPPERS:
             words = words.removeprefix(wrapper)
-        said.append(words)
+        lines.append(words)
     # An exception that wraps another repeats its words.
-    told = [words for index, words in enumerate(said) if index == 0 or words not in said[index - 1]]
-    return " – caused by ".join(told) or "(no reason is given)"
+    shown = [words for index, words in enumerate(lines) if index == 0 or words not in lines[index - 1]]
+    return " – caused by ".join(shown) or "(no reason is given)"

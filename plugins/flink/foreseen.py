@@ -24,8 +24,8 @@ def foreseen(error: _E) -> _E:
 
 def _without_stack(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A processor of structlog: leaves the stack of a foreseen error out."""
-    said = event.get("exc_info")
-    found = sys.exc_info()[1] if said is True else said[1] if isinstance(said, tuple) else said
+    given = event.get("exc_info")
+    found = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
     if getattr(found, _MARK, False):
         event["exc_info"] = (type(found), found, None)
     return event

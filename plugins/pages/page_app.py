@@ -111,9 +111,9 @@ def _run(request: Request, job: str, run_id: str, user: GetUserDep, session: Ses
 def _dag_run(request: Request, dag_id: str, dag_run_id: str, user: GetUserDep, session: SessionDep) -> Page:
     found = _overview().of_dag_run(dag_id, dag_run_id)
     if not found:
-        said = "This DAG run has no run yet: it is waiting, was refused or skipped, has only checked a "
-        said += "savepoint, or its run was cleaned away."
-        body = element("main", notice("", said, "The log of its task plan says more."))
+        why = "This DAG run has no run yet: it is waiting, was refused or skipped, has only checked a "
+        why += "savepoint, or its run was cleaned away."
+        body = element("main", notice("", why, "The log of its task plan says more."))
         top = element("header", _navigation(_base(request), ""), element("h1", dag_run_id), class_="top")
         return Page(document("Stateferry", top, body, refresh=10), 404)
     return _page_of(request, user, session, found[0], others=found[1:])
@@ -159,11 +159,11 @@ def _in_flink(user: GetUserDep, session: Session, row: RunRow) -> Iterator[tuple
     )
     if not may:
         return
-    said = select(XComModel.task_id, XComModel.value).where(
+    stored = select(XComModel.task_id, XComModel.value).where(
         XComModel.dag_id == row.dag_id, XComModel.run_id == row.dag_run_id, XComModel.key == FlinkJobLink.xcom_key
     )
     found: dict[str, str] = {}
-    for task_id, value in session.execute(said).all():
+    for task_id, value in session.execute(stored).all():
         address = str(value).strip('"')
         if address.startswith(("http://", "https://")):
             found[address] = f"Flink job of {task_id}"

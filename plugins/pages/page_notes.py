@@ -58,21 +58,21 @@ def _note(dag_run: DagRun) -> None:
 def _note_run(dag_run: DagRun, session: Session) -> None:
     before = dag_run.dag_run_note
     # A person's own note stays.
-    said = None if before is not None and before.user_id is not None else next(_said(dag_run, NOTE, session), None)
-    if said:
-        dag_run.note = str(said).strip('"')[:_LONGEST]
+    note = None if before is not None and before.user_id is not None else next(_xcoms(dag_run, NOTE, session), None)
+    if note:
+        dag_run.note = str(note).strip('"')[:_LONGEST]
 
 
 def _note_tasks(dag_run: DagRun, session: Session) -> None:
-    left_out = (said for said in _said(dag_run, LEFT_OUT, session) if isinstance(said, dict))
-    why = _BY_RULE | {name: text for said in left_out for name, text in said.items()}
+    left_out = (tasks for tasks in _xcoms(dag_run, LEFT_OUT, session) if isinstance(tasks, dict))
+    why = _BY_RULE | {name: text for tasks in left_out for name, text in tasks.items()}
     for task in dag_run.get_task_instances(state=[TaskInstanceState.SKIPPED], session=session):
         # A person's own note stays.
         if task.task_id in why and task.note is None:
             task.note = why[task.task_id]
 
 
-def _said(dag_run: DagRun, key: str, session: Session) -> Iterator[Any]:
+def _xcoms(dag_run: DagRun, key: str, session: Session) -> Iterator[Any]:
     """The XComs of the DAG run that have this key."""
     # Airflow's models are heavy, and a DAG's process loads the plugin, too.
     from airflow.models.xcom import XComModel

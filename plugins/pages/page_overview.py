@@ -20,7 +20,8 @@ from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.predict.convergence import convergence_of
 from stateferry.runs.record.live_progress import LiveProgress
-from stateferry.runs.record.runs import Run, folder_name, run_folder
+from stateferry.runs.record.run_folder import folder_name, run_folder
+from stateferry.runs.record.runs import Run
 from stateferry.show.jobs_page import Delayed, Disk, Job, Overdue, RollingBack, Waiting
 from stateferry.show.outage_view import CutOver, DagRunLook, Phase, cut_over_of
 from stateferry.show.run_rows import RunRow, RunRows
@@ -153,7 +154,7 @@ class Overview:
         )
 
     def _converges(self, job: str, rows: tuple[RunRow, ...]) -> tuple[str, ...]:
-        """How the job's states converge, told to whom may read all of its runs.
+        """How the job's states converge, for those who may read all of its runs.
 
         This reads all runs, so it is done again only when the newest has changed.
         """

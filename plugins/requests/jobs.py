@@ -5,7 +5,7 @@ rehearses every midnight (UTC), or `jobs`, each of which gets a DAG of its own:
 
     {"jobs": {"orders": {"request": {...}, "schedule": "0 2 * * *", "timezone": "Europe/Berlin"}}, "notify": [...]}
 
-A bad entry becomes a problem that is told, and takes no other entry down.
+A bad entry becomes a problem, and takes no other entry down.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DAG_ID = "state_migration"
 NIGHTLY = "0 0 * * *"
 
 Event = Literal["waiting", "reminder", "rejected", "red", "returned", "missed", "nothing", "done"]
-# Those that a notice is told of unless it names its own: a success needs nobody.
+# Those of which a notice tells unless it names its own: a success needs nobody.
 EVENTS: tuple[Event, ...] = ("waiting", "reminder", "rejected", "red", "returned", "missed", "nothing")
 
 _T = TypeVar("_T")
@@ -59,7 +59,7 @@ def _zone(name: str) -> str:
 
 
 class Notice(Request):
-    """Which notifier of Airflow is told of which events; it gets its arguments with templates filled in."""
+    """Which notifier of Airflow hears of which events; it gets its arguments with templates filled in."""
 
     notifier: Annotated[StrictStr, Field(pattern=_CLASS)]
     arguments: Annotated[dict[str, Any], Field(default_factory=dict)]
@@ -124,7 +124,7 @@ class Configuration:
         return next((one for one in self.jobs if one.job == job), None)
 
     def notices_of(self, dag_id: str, job: str) -> tuple[Notice, ...]:
-        """Who is told of events of this DAG, and of this job in a DAG that isn't its own."""
+        """Who hears of events of this DAG, and of this job in a DAG that isn't its own."""
         one = self.of_dag(dag_id) or self.of_job(job)
         return (*self.notices, *(one.notices if one is not None else ()))
 
@@ -203,7 +203,7 @@ class _Reading:
             yield one
 
     def _job(self, name: str, values: object) -> ConfiguredJob | None:
-        """The job; None if something is wrong with it, all of which is told."""
+        """The job; None if something is wrong with it, and then `problems` gets all of it."""
         place, before = f"jobs.{name}", len(self.problems)
         if not _NAME.fullmatch(name):
             self._tell(
@@ -231,7 +231,7 @@ class _Reading:
         )
 
     def _right(self, read: Callable[[], _T]) -> _T | None:
-        """What is read; None if it is wrong, which is told."""
+        """What is read; None if it is wrong, and then `problems` gets why."""
         try:
             return read()
         except PlanError as error:

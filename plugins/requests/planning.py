@@ -26,7 +26,8 @@ from stateferry.runs.checks.apart import check_apart, check_buckets
 from stateferry.runs.plan import homes
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.runs import Run, folder_name, run_folder
+from stateferry.runs.record.run_folder import folder_name, run_folder
+from stateferry.runs.record.runs import Run
 
 _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, StrictBool, StrictStr, create_model
+from pydantic import BeforeValidator, StrictBool, create_model
 
 from stateferry.airflow.requests.request_parts import (
     START,
@@ -27,9 +27,10 @@ from stateferry.airflow.requests.request_parts import (
     checked,
     list_or_none,
 )
+from stateferry.airflow.requests.request_source import Source
 from stateferry.airflow.requests.request_stop import WhenToStop
 from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES, OPERATORS, STATE_EXCLUSIONS, broken, given_fields
-from stateferry.runs.plan.options import RUN, SOURCE, STATES, Kind, Option, OptionField
+from stateferry.runs.plan.options import RUN, STATES, Kind, Option, OptionField
 from stateferry.runs.plan.plan_options import (
     NAMES_OF_A_STATE,
     PLAN_OPTIONS,
@@ -43,17 +44,6 @@ from stateferry.runs.plan.planned_states import StatePlan
 
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
 DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
-
-
-# The fields that each source has, and those that it needs.
-SOURCE_FIELDS = {
-    "demo": (),
-    "path": ("savepoint",),
-    "folder": ("savepoint_folder",),
-    "flink": ("flink_job", "savepoint_directory"),
-    "checkpoint": ("flink_job", "checkpoint_folder", "savepoint_directory"),
-}
-_NEEDED = SOURCE_FIELDS | {"checkpoint": ()}
 
 
 def _request_field(one: OptionField) -> Any:
@@ -75,10 +65,12 @@ _OPTIONS = tuple(one for one in PLAN_OPTIONS if one.option.in_form)
 
 if TYPE_CHECKING:
 
-    class _PlanOptions(Approval, WhenToStop, OldJob): ...
+    class _PlanOptions(Source, Approval, WhenToStop, OldJob): ...
 else:
     _PlanOptions = create_model(
-        "_PlanOptions", __base__=(Approval, WhenToStop, OldJob), **{one.name: _request_field(one) for one in _OPTIONS}
+        "_PlanOptions",
+        __base__=(Source, Approval, WhenToStop, OldJob),
+        **{one.name: _request_field(one) for one in _OPTIONS},
     )
 
 
@@ -110,72 +102,6 @@ class MigrationRequest(_PlanOptions):
             section=STATES,
         ),
     ] = "migrate"
-    source: Annotated[
-        Literal["demo", "path", "folder", "flink", "checkpoint"],
-        Option(
-            Kind.CHOICE,
-            "Where from",
-            "`demo`: the demo savepoint, whose operator and states are known. `path`: a savepoint or checkpoint that "
-            "you name. `folder`: the newest one in a folder. `flink`: one that Flink takes now; a cut-over stops the "
-            "job with it, in a rehearsal the job continues. `checkpoint`: in a rehearsal the newest checkpoint of a "
-            "job, which costs the job nothing; a cut-over stops the job with a savepoint and reads that",
-            section=SOURCE,
-        ),
-    ] = "demo"
-    savepoint: Annotated[
-        Text,
-        Option(
-            Kind.TEXT,
-            "Savepoint",
-            "for `path`: the folder of a savepoint, canonical or native, or of a checkpoint of RocksDB",
-            section=SOURCE,
-        ),
-    ] = None
-    savepoint_folder: Annotated[
-        Text,
-        Option(
-            Kind.TEXT,
-            "Folder of savepoints",
-            "for `folder`: the folder that has one folder for each savepoint",
-            section=SOURCE,
-        ),
-    ] = None
-    flink_job: Annotated[
-        Text, Option(Kind.TEXT, "Running job", "for `flink` and `checkpoint`: the job's name or id", section=SOURCE)
-    ] = None
-    checkpoint_folder: Annotated[
-        Text,
-        Option(
-            Kind.TEXT,
-            "Folder of checkpoints",
-            "for `checkpoint`, instead of a running job: the folder that has the job's checkpoints (`chk-N`)",
-            section=SOURCE,
-        ),
-    ] = None
-    job_stopped: Annotated[
-        StrictBool,
-        Option(
-            Kind.SWITCH,
-            "The job is stopped",
-            "for a cut-over from a folder of checkpoints: the job has stopped, and processes nothing after its last "
-            "checkpoint",
-            section=SOURCE,
-        ),
-    ] = False
-    savepoint_directory: Annotated[
-        Text,
-        Option(
-            Kind.TEXT,
-            "Savepoint directory",
-            "for `flink`, and for a cut-over with `checkpoint`: the directory into which Flink writes the savepoint. "
-            "Spark must be able to read it",
-            section=SOURCE,
-        ),
-    ] = None
-    flink_conn_id: Annotated[
-        StrictStr,
-        Option(Kind.TEXT, "Flink connection", "Airflow's connection of type Flink", section=SOURCE),
-    ] = "flink_default"
 
     operators: Annotated[
         list[dict[str, Any]] | None,
@@ -280,8 +206,7 @@ class MigrationRequest(_PlanOptions):
     @property
     def stops_job(self) -> bool:
         """Whether the job is stopped with the savepoint."""
-        of_running_job = self.source == "flink" or (self.source == "checkpoint" and self.has("flink_job"))
-        return of_running_job and not self.rehearses
+        return self.is_of_running_job and not self.rehearses
 
     @property
     def takes_savepoint(self) -> bool:
@@ -319,7 +244,7 @@ class MigrationRequest(_PlanOptions):
         return {"job": job, **values, "operators": operators, "rehearse": self.rehearses}
 
     def problems(self) -> Iterator[str]:
-        yield from self._source_problems()
+        yield from self.source_problems(rehearses=self.rehearses)
         yield from self.approval_problems()
         yield from self.stop_problems(stops_job=self.stops_job)
         yield from self._state_problems() if self.work == "migrate" else self._rescale_problems()
@@ -341,32 +266,6 @@ class MigrationRequest(_PlanOptions):
                 )
             if self.old_jar is None:
                 yield "old_jar: missing, and outage_limit needs it: name the jar by which the old job is started again"
-
-    def _source_problems(self) -> Iterator[str]:
-        for name in _NEEDED[self.source]:
-            if not self.has(name):
-                yield f"{name}: missing, and source '{self.source}' needs it"
-        of_others = {name: source for source, names in reversed(SOURCE_FIELDS.items()) for name in names}
-        for name, source in of_others.items():
-            if name not in SOURCE_FIELDS[self.source] and self.has(name):
-                yield f"{name}: given, but source is '{self.source}': choose '{source}', or leave {name} empty"
-        if self.job_stopped and (self.source != "checkpoint" or not self.has("checkpoint_folder")):
-            yield "job_stopped: on, and only checkpoint_folder needs it: turn it off"
-        if self.source == "checkpoint":
-            yield from self._checkpoint_problems()
-
-    def _checkpoint_problems(self) -> Iterator[str]:
-        in_folder, of_job = self.has("checkpoint_folder"), self.has("flink_job")
-        if in_folder == of_job:
-            found = "both given" if of_job else "both missing"
-            yield f"flink_job, checkpoint_folder: {found}, and source 'checkpoint' needs one of them"
-        elif self.stops_job and not self.has("savepoint_directory"):
-            yield "savepoint_directory: missing: a cut-over stops the job with a savepoint, which Flink writes there"
-        elif in_folder and not self.rehearses and not self.job_stopped:
-            yield (
-                "job_stopped: off, and a cut-over from checkpoint_folder loses what the job processes after its last "
-                "checkpoint: stop the job and turn this on, or give flink_job instead of the folder"
-            )
 
     def _rescale_problems(self) -> Iterator[str]:
         given = self.given_options()

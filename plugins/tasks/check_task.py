@@ -59,28 +59,28 @@ class CheckSavepoint(SparkSubmitOperator):
         return application_file("check")
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its answer becomes an XCom
-        said = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+        planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
         try:
             super().execute(context)
         except Exception as error:
             if why := own_refusal(str(error)):
                 context["ti"].xcom_push(key=REFUSED, value=printable(why))
-                raise refusal(f"{said['savepoint']}: {printable(why)}") from None
+                raise refusal(f"{planned['savepoint']}: {printable(why)}") from None
             if (code := exit_code(str(error))) is not None:
                 self.log.error("%s. %s", ended_text("check", code), what_is_next(context["ti"]))
                 foreseen(error)
             raise
         with fail_if_refused():
-            found = json.loads(Location.of(said["report"]).read())
-            foreseen_times = self._predicted(context, said["job"], found)
-        lines = [printable(line) for line in answer_lines(found, said["job"], foreseen_times)]
+            found = json.loads(Location.of(planned["report"]).read())
+            foreseen_times = self._predicted(context, planned["job"], found)
+        lines = [printable(line) for line in answer_lines(found, planned["job"], foreseen_times)]
         for line in lines:
             self.log.info("%s", line)
         outage = None if foreseen_times is None else foreseen_times.outage
         context["ti"].xcom_push(key=NOTE, value=note_of(found, foreseen_times))
         return {
-            "savepoint": said["savepoint"],
-            "report": said["report"],
+            "savepoint": planned["savepoint"],
+            "report": planned["report"],
             "migratable": [f"{operator}/{state}" for operator, state in migratable(found)],
             "problems": found.get("problems"),
             "verdict": found.get("verdict"),

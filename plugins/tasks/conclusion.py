@@ -32,9 +32,10 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import OutageExceeded
 from stateferry.runs.predict.estimates import Prediction, estimate_text
 from stateferry.runs.predict.prediction import outage_of, part_times, predicted
-from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, Step, TablesProblem
+from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, TablesProblem
 from stateferry.runs.record.run_states import ENDED, RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.report_text import show_report, show_tables, time_line
@@ -57,10 +58,10 @@ class Conclude(BaseOperator):
         try:
             return self._conclude(context)
         except AirflowFailException as error:
-            said = planned_by(context) or {}
-            run = Run.if_there(Location.of(said["folder"])) if "folder" in said else None
-            event: Event = "rejected" if _was_rejected(run, said) else "red"
-            tell(context, event, str(said.get("job", "")), str(error))
+            planned = planned_by(context) or {}
+            run = Run.if_there(Location.of(planned["folder"])) if "folder" in planned else None
+            event: Event = "rejected" if _was_rejected(run, planned) else "red"
+            tell(context, event, str(planned.get("job", "")), str(error))
             raise
 
     def _conclude(self, context: Context) -> dict[str, Any]:
@@ -97,9 +98,12 @@ class Conclude(BaseOperator):
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
         tell(context, "done", run.plan.job, outcome_line(RunView.of(run)))
-        said: dict[str, Any] = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
-        said |= {} if outage is None else {"outage": outage}
-        return {**said, "times": {time.part: {"seconds": time.seconds, "predicted": time.predicted} for time in times}}
+        summary: dict[str, Any] = {"state": last.state.value, "folder": run.folder.shown, "report": run.report.shown}
+        summary |= {} if outage is None else {"outage": outage}
+        return {
+            **summary,
+            "times": {time.part: {"seconds": time.seconds, "predicted": time.predicted} for time in times},
+        }
 
     def _checked(self, context: Context) -> dict[str, Any]:
         """The answer of a look into a savepoint; there is no run."""
@@ -139,17 +143,17 @@ def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
     decision = rehearsal.facts_if_sound(Decision)
     name, last = f"rehearsal {rehearsal.plan.run_id}", rehearsal.changes()[-1]
     if decision is not None and decision.answer is not Answer.ASKED:
-        said = f"the cut-over was {decision.said}"
+        what = f"the cut-over was {decision.in_words}"
         after = "" if decision.answer is Answer.REJECTED else ": see the logs of wait_to_stop and take_savepoint"
     elif rehearsal.state is RunState.VERIFIED:
-        said, after = f"{name} is green, and the cut-over was not decided", ": see the log of the task decide"
+        what, after = f"{name} is green, and the cut-over was not decided", ": see the log of the task decide"
     else:
-        said, after = f"{name} is {last.state.value}", f": {last.reason}" if last.reason else ""
-    return printable(f"{said}, and no savepoint of the cut-over is known{after}. {NOT_STOPPED}")
+        what, after = f"{name} is {last.state.value}", f": {last.reason}" if last.reason else ""
+    return printable(f"{what}, and no savepoint of the cut-over is known{after}. {NOT_STOPPED}")
 
 
 def _was_rejected(run: Run | None, planned: dict[str, Any]) -> bool:
-    """Whether a person has said no, to the run or after the rehearsal before it."""
+    """Whether a person has rejected the run or the cut-over after its rehearsal."""
     if run is not None:
         return run.state is RunState.REJECTED
     rehearsal = Run.if_there(Location.of(planned[REHEARSAL])) if planned.get(REHEARSAL) else None
@@ -158,8 +162,8 @@ def _was_rejected(run: Run | None, planned: dict[str, Any]) -> bool:
 
 
 def _why(context: Context, task: str) -> str:
-    said = context["ti"].xcom_pull(task_ids=task, key=REFUSED)
-    return f": {said}" if said else f": see the log of the task {task}"
+    why = context["ti"].xcom_pull(task_ids=task, key=REFUSED)
+    return f": {why}" if why else f": see the log of the task {task}"
 
 
 def _problem(run: Run, request: MigrationRequest) -> str:

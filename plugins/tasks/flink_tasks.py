@@ -103,18 +103,8 @@ class TakeSavepoint(TaskWithFlink):
         self.log.info("the savepoint is %s", kind.lower())
         directory = str(request.savepoint_directory)
         order = flink.savepoint_order(str(request.flink_job), directory, stop=request.stops_job, savepoint_format=kind)
-        decision = None
-        if request.stops_job:
-            decision = approved_decision(rehearsal_of(context))
-            if flink.hook.run(lambda rest: find(rest, order)) is None:
-                check_programs(request)
-                _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
-                wait_for_slots(context, self.log)
-                wait_until_ready(context, FOLDER, self.log)
-                wait_until_the_job_may_stop(context, self.log)
-        else:
-            # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
-            wait_until_ready(context, self.rehearsal or FOLDER, self.log)
+        decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
+        self._wait(context, flink, request, order, occasion)
         requested_at = _first_asked(context)
         if request.stops_job:
             limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
@@ -150,6 +140,20 @@ class TakeSavepoint(TaskWithFlink):
         if request.stops_job:
             end_if_exceeded(context, request, run, self.log)
         return taken.to_json()
+
+    def _wait(
+        self, context: Context, flink: FlinkTask, request: MigrationRequest, order: SavepointOrder, occasion: Occasion
+    ) -> None:
+        """Waits, while the job runs, for all that the steps need, and until the job may be stopped."""
+        if not request.stops_job:
+            # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
+            wait_until_ready(context, self.rehearsal or FOLDER, self.log)
+        elif flink.hook.run(lambda rest: find(rest, order)) is None:
+            check_programs(request)
+            _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
+            wait_for_slots(context, self.log)
+            wait_until_ready(context, FOLDER, self.log)
+            wait_until_the_job_may_stop(context, self.log)
 
     def _checkpoint_interval(self, flink: FlinkTask, savepoint: Savepoint) -> int | None:
         """The job's interval, for the prediction; the task does without it if Flink doesn't say it."""

@@ -21,7 +21,8 @@ from stateferry.airflow.tasks.programs import check_programs
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.plan_text import shown
-from stateferry.runs.record.runs import run_folder, runs_of
+from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.run_list import runs_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -52,7 +53,7 @@ class PlanOperator(BaseOperator):
         folder = run.folder if run is not None else run_folder(plan.home, plan.job, plan.run_id)
         for name, value in plan.model_dump(mode="json", exclude={"catalog_uri"}).items():
             self.log.info("%s: %s", name, printable(shown(name, value)))
-        said = {
+        result = {
             "job": plan.job,
             "run_id": plan.run_id,
             FOLDER: folder.shown,
@@ -63,16 +64,16 @@ class PlanOperator(BaseOperator):
             "target": plan.target,
             "request": request.model_dump(),
         }
-        self._leave_out(context, said, not_needed(request))
-        return said
+        self._leave_out(context, result, not_needed(request))
+        return result
 
     def _to_check(self, request: MigrationRequest, occasion: Occasion, context: Context) -> dict[str, Any]:
         """What the task `check` needs to know; there is no run."""
         asked = check_of(request, occasion)
         self.log.info("%s is looked into, and nothing is migrated", printable(asked.savepoint))
-        said = {**asdict(asked), "request": request.model_dump()}
-        self._leave_out(context, said, not_needed(request))
-        return said
+        result = {**asdict(asked), "request": request.model_dump()}
+        self._leave_out(context, result, not_needed(request))
+        return result
 
     def _rehearsal(self, request: MigrationRequest, occasion: Occasion, context: Context) -> str:
         """The folder of the rehearsal; creates it, unless Flink must still take the savepoint that it reads."""
@@ -82,8 +83,8 @@ class PlanOperator(BaseOperator):
         run.keep(began(context))
         return run.folder.shown
 
-    def _leave_out(self, context: Context, said: dict[str, Any], tasks: Mapping[str, str]) -> None:
-        context["ti"].xcom_push(key="return_value", value=said)
+    def _leave_out(self, context: Context, result: dict[str, Any], tasks: Mapping[str, str]) -> None:
+        context["ti"].xcom_push(key="return_value", value=result)
         leave_out(self, context, tasks)
 
     def _request(self, context: Context) -> MigrationRequest:

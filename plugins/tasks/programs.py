@@ -32,14 +32,14 @@ def check_programs(request: MigrationRequest) -> None:
 
 
 def _check_version(request: MigrationRequest) -> None:
-    """Of another Flink only the run knows which states it would read wrongly, if it is told."""
-    told = str(request.given_options().get("to", SAME_FLINK))
-    if told == SAME_FLINK and request.new_flink_conn_id is None:
+    """Of another Flink only the run knows which states it would read wrongly, if the plan names that Flink."""
+    to = str(request.given_options().get("to", SAME_FLINK))
+    if to == SAME_FLINK and request.new_flink_conn_id is None:
         return
     new = FlinkHook(request.new_job_conn_id).flink_version()
-    if told != SAME_FLINK:
-        if _line(told.removeprefix("flink-")) != _line(new):
-            raise refusal(f"to: {told}, but connection {request.new_job_conn_id} is of Flink {new}")
+    if to != SAME_FLINK:
+        if _line(to.removeprefix("flink-")) != _line(new):
+            raise refusal(f"to: {to}, but connection {request.new_job_conn_id} is of Flink {new}")
         return
     if not request.stops_job:
         return

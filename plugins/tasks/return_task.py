@@ -93,10 +93,10 @@ class ReturnToOldJob(TaskWithFlink):
 
     def _new_job(self, context: Context, hook: FlinkHook, run: Run | None) -> str | None:
         """The id of the new job, if there may be one."""
-        said: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=JOB_ID)
+        started: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=JOB_ID)
         recorded = None if run is None else run.facts_if_sound(NewJob)
         if recorded is None or recorded.job_id is None:
-            return said
+            return started
         # When the outage has exceeded its limit, start_job may be about to start it. If the task's worker is lost,
         # Airflow takes it for running for a while.
         end = time.monotonic() + _STARTED_WITHIN
@@ -105,10 +105,10 @@ class ReturnToOldJob(TaskWithFlink):
                 break
             time.sleep(POLL_SECONDS)
         # A later try of start_job has forgotten what an earlier one has started.
-        return recorded.job_id if known else said
+        return recorded.job_id if known else started
 
     def _stopped_unheard(self, flink: FlinkTask, request: MigrationRequest) -> str | None:
-        """The savepoint with which `take_savepoint` has stopped the job, if its last try ended before it said so.
+        """The savepoint with which `take_savepoint` has stopped the job, if its last try ended before it reported so.
 
         It was lost, or a person has marked it as failed while Flink took the savepoint, which is waited for.
         """
@@ -164,9 +164,9 @@ def _why(context: Context) -> str:
 
 
 def _run(context: Context) -> Run | None:
-    said = planned_by(context)
-    assert said is not None, "this task comes after plan"
-    return Run.if_there(Location.of(said["folder"]))
+    planned = planned_by(context)
+    assert planned is not None, "this task comes after plan"
+    return Run.if_there(Location.of(planned["folder"]))
 
 
 def _publication(run: Run) -> Publication | None:

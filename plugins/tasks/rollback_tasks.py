@@ -150,10 +150,10 @@ def _skip_if_converted(log: Any, request: RollbackRequest) -> None:
 
 
 def _planned(context: Context) -> dict[str, Any]:
-    said: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
-    if said is None:
+    planned: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+    if planned is None:
         raise refusal("this task comes after plan")
-    return said
+    return planned
 
 
 def _request(context: Context) -> RollbackRequest:

@@ -29,7 +29,7 @@ from stateferry.airflow.dag_runs.task_names import APPLICATION
 from stateferry.airflow.requests.planning import default_catalog
 from stateferry.basics.printable import printable
 from stateferry.runs.control.shared_application import SharedApplication, patiently
-from stateferry.runs.record.facts import Step
+from stateferry.runs.record.steps import Step
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -98,8 +98,8 @@ def _naming(catalog: str) -> list[str]:
 
 def dismiss(context: Context) -> None:
     """Has the applications of this DAG run end that haven't by themselves: without that, they would wait for a step."""
-    said = planned_by(context) or {}
-    for folder in (said.get(which) for which in (FOLDER, REHEARSAL, REHEARSAL_AGAIN)):
+    planned = planned_by(context) or {}
+    for folder in (planned.get(which) for which in (FOLDER, REHEARSAL, REHEARSAL_AGAIN)):
         if folder is not None:
             with suppress(StateferryError), SharedApplication(default_catalog(), folder) as shared:
                 shared.dismiss()
@@ -173,17 +173,17 @@ class Asking:
             return None
         self._log.info("asked the application of the run: what Spark logs is in the log of the task %s", APPLICATION)
         began, seen = time.monotonic(), 0
-        while (said := patiently(partial(self._shared.said, number))) is not None:
+        while (output := patiently(partial(self._shared.output, number))) is not None:
             # The last line may not be whole yet.
-            fresh = said.after(seen)
-            whole = len(fresh) if said.exit_code is not None else fresh.rfind("\n") + 1
+            fresh = output.after(seen)
+            whole = len(fresh) if output.exit_code is not None else fresh.rfind("\n") + 1
             for line in fresh[:whole].splitlines():
                 self._log.info("%s", printable(line))
-            seen = max(seen, said.before) + whole
-            if said.exit_code is not None:
-                return said.exit_code, said.text
+            seen = max(seen, output.before) + whole
+            if output.exit_code is not None:
+                return output.exit_code, output.text
             waited = time.monotonic() - began
-            if self.is_withdrawn or (waited > _SECONDS_TO_BEGIN and said.length == 0):
+            if self.is_withdrawn or (waited > _SECONDS_TO_BEGIN and output.length == 0):
                 patiently(self._shared.dismiss)
                 break
             time.sleep(_POLL if waited < _SECONDS_UNTIL_LATER else _POLL_LATER)

@@ -38,16 +38,10 @@ from stateferry.airflow.tasks.shared_application_task import Asking, application
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.shared_application import SharedApplication
-from stateferry.runs.record.facts import (
-    FACTS_OF,
-    NothingToDo,
-    SnapshotFacts,
-    Step,
-    TablesFacts,
-    TablesProblem,
-    TimedFacts,
-)
+from stateferry.runs.record.facts import NothingToDo, TablesProblem, TimedFacts
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.step_facts import FACTS_OF, SnapshotFacts, TablesFacts
+from stateferry.runs.record.steps import Step
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -204,31 +198,31 @@ class StepOperator(SparkSubmitOperator):
         if facts is None:
             self._nothing_to_do(context, run)
         assert facts is not None
-        said = _figures(facts)
+        figures = _figures(facts)
         for note in facts.notes if isinstance(facts, SnapshotFacts) else ():
             self.log.warning("note: %s", note)
         if isinstance(facts, TablesFacts):
             self._tables_followed(context, run, facts)
-        self.log.info("%s", ", ".join(f"{name} {value}" for name, value in said.items()))
+        self.log.info("%s", ", ".join(f"{name} {value}" for name, value in figures.items()))
         if self.step == Step.SNAPSHOT:
             check_like_rehearsal(run)
         if self.step == Step.VALIDATE:
             approve_if_nobody_is_asked(run, request_of(context))
-        return said
+        return figures
 
     def _tables_followed(self, context: Context, run: Run, facts: TablesFacts) -> None:
         if not run.plan.rehearse:
             context["outlet_events"][self.assets.tables].extra = _publication(run)
         # A person may reject a run while its tables are written.
         elif facts.moved and run.state is not RunState.REJECTED:
-            told: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
-            context["outlet_events"][self.assets.tables_if_moved].add(self.assets.tables, extra=told)
+            extra: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
+            context["outlet_events"][self.assets.tables_if_moved].add(self.assets.tables, extra=extra)
 
     def _published(self, context: Context, run: Run) -> dict[str, Any]:
-        said = _publication(run)
-        context["outlet_events"][self.assets.published].extra = said
+        publication = _publication(run)
+        context["outlet_events"][self.assets.published].extra = publication
         self.log.info("published: restore the new job from %s", run.plan.target)
-        return said
+        return publication
 
     def _nothing_to_do(self, context: Context, run: Run) -> None:
         kept = run.facts(NothingToDo)

@@ -19,8 +19,9 @@ from stateferry.runs.catalog.publications import Publication
 from stateferry.runs.control.target_metadata import published_run
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
-from stateferry.runs.record.facts import NewJob, SnapshotFacts
+from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -43,11 +43,11 @@ def check() -> None:
             else ("there is no java on the PATH, and JAVA_HOME isn't set")
         )
         raise MissingHereError(f"{_NEEDS}: {why}. {_WHAT_TO_DO}")
-    said = _release_of(java)
-    version = said.get("JAVA_VERSION") or _asked(java)
+    release = _release_of(java)
+    version = release.get("JAVA_VERSION") or _asked(java)
     if version is not None and _major(version) < OLDEST:
         raise MissingHereError(f"{_NEEDS}: {java} is Java {version}. {_WHAT_TO_DO}")
-    if "MODULES" in said and NEEDED_MODULE not in said["MODULES"].split():
+    if "MODULES" in release and NEEDED_MODULE not in release["MODULES"].split():
         raise MissingHereError(
             f"Spark needs Java with its module {NEEDED_MODULE}, and {java} (Java {version}) was made without it. "
             f"{_WHAT_TO_DO}"

@@ -82,8 +82,8 @@ class PreparedDaemon:
         os.environ.pop(_SOCKET, None)
         assert self._process.stdin is not None
         # A daemon that Spark uses doesn't read from here any more.
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as told:
-            told.write(b"end")
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+            pipe.write(b"end")
         self._process.wait()
 
 
@@ -212,8 +212,8 @@ def _serve_first(path: str, maker: int) -> None:
         with contextlib.suppress(OSError):
             os.unlink(path)
     _, pipes, _, _ = socket.recv_fds(peer, 1, len(_PIPES))
-    with peer.makefile("rb") as said:
-        environment = json.loads(said.read())
+    with peer.makefile("rb") as answer:
+        environment = json.loads(answer.read())
     for given, own in zip(pipes, _PIPES, strict=True):
         os.dup2(given, own)
         os.close(given)

@@ -59,8 +59,8 @@ def asking(uri: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        if (said := _told(error, uri)) is not None:
-            raise said from error
+        if (known := _known_error(error, uri)) is not None:
+            raise known from error
         raise
 
 
@@ -71,14 +71,14 @@ def tell(engine: Engine) -> Engine:
     @event.listens_for(engine, "handle_error")
     def _handle(context: Any) -> None:
         if isinstance(context.sqlalchemy_exception, DBAPIError):
-            said = _told(context.sqlalchemy_exception, uri)
-            if said is not None:
-                raise said from context.original_exception
+            known = _known_error(context.sqlalchemy_exception, uri)
+            if known is not None:
+                raise known from context.original_exception
 
     return engine
 
 
-def _told(error: DBAPIError, uri: str) -> StateferryError | None:
+def _known_error(error: DBAPIError, uri: str) -> StateferryError | None:
     """Returns our error, or None if the error answers the statement, such as a row that exists already."""
     text = " ".join(str(error.orig).split())
     of_database = isinstance(error, (OperationalError, InterfaceError, InternalError)) or type(error) is DatabaseError

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)
     code = exit_code_of(lambda: _run(arguments), debug="--debug" in arguments)
     if argv is None and code in (INTERRUPTED, TERMINATED):
-        # Everything has been said. A second Ctrl-C while the process ends must not print a stack trace.
+        # All messages are printed. A second Ctrl-C while the process ends must not print a stack trace.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
 

@@ -21,7 +21,7 @@ from stateferry.look.balance.substitutes import Substitutes
 
 # Of more subtasks only the most loaded ones are shown.
 _MOST_SUBTASKS = 16
-# Of more parallelisms that were asked for, it isn't said what a new job would get at each.
+# Of more parallelisms that were asked for, nobody says what a new job would get at each.
 _FEW = 3
 
 
@@ -78,7 +78,7 @@ class _Text:
         if weights.sampled < 1:
             self._say(
                 f"There are too many keys to hold: the search uses the heaviest ones, and {percent(weights.sampled)} "
-                "of the others. What is said of today is exact."
+                "of the others. The figures of today are exact."
             )
         for parallelism in dict.fromkeys((operator.parallelism, *self._asked_for())):
             if (note := default_note(parallelism, operator.max_parallelism)) is not None:

@@ -46,7 +46,7 @@ def _show_state(console: Console, one: MeasuredState, days: int, cleanup: Cleanu
     kind = f"{one.state.kind.value} state of {one.state.type_name}"
     console.print(plain(f"{one.operator.label}/{one.state.name}", "bold"), plain(f"({kind})"), soft_wrap=True)
     if one.why_not is not None:
-        console.print(plain(f"  its ages can't be told: {one.why_not}"), soft_wrap=True)
+        console.print(plain(f"  its ages can't be known: {one.why_not}"), soft_wrap=True)
         return
     if not ages.entries:
         console.print(f"  no {one.counted}")
@@ -113,9 +113,9 @@ def _time_to_live(one: MeasuredState) -> Iterator[str]:
             f"{format_duration(suggested)} (or that the job has run for no longer)"
         )
     else:
-        yield "time to live: can't be told from the ages, which don't end all at once"
+        yield "time to live: can't be seen from the ages, which don't end all at once"
     if one.given_ttl is not None:
-        yield f"time to live as told: {format_duration(one.given_ttl.time_to_live)}"
+        yield f"time to live as given: {format_duration(one.given_ttl.time_to_live)}"
 
 
 def _days(ahead: Forecast) -> Table:

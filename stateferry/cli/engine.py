@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stateferry.cli.progress import sign_of_life
 
 if TYPE_CHECKING:
-    from stateferry.runs.checks.plan_check import ResolvedPlan
+    from stateferry.runs.checks.resolved_plan import ResolvedPlan
     from stateferry.steps.workers import Watch, Workers
 
 _LOCAL_WORKERS = "stateferry.spark_jobs.engine:local_workers"

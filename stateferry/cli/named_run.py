@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def named_run(name: str, job: str | None, home_of: Callable[[], str]) -> Run:
     """The run; the home is needed only for an id."""
     from flinkstate.files.storage import Location
-    from stateferry.runs.record.runs import Run, runs_of
+    from stateferry.runs.record.run_list import find_run, runs_of
+    from stateferry.runs.record.runs import Run
 
     if "/" in name:
         folder = Run.if_there(Location.of(name.rstrip("/")))
@@ -23,7 +24,7 @@ def named_run(name: str, job: str | None, home_of: Callable[[], str]) -> Run:
         return folder
     home = home_of()
     if job is not None:
-        return Run.find(home, job, name)
+        return find_run(home, job, name)
     all_runs = runs_of(home)
     found = [one for one in all_runs if one.run_id == name] or [one for one in all_runs if one.run_id.startswith(name)]
     if len(found) != 1:

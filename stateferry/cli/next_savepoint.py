@@ -18,8 +18,8 @@ from stateferry.basics.printable import say
 from stateferry.runs.checks.plan_check import open_source, resolve
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
 from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import ENDED
-from stateferry.runs.record.runs import runs_of
 
 _LOOK, _LOOK_AT_STORE = 0.2, 1.0
 

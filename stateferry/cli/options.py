@@ -43,7 +43,7 @@ _GROUPS = {
     "lazy runs, which move some of the keys": ("lazy", "share", "budget", "largest_first", "flag_ttl"),
     "the way back to the old job": ("reverse", "drop_legacy_blobs", "like"),
 }
-_LAST_GROUP = "what a run refuses unless it is told"
+_LAST_GROUP = "what a run refuses unless you allow it"
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
@@ -141,8 +141,8 @@ def named_by_options(options: argparse.Namespace) -> Iterator[None]:
         if options.plan is None:
             from stateferry.runs.plan.plan_options import in_words_of_options
 
-            said = re.sub(r"^source(?=: )", "--savepoint", in_words_of_options(str(error)), flags=re.MULTILINE)
-            error.args = (re.sub(r"^(?=target: )", "--", said, flags=re.MULTILINE),)
+            text = re.sub(r"^source(?=: )", "--savepoint", in_words_of_options(str(error)), flags=re.MULTILINE)
+            error.args = (re.sub(r"^(?=target: )", "--", text, flags=re.MULTILINE),)
         raise
 
 

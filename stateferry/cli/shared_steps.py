@@ -32,10 +32,10 @@ from stateferry.cli.lent_workers import OpenWorkers, opened_before
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.after_publication import needs_no_more_steps
-from stateferry.runs.control.shared_application import DismissedError, Request, Said, SharedApplication, patiently
-from stateferry.runs.record.facts import Step
+from stateferry.runs.control.shared_application import DismissedError, Output, Request, SharedApplication, patiently
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 
 # Flink may take long for the savepoint; a scheduler on a busy machine takes half a minute between two steps.
 _SECONDS_TO_RUN, _SECONDS_BETWEEN = 1800.0, 120.0
@@ -142,7 +142,7 @@ def _carry_out(served: _Served, request: Request, open_workers: OpenWorkers) -> 
     with _passed_on(served, request) as heard:
         say(f"the application that the steps share begins {request.step}")
         code = one_step.main(Step(request.step), open_workers, ["--run", served.run.folder.shown])
-    patiently(lambda: served.shared.tell(served.name, request.number, heard.said(code)))
+    patiently(lambda: served.shared.keep_output(served.name, request.number, heard.output(code)))
     return code
 
 
@@ -152,13 +152,13 @@ def _passed_on(served: _Served, request: Request) -> Iterator[_Heard]:
     heard, ended = _Heard(sys.stderr), threading.Event()
 
     def pass_on() -> None:
-        told = 0
+        kept = 0
         while not ended.wait(_PASS_ON):
-            said = heard.said()
+            output = heard.output()
             try:
-                if said.length > told:
-                    served.shared.tell(served.name, request.number, said)
-                    told = said.length
+                if output.length > kept:
+                    served.shared.keep_output(served.name, request.number, output)
+                    kept = output.length
                 served.shared.request(served.name)
             except DismissedError:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -195,9 +195,9 @@ class _Heard(io.TextIOBase):
     def flush(self) -> None:
         self._out.flush()
 
-    def said(self, exit_code: int | None = None) -> Said:
+    def output(self, exit_code: int | None = None) -> Output:
         with self._lock:
-            return Said(self._text, self._before, exit_code)
+            return Output(self._text, self._before, exit_code)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -30,14 +30,16 @@ from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.cli.progress import KeptProgress
 from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, Lease
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve
+from stateferry.runs.checks.plan_check import open_source, resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.control.after_publication import tables_are_left
 from stateferry.runs.control.rejecting import check_may_continue
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
 from stateferry.runs.plan.plan_json import plan_of, plan_values
-from stateferry.runs.record.facts import NothingToDo, Step
+from stateferry.runs.record.facts import NothingToDo
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from stateferry.runs.record.temporary_folders import TemporaryFolders
 
 # After the validation of a cut-over a person may think, and after the publication the new job starts.

@@ -143,7 +143,7 @@ def _opened(library: ctypes.CDLL, path: Path, cache_bytes: int) -> Iterator[Libr
 
 
 def _forget(path: Path) -> None:
-    """Has the system forget what it holds of the files, where it can be told to."""
+    """Has the system forget what it holds of the files, where it can be asked to."""
     if not hasattr(os, "posix_fadvise"):
         return
     for file in path.iterdir():

@@ -1,4 +1,4 @@
-"""What is said of the maps of a state by Kryo: their type, which Kryo wrote them, and what an upgraded job reads."""
+"""The maps of a state by Kryo in words: their type, which Kryo wrote them, and what an upgraded job reads."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def level(value: float, most: float) -> int:
 
 
 def heat_map(values: Sequence[int], most: int, what: str, labels: Sequence[str]) -> Markup:
-    """One cell for each value, row by row; `labels` are told when a cell is pointed at, if there are not too many."""
+    """One cell for each value, row by row; `labels` are shown when a cell is pointed at, if there are not too many."""
     wide = _NARROW if len(values) <= _NARROW_UP_TO else _WIDE
     columns = max(1, min(len(values), wide))
     rows = max(1, -(-len(values) // columns))

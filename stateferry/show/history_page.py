@@ -22,10 +22,10 @@ def history_page(job: Job, page: int, *, top: Content) -> str:
     pages = max(-(-len(job.rows) // _ON_A_PAGE), 1)
     page = min(max(page, 1), pages)
     drawn = tuple(reversed(job.rows[:_MOST_DRAWN]))
-    said = f"{len(job.rows):,} {noun(len(job.rows), 'run')}"
+    lead = f"{len(job.rows):,} {noun(len(job.rows), 'run')}"
     if len(job.rows) > _MOST_DRAWN:
-        said += f"; the plots show the last {_MOST_DRAWN:,}"
-    header = element("header", top, element("h1", job.name), element("p", f"{said}.", class_="lead"), class_="top")
+        lead += f"; the plots show the last {_MOST_DRAWN:,}"
+    header = element("header", top, element("h1", job.name), element("p", f"{lead}.", class_="lead"), class_="top")
     plots = [
         _plot("Bytes of state", drawn, lambda row: row.size, lambda value: shown_amount(value, "B")),
         _plot("Rows written into the tables", drawn, lambda row: row.tables_rows, lambda value: f"{value:,.0f}"),
@@ -60,12 +60,12 @@ def _runs(job: Job, page: int) -> Markup:
     shown = job.rows[(page - 1) * _ON_A_PAGE : page * _ON_A_PAGE]
     rows: list[list[Content]] = []
     for row in shown:
-        kind, said = verdict(row)
+        kind, lead = verdict(row)
         rows.append(
             [
                 link(moment(row.planned_at)[:16], job.address_of(row.run_id)),
                 "rehearsal" if row.rehearse else "cut-over",
-                element("span", said, class_=kind or None),
+                element("span", lead, class_=kind or None),
                 None if row.size is None else shown_amount(row.size, "B"),
                 None if row.rows is None else f"{row.rows:,}",
                 None if row.tables_rows is None else f"{row.tables_rows:,}",

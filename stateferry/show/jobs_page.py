@@ -67,7 +67,7 @@ class Overdue:
 
     @property
     def text(self) -> str:
-        """What is told of it."""
+        """What the page says of it."""
         return f"a scheduled run was due at {moment(self.due)} and hasn't begun{f': {self.why}' if self.why else ''}"
 
 
@@ -114,16 +114,16 @@ def jobs_page(jobs: Sequence[Job], disks: Sequence[Disk], *, top: Content, probl
     """The page as HTML; it is loaded again every few seconds while something is at work."""
     waiting = sum(len(job.waiting) for job in jobs)
     still = sum(job.cut_over is not None and job.cut_over.since is not None for job in jobs)
-    said = f"{len(jobs)} {noun(len(jobs), 'job')}"
+    text = f"{len(jobs)} {noun(len(jobs), 'job')}"
     if still:
-        said += f", {still} {noun(still, 'stands', 'stand')} still"
+        text += f", {still} {noun(still, 'stands', 'stand')} still"
     if waiting:
-        said += f", {waiting} {noun(waiting, 'question waits', 'questions wait')} for a person"
+        text += f", {waiting} {noun(waiting, 'question waits', 'questions wait')} for a person"
     header = element(
         "header",
         top,
         element("h1", "Jobs"),
-        element("p", said, class_="lead"),
+        element("p", text, class_="lead"),
         *(notice("warn", problem) for problem in problems),
         class_="top",
     )
@@ -232,9 +232,9 @@ def _nights(job: Job) -> Content:
     if not nights:
         return None
     dots = [
-        link("", job.address_of(row.run_id), class_=verdict(row)[0], title=f"{moment(row.planned_at)[:10]}: {said}")
+        link("", job.address_of(row.run_id), class_=verdict(row)[0], title=f"{moment(row.planned_at)[:10]}: {text}")
         for row in reversed(nights)
-        for said in (verdict(row)[1],)
+        for text in (verdict(row)[1],)
     ]
     green = sum(verdict(row)[0] == "good" for row in nights)
     return join(

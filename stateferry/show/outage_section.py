@@ -129,7 +129,7 @@ def _if_it_fails(one: CutOver) -> Content:
 
 
 def _to_go_back(one: CutOver) -> Content:
-    """While Flink takes the savepoint, nothing can be taken back; but the wish can be told."""
+    """While Flink takes the savepoint, nothing can be taken back; but the wish can be recorded."""
     task = one.dag_run.tasks.get(SavepointTaken.name)
     if one.phase is not Phase.STOPS or task is None or one.asked is None or not one.asked.way_back:
         return None

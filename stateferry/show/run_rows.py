@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from flinkstate.errors import StateferryError
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.runs.record.facts import Began
+from stateferry.runs.record.run_list import run_stamps
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, check_home, run_stamps
+from stateferry.runs.record.runs import Run, check_home
 from stateferry.show.outage_view import is_approved
 from stateferry.show.run_view import RunView
 

@@ -77,8 +77,8 @@ def before_and_after(view: RunView) -> Iterator[Markup]:
     heads = (("", ""), ("before", "number"), ("after", "number"))
     parts: list[Content] = [element("div", table(heads, shown))]
     for state, counts in view.converted.items():
-        told = [shown_count(name, number) for name, number in counts.to_json().items() if number]
-        of_state: list[list[Content]] = [[name, number] for name, number in told]
+        of_counts = [shown_count(name, number) for name, number in counts.to_json().items() if number]
+        of_state: list[list[Content]] = [[name, number] for name, number in of_counts]
         if of_state:
             parts.append(element("div", table(((state, ""), ("counted", "number")), of_state)))
     pair = element("div", *parts, class_="pair")

@@ -18,21 +18,18 @@ from stateferry.runs.predict.convergence import Night, nights_of
 from stateferry.runs.predict.prediction import PART_NAMES, outage_of, times_of
 from stateferry.runs.record.facts import (
     JobStarted,
-    MigrateFacts,
     NewJob,
     NothingToDo,
-    RescaleFacts,
     Returned,
     RunFacts,
     SavepointTaken,
-    SnapshotFacts,
     StagedDigests,
-    TablesFacts,
     TablesProblem,
 )
 from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
 from stateferry.runs.record.run_states import RunState, StateChange
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, SnapshotFacts, TablesFacts
 from stateferry.runs.report.report import Report
 
 Read = TypeVar("Read")

@@ -19,8 +19,9 @@ from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication, Record
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
-from stateferry.runs.record.facts import CutOverFacts, Step
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import CutOverFacts
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.file_digest import DigestTask, digest_tasks
 from stateferry.runs.report.proven import forget_new_savepoint, proven_report
 from stateferry.runs.report.report import FileDigest, SavepointDigests

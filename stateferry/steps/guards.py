@@ -16,8 +16,8 @@ from stateferry.runs.guards.lost_values import check_before
 from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.other_flink import check_other_flink
 from stateferry.runs.guards.timer_guard import check_timers
-from stateferry.runs.record.facts import Step
 from stateferry.runs.record.state_ages import FoundAges
+from stateferry.runs.record.steps import Step
 from stateferry.steps.run_at_work import RunAtWork
 
 

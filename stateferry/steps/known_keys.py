@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flinkstate.files.stores import reaching
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.steps.tables import table_home, with_tables
 from stateferry.steps.workers import Workers
 from stateferry.tables.iceberg.schemas import StateTables

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from stateferry.changes.staging import add_counts, assemble
-from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.record.facts import MigrateFacts, SentFiles, Step
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.record.facts import SentFiles
+from stateferry.runs.record.step_facts import MigrateFacts
+from stateferry.runs.record.steps import Step
 from stateferry.steps import movement, new_files, sent_files
 from stateferry.steps.run_at_work import RunAtWork
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.restore_plan import RestorePlan, plan_restore
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 
 def movement(resolved: ResolvedPlan) -> list[dict[str, Any]]:

@@ -31,11 +31,12 @@ from stateferry.changes.staging import (
     with_absolute_files,
 )
 from stateferry.runs.checks.apart import check_apart
-from stateferry.runs.checks.plan_check import claim_target, target_content
 from stateferry.runs.control.target_metadata import TargetMetadata
-from stateferry.runs.record.facts import Claim, RescaleFacts, SentFiles, StagedDigests, ValidateFacts
+from stateferry.runs.record.facts import Claim, SentFiles, StagedDigests
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.step_facts import RescaleFacts, ValidateFacts
 from stateferry.runs.record.target_access import TargetAccess
+from stateferry.runs.record.target_claim import claim_target, target_content
 from stateferry.steps import movement
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers

@@ -13,8 +13,10 @@ from stateferry.runs.catalog.lease import LeaseLostError
 from stateferry.runs.control.rejecting import check_may_continue
 from stateferry.runs.predict.estimates import Prediction
 from stateferry.runs.predict.prediction import predicted
-from stateferry.runs.record.facts import Step, TablesFacts, TimedFacts
+from stateferry.runs.record.facts import TimedFacts
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.step_facts import TablesFacts
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import green_report
 from stateferry.steps import cut_over, migrate, page, rescale, snapshot, validate
 from stateferry.steps.run_at_work import RunAtWork

@@ -17,9 +17,11 @@ from stateferry.basics.durations import now_ms
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.staging import StagedFile, add_counts, assemble, with_operators
 from stateferry.runs.checks.apart import check_apart
-from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SentFiles, StagedDigests, Step
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.record.facts import SentFiles, StagedDigests
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts
+from stateferry.runs.record.steps import Step
 from stateferry.steps import movement, new_files, sent_files
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Workers

@@ -13,11 +13,13 @@ from flinkstate.metadata.file_names import drafts
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.lease import Lease, LeaseRenewal
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve
+from stateferry.runs.checks.plan_check import open_source, resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.control.rejecting import check_may_continue
-from stateferry.runs.record.facts import SnapshotFacts, TimedFacts
+from stateferry.runs.record.facts import TimedFacts
 from stateferry.runs.record.run_states import RunState, check_change
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 from stateferry.steps.workers import Workers
 
 

@@ -33,7 +33,7 @@ from stateferry.inventory.inventory_change import (
     follows_from_times,
     take_changes,
 )
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.kryo_notes import kryo_maps, new_declarations, nullable_maps
 from stateferry.runs.guards.lazy_choice import choose, measured_rate, order_of
 from stateferry.runs.guards.name_guard import flagged_keys, name_errors
@@ -42,10 +42,11 @@ from stateferry.runs.guards.option_notes import option_notes
 from stateferry.runs.guards.timers import shown_timers
 from stateferry.runs.predict.differences import layout_of
 from stateferry.runs.predict.earlier_night import Counted, EarlierNight, can_be_brought_forward, earlier_night
-from stateferry.runs.record.facts import LazyChoice, SnapshotFacts, StateSize, Step
 from stateferry.runs.record.key_group_sizes import SourceSizes
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.record.step_facts import LazyChoice, SnapshotFacts, StateSize
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report import source_check
 from stateferry.steps import key_groups
 from stateferry.steps.guards import AFTER_COUNTING, BEFORE_COUNTING, Seen
@@ -185,7 +186,7 @@ def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
     """The ages of the entries that the snapshot found, by state."""
     plan = resolved.plan
     rules = {(one.operator.hex_id, rule.legacy.name): rule for one in resolved.operators for rule in one.rules}
-    told = {(id_.hex(), one.state.name): one for id_, several in resolved.told.items() for one in several}
+    planned_ttls = {(id_.hex(), one.state.name): one for id_, several in resolved.ttls.items() for one in several}
     labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
     states: list[StateAges] = []
     untold: list[StateAges] = []
@@ -195,7 +196,7 @@ def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
             continue
         if (rule := rules.get((operator, legacy))) is not None:
             states.append(_aged(label, legacy, state, _holds(state, rule), rule.ttl or 0, rule.keep_expired, found))
-        elif (ttl := told.get((operator, state))) is not None:
+        elif (ttl := planned_ttls.get((operator, state))) is not None:
             states.append(_aged(label, state, state, Holds.OTHERS, ttl.config.time_to_live, not ttl.drops, found))
         elif (operator, state) not in inventory.unread:
             untold.append(_aged(label, state, state, Holds.OTHERS, 0, True, found))
@@ -264,7 +265,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             target_bytes=resolved.plan.chunk_bytes,
             at_least=at_least,
             order=order_of(resolved.plan),
-            planned=resolved.told.get(operator.id, ()),
+            planned=resolved.ttls.get(operator.id, ()),
             now=resolved.plan.now,
             parallelism=resolved.layout.of(operator).parallelism,
             by_kryo=resolved.by_kryo.get(operator.id),

@@ -16,17 +16,11 @@ from flinkstate.files.stores import reaching
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.judgement import table_check
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.predict.earlier_night import EarlierNight, earlier_night
-from stateferry.runs.record.facts import (
-    StagedAccount,
-    StagedAccounts,
-    Step,
-    TablesFacts,
-    TablesOfState,
-    TablesProblem,
-    WrittenTables,
-)
+from stateferry.runs.record.facts import StagedAccount, StagedAccounts, TablesProblem
+from stateferry.runs.record.step_facts import TablesFacts, TablesOfState, WrittenTables
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import green_report
 from stateferry.runs.report.report import Report
 from stateferry.steps.run_at_work import RunAtWork

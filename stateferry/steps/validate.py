@@ -15,17 +15,12 @@ from stateferry.proof.expected.check_result import Check
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.judgement import Derived
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.prediction import predicted
-from stateferry.runs.record.facts import (
-    SnapshotFacts,
-    StagedAccount,
-    StagedAccounts,
-    StagedDigests,
-    Step,
-    ValidateFacts,
-)
+from stateferry.runs.record.facts import StagedAccount, StagedAccounts, StagedDigests
 from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
+from stateferry.runs.record.step_facts import SnapshotFacts, ValidateFacts
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report import source_check
 from stateferry.runs.report.balance_facts import balance_of
 from stateferry.runs.report.proven import digest_of_report, reported_facts

@@ -47,7 +47,7 @@ def changed_keys(
         try:
             changed = _of_part(folder, part, chunk.max_parallelism, legacy, before)
         except StateferryError:
-            # The earlier snapshot may be gone. What is wrong with the later one is said by whoever reads all of it.
+            # The earlier snapshot may be gone. Reading all of the later one shows what is wrong with it.
             return None
         if changed is None:
             return None

@@ -120,7 +120,6 @@ def plan_update(
     changed since.
     """
     lazy_cut, rules = rules.lazy_cut, replace(rules, lazy_cut=None)
-    checkpoint = savepoint.metadata.checkpoint_id
     tables = tables_of_state(job, operator, rules)
     schemas = schemas_of(rules)
     layout, legacy = layout_of(savepoint, operator, rules, _chunk_firsts(savepoint, operator, chunk_bytes, at_least))
@@ -139,16 +138,12 @@ def plan_update(
     done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
     if not done:
         found = {name: evolve_schema(table, schemas[name]) for name, table in found.items()}
+    run_number = 1 + max(_last_run(table) for table in found.values())
+    tells_ferried = not is_published or lazy_cut is not None
     step = TableUpdate(
         home,
         tables,
-        RunMark(
-            run_id,
-            1 + max(_last_run(table) for table in found.values()),
-            checkpoint,
-            layout,
-            not is_published or lazy_cut is not None,
-        ),
+        RunMark(run_id, run_number, savepoint.metadata.checkpoint_id, layout, tells_ferried),
         _ref(tables, names.MAP_ENTRY, found),
         _ref(tables, names.KEY_LEDGER, found),
         rebuild,

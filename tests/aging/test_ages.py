@@ -76,7 +76,7 @@ def test_a_told_time_to_live_counts_what_has_expired_as_flink_does(terminal: Ter
     one = next(one for one in found.values() if one["state"] == "list-0-String")
     # Flink's rule: expired if timestamp + time to live <= now.
     assert one["expired"] == sum(time <= middle for time in times)
-    assert one["ttl"]["told"] == NOW - middle
+    assert one["ttl"]["given"] == NOW - middle
 
 
 def test_native_files_have_ages_too(terminal: Terminal) -> None:
@@ -92,7 +92,7 @@ def test_an_old_savepoint_counts_from_its_youngest_timestamp(tmp_path: Path, ter
     assert taken - DAY < found["now"] <= taken
     main = next(one for one in found["states"] if one["state"] == "mainState")
     assert main["youngest"] == 0
-    assert main["ttl"] == {"told": None, "at_least": main["oldest"], "suggested": 30 * DAY, "update": None}
+    assert main["ttl"] == {"given": None, "at_least": main["oldest"], "suggested": 30 * DAY, "update": None}
     assert main["expired"] == pytest.approx(sum(it["entries"] for it in main["histogram"]) * 0.05, rel=0.5)
     days = main["forecast"]["days"]
     assert [day["day"] for day in days] == list(range(1, 8))

@@ -6,7 +6,7 @@ import sys
 from contextlib import AbstractContextManager
 
 from stateferry.cli import engine, main
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.spark_jobs.engine import submitted_workers
 from stateferry.steps.workers import Watch, Workers
 

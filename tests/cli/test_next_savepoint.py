@@ -23,7 +23,8 @@ from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import without_spark
 

@@ -19,8 +19,8 @@ import pytest
 
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Operator, State

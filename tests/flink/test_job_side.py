@@ -13,7 +13,7 @@ import pytest
 
 from stateferry.basics.durations import now_ms
 from stateferry.runs.guards.name_guard import WrongStateError
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink.harness import FlinkHarness, Line
 from tests.flink.judge import dumped
 from tests.support.legacy_states import FLAG, LEGACY, NEW

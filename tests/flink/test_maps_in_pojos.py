@@ -16,8 +16,8 @@ import pytest
 
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import Step
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from tests.flink import jars
 from tests.flink.harness import FlinkError, FlinkHarness, Line, Made
 from tests.flink.jobs import Job, State

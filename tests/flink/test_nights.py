@@ -11,8 +11,8 @@ import pytest
 
 from flinkstate.keyed import native_difference
 from stateferry.basics.durations import now_ms
-from stateferry.runs.record.facts import SnapshotFacts
-from stateferry.runs.record.runs import Run
+from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 from tests.flink.scenarios import SCENARIOS, legacy
@@ -80,7 +80,7 @@ def test_a_job_has_gone_on_since_the_night_before(
     assert report.is_green
     assert facts_of(since) == facts_of(everything)
     assert went_on(since)
-    of_first = Run.find(str(tmp_path / "home"), "nights", "nights-1").facts(SnapshotFacts)
+    of_first = find_run(str(tmp_path / "home"), "nights", "nights-1").facts(SnapshotFacts)
     of_second = since.facts(SnapshotFacts)
     assert of_first is not None
     assert of_second is not None

@@ -17,7 +17,7 @@ from flinkstate.writing.operator_rewrite import Layout
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.changes.staging import with_absolute_files
 from stateferry.cli import main
-from stateferry.runs.record.runs import runs_of
+from stateferry.runs.record.run_list import runs_of
 from stateferry.spark_jobs.session import session
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jars import VERSIONS

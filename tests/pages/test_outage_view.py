@@ -9,8 +9,9 @@ import pytest
 from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
-from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, SnapshotFacts
+from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.show.outage_section import outage_section
 from stateferry.show.outage_view import CutOver, DagRunLook, Phase, TaskLook, cut_over_of

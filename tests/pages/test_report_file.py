@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from stateferry.cli import main
-from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.key_group_sizes import MOST_BINS, bins
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 from stateferry.show import run_view
 from stateferry.show.run_rows import row_of
 from stateferry.show.run_view import RunView

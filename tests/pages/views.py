@@ -12,17 +12,11 @@ from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict.convergence import Night
 from stateferry.runs.predict.estimates import Estimate, Prediction
-from stateferry.runs.record.facts import (
-    MigrateFacts,
-    RescaleFacts,
-    SnapshotFacts,
-    StagedDigests,
-    StateSize,
-    TablesFacts,
-)
+from stateferry.runs.record.facts import StagedDigests
 from stateferry.runs.record.key_group_sizes import OperatorSizes, SourceSizes, StagedSizes, bins
 from stateferry.runs.record.run_states import RunState, StateChange
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, SnapshotFacts, StateSize, TablesFacts
 from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
 from stateferry.show.run_view import RunView
 

@@ -12,7 +12,7 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.record.runs import runs_of
+from stateferry.runs.record.run_list import runs_of
 from stateferry.tables.iceberg.commits import branch_of
 from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from tests.steps.test_killed import NOW, World

@@ -10,8 +10,8 @@ from stateferry.basics.durations import moment
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict import convergence
 from stateferry.runs.predict.convergence import Convergence, Night, nights_of
-from stateferry.runs.record.facts import TablesFacts
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import TablesFacts
 from stateferry.tables.counts import TableCounts
 
 DAY = 86_400_000

@@ -15,4 +15,4 @@ from stateferry.runs.report.decision import Answer, Decision
     ],
 )
 def test_an_answer_is_the_end_of_a_sentence(answer: Answer, reason: str, said: str) -> None:
-    assert Decision("one", answer, reason).said == said
+    assert Decision("one", answer, reason).in_words == said

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stateferry.runs.predict.differences import SourceLayout, beyond, differences, is_newer
-from stateferry.runs.record.facts import SnapshotFacts, StateSize
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 from tests.runs.test_prediction import a_run
 
 LAYOUT = SourceLayout(10, {"main": (2, 128), "sink": (1, 128)})

@@ -13,10 +13,10 @@ from flinkstate.errors import RejectedError
 from stateferry.runs.guards.expiry_guard import ClockContradictedError, TooManyExpireError, check_ages
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.record.step_facts import SnapshotFacts
 
 NOW = 1_795_000_000_000
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

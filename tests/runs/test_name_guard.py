@@ -12,11 +12,12 @@ from flinkstate.errors import RejectedError
 from flinkstate.reading.reader import Savepoint
 from stateferry.inventory.unnamed_flags import UnnamedFlagError
 from stateferry.inventory.wrong_name_signs import MOST_NAMED
-from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
+from stateferry.runs.checks.plan_check import resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.name_guard import WrongStateError
 from stateferry.runs.guards.option_notes import option_notes
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import FlaggedKeys, SnapshotFacts
+from stateferry.runs.record.step_facts import FlaggedKeys, SnapshotFacts
 from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState

@@ -18,6 +18,7 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan import plan
 from stateferry.runs.plan.plan_json import plan_of, plan_of_json
 from stateferry.runs.record import runs
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 
 REFUSED = 3
@@ -105,7 +106,7 @@ def test_runs_of_a_newer_home_are_neither_opened_nor_made(home: Path, monkeypatc
     for asked in (
         lambda: Run.open(folder),
         lambda: Run.create(of_job("new"), 1),
-        lambda: runs.runs_of(str(home)),
+        lambda: runs_of(str(home)),
     ):
         with pytest.raises(NewerFormatError, match=f"format {NEWER}"):
             asked()

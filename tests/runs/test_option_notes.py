@@ -11,7 +11,8 @@ from flinkstate.errors import PlanError
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
 from stateferry.inventory.inventory import inventory_tasks, total
-from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
+from stateferry.runs.checks.plan_check import resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.option_notes import nothing_to_do_lines, option_notes
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.steps.snapshot import ages

@@ -17,15 +17,11 @@ from stateferry.changes.staging import file_tasks
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.inventory.inventory import Inventory, take, total
 from stateferry.runs.checks import wanted_layout
-from stateferry.runs.checks.plan_check import (
-    ResolvedPlan,
-    TargetContent,
-    contradictions,
-    planned,
-    resolve,
-    target_content,
-)
+from stateferry.runs.checks.contradictions import contradictions
+from stateferry.runs.checks.plan_check import planned, resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.record.target_claim import TargetContent, target_content
 from stateferry.steps import snapshot
 from tests.support.rewriting import rewrite
 

@@ -25,9 +25,10 @@ from stateferry.runs.predict.prediction import (
     predicted_after,
     times_of,
 )
-from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken, SnapshotFacts, StateSize
+from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 from stateferry.runs.report.report import Report, SavepointDigests
 from stateferry.runs.report.report_text import show_report, time_line
 

@@ -15,9 +15,12 @@ from flinkstate.files.storage import Location
 from stateferry.runs.control.cleaning import Retention, removable
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import MigrateFacts, SnapshotFacts, StateSize, Step
+from stateferry.runs.record.run_folder import folder_name
+from stateferry.runs.record.run_list import RunSummary, asked_for_before, find_run, runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, RunSummary, asked_for_before, folder_name, runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import MigrateFacts, SnapshotFacts, StateSize
+from stateferry.runs.record.steps import Step
 
 NOW = 1_700_000_000_000
 FACTS = SnapshotFacts(states={"main/mainState": StateSize(5, 100)}, notes=("a",), seconds=1.5)
@@ -175,12 +178,12 @@ def test_damage_is_said_with_its_file(tmp_path: Path) -> None:
 def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     for run_id in ("20260101-a", "20260102-b", "20260102-bc"):
         Run.create(plan_at(tmp_path, run_id=run_id), NOW)
-    assert Run.find(str(tmp_path), "orders", "20260101").plan.run_id == "20260101-a"
-    assert Run.find(str(tmp_path), "orders", "20260102-b").plan.run_id == "20260102-b"
+    assert find_run(str(tmp_path), "orders", "20260101").plan.run_id == "20260101-a"
+    assert find_run(str(tmp_path), "orders", "20260102-b").plan.run_id == "20260102-b"
     with pytest.raises(UsageError, match="job orders has 2 runs '20260102'"):
-        Run.find(str(tmp_path), "orders", "20260102")
+        find_run(str(tmp_path), "orders", "20260102")
     with pytest.raises(UsageError, match=r"job orders has no run 'x'\. There are: "):
-        Run.find(str(tmp_path), "orders", "x")
+        find_run(str(tmp_path), "orders", "x")
 
 
 @given(st.lists(st.text(), unique=True, max_size=20))
@@ -220,7 +223,7 @@ def test_old_runs_may_go_but_never_what_is_published_or_stood_before(tmp_path: P
 
 def test_a_run_that_changed_lately_stays(tmp_path: Path) -> None:
     summaries(tmp_path, [50, 40, 0])
-    Run.find(str(tmp_path), "orders", "r0").enter(RunState.REJECTED, NOW - DAY, "not now")
+    find_run(str(tmp_path), "orders", "r0").enter(RunState.REJECTED, NOW - DAY, "not now")
     runs = runs_of(str(tmp_path), "orders")
     assert [run.run_id for run in removable(runs, (), Retention(newest=1), NOW)] == ["r1"]
 

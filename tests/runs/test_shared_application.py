@@ -10,7 +10,7 @@ import pytest
 
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control import shared_application
-from stateferry.runs.control.shared_application import ALIVE_MS, DismissedError, Request, Said, SharedApplication
+from stateferry.runs.control.shared_application import ALIVE_MS, DismissedError, Output, Request, SharedApplication
 from tests.runs.test_publications import Clock, clock, server, uri
 
 __all__ = ["clock", "server", "uri"]
@@ -29,16 +29,16 @@ def test_a_request_is_answered_with_what_the_step_prints(shared: SharedApplicati
     number = shared.ask("snapshot")
     assert number == 1
     assert shared.request("a") == Request(1, "snapshot")
-    assert shared.said(1) == Said("")
-    shared.tell("a", 1, Said("reads\n"))
-    assert shared.said(1) == Said("reads\n")
-    shared.tell("a", 1, Said("reads\nis done\n", exit_code=0))
-    assert shared.said(1) == Said("reads\nis done\n", exit_code=0)
+    assert shared.output(1) == Output("")
+    shared.keep_output("a", 1, Output("reads\n"))
+    assert shared.output(1) == Output("reads\n")
+    shared.keep_output("a", 1, Output("reads\nis done\n", exit_code=0))
+    assert shared.output(1) == Output("reads\nis done\n", exit_code=0)
     assert shared.request("a") is None
     # The next one begins anew.
     assert shared.ask("rescale") == 2
-    assert shared.said(2) == Said("")
-    assert shared.said(1) is None
+    assert shared.output(2) == Output("")
+    assert shared.output(1) is None
 
 
 def test_it_is_ready_once_spark_has_started(shared: SharedApplication) -> None:
@@ -52,7 +52,7 @@ def test_it_is_ready_once_spark_has_started(shared: SharedApplication) -> None:
     assert shared.is_ready()
     # What it says is not taken for the words of a step.
     assert shared.ask("snapshot") == 1
-    assert shared.said(1) == Said("")
+    assert shared.output(1) == Output("")
     shared.announce("b")
     assert not shared.is_ready()
 
@@ -60,7 +60,7 @@ def test_it_is_ready_once_spark_has_started(shared: SharedApplication) -> None:
 def test_without_an_application_nobody_can_be_asked(shared: SharedApplication, uri: str) -> None:
     assert not shared.is_alive()
     assert shared.ask("snapshot") is None
-    assert shared.said(1) is None
+    assert shared.output(1) is None
     shared.dismiss()
     shared.say_ready("a")
     with pytest.raises(DismissedError):
@@ -73,9 +73,9 @@ def test_without_an_application_nobody_can_be_asked(shared: SharedApplication, u
 def test_an_answer_outlives_the_application(shared: SharedApplication) -> None:
     shared.announce("a")
     assert shared.ask("validate") == 1
-    shared.tell("a", 1, Said("red\n", exit_code=1))
+    shared.keep_output("a", 1, Output("red\n", exit_code=1))
     assert shared.end_if_idle("a")
-    assert shared.said(1) == Said("red\n", exit_code=1)
+    assert shared.output(1) == Output("red\n", exit_code=1)
     assert shared.ask("cut_over") is None
 
 
@@ -84,13 +84,13 @@ def test_who_waits_learns_that_the_application_has_ended(shared: SharedApplicati
         shared.announce("a")
         assert shared.ask("rescale") == 1
         assert not shared.end_if_idle("a")
-        assert shared.said(1) == Said("")
-    assert shared.said(1) is None
+        assert shared.output(1) == Output("")
+    assert shared.output(1) is None
     # Whoever kept it alive may be lost too.
     shared.announce("b")
     assert shared.ask("rescale") == 2
     clock.now += ALIVE_MS
-    assert shared.said(2) is None
+    assert shared.output(2) is None
     assert shared.ask("rescale") is None
 
 
@@ -98,14 +98,14 @@ def test_the_next_application_doesnt_take_over_what_an_earlier_one_was_asked_for
     shared.announce("a")
     assert shared.ask("rescale") == 1
     shared.announce("b")
-    assert shared.said(1) is None
+    assert shared.output(1) is None
     assert shared.request("b") is None
     with pytest.raises(DismissedError):
         shared.request("a")
     # What the earlier one has yet to say reaches nobody.
     assert shared.ask("rescale") == 2
-    shared.tell("a", 2, Said("", exit_code=0))
-    assert shared.said(2) == Said("")
+    shared.keep_output("a", 2, Output("", exit_code=0))
+    assert shared.output(2) == Output("")
 
 
 def test_a_step_that_is_tried_again_waits_for_the_same_answer(shared: SharedApplication) -> None:
@@ -130,7 +130,7 @@ def test_only_an_idle_application_is_dismissed_if_that_is_asked_for(shared: Shar
     assert shared.ask("rescale") == 1
     shared.dismiss(if_idle=True)
     assert shared.is_alive()
-    shared.tell("a", 1, Said("", exit_code=0))
+    shared.keep_output("a", 1, Output("", exit_code=0))
     shared.dismiss(if_idle=True)
     assert not shared.is_alive()
 
@@ -139,27 +139,27 @@ def test_an_application_that_serves_no_more_isnt_asked(shared: SharedApplication
     shared.announce("a")
     assert shared.ask("rescale") == 1
     shared.end("a")
-    assert shared.said(1) is None
+    assert shared.output(1) is None
     assert shared.ask("rescale") is None
     # Until its process has ended, whoever started it keeps saying that it is alive.
     assert shared.request("a") == Request(1, "rescale")
 
 
 def test_what_was_seen_is_not_shown_twice_though_the_beginning_is_gone() -> None:
-    said = Said("cdef", before=2)
-    assert [said.after(seen) for seen in (0, 2, 4, 6)] == ["cdef", "cdef", "ef", ""]
-    assert said.length == 6
+    output = Output("cdef", before=2)
+    assert [output.after(seen) for seen in (0, 2, 4, 6)] == ["cdef", "cdef", "ef", ""]
+    assert output.length == 6
 
 
 def test_rows_of_long_ago_are_removed(uri: str, clock: Clock) -> None:
     with SharedApplication(uri, "old", clock) as old, SharedApplication(uri, "new", clock) as new:
         old.announce("a")
         assert old.ask("snapshot") == 1
-        old.tell("a", 1, Said("", exit_code=0))
+        old.keep_output("a", 1, Output("", exit_code=0))
         clock.now += 8 * 24 * 3600 * 1000
-        assert old.said(1) == Said("", exit_code=0)
+        assert old.output(1) == Output("", exit_code=0)
         new.announce("b")
-        assert old.said(1) is None
+        assert old.output(1) is None
 
 
 def test_a_catalog_without_the_table_serves_all_else(tmp_path: Path) -> None:

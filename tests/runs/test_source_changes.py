@@ -34,9 +34,10 @@ from stateferry.inventory.inventory import (
 from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.conversion import Conversion
-from stateferry.runs.record.facts import SnapshotFacts, TablesFacts
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.source_check import NAME, check_source, note_metadata
 from stateferry.steps import new_files

@@ -16,7 +16,8 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.runs.checks import space
-from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
+from stateferry.runs.checks.plan_check import resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.checks.space import check_files, check_room, estimate, free_bytes
 from stateferry.runs.plan.plan_json import plan_of
 from tests.support.rewriting import rewrite

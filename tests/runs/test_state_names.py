@@ -19,12 +19,14 @@ from stateferry.basics.exit_codes import REJECTED, USAGE
 from stateferry.cli import main
 from stateferry.cli.commands.look_into import main as check
 from stateferry.inventory.wrong_name_signs import may_hold
-from stateferry.runs.checks.plan_check import ResolvedPlan, resolve
+from stateferry.runs.checks.plan_check import resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.facts import NothingToDo
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.show.jobs_page import Job, jobs_page, verdict
 from stateferry.show.outcome import outcome_line
 from stateferry.show.run_rows import row_of
@@ -185,9 +187,7 @@ def test_a_slip_of_the_legacy_state_in_reverse(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("state", "options"), [(BEGUN, {}), (replace(BEGUN, blobs={}), {"reverse": True})])
-def test_a_state_that_is_not_boolean_is_no_flag(
-    state: LegacyState, options: dict[str, object], tmp_path: Path
-) -> None:
+def test_a_state_that_is_not_boolean_is_no_flag(state: LegacyState, options: dict[str, object], tmp_path: Path) -> None:
     """A run would leave out all that it holds."""
     state = replace(state, more_blobs={OTHER: blobs(*MOVED)})
     with pytest.raises(PlanError, match=r"otherState of operator main is a ValueState<Map<String,Long>>: a flag is a"):

@@ -11,10 +11,11 @@ import pytest
 from flinkstate.errors import PlanError, UsageError
 from flinkstate.ttl import StateTtlConfig, StateVisibility, UpdateType
 from stateferry.changes.rules import Rules
-from stateferry.runs.checks.plan_check import ResolvedPlan, open_source, resolve
+from stateferry.runs.checks.plan_check import open_source, resolve
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of, plan_of_json
-from stateferry.runs.plan.state_ttls import StateTtlPlan, told_ttls
+from stateferry.runs.plan.state_ttls import StateTtlPlan, state_ttls_of
 
 DAY = 86_400_000
 GOLDEN = Path(__file__).parents[1] / "savepoints"
@@ -33,7 +34,7 @@ def resolved(tmp_path: Path, *state_ttls: object, **more: Any) -> ResolvedPlan:
 
 
 def test_text_and_json_say_the_same() -> None:
-    (one,) = told_ttls(["Source: a/b/state = 30d : drop-visible:OnReadAndWrite:returnexpiredifnotcleanedup"])
+    (one,) = state_ttls_of(["Source: a/b/state = 30d : drop-visible:OnReadAndWrite:returnexpiredifnotcleanedup"])
     assert one == StateTtlPlan(
         operator="Source: a/b",
         state="state",
@@ -46,7 +47,7 @@ def test_text_and_json_say_the_same() -> None:
     assert one.config == StateTtlConfig(
         30 * DAY, UpdateType.ON_READ_AND_WRITE, StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
     )
-    two = told_ttls(["a/b=1h:cleanupFullSnapshot\n c/d=2h; e/f=3h:keep\n"])
+    two = state_ttls_of(["a/b=1h:cleanupFullSnapshot\n c/d=2h; e/f=3h:keep\n"])
     assert [(one.operator, one.state, one.ttl_ms, one.cleanup_full_snapshot) for one in two] == [
         ("a", "b", 3_600_000, True),
         ("c", "d", 7_200_000, False),

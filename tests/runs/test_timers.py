@@ -13,9 +13,10 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.runs.guards.timer_guard import LostTimersError, check_timers
 from stateferry.runs.guards.timers import are_in_native_savepoints, shown_timers
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import ShownTimers, SnapshotFacts, StateSize
+from stateferry.runs.record.facts import ShownTimers
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 from tests.rocksdb.goldens import SAVEPOINTS, opened
 
 CANONICAL = Path(__file__).parents[1] / "savepoints" / "legacy-2.3-rocksdb"

@@ -18,7 +18,7 @@ import pytest
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.codecs import encode
 from stateferry.cli import main
-from stateferry.runs.record.runs import run_folder
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.report.report import Report
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState

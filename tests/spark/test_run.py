@@ -19,9 +19,12 @@ from stateferry.changes.rules import Contradiction, Rules
 from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.target_metadata import TargetMetadata
-from stateferry.runs.record.facts import FACTS_OF, Step, TimedFacts
+from stateferry.runs.record.facts import TimedFacts
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
 from stateferry.steps import cut_over, new_files
 from stateferry.steps.run_at_work import RunAtWork

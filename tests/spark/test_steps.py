@@ -22,8 +22,9 @@ from stateferry.basics.exit_codes import INTERRUPTED
 from stateferry.inventory.inventory import take
 from stateferry.runs.checks.plan_check import resolve
 from stateferry.runs.plan.plan_json import plan_of_json
-from stateferry.runs.record.facts import FACTS_OF, SnapshotFacts, Step, TablesFacts
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF, SnapshotFacts, TablesFacts
+from stateferry.runs.record.steps import Step
 from stateferry.spark_jobs.session import LOOPBACK, session
 from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.workers import SparkWorkers

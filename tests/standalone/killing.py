@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from stateferry.runs.control.shared_application import DismissedError, SharedApplication
-from stateferry.runs.record.facts import FACTS_OF, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF
+from stateferry.runs.record.steps import Step
 from tests.standalone.migration import DAG, PATIENCE, Migration
 
 STEP, APPLICATION = Step.MIGRATE, "application"

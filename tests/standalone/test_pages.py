@@ -17,10 +17,11 @@ import pytest
 
 from local_airflow.server import Server
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import Began, SnapshotFacts, StateSize
+from stateferry.runs.record.facts import Began
 from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 from stateferry.runs.report.report import Report
 from tests.pages.views import EVIL, FAILED, NOW, report, sizes
 from tests.standalone.migration import Migration

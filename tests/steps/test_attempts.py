@@ -26,8 +26,9 @@ from stateferry.cli import main
 from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.runs.plan.plan_json import plan_of_json
-from stateferry.runs.record.facts import Claim, Step
+from stateferry.runs.record.facts import Claim
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.steps import Step
 from stateferry.steps import migrate, new_files
 from stateferry.tables.chunk import WrittenChunk, write_chunk
 from stateferry.tables.iceberg.files import DataFile

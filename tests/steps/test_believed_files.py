@@ -27,9 +27,10 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata
 from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.runs.control.target_metadata import TargetMetadata
-from stateferry.runs.record.facts import SnapshotFacts, Step
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run, _digest
+from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.record.steps import Step
 from stateferry.steps.workers import Fact, InProcess, Measure, Work
 from tests.steps.test_nights_since import first_state
 from tests.steps.test_nights_since import run as night

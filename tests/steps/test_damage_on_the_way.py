@@ -10,7 +10,8 @@ import pytest
 
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
-from stateferry.runs.record.runs import Run, run_folder
+from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.runs import Run
 from tests.support.in_process import do_step, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 

@@ -12,8 +12,9 @@ import flinkstate
 from stateferry.basics.durations import now_ms
 from stateferry.cli import main
 from stateferry.demo import DemoState, write_demo_savepoint
-from stateferry.runs.record.facts import Step
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
 from tests.support.in_process import without_spark
 

@@ -18,7 +18,7 @@ from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import resolve
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.runs import runs_of
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.report.report import Report
 from stateferry.tables.iceberg.commits import TableHome
 from stateferry.tables.iceberg.reads import read_current

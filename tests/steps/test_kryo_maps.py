@@ -16,8 +16,10 @@ from stateferry.cli import main
 from stateferry.inventory.inventory import Inventory, take, total
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.runs.predict.earlier_night import Counted
-from stateferry.runs.record.facts import SnapshotFacts, Step
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.record.steps import Step
 from stateferry.steps import snapshot
 from tests.rocksdb.goldens import contents
 from tests.steps import test_nights_since

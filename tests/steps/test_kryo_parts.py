@@ -13,7 +13,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import NullableType
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.rocksdb.goldens import Contents, contents
 from tests.steps.test_native_source import run
 

@@ -21,8 +21,10 @@ from stateferry.cli import main
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.checks.plan_check import resolve
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, Step, ValidateFacts
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, SnapshotFacts, ValidateFacts
+from stateferry.runs.record.steps import Step
 from stateferry.steps import validate
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import without_spark

@@ -25,7 +25,7 @@ from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.checks.before_upgrade import hold_against
 from stateferry.runs.guards.lost_values import expect_same_job
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.steps.test_for_another_flink import ALONE as RESCALED
 from tests.steps.test_for_another_flink import GOLDEN, MIGRATED
 from tests.steps.test_native_source import run

@@ -21,7 +21,7 @@ from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.changes import rests
 from stateferry.changes.rules import Rules
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
-from stateferry.runs.record.facts import SnapshotFacts, TablesFacts
+from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
 from tests.flink.judge import dumped
 from tests.rocksdb.goldens import contents
 from tests.steps.test_native_source import run

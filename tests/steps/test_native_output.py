@@ -14,7 +14,8 @@ from flinkstate.metadata.savepoint_properties import NATIVE_SAVEPOINT
 from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.runs.checks.plan_check import ResolvedPlan, native_operators
+from stateferry.runs.checks.plan_check import native_operators
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.option_notes import option_notes
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.steps.new_files import digests_of

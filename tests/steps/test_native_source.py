@@ -29,8 +29,9 @@ from stateferry.proof.plain.plain_rocksdb import PlainDatabase
 from stateferry.proof.plain.plain_rows import PlainRows
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import lost_timers, open_source, planned, resolve
-from stateferry.runs.record.facts import Step, TimedFacts
+from stateferry.runs.record.facts import TimedFacts
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report import source_check
 from stateferry.runs.report.report import Report
 from stateferry.steps.run_at_work import RunAtWork

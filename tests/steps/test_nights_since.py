@@ -24,8 +24,9 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.runs.predict.earlier_night import Counted
 from stateferry.runs.predict.prediction import part_times, predicted_after
-from stateferry.runs.record.facts import SnapshotFacts, TablesFacts
+from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
 from stateferry.runs.report import source_check
 from stateferry.runs.report.report import Report
 from stateferry.steps.run_at_work import RunAtWork
@@ -362,7 +363,7 @@ def test_a_wrong_timestamp_is_found_by_the_validation(tmp_path: Path, monkeypatc
     monkeypatch.setattr(BlobTimes, "without", a_millisecond_late)
     with pytest.raises(RejectedError, match="failed its checks"):
         run(second, tmp_path, 2, state={"ttl_ms": 10**9})
-    failed = Run.find(str(tmp_path / "home"), "nights", "nights-2")
+    failed = find_run(str(tmp_path / "home"), "nights", "nights-2")
     (check,) = Report.read(failed.report).failed
     assert check.name == f"main/{LEGACY}: as the snapshot derived it"
 
@@ -417,7 +418,7 @@ def test_a_block_that_was_altered_is_found_by_the_validation(tmp_path: Path) -> 
     altered(database)
     with pytest.raises(RejectedError, match="is not what the snapshot read"):
         run(second, tmp_path, 2)
-    failed = Run.find(str(tmp_path / "home"), "nights", "nights-2")
+    failed = find_run(str(tmp_path / "home"), "nights", "nights-2")
     names = {check.name for check in Report.read(failed.report).failed}
     # Its tables are not written.
     assert names == {source_check.NAME}
@@ -438,7 +439,7 @@ def written_again(database: NightlyDatabase, _: Path) -> None:
 
 
 def by_another_version(_: NightlyDatabase, home: Path) -> None:
-    first = Run.find(str(home), "nights", "nights-1")
+    first = find_run(str(home), "nights", "nights-1")
     counted = first.facts(Counted)
     assert counted is not None
     first.keep(replace(counted, by="0.0"))

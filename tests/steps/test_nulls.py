@@ -14,7 +14,7 @@ from flinkstate.serializers.types import Scalar
 from flinkstate.values.java_values import Singleton
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.changes.rules import NullsCannotBeKeptError, NullsNeedAWordError
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink.judge import dumped
 from tests.support.legacy_states import LEGACY, NEW, LegacyState
 from tests.support.verified_runs import verified

@@ -15,9 +15,11 @@ from stateferry.changes.rules import Rules
 from stateferry.cli import main
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.publications import Control, Record
-from stateferry.runs.record.facts import FACTS_OF, Step, TablesFacts, TablesProblem, WrittenTables
+from stateferry.runs.record.facts import TablesProblem
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF, TablesFacts, WrittenTables
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
 from stateferry.steps import tables
 from stateferry.tables.iceberg.commits import TableHome

@@ -15,8 +15,9 @@ from flinkstate.metadata.metadata import Operator, OperatorHandle
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control, Record
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.report_text import fact_lines
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run

@@ -20,10 +20,11 @@ from stateferry.cli import shared_steps
 from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rejecting import reject
-from stateferry.runs.control.shared_application import Said, SharedApplication
+from stateferry.runs.control.shared_application import Output, SharedApplication
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, run_folder
+from stateferry.runs.record.runs import Run
 from stateferry.steps.workers import InProcess, Progress, Watch
 from tests.steps.test_steps_alone import PlanOf
 from tests.steps.test_steps_alone import plan_of as plan_file
@@ -63,16 +64,16 @@ class Served:
             shared.announce("a")
         self.thread.start()
 
-    def ask(self, step: str) -> Said:
+    def ask(self, step: str) -> Output:
         with SharedApplication(self.uri, self.folder) as shared:
             number = shared.ask(step)
             assert number is not None, "the application has ended"
             end = time.monotonic() + PATIENCE
             while time.monotonic() < end:
-                said = shared.said(number)
-                assert said is not None, "the application has ended before it answered"
-                if said.exit_code is not None:
-                    return said
+                output = shared.output(number)
+                assert output is not None, "the application has ended before it answered"
+                if output.exit_code is not None:
+                    return output
                 time.sleep(0.01)
             raise AssertionError(f"{step} isn't done after {PATIENCE} s")
 
@@ -107,13 +108,13 @@ def serve(plan_file: PlanOf) -> Iterator[Serve]:
 def test_a_run_needs_one_application_which_ends_with_its_last_step(serve: Serve) -> None:
     served = serve()
     for step in ("snapshot", "migrate", "rescale", "validate", "cut_over"):
-        said = served.ask(step)
-        assert said.exit_code == 0, said.text
-        assert f"{step} of run night is done" in said.text
+        output = served.ask(step)
+        assert output.exit_code == 0, output.text
+        assert f"{step} of run night is done" in output.text
         if step == "rescale":
-            assert "rescale: nothing to do" in said.text
+            assert "rescale: nothing to do" in output.text
         else:
-            assert " 100%; " in said.text, "the progress is passed on too"
+            assert " 100%; " in output.text, "the progress is passed on too"
     assert served.ask("tables").exit_code == 0
     assert served.code() == 0
     assert served.run is not None
@@ -151,9 +152,9 @@ def test_a_run_is_planned_when_it_has_a_state(plan_file: PlanOf) -> None:
 
 def test_a_refused_step_is_answered_and_ends_it(serve: Serve) -> None:
     served = serve(source="/nowhere")
-    said = served.ask("snapshot")
-    assert said.exit_code not in (0, MAY_PASS)
-    assert "stateferry: " in said.text
+    output = served.ask("snapshot")
+    assert output.exit_code not in (0, MAY_PASS)
+    assert "stateferry: " in output.text
     assert served.code() == 0
     assert served.run is not None
     assert served.run.state is RunState.FAILED
@@ -165,8 +166,8 @@ def test_a_lost_engine_is_answered_and_ends_it_so_that_the_next_try_has_another(
             raise TransientError("Spark's JVM was lost")
 
     served = serve(open_workers=lambda *_: nullcontext(Lost()))
-    said = served.ask("snapshot")
-    assert (said.exit_code, "Spark's JVM was lost" in said.text) == (MAY_PASS, True)
+    output = served.ask("snapshot")
+    assert (output.exit_code, "Spark's JVM was lost" in output.text) == (MAY_PASS, True)
     assert served.code() == 0
 
 
@@ -207,16 +208,16 @@ def test_it_ends_when_nobody_is_there_who_waits_for_it(serve: Serve, monkeypatch
 
 def test_it_works_on_while_the_catalog_is_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stateferry.runs.control.shared_application._PAUSE", 0.05)
-    served, tell = serve(), SharedApplication.tell
+    served, tell = serve(), SharedApplication.keep_output
     lost: list[str] = []
 
-    def away(self: SharedApplication, name: str, number: int, said: Said) -> None:
-        if said.exit_code is not None and len(lost) < 3:
+    def away(self: SharedApplication, name: str, number: int, output: Output) -> None:
+        if output.exit_code is not None and len(lost) < 3:
             lost.append(name)
             raise TransientError("the catalog is away")
-        tell(self, name, number, said)
+        tell(self, name, number, output)
 
-    monkeypatch.setattr(SharedApplication, "tell", away)
+    monkeypatch.setattr(SharedApplication, "keep_output", away)
     assert served.ask("snapshot").exit_code == 0
     assert len(lost) == 3
 

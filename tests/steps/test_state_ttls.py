@@ -19,7 +19,8 @@ from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.proof.checks import validate
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.conversion import Conversion
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import LegacyState

@@ -25,9 +25,9 @@ from stateferry.cli import engine, main
 from stateferry.runs.catalog import lease
 from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, LeaseHeldError, LeaseLostError, LeaseRenewal
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, TablesFacts
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, TablesFacts
 from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import do_step

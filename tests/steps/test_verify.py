@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stateferry.cli import main
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import runs_of
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 

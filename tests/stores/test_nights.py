@@ -10,8 +10,9 @@ import pytest
 from flinkstate.files.storage import Location
 from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.cli import main
-from stateferry.runs.record.facts import SnapshotFacts
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import find_run, runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.stores.area import STATES, Area
 from tests.support.legacy_states import LegacyState
 from tests.support.native_nights import NightlyDatabase
@@ -40,7 +41,7 @@ def night(area: Area, database: NightlyDatabase, number: int) -> Run:
     command = ["run", "--savepoint", area.at(f"job/chk-{number}"), "--target", area.at("target"), *STATES, "--rehearse"]
     moved = f"{database.folder}={area.at('job')}"
     assert main([*command, "--job", "main", "--no-timers", "--files-from", moved]) == 0
-    return Run.find(area.at("home"), "main", runs_of(area.at("home"), "main")[0].run_id)
+    return find_run(area.at("home"), "main", runs_of(area.at("home"), "main")[0].run_id)
 
 
 def test_the_second_night_reads_what_has_changed(area: Area, capsys: pytest.CaptureFixture[str]) -> None:

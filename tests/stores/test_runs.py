@@ -15,8 +15,9 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.write_behind import WriteBehind
 from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.run_states import RunState, StateChange
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.show import run_rows
 from stateferry.show.run_rows import RunRow, RunRows
 from stateferry.show.run_view import RunView
@@ -229,7 +230,7 @@ def test_cleaning_removes_runs_and_what_they_left(area: Area, capsys: pytest.Cap
 def test_a_page_does_not_go_on_asking_a_store_that_is_away(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
     area.source()
     assert main(area.run("--rehearse")) == 0
-    run = Run.find(area.at("home"), "main", runs_of(area.at("home"))[0].run_id)
+    run = find_run(area.at("home"), "main", runs_of(area.at("home"))[0].run_id)
     asked = 0
 
     def away(*_: object, **__: object) -> object:

@@ -10,7 +10,8 @@ from functools import partial
 import pytest
 
 from stateferry.cli import engine, step
-from stateferry.runs.record.facts import Step, TimedFacts
+from stateferry.runs.record.facts import TimedFacts
+from stateferry.runs.record.steps import Step
 from stateferry.steps import pipeline
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import InProcess, Workers

@@ -8,8 +8,8 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.facts import Step
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.run_at_work import RunAtWork

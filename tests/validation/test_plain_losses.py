@@ -51,7 +51,7 @@ def stamped(timestamp: int, content: bytes, kind: StateKind = StateKind.VALUE) -
     return flag + timestamp.to_bytes(8, "big") + content
 
 
-OLD = {"a": 1, "b": 2, "c": 3}
+OLD: dict[object, object] = {"a": 1, "b": 2, "c": 3}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from stateferry.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
-    from stateferry.look.balance.advice import Advice, Span
+    from stateferry.look.balance.advice import Advice, Choice, Span
     from stateferry.look.balance.key_weights import KeyWeights
     from stateferry.look.balance.layouts import KeyGroupLayout, Loads
     from stateferry.look.balance.substitutes import Substitutes
@@ -214,18 +214,7 @@ def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:
         "default_max_parallelism": default_max_parallelism(weights.operator.parallelism),
         "today": _layout_facts(advice.before),
         "candidates": advice.candidates,
-        "choices": [
-            {
-                "parallelism": choice.parallelism,
-                "today": choice.today and _loads_facts(choice.today),
-                "flattest": {
-                    "max_parallelism": choice.flattest.layout.max_parallelism,
-                    **_loads_facts(choice.flattest),
-                },
-                "least_possible": choice.least_over_mean,
-            }
-            for choice in advice.choices
-        ],
+        "choices": [_choice_facts(choice) for choice in advice.choices],
         "proposal": {
             **_layout_facts(advice.after),
             "is_worth_it": advice.is_worth_it,
@@ -249,6 +238,16 @@ def _facts(savepoint: Savepoint, advice: Advice) -> dict[str, Any]:
             }
             for point in advice.curve
         ],
+    }
+
+
+def _choice_facts(choice: Choice) -> dict[str, Any]:
+    flattest = {"max_parallelism": choice.flattest.layout.max_parallelism, **_loads_facts(choice.flattest)}
+    return {
+        "parallelism": choice.parallelism,
+        "today": choice.today and _loads_facts(choice.today),
+        "flattest": flattest,
+        "least_possible": choice.least_over_mean,
     }
 
 

@@ -21,7 +21,7 @@ HELP = "say how old the entries of states with time to live are, and what expire
 DESCRIPTION = """\
 Say how old the entries of each state with time to live are: values, entries of maps and blobs, elements of lists. The
 savepoint doesn't contain the time to live. If the ages end all at once, the oldest one is a lower bound of it.
-Otherwise tell it (--state-ttl), or it can't be told. Then it says what expires on the next days, what each of Flink's
+Otherwise give it (--state-ttl), or it can't be known. Then it says what expires on the next days, what each of Flink's
 strategies of cleanup removes when, and what stays for ever because nobody reads it. Nothing is changed.
 """
 _MOST_DAYS = 366
@@ -76,9 +76,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"expected --now of 0 or more, found {options.now}")
     cleanup = Cleanup(options.cleanup_size, parse_duration(options.compaction_period))
     savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-    told = _told(savepoint, options.state_ttl)
+    given = _given_ttls(savepoint, options.state_ttl)
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
-        found = measure_ages(savepoint, told, now_ms(), options.now, bytes_read)
+        found = measure_ages(savepoint, given, now_ms(), options.now, bytes_read)
     if options.json:
         facts = {
             "path": savepoint.folder.shown,
@@ -94,11 +94,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _told(savepoint: Savepoint, texts: Sequence[str]) -> GivenTtls:
-    from stateferry.runs.plan.state_ttls import told_ttls
+def _given_ttls(savepoint: Savepoint, texts: Sequence[str]) -> GivenTtls:
+    from stateferry.runs.plan.state_ttls import state_ttls_of
 
-    told: dict[tuple[str, str], Any] = {}
-    for one in told_ttls(texts):
+    given: dict[tuple[str, str], Any] = {}
+    for one in state_ttls_of(texts):
         operator = savepoint.operator(one.operator)
         state = savepoint.state(operator, one.state)
         if not state.ttl:
@@ -106,10 +106,10 @@ def _told(savepoint: Savepoint, texts: Sequence[str]) -> GivenTtls:
                 f"state {state.name} of operator {operator.label} has no time to live (its values have no timestamps): "
                 "leave out its --state-ttl"
             )
-        if (operator.hex_id, state.name) in told:
+        if (operator.hex_id, state.name) in given:
             raise UsageError(f"state {state.name} of operator {operator.label} has more than one --state-ttl: give one")
-        told[operator.hex_id, state.name] = one.config
-    return told
+        given[operator.hex_id, state.name] = one.config
+    return given
 
 
 def _facts(found: MeasuredAges, days: int, cleanup: Cleanup) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _state_facts(one: MeasuredState, days: int, cleanup: Cleanup) -> dict[str, A
     }
     if not ages.entries:
         return facts
-    told = one.given_ttl.time_to_live if one.given_ttl is not None else None
+    given = one.given_ttl.time_to_live if one.given_ttl is not None else None
     ahead = forecast(ages, ttl, days, cleanup) if ttl is not None else None
     return facts | {
         "future": ages.future,
@@ -146,12 +146,12 @@ def _state_facts(one: MeasuredState, days: int, cleanup: Cleanup) -> dict[str, A
         "oldest": ages.oldest,
         "histogram": [{"from": it.least, "below": it.below, "entries": it.entries} for it in classes(ages)],
         "ttl": {
-            "told": told,
+            "given": given,
             "at_least": ages.sharp_end(),
             "suggested": ages.suggested_ttl(),
             "update": one.given_ttl.update_type.value if one.given_ttl is not None else None,
         },
-        "expired": None if ahead is None else ages.expired if told is not None else ahead.expired,
+        "expired": None if ahead is None else ages.expired if given is not None else ahead.expired,
         "forecast": ahead
         and {
             "days": [

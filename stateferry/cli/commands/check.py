@@ -103,10 +103,10 @@ def _losses(options: argparse.Namespace, savepoint: Savepoint, job: JobClasses |
     from flinkstate.reading.reader import Savepoint
     from stateferry.basics.durations import now_ms
     from stateferry.runs.guards.all_losses import all_losses
-    from stateferry.runs.plan.state_ttls import told_ttls
+    from stateferry.runs.plan.state_ttls import state_ttls_of
 
     old = Savepoint.open(options.before, files_from=files_from.roots_of(options))
-    return all_losses(savepoint, old, told_ttls(options.state_ttl), now_ms(), job)
+    return all_losses(savepoint, old, state_ttls_of(options.state_ttl), now_ms(), job)
 
 
 def verdict_facts(savepoint: Savepoint, target: str, found: Sequence[StateVerdict]) -> dict[str, Any]:

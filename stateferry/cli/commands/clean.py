@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.runs.catalog.publications import Control
     from stateferry.runs.control.cleaning import Cleaning, Retention
     from stateferry.runs.plan.homes import default_warehouse
-    from stateferry.runs.record.runs import runs_of
+    from stateferry.runs.record.run_list import runs_of
     from stateferry.tables.iceberg.commits import TableHome
 
     if options.keep < 0:

@@ -77,7 +77,7 @@ def _problems(wanted: str) -> list[str]:
         if resolved.nothing_to_do:
             return nothing_to_do_lines(resolved)
         check_other_flink(resolved)
-        # What the snapshot step of a run would stop at is said here, too.
+        # What would stop the snapshot step of a run is a problem here, too.
         inventory = total(map(take, snapshot.inventory_work(resolved, 1)))
         return [str(error) for error in snapshot.stopping_errors(resolved, inventory)]
     except (TransientError, DamagedError):

@@ -18,7 +18,7 @@ from stateferry.cli.parser import checked
 if TYPE_CHECKING:
     from stateferry.cli.lent_workers import OpenWorkers
     from stateferry.runs.catalog.publications import Control
-    from stateferry.runs.checks.plan_check import ResolvedPlan
+    from stateferry.runs.checks.resolved_plan import ResolvedPlan
     from stateferry.runs.plan.plan import MigrationPlan
     from stateferry.runs.record.runs import Run
     from stateferry.steps.pipeline import Pipeline
@@ -106,7 +106,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
         raise UsageError("--next-in needs --job: there is no savepoint yet after which the job could be named")
     plan = plan_of_options(options)
     if plan.rescales_only:
-        raise UsageError("--next-in needs --operator: by it a savepoint of the job is told from those of others")
+        raise UsageError("--next-in needs --operator: it tells a savepoint of the job from those of others")
     check_apart(plan)
     check_buckets(plan)
     check_none_has_begun(plan)
@@ -134,8 +134,9 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
     from stateferry.runs.control.after_publication import tables_are_left
     from stateferry.runs.control.rejecting import check_may_continue
     from stateferry.runs.guards.option_notes import nothing_to_do_lines
+    from stateferry.runs.record.run_list import asked_for_before
     from stateferry.runs.record.run_states import RunState
-    from stateferry.runs.record.runs import Run, asked_for_before
+    from stateferry.runs.record.runs import Run
 
     plan = plan_of_options(options)
     check_apart(plan)
@@ -200,15 +201,15 @@ def _stands(run: Run, control: Control) -> bool:
 
 def _only_publishes(run: Run) -> bool:
     """Whether the publication is what is left to do, which doesn't need the source."""
-    from stateferry.runs.record.facts import Step
+    from stateferry.runs.record.steps import Step
 
     return not run.plan.rehearse and run.has_done(Step.VALIDATE)
 
 
 def _check_target(before: Run | None, plan: MigrationPlan) -> None:
-    from stateferry.runs.checks.plan_check import target_content
     from stateferry.runs.control.target_metadata import TargetMetadata
     from stateferry.runs.record.facts import Claim
+    from stateferry.runs.record.target_claim import target_content
 
     if plan.rehearse:
         return
@@ -239,7 +240,7 @@ def _carry_out(
     from stateferry.basics.exit_codes import if_interrupted
     from stateferry.cli.progress import KeptProgress
     from stateferry.runs.catalog.lease import LeaseHeldError
-    from stateferry.runs.record.facts import Step
+    from stateferry.runs.record.steps import Step
     from stateferry.runs.record.temporary_folders import TemporaryFolders
 
     goes_on = f"run {run.plan.run_id} continues where it stopped {again}"
@@ -278,8 +279,8 @@ def _import_ahead() -> None:
 
 def _do_steps(pipeline: Pipeline) -> None:
     """Does the steps. As soon as the new job may start, it says so; the tables follow after that."""
-    from stateferry.runs.record.facts import Step
     from stateferry.runs.record.run_states import ENDED, RunState
+    from stateferry.runs.record.steps import Step
     from stateferry.runs.report.report import Report
     from stateferry.runs.report.report_text import show_report, show_tables
 

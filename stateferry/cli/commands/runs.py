@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.runs.record.runs import runs_of
+    from stateferry.runs.record.run_list import runs_of
 
     home, _ = catalog_of(options)
     found: list[dict[str, Any]] = [

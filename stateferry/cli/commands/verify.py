@@ -99,8 +99,8 @@ def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str]:
 def _maker_of(plan: MigrationPlan) -> MigrationPlan | None:
     """The plan of the run that has made the target: one that was published, else the newest."""
     from stateferry.runs.plan.plan_fields import folder_of
+    from stateferry.runs.record.run_list import runs_of
     from stateferry.runs.record.run_states import RunState
-    from stateferry.runs.record.runs import runs_of
 
     found = [
         one

@@ -154,11 +154,11 @@ class Control(Leases):
                     f"run {run_id} of job {job} can't be rejected any more: it is published already ({_shown(one)}). "
                     f"To undo that, roll it back: stateferry rollback --job {job}"
                 )
-            said = Rejection(run_id, self._now(connection), reason)
+            made = Rejection(run_id, self._now(connection), reason)
             connection.execute(delete(rejection).where(rejection.c.job == job, rejection.c.run_id == run_id))
-            values = {"job": job, "run_id": run_id, "rejected_at": said.at, "reason": reason}
+            values = {"job": job, "run_id": run_id, "rejected_at": made.at, "reason": reason}
             connection.execute(insert(rejection).values(**values))
-            return said
+            return made
 
     def rejection(self, job: str, run_id: str) -> Rejection | None:
         """The rejection of the run, or None."""

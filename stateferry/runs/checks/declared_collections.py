@@ -47,8 +47,8 @@ _PARTS = frozenset(
 )
 
 
-def told_by_operator(declared: Mapping[str, str], source: Savepoint) -> dict[bytes, dict[str, str]]:
-    """Returns what is told of states, by operator id and by `state` or `state.field`."""
+def declared_by_operator(declared: Mapping[str, str], source: Savepoint) -> dict[bytes, dict[str, str]]:
+    """Returns how states are declared, by operator id and by `state` or `state.field`."""
     found: dict[bytes, dict[str, str]] = {}
     for name, text in declared.items():
         of_operator, _, state = name.rpartition("/")
@@ -59,10 +59,10 @@ def told_by_operator(declared: Mapping[str, str], source: Savepoint) -> dict[byt
     return found
 
 
-def told_in_vain(told: Mapping[str, str], states: Iterable[KeyedState], operator: Operator) -> Iterator[str]:
+def declared_in_vain(declared: Mapping[str, str], states: Iterable[KeyedState], operator: Operator) -> Iterator[str]:
     """Yields a problem for each name of which there is no collection whose serializer depends on the declaration."""
     open_ones = [name for state in states for name in _open_names(state)]
-    for name in told:
+    for name in declared:
         if name not in open_ones:
             yield (
                 f"--declared {operator.label}/{name}: operator {operator.label} has no Map, List, Set or Collection by "
@@ -80,7 +80,7 @@ _Place = tuple[str, KryoType, tuple[PojoType, str] | None]
 
 
 def _open_places(type_: FlinkType, path: str, of_pojo: tuple[PojoType, str] | None) -> Iterator[_Place]:
-    """Yields the collections whose serializer depends on the declaration, where this can be told."""
+    """Yields the collections whose serializer depends on the declaration, where this can be known."""
     match type_:
         case KryoType(class_name) if class_name in INTERFACES:
             yield path, type_, of_pojo
@@ -93,13 +93,13 @@ def _open_places(type_: FlinkType, path: str, of_pojo: tuple[PojoType, str] | No
 
 
 def as_declared(
-    state: KeyedState, told: Mapping[str, str], job: JobClasses | None, operator: Operator, problems: list[str]
+    state: KeyedState, declared: Mapping[str, str], job: JobClasses | None, operator: Operator, problems: list[str]
 ) -> KeyedState:
     """Returns the state with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
     by_path: dict[str, OpaqueType] = {}
     places = [] if state.value is None else list(_open_places(state.value, state.name, None))
     for path, kryo, of_pojo in places:
-        text = told.get(path) or (None if of_pojo is None else _of_class(*of_pojo, job))
+        text = declared.get(path) or (None if of_pojo is None else _of_class(*of_pojo, job))
         by_path[path] = _declared(kryo, text, path, operator, problems)
     parts = (state.key, state.namespace, state.user_key, state.value)
     undecided = [one for part in parts for one in interfaces_in(part)]

@@ -19,9 +19,10 @@ from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.kryo_maps import first_maps
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 
 
 def old_state(

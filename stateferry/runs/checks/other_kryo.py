@@ -18,7 +18,12 @@ from flinkstate.writing.operator_file import OperatorHeader, read_operator_heade
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, elements_by_kryo, expect_rewritable, states_by_kryo
 from stateferry.look.kryo_maps import OF_FLINK_2
-from stateferry.runs.checks.declared_collections import as_declared, interfaces_in, told_by_operator, told_in_vain
+from stateferry.runs.checks.declared_collections import (
+    as_declared,
+    declared_by_operator,
+    declared_in_vain,
+    interfaces_in,
+)
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import SAME_FLINK
 from stateferry.verdict.versions import Line, target_of
@@ -60,13 +65,13 @@ def find_states_by_kryo(
         )
     if not is_for_flink_2(plan):
         return {}
-    told, stay = told_by_operator(declared if of_flink_1 else {}, source), plan.keep_legacy or plan.lazy
+    of_operators, stay = declared_by_operator(declared if of_flink_1 else {}, source), plan.keep_legacy or plan.lazy
     found = {}
     for operator in source.keyed_operators():
         gone = {one.legacy.name for one in rules.get(operator.id, ()) if not (stay or one.keeps_rest)}
         states = {state.name: state for state in source.keyed_states(operator) if state.name not in gone}
-        by_kryo, of_operator = states_by_kryo(states, plan.job_classes), told.get(operator.id, {})
-        problems += told_in_vain(of_operator, by_kryo.values(), operator)
+        by_kryo, of_operator = states_by_kryo(states, plan.job_classes), of_operators.get(operator.id, {})
+        problems += declared_in_vain(of_operator, by_kryo.values(), operator)
         if by_kryo and of_flink_1:
             by_kryo = {
                 name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, problems)
@@ -78,7 +83,7 @@ def find_states_by_kryo(
     keyed = {operator.id for operator in source.keyed_operators()}
     for operator in source.metadata.operators:
         if operator.id not in keyed:
-            problems += told_in_vain(told.get(operator.id, {}), (), operator)
+            problems += declared_in_vain(of_operators.get(operator.id, {}), (), operator)
     return found
 
 

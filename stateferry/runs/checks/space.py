@@ -31,7 +31,7 @@ from flinkstate.metadata.metadata import NativeHandle, Operator
 from flinkstate.reading.reader import has_native_state
 from stateferry.changes.rules import Rules
 from stateferry.changes.sections import parse_blobs
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
@@ -75,10 +75,10 @@ def estimate(resolved: ResolvedPlan, at_once: int = 1) -> Room:
         # A task brings one key group in order at a time.
         largest = sorted(_key_groups_to_order(resolved, operator), reverse=True)[:at_once]
         merged = max(merged, sum(largest) * growths.get(operator.id, 1.0) * unpacked[operator.id])
-    said = ", ".join(
+    rates = ", ".join(
         f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in resolved.operators if one.rules
     )
-    how = f"the sizes of all files, and a sample of the blobs ({said or 'nothing to convert'})"
+    how = f"the sizes of all files, and a sample of the blobs ({rates or 'nothing to convert'})"
     return Room(int(total), how, int(merged))
 
 

@@ -15,8 +15,8 @@ from stateferry.changes.rules import Rules
 from stateferry.inventory.wrong_name_signs import may_hold, rivals_of
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import runs_of
 
 States = Mapping[str, KeyedState]
 

@@ -28,7 +28,8 @@ from flinkstate.metadata.file_names import METADATA, drafts, is_state_file
 from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.record.facts import Claim
-from stateferry.runs.record.runs import Run, RunSummary, runs_of
+from stateferry.runs.record.run_list import RunSummary, runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.runs.record.temporary_folders import TemporaryFolders
 from stateferry.tables.iceberg.cleaning import TableCleaning, tables_of_job
 from stateferry.tables.iceberg.commits import TableHome

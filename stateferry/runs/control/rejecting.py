@@ -20,8 +20,8 @@ def reject(run: Run, control: Control, reason: str) -> None:
     it expires.
     """
     run.check(RunState.REJECTED)
-    said = control.reject(run.plan.job, run.plan.run_id, reason)
-    run.enter(RunState.REJECTED, said.at, said.reason)
+    rejection = control.reject(run.plan.job, run.plan.run_id, reason)
+    run.enter(RunState.REJECTED, rejection.at, rejection.reason)
     held = control.lease_of(run.plan.job)
     if held is not None and held.run_id == run.plan.run_id and Process.parse(held.holder).is_over:
         control.release(held)
@@ -56,6 +56,6 @@ def check_may_continue(run: Run, control: Control) -> StateChange:
 
 def _say_in_folder(run: Run, control: Control) -> None:
     """Notes a rejection in the run's folder; the command that rejected may have been killed before it did so."""
-    said = control.rejection(run.plan.job, run.plan.run_id)
-    if said is not None and run.state is not RunState.REJECTED:
-        run.note(RunState.REJECTED, said.at, said.reason)
+    rejection = control.rejection(run.plan.job, run.plan.run_id)
+    if rejection is not None and run.state is not RunState.REJECTED:
+        run.note(RunState.REJECTED, rejection.at, rejection.reason)

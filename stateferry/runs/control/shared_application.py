@@ -25,7 +25,7 @@ from stateferry.runs.catalog.control_tables import ControlDatabase, lock_tables
 T = TypeVar("T")
 
 ALIVE_MS = 20_000
-"""For how long an application counts as alive after it was last said to be."""
+"""For how long an application counts as alive after its last sign of life."""
 _SECONDS_TO_END = 15.0
 # The catalog may be away for so long, and is asked again so often.
 _PATIENCE, _PAUSE = 300.0, 1.0
@@ -47,8 +47,8 @@ _application = Table(
     Column("answered", BigInteger, nullable=False),
     Column("exit_code", BigInteger),
     # The end of what the step has printed, and how much came before; or that Spark has started, before the first step.
-    Column("said", Text, nullable=False),
-    Column("said_before", BigInteger, nullable=False),
+    Column("output", Text, nullable=False),
+    Column("output_before", BigInteger, nullable=False),
 )
 
 
@@ -61,7 +61,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Output:
     """The end of what a step has printed, how many characters came before, and its exit code once it has ended."""
 
     text: str
@@ -116,7 +116,7 @@ class SharedApplication(ControlDatabase):
             old = (_application.c.run == self._run) | (_application.c.alive_at < now - _KEPT_MS)
             connection.execute(delete(_application).where(old))
             values = {"name": name, "alive_at": now, "ends": 0, "asked": asked, "answered": asked}
-            connection.execute(insert(_application).values(run=self._run, **values, said="", said_before=0))
+            connection.execute(insert(_application).values(run=self._run, **values, output="", output_before=0))
 
     @contextmanager
     def kept_alive(self, name: str, end: Callable[[], object] = lambda: None) -> Iterator[threading.Event]:
@@ -159,7 +159,7 @@ class SharedApplication(ControlDatabase):
         """Whether the run has an application that begins a step at once, because its Spark has started."""
         with self._engine.begin() as connection:
             row = self._row(connection)
-            return row is not None and self._lives(connection, row) and row["said"] != ""
+            return row is not None and self._lives(connection, row) and row["output"] != ""
 
     def ask(self, step: str) -> int | None:
         """Asks for the step; returns the number of the request, or None if the application can't be asked.
@@ -172,19 +172,21 @@ class SharedApplication(ControlDatabase):
                 return None
             if row["answered"] < row["asked"]:
                 return int(row["asked"]) if row["step"] == step else None
-            values = {"asked": row["asked"] + 1, "step": step, "exit_code": None, "said": "", "said_before": 0}
+            values = {"asked": row["asked"] + 1, "step": step, "exit_code": None, "output": "", "output_before": 0}
             connection.execute(update(_application).where(_application.c.run == self._run).values(**values))
             return int(row["asked"]) + 1
 
-    def said(self, number: int) -> Said | None:
+    def output(self, number: int) -> Output | None:
         """What the application says to a request; None if it has ended without an answer."""
         with self._engine.begin() as connection:
             row = self._row(connection)
             if row is None or row["asked"] != number:
                 return None
             if row["answered"] == number:
-                return None if row["exit_code"] is None else Said(row["said"], row["said_before"], row["exit_code"])
-            return Said(row["said"], row["said_before"]) if self._lives(connection, row) else None
+                return (
+                    None if row["exit_code"] is None else Output(row["output"], row["output_before"], row["exit_code"])
+                )
+            return Output(row["output"], row["output_before"]) if self._lives(connection, row) else None
 
     def dismiss(self, *, if_idle: bool = False) -> None:
         """Has the run's application end; with `if_idle`, only if no step is at work."""
@@ -199,7 +201,7 @@ class SharedApplication(ControlDatabase):
         """Tells that Spark has started."""
         with self._engine.begin() as connection:
             if self._row(connection) is not None:
-                self._set(connection, name, said="Spark has started")
+                self._set(connection, name, output="Spark has started")
 
     def request(self, name: str) -> Request | None:
         """The step that the application of this name is to carry out, or None.
@@ -212,11 +214,11 @@ class SharedApplication(ControlDatabase):
                 raise DismissedError("nobody waits for this application any more")
             return None if row["answered"] == row["asked"] else Request(row["asked"], row["step"])
 
-    def tell(self, name: str, number: int, said: Said) -> None:
+    def keep_output(self, name: str, number: int, output: Output) -> None:
         """Passes on what the step has printed so far; with an exit code, the request is answered."""
-        values: dict[str, object] = {"said": said.text, "said_before": said.before}
-        if said.exit_code is not None:
-            values |= {"exit_code": said.exit_code, "answered": number}
+        values: dict[str, object] = {"output": output.text, "output_before": output.before}
+        if output.exit_code is not None:
+            values |= {"exit_code": output.exit_code, "answered": number}
         with self._engine.begin() as connection:
             self._set(connection, name, **values)
 

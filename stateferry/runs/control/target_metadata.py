@@ -11,7 +11,8 @@ from flinkstate.metadata.file_names import METADATA, claimed_by, drafts, is_draf
 from stateferry.basics.private_files import private_files, usual_files
 from stateferry.runs.catalog.publications import Publication
 from stateferry.runs.record.facts import Claim
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,15 +69,15 @@ def all_losses(
         for operator in savepoint.keyed_operators()
         if (states := states_by_kryo({state.name: state for state in savepoint.keyed_states(operator)}, job))
     }
-    told = {(savepoint.operator(one.operator).id, one.state): one.ttl_ms for one in ttls}
-    for id_, name in told:
+    given = {(savepoint.operator(one.operator).id, one.state): one.ttl_ms for one in ttls}
+    for id_, name in given:
         with_ttl = [state.name for state in by_kryo.get(id_, {}).values() if state.ttl]
         if name not in with_ttl:
             raise UsageError(
                 f"--state-ttl: operator {savepoint.operator(id_.hex()).label} has no state {name!r} by Kryo with time "
                 f"to live. {there_are(name, with_ttl)}"
             )
-    before, problems = hold_against(old, savepoint, by_kryo, told, now, job)
+    before, problems = hold_against(old, savepoint, by_kryo, given, now, job)
     if not before:
         raise RefusedError("\n".join(problems))
     found = AllLosses(old.folder.shown, not_compared=tuple(problems))

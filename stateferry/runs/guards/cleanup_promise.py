@@ -2,7 +2,7 @@
 
 Under `cleanupFullSnapshot` Flink leaves out of a canonical savepoint what has expired while it writes it. It writes all
 of it after the youngest timestamp. So an entry that had expired at the youngest timestamp shows that the time to live
-that was told is too short, or that the job has no such cleanup. Native savepoints and checkpoints hold expired entries
+that was given is too short, or that the job has no such cleanup. Native savepoints and checkpoints hold expired entries
 in any case.
 """
 
@@ -16,7 +16,7 @@ from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import has_native_state
 from flinkstate.ttl import StateTtlConfig
 from stateferry.basics.durations import format_duration, rough_duration
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.state_ages import FoundAges, Holds
 
 
@@ -65,9 +65,9 @@ def is_kept(resolved: ResolvedPlan, operator: Operator) -> bool:
 def _promises(resolved: ResolvedPlan) -> Iterator[tuple[Operator, str, StateTtlConfig]]:
     """Yields the states of which the plan says so."""
     for operator in resolved.source.keyed_operators():
-        for told in resolved.told.get(operator.id, ()):
-            if told.config.cleanup_full_snapshot:
-                yield operator, told.state.name, told.config
+        for planned in resolved.ttls.get(operator.id, ()):
+            if planned.config.cleanup_full_snapshot:
+                yield operator, planned.state.name, planned.config
     for one in resolved.operators:
         for rules in one.rules:
             if rules.planned_ttl is not None and rules.planned_ttl.cleanup_full_snapshot:

@@ -26,10 +26,11 @@ from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT,
 from stateferry.basics.quantities import noun, percent, percent_at_least
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
-from stateferry.runs.record.facts import SnapshotFacts
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
+from stateferry.runs.record.step_facts import SnapshotFacts
 
 _GREEN = frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED})
 _USUAL_SHARE = 0.25
@@ -116,12 +117,12 @@ def _why_too_many(plan: MigrationPlan, one: StateAges, green: _GreenRuns) -> str
     return _reason(plan.accept_expired, one, _before(one, green))
 
 
-def _reason(told: float | None, one: StateAges, before: _Before | None) -> str:
+def _reason(given: float | None, one: StateAges, before: _Before | None) -> str:
     same_ttl = before is not None and before.ttl == one.ttl
-    accepted = told if told is not None or before is None or not same_ttl else before.accepted
+    accepted = given if given is not None or before is None or not same_ttl else before.accepted
     if accepted is not None and one.share <= accepted:
         return ""
-    if before is not None and told in (None, before.accepted):
+    if before is not None and given in (None, before.accepted):
         rise, more = one.share - before.share, one.expired - before.expired
         if same_ttl and (rise < _DRIFT or more < FEW):
             return ""

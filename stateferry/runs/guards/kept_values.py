@@ -14,7 +14,7 @@ from flinkstate.serializers.types import kept_by_kryo, type_name
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.kryo_maps import OF_FLINK_2
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 
 def check_kept_values(resolved: ResolvedPlan, inventory: Inventory) -> None:

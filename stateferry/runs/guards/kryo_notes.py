@@ -24,8 +24,8 @@ from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.declaration import declared
 from stateferry.look.kryo_maps import OF_FLINK_2, upgrade_note
-from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.record.facts import KryoMaps
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.record.step_facts import KryoMaps
 
 
 def kryo_maps(resolved: ResolvedPlan, inventory: Inventory) -> tuple[KryoMaps, ...]:

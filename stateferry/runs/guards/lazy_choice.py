@@ -14,15 +14,10 @@ from stateferry.basics.durations import format_duration
 from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_fields import folder_of
-from stateferry.runs.record.facts import (
-    JobStarted,
-    LazyChoice,
-    MigrateFacts,
-    RescaleFacts,
-    SnapshotFacts,
-    ValidateFacts,
-)
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.facts import JobStarted
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import LazyChoice, MigrateFacts, RescaleFacts, SnapshotFacts, ValidateFacts
 
 _NEWEST = 5
 

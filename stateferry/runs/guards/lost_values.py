@@ -8,7 +8,7 @@ from flinkstate.errors import RefusedError
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import LossCounts
 from stateferry.inventory.inventory import Inventory
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 
 def check_before(resolved: ResolvedPlan, inventory: Inventory) -> None:

@@ -10,7 +10,7 @@ from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import inventory_tasks, total
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.guards.name_guard import errors_of
 from stateferry.runs.plan.planned_states import StatePlan
 

@@ -32,8 +32,8 @@ from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.unnamed_flags import looks_like_flag, unnamed_flag
 from stateferry.inventory.wrong_name_signs import WITHOUT_FLAG, WITHOUT_ROWS, Rivals, rivals_of
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
-from stateferry.runs.record.facts import FlaggedKeys
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.record.step_facts import FlaggedKeys
 
 _USUAL_SHARE = 0.05
 _MEANT = "If the names are right all the same, say so: --accept-empty 100%"

@@ -25,7 +25,7 @@ from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import Nulls, NullsCannotBeKeptError, NullsNeedAWordError, Rules
 from stateferry.inventory.inventory import Inventory
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 # Flink 2.3 writes _metadata of this version.
 _OF_FLINK_2_3 = 6
@@ -65,12 +65,12 @@ def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[
     """Notes on null values that become rows, and on an option that had no effect."""
     nulls = Nulls(resolved.plan.nulls)
     every = [(one.operator, rules) for one in resolved.operators for rules in one.rules]
-    told = nulls is not Nulls.STOP
-    if told and all(rules.writes_nulls for _, rules in every):
+    given = nulls is not Nulls.STOP
+    if given and all(rules.writes_nulls for _, rules in every):
         yield f"--nulls {nulls.value} had no effect: each value's serializer can write null"
     elif inventory is not None:
         met = [(*one, _met(inventory, *one)) for one in every]
-        if told and not any(count for *_, count in met):
+        if given and not any(count for *_, count in met):
             yield f"--nulls {nulls.value} had no effect: no entry has a null value that its serializer can't write"
         for operator, rules, count in met:
             if count and nulls is not Nulls.DROP and not rules.reverse and rules.map_type.value not in OF_ONE_VALUE:

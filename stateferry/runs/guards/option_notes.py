@@ -11,7 +11,7 @@ from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import Contradiction, Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import possible_flags
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.checks.state_names import legacies_before, other_name_than_before, slips
 from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
 from stateferry.runs.guards.cleanup_promise import unkept_promises
@@ -175,7 +175,7 @@ def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
     of_migration = any(rules.legacy.ttl for one in resolved.operators for rules in one.rules)
     if not of_migration and plan.keep_expired:
         yield "--keep-expired had no effect: no legacy state has a time to live"
-    if not of_migration and not any(resolved.told.values()):
+    if not of_migration and not any(resolved.ttls.values()):
         given = {
             "--accept-expired": plan.accept_expired is not None,
             "--clock-tolerance": plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flinkstate.errors import RefusedError
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.kept_values import states_with_kept_values
 from stateferry.runs.plan.run_options import SAME_FLINK
 from stateferry.verdict.judge import Asked, verdicts

@@ -15,8 +15,9 @@ from flinkstate.reading.reader import Savepoint, has_native_state
 from stateferry.basics.quantities import noun
 from stateferry.runs.guards.timers import GREEN
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.facts import SnapshotFacts, StateSize
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 
 # What the names of states of timers begin with.
 _TIMERS = "_timer_state/"

@@ -10,8 +10,9 @@ from __future__ import annotations
 from flinkstate.metadata.metadata import Metadata, Subtask
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from stateferry.runs.record.facts import ShownTimers
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
 
 GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
 

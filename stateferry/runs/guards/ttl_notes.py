@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flinkstate.ttl import StateVisibility
 from stateferry.basics.durations import format_duration, rough_duration
 from stateferry.basics.quantities import noun, percent
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.guards.expiry_guard import FEW
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 
@@ -50,10 +50,10 @@ def _of_short_ones(ages: FoundAges) -> Iterator[str]:
         if one.holds is not Holds.FLAGS and not one.kept and _is_short(one):
             assert one.sharp_end is not None
             assert one.suggested_ttl is not None
-            told = "--state-ttl" if one.holds is Holds.OTHERS else "--ttl"
+            option = "--state-ttl" if one.holds is Holds.OTHERS else "--ttl"
             yield (
                 f"{one.expired:,} {noun(one.expired, 'entry', 'entries')} of {one.state} of {one.operator} "
-                f"({percent(one.share)}) {noun(one.expired, 'expires', 'expire')} under {told} "
+                f"({percent(one.share)}) {noun(one.expired, 'expires', 'expire')} under {option} "
                 f"{format_duration(one.ttl)}, but the ages end all at once at {rough_duration(one.sharp_end)}, which "
                 f"suggests a time to live of {format_duration(one.suggested_ttl)} (or that the job has run for no "
                 "longer): if that is the job's, the run drops what the job still has"
@@ -66,10 +66,10 @@ def _of_small_states(resolved: ResolvedPlan, ages: FoundAges) -> Iterator[str]:
         if one.holds is Holds.FLAGS or one.kept or one.expired < one.counted or not 0 < one.counted < FEW:
             continue
         if resolved.plan.accept_expired is None and not _is_short(one):
-            told = "--state-ttl" if one.holds is Holds.OTHERS else "--ttl"
+            option = "--state-ttl" if one.holds is Holds.OTHERS else "--ttl"
             yield (
                 f"all {one.counted:,} {noun(one.counted, 'entry', 'entries')} of {one.state} of {one.operator} "
-                f"{noun(one.counted, 'expires', 'expire')} under {told} {format_duration(one.ttl)}, the youngest is "
+                f"{noun(one.counted, 'expires', 'expire')} under {option} {format_duration(one.ttl)}, the youngest is "
                 f"{rough_duration(one.youngest)} old. For so few a run doesn't stop: look whether the time to live is "
                 "the job's"
             )
@@ -84,9 +84,9 @@ def _is_short(one: StateAges) -> bool:
 def _of_visible_entries(resolved: ResolvedPlan, ages: FoundAges) -> Iterator[str]:
     """Says where entries go that the job could still have read."""
     others = {
-        (operator.label, told.state.name): told.config
+        (operator.label, planned.state.name): planned.config
         for operator in resolved.source.keyed_operators()
-        for told in resolved.told.get(operator.id, ())
+        for planned in resolved.ttls.get(operator.id, ())
     }
     migrated = {
         (one.operator.label, rules.legacy.name): rules.planned_ttl

@@ -75,7 +75,7 @@ class StateTtlPlan(PlanModel):
 
     @property
     def config(self) -> StateTtlConfig:
-        """The settings as they were told."""
+        """The settings as they were given."""
         from flinkstate.ttl import StateTtlConfig, StateVisibility, UpdateType
 
         return StateTtlConfig(
@@ -134,7 +134,7 @@ _ABOUT = {
 StateTtls = Annotated[tuple[StateTtlPlan, ...], BeforeValidator(valid_state_ttls)]
 
 
-def told_ttls(texts: Iterable[str]) -> tuple[StateTtlPlan, ...]:
+def state_ttls_of(texts: Iterable[str]) -> tuple[StateTtlPlan, ...]:
     """The times to live in texts of the command line; raises a `PlanError` for anything else."""
     from pydantic import TypeAdapter, ValidationError
 

@@ -11,16 +11,9 @@ from dataclasses import dataclass
 
 from stateferry.runs.predict.differences import SourceLayout
 from stateferry.runs.predict.estimates import Estimate, Spent
-from stateferry.runs.record.facts import (
-    CutOverFacts,
-    JobStarted,
-    MigrateFacts,
-    RescaleFacts,
-    SavepointTaken,
-    SnapshotFacts,
-    TablesFacts,
-)
+from stateferry.runs.record.facts import JobStarted, SavepointTaken
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import CutOverFacts, MigrateFacts, RescaleFacts, SnapshotFacts, TablesFacts
 
 # Seconds of work.
 _CUT_OVER, _TABLES = 0.3, 1.0

@@ -14,8 +14,9 @@ from flinkstate.files.storage import Location, side_by_side
 from stateferry.basics.durations import moment
 from stateferry.basics.quantities import noun, percent
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.facts import TablesFacts
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import TablesFacts
 
 _NEWEST = 6
 MOST_NIGHTS = 60

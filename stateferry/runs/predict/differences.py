@@ -9,8 +9,9 @@ from typing import ClassVar
 from flinkstate.metadata.metadata import Metadata
 from stateferry.basics.quantities import percent
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.facts import RunFacts, SnapshotFacts
+from stateferry.runs.record.facts import RunFacts
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 
 # Of so few entries, a large share is no news.
 _FEW = 100

@@ -26,11 +26,14 @@ from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.inventory import Inventory, InventoryTask
 from stateferry.inventory.inventory_change import EarlierInventory
-from stateferry.runs.checks.plan_check import ResolvedPlan, open_source
+from stateferry.runs.checks.plan_check import open_source
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.facts import RunFacts, SnapshotFacts
+from stateferry.runs.record.facts import RunFacts
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 
 _OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from"}
 

@@ -15,7 +15,9 @@ from statistics import median
 from typing import ClassVar
 
 from stateferry.basics.quantities import noun
-from stateferry.runs.record.facts import FACTS_OF, JobStarted, RunFacts, SavepointTaken, Step, TimedFacts
+from stateferry.runs.record.facts import JobStarted, RunFacts, SavepointTaken, TimedFacts
+from stateferry.runs.record.step_facts import FACTS_OF
+from stateferry.runs.record.steps import Step
 
 # The parts of an outage, in their order; the tables follow after the new job has started.
 OUTAGE: tuple[type[TimedFacts], ...] = (

@@ -1,7 +1,7 @@
 """Predicts how long a run takes, and the outage of a cut-over, from the times of the job's earlier runs.
 
 What is predicted is the time by the clock, from the end of one part to the end of the next: what Airflow and Spark need
-for their start is in it. A prediction is made once for a run and kept in its folder, so everybody is told the same.
+for their start is in it. A prediction is made once for a run and kept in its folder, so everybody sees the same.
 """
 
 from __future__ import annotations
@@ -13,18 +13,12 @@ from itertools import dropwhile, islice
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.runs.predict.assumed_parts import NO_WORK, FlinkWork, assumed, flink_work
 from stateferry.runs.predict.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
-from stateferry.runs.record.facts import (
-    FACTS_OF,
-    Began,
-    CutOverFacts,
-    JobStarted,
-    SavepointTaken,
-    SnapshotFacts,
-    Step,
-    TimedFacts,
-)
+from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken, TimedFacts
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF, CutOverFacts, SnapshotFacts
+from stateferry.runs.record.steps import Step
 
 PARTS: tuple[type[TimedFacts], ...] = (*OUTAGE, *AFTERWARDS)
 PART_NAMES = (START, *(part.name for part in PARTS))

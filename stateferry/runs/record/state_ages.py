@@ -24,7 +24,7 @@ class StateAges:
     """The ages of the entries in one state; times and ages are in milliseconds.
 
     An age is negative if its timestamp is later than `now`; `future` counts these. `legacy` is the state that is
-    migrated together with this one, or itself if no migration touches it. The time to live is 0 if nobody told it.
+    migrated together with this one, or itself if no migration touches it. The time to live is 0 if nobody gave one.
     `sharp_end` and `suggested_ttl` are set if the ages end abruptly. `kept` says that expired entries stay.
     """
 

@@ -28,8 +28,8 @@ class Answer(StrEnum):
 class Decision(RunFacts):
     """The answer to the question whether to cut over as the run `rehearsal` has shown.
 
-    `reason` says whose answer it is, `at` when it was given, in milliseconds. `foreseen` is what the person was told of
-    the outage. The run that is published may differ from the rehearsal by the share `may_differ`.
+    `reason` says whose answer it is, `at` when it was given, in milliseconds. `foreseen` is the outage
+    that the person was shown. The run that is published may differ from the rehearsal by the share `may_differ`.
     """
 
     name: ClassVar[str] = "decision"
@@ -47,7 +47,7 @@ class Decision(RunFacts):
         return self.answer is Answer.APPROVED
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """The answer as the end of a sentence that begins with *the cut-over was*."""
         answer = self.answer.value
         return self.reason if self.reason.startswith(answer) else f"{answer}: {self.reason}"
@@ -59,7 +59,7 @@ def answered(rehearsal: Run, answer: Answer, reason: str, at: int) -> Decision:
     if asked is None:
         raise RejectedError(f"nobody was asked about run {rehearsal.plan.run_id}, so there is no answer: ask first")
     if asked.answer is Answer.REJECTED and answer is not Answer.REJECTED:
-        raise RejectedError(f"the cut-over after run {rehearsal.plan.run_id} was {asked.said}: trigger a new run")
+        raise RejectedError(f"the cut-over after run {rehearsal.plan.run_id} was {asked.in_words}: trigger a new run")
     decision = replace(asked, answer=answer, reason=reason, at=at)
     rehearsal.keep(decision)
     return decision
@@ -67,7 +67,7 @@ def answered(rehearsal: Run, answer: Answer, reason: str, at: int) -> Decision:
 
 @dataclass(frozen=True, slots=True)
 class Sign(RunFacts):
-    """A person has said, after the approval, that the job may be stopped now."""
+    """A person has confirmed, after the approval, that the job may be stopped now."""
 
     name: ClassVar[str] = "sign"
 

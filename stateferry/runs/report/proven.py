@@ -7,15 +7,10 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RejectedError
 from flinkstate.files.digests import digest_of_bytes
-from stateferry.runs.record.facts import (
-    ENDED_AT,
-    FACTS_OF,
-    MigrateFacts,
-    RescaleFacts,
-    Step,
-    ValidateFacts,
-)
+from stateferry.runs.record.facts import ENDED_AT
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import FACTS_OF, MigrateFacts, RescaleFacts, ValidateFacts
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report import source_check
 from stateferry.runs.report.report import Report
 

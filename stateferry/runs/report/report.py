@@ -12,7 +12,7 @@ from flinkstate.errors import DamagedError
 from flinkstate.files.storage import Location
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.predict.estimates import Prediction
-from stateferry.runs.record.facts import Step
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.balance_facts import OperatorBalance
 
 MOST_SAMPLES = 10

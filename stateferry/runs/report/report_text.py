@@ -16,7 +16,8 @@ from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.predict.estimates import prediction_lines
 from stateferry.runs.predict.prediction import PartTime
-from stateferry.runs.record.facts import MigrateFacts, RescaleFacts, SnapshotFacts, Step
+from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, SnapshotFacts
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
 
 _MOST_RANGES = 8

@@ -17,8 +17,8 @@ from flinkstate.reading.reader import Savepoint, metadata_of
 from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.plan.plan_fields import folder_of
-from stateferry.runs.record.facts import SnapshotFacts
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
 from stateferry.runs.report.report import MOST_SAMPLES
 
 NAME = "source: unchanged since the snapshot"

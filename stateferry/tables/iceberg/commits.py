@@ -145,8 +145,8 @@ class TableLayout:
     @classmethod
     def of_json(cls, text: str) -> TableLayout:
         """Returns the layout that `to_json` wrote."""
-        said = json.loads(text)
-        return cls(**{**said, "chunks": tuple(said["chunks"])})
+        stored = json.loads(text)
+        return cls(**{**stored, "chunks": tuple(stored["chunks"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +221,14 @@ def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
     for found in ancestors_of(snapshot, table.metadata):
         if is_marked(found):
             assert found.summary is not None
-            said = found.summary.additional_properties
-            layout = TableLayout.of_json(table.properties[f"{_LAYOUT}.{said[_LAYOUT]}"])
+            stored = found.summary.additional_properties
+            layout = TableLayout.of_json(table.properties[f"{_LAYOUT}.{stored[_LAYOUT]}"])
             return RunMark(
-                said[_RUN_ID], int(said[_RUN]), int(said[_CHECKPOINT]), layout, said.get(_TELLS_FERRIED) == "true"
+                stored[_RUN_ID],
+                int(stored[_RUN]),
+                int(stored[_CHECKPOINT]),
+                layout,
+                stored.get(_TELLS_FERRIED) == "true",
             )
     return None
 
@@ -249,15 +253,20 @@ def commit_run(
     branch = branch_of(mark.run_id)
     layout = mark.layout.to_json()
     layout_id = hashlib.sha256(layout.encode()).hexdigest()[:16]
-    said = {_RUN_ID: mark.run_id, _RUN: str(mark.run_number), _CHECKPOINT: str(mark.checkpoint_id), _LAYOUT: layout_id}
+    stored = {
+        _RUN_ID: mark.run_id,
+        _RUN: str(mark.run_number),
+        _CHECKPOINT: str(mark.checkpoint_id),
+        _LAYOUT: layout_id,
+    }
     if mark.tells_ferried:
-        said[_TELLS_FERRIED] = "true"
+        stored[_TELLS_FERRIED] = "true"
     with table.transaction() as transaction:
         if f"{_LAYOUT}.{layout_id}" not in table.properties:
             transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})
         # If an earlier plan of the run left the branch elsewhere, it is set to `base`.
         ManageSnapshots(transaction).create_branch(base, branch).commit()
-        update = transaction.update_snapshot(snapshot_properties=said, branch=branch)
+        update = transaction.update_snapshot(snapshot_properties=stored, branch=branch)
         with update.overwrite() if replaced else update.fast_append() as snapshot:
             for old in replaced:
                 snapshot.delete_data_file(old)

@@ -198,8 +198,8 @@ def entry_digests(ledger_files: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in ledger_files:
         with Location.of(name).open() as file, pq.ParquetFile(file) as parquet:
-            said = (parquet.metadata.metadata or {}).get(_ENTRIES)
-        if said:
-            entries, _, digest = said.decode().rpartition(":")
+            stored = (parquet.metadata.metadata or {}).get(_ENTRIES)
+        if stored:
+            entries, _, digest = stored.decode().rpartition(":")
             found[entries] = digest
     return found

@@ -20,7 +20,7 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.check_task import CheckSavepoint, answer_lines, note_of
 from stateferry.airflow.tasks.conclusion import Conclude
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts, StateSize, ValidateFacts
+from stateferry.runs.record.step_facts import RescaleFacts, SnapshotFacts, StateSize, ValidateFacts
 from tests.airflow.state_migration.test_conclusion import a_run
 from tests.airflow.state_migration.test_steps import Submit, TaskInstance, run, submits  # noqa: F401
 

@@ -24,8 +24,9 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.flink_tasks import TakeSavepoint
 from stateferry.basics.durations import now_ms
 from stateferry.runs.record.facts import ShownTimers
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, run_folder
+from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.conftest import AS_OF

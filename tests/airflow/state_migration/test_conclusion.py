@@ -17,9 +17,10 @@ from stateferry.airflow.tasks.conclusion import Conclude
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.predict.prediction import PARTS
-from stateferry.runs.record.facts import SnapshotFacts, StateSize, TablesProblem
+from stateferry.runs.record.facts import TablesProblem
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance

@@ -42,9 +42,11 @@ from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.predict.differences import SourceLayout
 from stateferry.runs.predict.estimates import Estimate, Prediction
-from stateferry.runs.record.facts import SavepointTaken, SnapshotFacts, StateSize, ValidateFacts
+from stateferry.runs.record.facts import SavepointTaken
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run, run_folder
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, ValidateFacts
 from stateferry.runs.report.decision import Answer, Decision, Sign
 from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.conftest import AS_OF

@@ -27,9 +27,10 @@ from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked, record_start
-from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
+from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from tests.airflow.state_migration.test_decide import Flink, asked, context, decided, rehearsed
 from tests.support.records import record_of
 

@@ -39,10 +39,11 @@ from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.predict.estimates import OUTAGE, Estimate, Prediction
-from stateferry.runs.record.facts import Began, JobStarted, Returned, SavepointTaken, SnapshotFacts, TablesFacts
+from stateferry.runs.record.facts import Began, JobStarted, Returned, SavepointTaken
 from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.tables.counts import TableCounts
 from tests.support.records import record_of

@@ -29,10 +29,10 @@ from stateferry.airflow.tasks.shared_application_task import ShareApplication, d
 from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.control.shared_application import DismissedError, Request, Said, SharedApplication
-from stateferry.runs.record.facts import RescaleFacts, SnapshotFacts
+from stateferry.runs.control.shared_application import DismissedError, Output, Request, SharedApplication
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import RescaleFacts, SnapshotFacts
 from tests.airflow.state_migration.test_steps import Submit, TaskInstance, execute, run, submits
 
 __all__ = ["run", "submits"]
@@ -49,7 +49,7 @@ def mailbox(run: Run) -> Iterator[SharedApplication]:
 
 
 @contextmanager
-def application(run: Run, does: Callable[[Request], list[Said]]) -> Iterator[list[str]]:
+def application(run: Run, does: Callable[[Request], list[Output]]) -> Iterator[list[str]]:
     """One that answers as it is told to; gives the steps that it was asked for."""
     asked: list[str] = []
     ended = threading.Event()
@@ -59,8 +59,8 @@ def application(run: Run, does: Callable[[Request], list[Said]]) -> Iterator[lis
             while not ended.wait(0.05):
                 if (request := shared.request("a")) is not None:
                     asked.append(request.step)
-                    for said in does(request):
-                        shared.tell("a", request.number, said)
+                    for output in does(request):
+                        shared.keep_output("a", request.number, output)
                         time.sleep(0.3)
 
     with mailbox(run) as shared, shared.kept_alive("a"):
@@ -79,9 +79,9 @@ def test_a_step_is_done_by_the_application_and_what_it_prints_is_in_the_log(
 ) -> None:
     submits("echo nobody submits a step >&2; exit 70")
 
-    def does(_: Request) -> list[Said]:
+    def does(_: Request) -> list[Output]:
         run.keep(RescaleFacts(seconds=1.0, ended_at=0))
-        return [Said("rescale: 1/2 50%; 1s; run"), Said("rescale: 1/2 50%; 1s; running\nis done\n", exit_code=0)]
+        return [Output("rescale: 1/2 50%; 1s; run"), Output("rescale: 1/2 50%; 1s; running\nis done\n", exit_code=0)]
 
     with application(run, does) as asked:
         assert execute("rescale", run)["seconds"] == 1.0
@@ -98,7 +98,7 @@ def test_a_lease_that_the_application_keeps_between_steps_is_in_nobodys_way(run:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Process, "this", lambda: other)
             held = control.acquire(run.plan.job, run.plan.run_id)
-        with application(run, lambda _: [Said("", exit_code=0)]):
+        with application(run, lambda _: [Output("", exit_code=0)]):
             assert execute("rescale", run)["seconds"] == 1.0
         # It keeps an application of one's own waiting.
         with pytest.raises(AirflowRescheduleException):
@@ -110,7 +110,7 @@ def test_a_refusal_means_what_it_means_in_an_application_of_its_own(run: Run, su
     run.enter(RunState.RUNNING, 1)
     submits("exit 70")
     with (
-        application(run, lambda _: [Said("stateferry: /data/x: expected a file, found none\n", exit_code=3)]),
+        application(run, lambda _: [Output("stateferry: /data/x: expected a file, found none\n", exit_code=3)]),
         pytest.raises(AirflowFailException, match="expected a file, found none"),
     ):
         execute("rescale", run)
@@ -120,7 +120,7 @@ def test_a_refusal_means_what_it_means_in_an_application_of_its_own(run: Run, su
 def test_after_any_other_end_the_step_goes_on_alone(run: Run, submits: Submit, tmp_path: Path, code: int) -> None:
     submits(f"touch {tmp_path}/submitted")
     run.keep(RescaleFacts(seconds=1.0, ended_at=0))
-    with application(run, lambda _: [Said("stateferry: Spark's JVM was lost\n", exit_code=code)]):
+    with application(run, lambda _: [Output("stateferry: Spark's JVM was lost\n", exit_code=code)]):
         assert execute("rescale", run)["seconds"] == 1.0
     assert (tmp_path / "submitted").exists()
 
@@ -156,17 +156,17 @@ def test_a_step_waits_while_the_catalog_is_away(run: Run, submits: Submit, monke
     submits("exit 70")
     run.keep(RescaleFacts(seconds=1.0, ended_at=0))
     monkeypatch.setattr("stateferry.runs.control.shared_application._PAUSE", 0.05)
-    said = SharedApplication.said
+    output = SharedApplication.output
     times: list[int] = []
 
-    def away(self: SharedApplication, number: int) -> Said | None:
+    def away(self: SharedApplication, number: int) -> Output | None:
         times.append(number)
         if len(times) < 4:
             raise TransientError("the catalog is away")
-        return said(self, number)
+        return output(self, number)
 
-    monkeypatch.setattr(SharedApplication, "said", away)
-    with application(run, lambda _: [Said("", exit_code=0)]):
+    monkeypatch.setattr(SharedApplication, "output", away)
+    with application(run, lambda _: [Output("", exit_code=0)]):
         assert execute("rescale", run)["seconds"] == 1.0
     assert len(times) >= 4
 
@@ -177,7 +177,7 @@ def test_a_step_whose_application_is_lost_has_one_of_its_own(
     submits(f"touch {tmp_path}/submitted")
     run.keep(RescaleFacts(seconds=1.0, ended_at=0))
 
-    def is_lost(_: Request) -> list[Said]:
+    def is_lost(_: Request) -> list[Output]:
         with mailbox(run) as shared:
             shared.dismiss()
         return []
@@ -207,7 +207,7 @@ def test_a_step_waits_a_while_for_an_application_that_is_about_to_start(
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(step, run, {"application": state})
         time.sleep(0.5)
-        with application(run, lambda _: [Said("", exit_code=0)]):
+        with application(run, lambda _: [Output("", exit_code=0)]):
             assert done.result(PATIENCE)["seconds"] == 1.0
     # Without a slot for both, the step would wait in vain.
     monkeypatch.setattr(shared_application_task, "_SECONDS_TO_START", 0.5)
@@ -219,12 +219,12 @@ def test_a_step_waits_a_while_for_an_application_that_is_about_to_start(
 def step(run: Run, states: dict[str, str | None]) -> dict[str, Any]:
     run.keep(SnapshotFacts(seconds=1.0, ended_at=0))
     operator = StepOperator(task_id="snapshot", step="snapshot")
-    context: Any = {"ti": TaskInstance(said(run), states), "task": operator, "outlet_events": {}}
+    context: Any = {"ti": TaskInstance(output(run), states), "task": operator, "outlet_events": {}}
     operator.render_template_fields(context)
     return operator.execute(context)
 
 
-def said(run: Run) -> dict[str, Any]:
+def output(run: Run) -> dict[str, Any]:
     return {"folder": run.folder.path, "request": {}}
 
 
@@ -245,14 +245,14 @@ def test_who_ends_the_task_ends_the_application(run: Run, submits: Submit) -> No
 
 def share(run: Run) -> None:
     operator = ShareApplication()
-    context: Any = {"ti": TaskInstance(said(run)), "task": operator}
+    context: Any = {"ti": TaskInstance(output(run)), "task": operator}
     operator.render_template_fields(context)
     operator.execute(context)
 
 
 def test_the_application_is_announced_while_it_runs(run: Run, submits: Submit, tmp_path: Path) -> None:
     assert default_catalog() == run.plan.catalog_uri
-    submits(f'echo "$@" > {tmp_path}/said; while [ ! -e {tmp_path}/end ]; do sleep 0.1; done')
+    submits(f'echo "$@" > {tmp_path}/output; while [ ! -e {tmp_path}/end ]; do sleep 0.1; done')
     with ThreadPoolExecutor(1) as thread, mailbox(run) as shared:
         done = thread.submit(share, run)
         while not shared.is_alive():
@@ -261,7 +261,7 @@ def test_the_application_is_announced_while_it_runs(run: Run, submits: Submit, t
         (tmp_path / "end").touch()
         done.result(PATIENCE)
         assert not shared.is_alive()
-    told = (tmp_path / "said").read_text()
+    told = (tmp_path / "output").read_text()
     named = f"--application the task --catalog {run.plan.catalog_uri}"
     assert told.endswith(f"spark_jobs/steps.py --run {run.folder.path} {named}\n")
 
@@ -280,7 +280,7 @@ def test_a_role_that_may_not_read_the_row_keeps_no_savepoint_from_being_taken(
         raise StateferryError("permission denied for table stateferry_application")
 
     monkeypatch.setattr(SharedApplication, "is_ready", refused)
-    context: Any = {"ti": TaskInstance(said(run), {"application": "running"})}
+    context: Any = {"ti": TaskInstance(output(run), {"application": "running"})}
     wait_until_ready(context, "folder", logging.getLogger())
     assert "can't be asked: permission denied" in caplog.text
 
@@ -303,7 +303,7 @@ def test_a_savepoint_doesnt_wait_for_an_application_that_wont_come(
     run: Run, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_application_task, "_SECONDS_TO_BE_READY", 0.5 if state == "running" else PATIENCE)
-    ti = TaskInstance(said(run), {} if state == "absent" else {"application": state})
+    ti = TaskInstance(output(run), {} if state == "absent" else {"application": state})
     context: Any = {"ti": ti}
     began = time.monotonic()
     wait_until_ready(context, "folder", logging.getLogger())
@@ -328,7 +328,7 @@ def test_conclude_dismisses_an_application_that_waits_for_nothing(
         while not (tmp_path / "pid").exists():
             assert not done.done(), done.result()
             time.sleep(0.05)
-        context: Any = {"ti": TaskInstance(said(run))}
+        context: Any = {"ti": TaskInstance(output(run))}
         dismiss(context)
         done.result(PATIENCE)
     with pytest.raises(ProcessLookupError):

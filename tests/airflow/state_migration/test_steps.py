@@ -29,9 +29,10 @@ from stateferry.airflow.tasks import steps
 from stateferry.airflow.tasks.steps import JobAssets, StepOperator
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rejecting import reject
-from stateferry.runs.record.facts import NothingToDo, RescaleFacts, Returned, SnapshotFacts, StateSize, TablesProblem
+from stateferry.runs.record.facts import NothingToDo, Returned, TablesProblem
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import RescaleFacts, SnapshotFacts, StateSize
 
 # Airflow's hook leaves it to the garbage collector to close what it has read spark-submit's output from.
 pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO.*:pytest.PytestUnraisableExceptionWarning")

@@ -17,9 +17,10 @@ from flinkstate.files.storage import Location
 from local_airflow.server import Server
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.runs.control.outage_limit import OutageExceeded
-from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken, Step
+from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from tests.flink.cluster import ClusterError, FlinkCluster
 from tests.flink.remote import RemoteJob
 from tests.standalone.cut_over.ferry import DAG, Ferry

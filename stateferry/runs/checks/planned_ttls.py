@@ -1,6 +1,6 @@
-"""Finds the states whose time to live a plan tells beside that of its migrations (`--state-ttl`).
+"""Finds the states for which a plan gives a time to live, beside those that it migrates (`--state-ttl`).
 
-What is told of a legacy state or its new state is for both of them, in this run's rules.
+What the plan gives for a legacy state or for its new state is for both of them, in this run's rules.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from stateferry.runs.plan.state_ttls import StateTtlPlan
 Migrated = Mapping[tuple[bytes, str], Rules]
 
 
-def with_told_ttl(
+def with_planned_ttl(
     plan: MigrationPlan, source: Savepoint, operator: Operator, rules: Rules, problems: list[str]
 ) -> Rules:
-    """The rules with what the plan tells of the legacy state, or of the new one, as of any other state.
+    """The rules with what `--state-ttl` gives for the legacy state, or for the new one, as for any other state.
 
-    Without a word about expired entries they stay, as those of any other state do.
+    Unless it says what becomes of expired entries, they stay, as those of any other state do.
     """
-    told = [
+    given = [
         one
         for one in plan.state_ttls
         if one.state in (rules.legacy.name, rules.new_name) and source.operator(one.operator).id == operator.id
     ]
-    if not told:
+    if not given:
         return rules
-    found = list(_problems_of_rules(plan, operator, rules, told))
+    found = list(_problems_of_rules(plan, operator, rules, given))
     problems += found
-    return rules if found else replace(rules, planned_ttl=told[0].config, keep_expired=not told[0].drops)
+    return rules if found else replace(rules, planned_ttl=given[0].config, keep_expired=not given[0].drops)
 
 
 def _problems_of_rules(
-    plan: MigrationPlan, operator: Operator, rules: Rules, told: Sequence[StateTtlPlan]
+    plan: MigrationPlan, operator: Operator, rules: Rules, given: Sequence[StateTtlPlan]
 ) -> Iterator[str]:
-    one, where = told[0], f"state {told[0].state} of operator {operator.label}"
-    if len(told) > 1:
+    one, where = given[0], f"state {given[0].state} of operator {operator.label}"
+    if len(given) > 1:
         yield (
             f"--state-ttl tells {rules.legacy.name} and {rules.new_name} of operator {operator.label}, which this run "
             "makes one state: tell one of them"
@@ -65,25 +65,25 @@ def _problems_of_rules(
         )
 
 
-def find_told_ttls(
+def find_planned_ttls(
     plan: MigrationPlan, source: Savepoint, migrated: Migrated, problems: list[str]
 ) -> dict[bytes, tuple[PlannedTtl, ...]]:
     """Finds the states by operator id, and adds a line to `problems` for each that can't have a time to live."""
-    told: dict[bytes, tuple[PlannedTtl, ...]] = {}
+    planned: dict[bytes, tuple[PlannedTtl, ...]] = {}
     for wanted in plan.state_ttls:
         operator = source.operator(wanted.operator)
         rules = migrated.get((operator.id, wanted.state))
         if rules is not None and wanted.state != rules.flag_name:
             continue
         state = {state.name: state for state in source.keyed_states(operator)}.get(wanted.state)
-        before = told.get(operator.id, ())
+        before = planned.get(operator.id, ())
         if state is not None and any(one.state.name == state.name for one in before):
             problems.append(f"state {state.name} of operator {operator.label} has more than one time to live: give one")
         found = list(_problems(wanted, source, operator, migrated))
         problems += found
         if state is not None and not found:
-            told[operator.id] = (*before, PlannedTtl(state, wanted.config, plan.now, wanted.drops))
-    return told
+            planned[operator.id] = (*before, PlannedTtl(state, wanted.config, plan.now, wanted.drops))
+    return planned
 
 
 def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migrated: Migrated) -> Iterator[str]:
@@ -99,8 +99,8 @@ def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migra
         yield f"{where}: its timestamps can't be read, because {reason}: leave its --state-ttl out"
 
 
-def _in_vain(where: str, told: StateTtlPlan) -> str:
+def _in_vain(where: str, given: StateTtlPlan) -> str:
     return (
         f"{where} has no TTL (its values have no timestamps), but --state-ttl tells one of "
-        f"{format_duration(told.ttl_ms)}: leave it out"
+        f"{format_duration(given.ttl_ms)}: leave it out"
     )
