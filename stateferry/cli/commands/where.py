@@ -12,7 +12,7 @@ from stateferry.cli import files_from
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stateferry.look.balance.key_place import KeyFinder, Place, StateRows
+    from stateferry.look.balance.key_place import KeyFinder, KeyPlace, StateRows
 
 HELP = "say to which key group and subtask a key belongs"
 DESCRIPTION = """\
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _facts(
-    finder: KeyFinder, today: Place, after: Place | None, states: tuple[StateRows, ...] | None
+    finder: KeyFinder, today: KeyPlace, after: KeyPlace | None, states: tuple[StateRows, ...] | None
 ) -> dict[str, Any]:
     from flinkstate.hashing.key_groups import murmur
     from flinkstate.serializers.types import type_name
@@ -80,7 +80,7 @@ def _facts(
     }
 
 
-def _place_facts(place: Place) -> dict[str, Any]:
+def _place_facts(place: KeyPlace) -> dict[str, Any]:
     return {
         "parallelism": place.parallelism,
         "max_parallelism": place.max_parallelism,
@@ -100,7 +100,7 @@ def _key_text(finder: KeyFinder) -> str:
     return value_json(finder.type, decode_whole(finder.type, finder.data))
 
 
-def _show(finder: KeyFinder, today: Place, after: Place | None, states: tuple[StateRows, ...] | None) -> None:
+def _show(finder: KeyFinder, today: KeyPlace, after: KeyPlace | None, states: tuple[StateRows, ...] | None) -> None:
     from flinkstate.hashing.key_groups import murmur
     from flinkstate.serializers.types import type_name
     from stateferry.basics.people_text import console_on, plain
@@ -118,7 +118,7 @@ def _show(finder: KeyFinder, today: Place, after: Place | None, states: tuple[St
             console.print(_states_table(states) if states else "No state of the operator has this key.")
 
 
-def _places_table(today: Place, after: Place | None) -> Table:
+def _places_table(today: KeyPlace, after: KeyPlace | None) -> Table:
     from rich.table import Table
 
     from stateferry.basics.people_text import plain
@@ -130,7 +130,7 @@ def _places_table(today: Place, after: Place | None) -> Table:
     return table
 
 
-def _column(place: Place, today: Place) -> dict[str, str]:
+def _column(place: KeyPlace, today: KeyPlace) -> dict[str, str]:
     where = place.bytes
     if where is not None:
         file = where.file

@@ -36,7 +36,7 @@ class KeyGroupBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeyPlace:
     """The key group and the subtask of a key in a layout, and the bytes of the key group, if the savepoint has them."""
 
     parallelism: int
@@ -85,7 +85,7 @@ class KeyFinder:
         """Whether the key's bytes alone say its hash: a Row is hashed else by a job that sets its fields by name."""
         return hash_is_certain(self.type)
 
-    def place(self, found_in: int | None = None) -> Place:
+    def place(self, found_in: int | None = None) -> KeyPlace:
         """Returns the key's place in the savepoint; `found_in` is the key group in which it was found, if it was."""
         operator, code, key_group = self.operator, self.hash_code, found_in
         if key_group is None and code is None:
@@ -96,13 +96,13 @@ class KeyFinder:
         if key_group is None:
             assert code is not None
             key_group = assign_to_key_group(code, operator.max_parallelism)
-        return Place(operator.parallelism, operator.max_parallelism, key_group, self._bytes_of(key_group))
+        return KeyPlace(operator.parallelism, operator.max_parallelism, key_group, self._bytes_of(key_group))
 
-    def place_in(self, today: Place, parallelism: int, max_parallelism: int) -> Place:
+    def place_in(self, today: KeyPlace, parallelism: int, max_parallelism: int) -> KeyPlace:
         """Returns the key's place in another layout."""
         check_layout(max_parallelism, parallelism)
         if max_parallelism == today.max_parallelism:
-            return Place(parallelism, max_parallelism, today.key_group, today.bytes)
+            return KeyPlace(parallelism, max_parallelism, today.key_group, today.bytes)
         code = self.hash_code
         if code is None:
             raise RefusedError(
@@ -113,7 +113,7 @@ class KeyFinder:
                 f"the key group of this {type_name(self.type)} at another max parallelism isn't known: it is in key "
                 f"group {today.key_group}, where its hash by position doesn't lead; the job sets its fields by name"
             )
-        return Place(parallelism, max_parallelism, assign_to_key_group(code, max_parallelism), None)
+        return KeyPlace(parallelism, max_parallelism, assign_to_key_group(code, max_parallelism), None)
 
     def rows(self) -> tuple[int | None, tuple[StateRows, ...]]:
         """Reads what each state has of the key, and the key group that it is in (None if no state has the key).
