@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from stateferry.cli import files_from
+from stateferry.cli.savepoint_options import add_files_from, add_savepoint, opened
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +25,7 @@ A KEY that begins with - comes last, behind --.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    add_savepoint(parser)
     parser.add_argument("--operator", required=True, metavar="NAME", help="the operator's id, uid or unique name")
     parser.add_argument("key", metavar="KEY", help="the key, as `stateferry dump` prints it")
     parser.add_argument("--parallelism", type=int, metavar="N", help="of the other layout (default: as it is)")
@@ -34,15 +34,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--look", action="store_true", help="also say what each state has of the key; reads its key group"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    files_from.add_to(parser)
+    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from flinkstate.hashing.key_groups import check_layout
-    from flinkstate.reading.reader import Savepoint
     from stateferry.look.balance.key_place import KeyFinder
 
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    savepoint = opened(options)
     operator = savepoint.operator(options.operator)
     layout = (options.parallelism, options.max_parallelism)
     parallelism = operator.parallelism if layout[0] is None else layout[0]
