@@ -102,13 +102,13 @@ def _key_text(finder: KeyFinder) -> str:
 def _show(finder: KeyFinder, today: KeyPlace, after: KeyPlace | None, states: tuple[StateRows, ...] | None) -> None:
     from flinkstate.hashing.key_groups import murmur
     from flinkstate.serializers.types import type_name
-    from stateferry.basics.people_text import console_on, plain
+    from stateferry.basics.people_text import console_on, print_line
 
     code = finder.hash_code
     with console_on(sys.stdout) as console:
         hashed = f"hash not known: {finder.unstable}" if code is None else f"hash code {code}, murmur {murmur(code)}"
         line = f"{_key_text(finder)} ({type_name(finder.type)}) of operator {finder.operator.label}: {hashed}"
-        console.print(plain(line), soft_wrap=True)
+        print_line(console, line)
         if not finder.is_certain and code is not None and states is None:
             note = "A Row is hashed by position. If the job sets its fields by name, --look finds its key group."
             console.print(note, soft_wrap=True)
