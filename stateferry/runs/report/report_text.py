@@ -115,10 +115,10 @@ def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 def _figures(facts: Mapping[str, Any]) -> str:
     """The single figures as text; leaves out zeros, lists and nested facts."""
-    return ", ".join(_figure(name, value) for name, value in facts.items() if _is_said(value))
+    return ", ".join(_figure(name, value) for name, value in facts.items() if _is_shown(value))
 
 
-def _is_said(value: object) -> bool:
+def _is_shown(value: object) -> bool:
     return not isinstance(value, Mapping | list | tuple) and value is not None and (value != 0 or value is False)
 
 
