@@ -18,7 +18,7 @@ from local_airflow.settings import Settings
 ENDED = ("success", "failed")
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """Airflow's answer is an error; `status` is the HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -42,7 +42,7 @@ class Api:
         """The answer to a request under `/api/v2`; logs in if that is needed."""
         try:
             return self._request(method, f"/api/v2{path}", body)
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             if refused.status != HTTPStatus.UNAUTHORIZED:
                 raise
             self._log_in()
@@ -76,7 +76,7 @@ class Api:
         """Whether Airflow has read the DAG."""
         try:
             self.get(f"/dags/{dag}")
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             if refused.status != HTTPStatus.NOT_FOUND:
                 raise
             return False
@@ -144,7 +144,7 @@ class Api:
                 text = answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                raise RefusedError(error.code, error.read().decode(errors="replace")) from None
+                raise RequestRefusedError(error.code, error.read().decode(errors="replace")) from None
         return json.loads(text) if text else None
 
 

@@ -1,4 +1,4 @@
-"""Reports the loss of one of Spark's processes as a passing error, in one line."""
+"""Reports the loss of one of Spark's processes as a transient error, in one line."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _OUR_OWN_WORDS = _OurOwnWords()
 
 
 def say_it_once() -> None:
-    """Silences py4j's log of a lost JVM, which `losses_told` reports."""
+    """Silences py4j's log of a lost JVM, which `lost_as_transient` reports."""
     for name in (None, "py4j", "py4j.java_gateway", "py4j.clientserver"):
         logging.getLogger(name).addFilter(_OUR_OWN_WORDS)
 
 
 @contextmanager
-def losses_told() -> Iterator[None]:
-    """Raises a passing error if an error comes from a lost process of Spark; other errors stay as they are."""
+def lost_as_transient() -> Iterator[None]:
+    """Raises a transient error if an error comes from a lost process of Spark; other errors stay as they are."""
     try:
         yield
     except StateferryError:

@@ -56,7 +56,7 @@ def register(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReadRequest:
     """The values of the options."""
 
     path: str
@@ -68,7 +68,7 @@ class Request:
     files_from: Mapping[str, str]
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Request:
+    def of(cls, options: Mapping[str, str]) -> ReadRequest:
         """The request in these options; refuses unknown or contradictory ones."""
         known = {name.lower(): name for name in OPTIONS}
         given = {}
@@ -136,8 +136,8 @@ class FlinkSavepointSource(DataSource):
         return FORMAT
 
     @cached_property
-    def _request(self) -> Request:
-        return Request.of(self.options)
+    def _request(self) -> ReadRequest:
+        return ReadRequest.of(self.options)
 
     @cached_property
     def _table(self) -> Table | None:
@@ -161,7 +161,7 @@ class FlinkSavepointSource(DataSource):
 class StateListReader(DataSourceReader):
     """Reads the list of states."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ReadRequest) -> None:
         self._request = request
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -178,7 +178,7 @@ class ChunkPartition(InputPartition):
 class StateReader(DataSourceReader):
     """Reads the entries of a state, one chunk for each partition."""
 
-    def __init__(self, table: Table, request: Request) -> None:
+    def __init__(self, table: Table, request: ReadRequest) -> None:
         self._table, self._request = table, request
         self._wanted: list[Callable[[int], bool]] = []
 

@@ -101,11 +101,11 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         prepared.close()
 
     try:
-        with _ended_afterwards(), lost.losses_told(), _started_in(folder):
+        with _ended_afterwards(), lost.lost_as_transient(), _started_in(folder):
             _start_jvm(_conf(settings))
             meanwhile()
             started = _context(application, settings)
-        with lost.losses_told():
+        with lost.lost_as_transient():
             yield started
     finally:
         # Stopping takes a second, until threads on both sides have noticed. A process that is done must not wait for
@@ -211,7 +211,7 @@ def wait_until_stopped() -> None:
 @contextmanager
 def workers_prepared() -> Iterator[PreparedDaemon | None]:
     """Starts the worker daemon ahead of a submitted session whose workers are on this machine; else does nothing."""
-    with lost.losses_told():
+    with lost.lost_as_transient():
         is_here = _is_submitted_here()
     if not is_here:
         yield None
@@ -232,7 +232,7 @@ def submitted_session(application: str) -> Iterator[SparkContext]:
     # The JVM runs already, so the daemon that it starts learns only by this setting that another one waits.
     environment = {**PreparedDaemon.environment(), **environment_of_stores()}
     settings |= {f"spark.executorEnv.{name}": value for name, value in environment.items()}
-    with lost.losses_told():
+    with lost.lost_as_transient():
         # Executors on other machines don't have our folder, and the path of theirs may be too long for a socket.
         sockets = make_temporary_folder() if _is_submitted_here() else "/tmp"
         started = _context(application, settings | {_SOCKETS: sockets})

@@ -16,7 +16,7 @@ from pyspark.accumulators import Accumulator
 from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.stores import reaching
 from stateferry.basics.private_files import private_files, wanted_umask
-from stateferry.spark_jobs.lost import losses_told
+from stateferry.spark_jobs.lost import lost_as_transient
 from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.watching import watched
 from stateferry.steps.workers import Measure, Watch
@@ -56,7 +56,7 @@ class SparkWorkers:
         ahead = self._ahead_of(step)
         done: dict[int, Fact] = ahead.facts_of(work, fn) if ahead else {}
         seconds, began = (ahead.seconds if ahead else 0.0), time.monotonic()
-        with losses_told():
+        with lost_as_transient():
             amount = self._sc.accumulator(sum(map(measure.of, done.values())) if measure else 0)
         task = _Task(fn, measure, amount, _attempts(self._sc), wanted_umask())
         portions, number = _Portions(), 0
@@ -67,7 +67,7 @@ class SparkWorkers:
             def job(rest: Sequence[Work] = rest) -> list[bytes]:
                 return self._sc.parallelize(rest, len(rest)).map(task).collect() if rest else []
 
-            with losses_told():
+            with lost_as_transient():
                 of_spark = watched(
                     self._sc,
                     step,
@@ -167,7 +167,7 @@ class _Task(Generic[Work, Fact]):
         return fact
 
     def _done(self, work: Work) -> Fact:
-        """Does the work, and tries again after a passing error.
+        """Does the work, and tries again after a transient error.
 
         A wait takes seconds; another task of Spark would need another machine.
         """
@@ -187,7 +187,7 @@ def _attempt() -> int:
 
 
 def _attempts(sc: SparkContext) -> int:
-    """The number of tries after which a passing error is final.
+    """The number of tries after which a transient error is final.
 
     It is Spark's setting, or 1 in a local session, because that has only one machine.
     """

@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from flinkstate.hashing.crc32c import MASK_DELTA, TABLES, with_word
+from flinkstate.hashing.crc32c import masked_crc32c, word_at
 
 SLACK = 16
 
@@ -64,18 +64,6 @@ _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 
 
-_LOW = np.uint64(0xFFFFFFFF)
-
-
-@_inlined
-def _word(data, position):
-    """Returns eight bytes as a word, the first one lowest. The compiler makes one load of this loop."""
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
 @_inlined
 def _big_word(data, position):
     """Returns eight bytes as a word, the first one highest."""
@@ -110,7 +98,7 @@ def _copy(source, start, target, position, size):
     """Copies whole words: up to 7 bytes more than `size`. The ranges may overlap only if they begin together."""
     done = np.int64(0)
     while done < size:
-        _put_word(target, position + done, _word(source, start + done))
+        _put_word(target, position + done, word_at(source, start + done))
         done += 8
 
 
@@ -122,19 +110,6 @@ def _fail(failure, code, position, detail):
     return np.int64(_FAILED)
 
 
-@_inlined
-def _crc32c(data, start, end):
-    crc = _LOW
-    position = start
-    while end - position >= 8:
-        crc = with_word(crc, _word(data, position))
-        position += 8
-    while position < end:
-        crc = crc >> np.uint64(8) ^ TABLES[0, (crc ^ np.uint64(data[np.uint64(position)])) & np.uint64(0xFF)]
-        position += 1
-    return crc ^ _LOW
-
-
 @_kernel
 def crc_mismatch(data, begins, sizes):
     """Returns the index of the first block whose masked crc32c isn't the one behind it, or -1.
@@ -143,9 +118,7 @@ def crc_mismatch(data, begins, sizes):
     """
     for block in range(len(begins)):
         end = begins[block] + sizes[block] + 1
-        crc = _crc32c(data, begins[block], end)
-        masked = ((crc >> np.uint64(15) | crc << np.uint64(17)) + MASK_DELTA) & _LOW
-        if masked != _half(data, end):
+        if masked_crc32c(data, begins[block], end) != _half(data, end):
             return block
     return -1
 
@@ -153,9 +126,7 @@ def crc_mismatch(data, begins, sizes):
 @_kernel
 def record_mismatch(data, position, length):
     """Whether the masked crc32c at the position isn't that of a log record's type and data, behind u16 length."""
-    crc = _crc32c(data, position + 6, position + 7 + length)
-    masked = ((crc >> np.uint64(15) | crc << np.uint64(17)) + MASK_DELTA) & _LOW
-    return masked != _half(data, position)
+    return masked_crc32c(data, position + 6, position + 7 + length) != _half(data, position)
 
 
 @_inlined
@@ -338,7 +309,7 @@ def walk(
             # Keys that are alike up to the tag of the one before: RocksDB leaves out the tag's bytes too.
             out[key_at + byte] = np.uint8(previous_tag >> np.uint64(8 * (byte - previous_size)) & np.uint64(0xFF))
         _copy(raw, position, out, key_at + shared, unshared)
-        tag = _word(raw, position + unshared - 8) if unshared >= 8 else _word(out, key_at + size)
+        tag = word_at(raw, position + unshared - 8) if unshared >= 8 else word_at(out, key_at + size)
         position += unshared
         kind = tag & np.uint64(0xFF)
         if again:

@@ -17,7 +17,7 @@ from flinkstate.rocksdb.sorted_run import (
     KEY_SIZE,
     LARGEST,
     STATE_SIZE,
-    Run,
+    SortedRun,
 )
 from flinkstate.rocksdb.sst_file import DeletedRange
 
@@ -75,7 +75,7 @@ def fragments_of(ranges: Sequence[tuple[int, DeletedRange]]) -> Fragments:
 class Merge:
     """Merges runs, each of which has rows in a region of the arena; `begins` has where each region begins."""
 
-    def __init__(self, runs: list[Run], fragments: Fragments, prefix: int, portion: int) -> None:
+    def __init__(self, runs: list[SortedRun], fragments: Fragments, prefix: int, portion: int) -> None:
         self.runs, self.fragments, self.prefix = runs, fragments, prefix
         self.region, self.begun = portion, False
         count, rows = len(runs), max(portion // BYTES_OF_A_ROW, 1)

@@ -22,8 +22,8 @@ from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.rocksdb.sorted_run import (
     BYTES_OF_A_ROW,
     PORTION,
-    Run,
     SearchEndedError,
+    SortedRun,
 )
 from flinkstate.rocksdb.sst_file import SstFile
 
@@ -62,7 +62,7 @@ class Scan:
             for table in run:
                 ranges += [(number, one) for one in table.deleted_ranges()]
                 table.close()
-        self._runs = [Run(run, prefix, low, high, portion, keep_open=keep_open, only=only) for run in runs]
+        self._runs = [SortedRun(run, prefix, low, high, portion, keep_open=keep_open, only=only) for run in runs]
         self._plain = len(runs) <= 1 and not ranges and not any(table.deletions or table.operands for table in tables)
         self._merge = None if self._plain else Merge(self._runs, fragments_of(ranges), prefix, portion)
 
@@ -112,7 +112,7 @@ def entries_of(table: SstFile, prefix: int, low: int, high: int) -> Iterator[tup
 
     Each yields `data`, where rows start, and where their keys end; it is valid until the next one is asked for.
     """
-    run = Run([table], prefix, low, high, PORTION, keep_open=True)
+    run = SortedRun([table], prefix, low, high, PORTION, keep_open=True)
     out = np.zeros(PORTION + SLACK, np.uint8)
     starts, key_ends, ends = np.zeros((3, PORTION // BYTES_OF_A_ROW), np.int64)
     tags, needed = np.zeros(len(starts), np.uint64), 1

@@ -115,7 +115,7 @@ class _Blocks:
         return int(self.offsets[block])
 
 
-class Run:
+class SortedRun:
     """A sorted sequence of files, of which the next rows are asked for."""
 
     def __init__(

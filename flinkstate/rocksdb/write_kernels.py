@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from flinkstate.hashing.crc32c import MASK_DELTA, TABLES, with_word
+from flinkstate.hashing.crc32c import masked_crc32c
 
 _njit: Any = njit
 _kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
@@ -34,7 +34,6 @@ STATE = 9
 _INSERTED = 32
 _RUN = 16
 _VALUE = np.uint64(1)
-_LOW = np.uint64(0xFFFFFFFF)
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any, type_: Any) -> Any:
@@ -389,37 +388,19 @@ def make_blocks(
     return turn
 
 
-@_inlined
-def _crc32c(data, start, end):
-    crc = _LOW
-    at = start
-    while end - at >= 8:
-        crc = with_word(crc, _load64(data, at))
-        at += 8
-    while at < end:
-        crc = crc >> np.uint64(8) ^ TABLES[0, (crc ^ np.uint64(data[at])) & np.uint64(0xFF)]
-        at += 1
-    return crc ^ _LOW
-
-
-@_inlined
-def _masked(crc):
-    return ((crc >> np.uint64(15) | crc << np.uint64(17)) + MASK_DELTA) & _LOW
-
-
 @_kernel
 def seal(data, begins, sizes, kinds):
     """Writes behind each block the byte for its compression and the masked crc32c of both."""
     for block in range(len(begins)):
         end = begins[block] + sizes[block]
         data[end] = kinds[block]
-        _put32(data, end + 1, _masked(_crc32c(data, begins[block], end + 1)))
+        _put32(data, end + 1, masked_crc32c(data, begins[block], end + 1))
 
 
 @_kernel
 def record_checksum(data, start, end):
     """Returns the masked crc32c of some bytes."""
-    return _masked(_crc32c(data, start, end))
+    return masked_crc32c(data, start, end)
 
 
 @_kernel

@@ -144,7 +144,7 @@ def wait_for_lease(why: str) -> NoReturn:
 def fail_if_refused(context: Context | None = None) -> Iterator[None]:
     """Fails the task for good after an error that a retry can't fix; with a context, the last task says why as well.
 
-    If another run has the lease, the task waits. After a passing error, the task is tried again.
+    If another run has the lease, the task waits. After a transient error, the task is tried again.
     """
     try:
         yield

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from stateferry.airflow.flink.base import FlinkOperator
 from stateferry.airflow.flink.jobs import Goal, JarRun, cancel_job
-from stateferry.airflow.flink.savepoints import Pending, Savepoint, find_or_trigger
+from stateferry.airflow.flink.savepoints import Pending, TakenSavepoint, find_or_trigger
 from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, for_good, job_started
 from stateferry.airflow.flink.triggers import Event, FlinkJobTrigger, FlinkSavepointTrigger, is_deferrable, raise_for
 
@@ -61,7 +61,7 @@ class FlinkSavepointOperator(FlinkOperator):
             # elsewhere.
             return self.execute(context)
         raise_for(event)
-        return self.task(context).savepoint_taken(Savepoint(event["job_id"], event["location"]), started)
+        return self.task(context).savepoint_taken(TakenSavepoint(event["job_id"], event["location"]), started)
 
     def _defer(self, pending: Pending, started: float) -> NoReturn:
         self.log.info("waiting for the savepoint of job %s (trigger %s)", pending.job_id, pending.trigger)

@@ -66,7 +66,7 @@ class Pending:
 
 
 @dataclass(frozen=True)
-class Savepoint:
+class TakenSavepoint:
     """A completed savepoint."""
 
     job_id: str | None
@@ -74,7 +74,7 @@ class Savepoint:
     location: str
 
 
-async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint | Pending:
+async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> TakenSavepoint | Pending:
     """The savepoint, or its trigger, if an earlier try has left one; else a new trigger."""
     end = time.monotonic() + rest.endpoint.patience
     while True:
@@ -106,7 +106,7 @@ async def find_or_trigger(rest: FlinkRest, order: SavepointOrder) -> Savepoint |
             return pending
 
 
-async def find(rest: FlinkRest, order: SavepointOrder) -> Savepoint | Pending | None:
+async def find(rest: FlinkRest, order: SavepointOrder) -> TakenSavepoint | Pending | None:
     """The savepoint, or its trigger, if an earlier try has left one; triggers nothing."""
     candidates = [job for job in await list_jobs(rest) if order.job in (job.id, job.name)]
     found, _ = await _known(rest, order, candidates)
@@ -115,7 +115,7 @@ async def find(rest: FlinkRest, order: SavepointOrder) -> Savepoint | Pending | 
 
 async def found_in_the_end(
     rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_interval: float
-) -> Savepoint | None:
+) -> TakenSavepoint | None:
     """The savepoint of the order, waited for if Flink is still taking it; None if there is none and none is coming.
 
     Nothing is triggered, and nothing is tried again.
@@ -134,7 +134,7 @@ async def found_in_the_end(
     return found
 
 
-async def status(rest: FlinkRest, pending: Pending) -> Savepoint | Pending | None:
+async def status(rest: FlinkRest, pending: Pending) -> TakenSavepoint | Pending | None:
     """The savepoint if it is complete, the trigger if it isn't; None if Flink doesn't know the trigger (any more)."""
     try:
         answer = await rest.get(f"/jobs/{pending.job_id}/savepoints/{pending.trigger}")
@@ -146,17 +146,17 @@ async def status(rest: FlinkRest, pending: Pending) -> Savepoint | Pending | Non
         return pending
     operation: dict[str, Any] = answer["operation"]
     if (location := operation.get("location")) is not None:
-        return Savepoint(pending.job_id, location)
+        return TakenSavepoint(pending.job_id, location)
     raise FlinkSavepointError(
         f"Flink has taken no savepoint of job {pending.job_id}: {root_cause(operation['failure-cause']['stack-trace'])}"
     )
 
 
-async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_interval: float) -> Savepoint:
+async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_interval: float) -> TakenSavepoint:
     """Waits for the savepoint until it is complete and, if the job is to stop with it, the job has stopped."""
     end = time.monotonic() + timeout
-    found: Savepoint | Pending | None = None
-    while not isinstance(found, Savepoint):
+    found: TakenSavepoint | Pending | None = None
+    while not isinstance(found, TakenSavepoint):
         found = await (find_or_trigger(rest, order) if found is None else status(rest, found))
         if isinstance(found, Pending):
             if time.monotonic() > end:
@@ -168,7 +168,7 @@ async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_i
     return found
 
 
-async def facts(rest: FlinkRest, savepoint: Savepoint) -> dict[str, float | int]:
+async def facts(rest: FlinkRest, savepoint: TakenSavepoint) -> dict[str, float | int]:
     """The checkpoint id, seconds and bytes of the savepoint, if the job's history still has them."""
     if savepoint.job_id is None:
         return {}
@@ -183,13 +183,13 @@ async def facts(rest: FlinkRest, savepoint: Savepoint) -> dict[str, float | int]
     return {"checkpoint_id": id_, "seconds": milliseconds / 1000, "bytes": size}
 
 
-async def _entry(rest: FlinkRest, savepoint: Savepoint, job_id: str) -> dict[str, Any] | None:
+async def _entry(rest: FlinkRest, savepoint: TakenSavepoint, job_id: str) -> dict[str, Any] | None:
     return next((one for one in await _history(rest, job_id) if one.get("external_path") == savepoint.location), None)
 
 
 async def _known(
     rest: FlinkRest, order: SavepointOrder, candidates: list[JobOverview]
-) -> tuple[Savepoint | Pending | None, int]:
+) -> tuple[TakenSavepoint | Pending | None, int]:
     """What Flink knows about the order's triggers, and the number of the first trigger that hasn't failed."""
     number = 0
     for job in candidates:
@@ -217,23 +217,23 @@ async def _trigger(rest: FlinkRest, order: SavepointOrder, pending: Pending) -> 
         await rest.post_once(f"/jobs/{pending.job_id}/savepoints", body)
 
 
-async def _taken(rest: FlinkRest, order: SavepointOrder, candidates: list[JobOverview]) -> Savepoint | None:
+async def _taken(rest: FlinkRest, order: SavepointOrder, candidates: list[JobOverview]) -> TakenSavepoint | None:
     """A savepoint that an earlier try took, although Flink has forgotten its trigger."""
     folder = f"/{folder_name(*order.key)}/"
     for job in candidates:
         for entry in await _history(rest, job.id):
             location = entry.get("external_path") or ""
             if entry["is_savepoint"] and entry["status"] == "COMPLETED" and folder in location:
-                found = Savepoint(job.id, location)
+                found = TakenSavepoint(job.id, location)
                 return found if await _counts(rest, order, found) else None
     location = await asyncio.to_thread(newest_completed, order.directory)
     if location is None:
         return None
-    found = Savepoint(_job_of(location, candidates), location)
+    found = TakenSavepoint(_job_of(location, candidates), location)
     return found if await _counts(rest, order, found) else None
 
 
-async def _counts(rest: FlinkRest, order: SavepointOrder, found: Savepoint) -> bool:
+async def _counts(rest: FlinkRest, order: SavepointOrder, found: TakenSavepoint) -> bool:
     """Whether the savepoint counts: if the job was to stop with it, the job must have stopped.
 
     If the job went on, the savepoint is out of date.

@@ -17,7 +17,7 @@ from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.identity import flink_id
 from stateferry.airflow.flink.jobs import Goal, JarRun, known_state
 from stateferry.airflow.flink.links import FlinkJobLink, job_url
-from stateferry.airflow.flink.savepoints import Savepoint, SavepointOrder, facts, take
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, facts, take
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -70,14 +70,14 @@ class FlinkTask:
         job = self.job_meant(job) if stop else job
         return SavepointOrder(task_key(self.context), job, directory, stop, savepoint_format, tries)
 
-    def take_savepoint(self, order: SavepointOrder, *, timeout: float, poll_interval: float) -> Savepoint:
+    def take_savepoint(self, order: SavepointOrder, *, timeout: float, poll_interval: float) -> TakenSavepoint:
         """Takes the savepoint and waits until it is complete."""
         savepoint = self.hook.run(lambda rest: take(rest, order, timeout=timeout, poll_interval=poll_interval))
         if savepoint.job_id is not None:
             self.show(savepoint.job_id)
         return savepoint
 
-    def savepoint_taken(self, savepoint: Savepoint, started: float) -> dict[str, Any]:
+    def savepoint_taken(self, savepoint: TakenSavepoint, started: float) -> dict[str, Any]:
         """What an operator returns for a complete savepoint.
 
         This may take seconds, because Flink tells about a savepoint from a cache.

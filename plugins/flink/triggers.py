@@ -16,7 +16,7 @@ from stateferry.airflow.flink.errors import FlinkError, FlinkRefusedError, Flink
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import Goal, cancel_job, look, look_for, progress_of
 from stateferry.airflow.flink.rest import FlinkRest
-from stateferry.airflow.flink.savepoints import Pending, Savepoint, status
+from stateferry.airflow.flink.savepoints import Pending, TakenSavepoint, status
 
 Event = dict[str, Any]
 
@@ -95,7 +95,7 @@ class FlinkSavepointTrigger(FlinkTrigger):
 
     async def _news(self, rest: FlinkRest) -> Event | None:
         found = await status(rest, Pending(self.job_id, self.trigger))
-        if isinstance(found, Savepoint):
+        if isinstance(found, TakenSavepoint):
             return {"status": "taken", "job_id": found.job_id, "location": found.location}
         return {"status": "forgotten"} if found is None else None
 

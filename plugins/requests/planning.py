@@ -22,7 +22,7 @@ from stateferry.airflow.requests.sources import (
     newest_savepoint,
     read_metadata,
 )
-from stateferry.runs.checks.apart import check_apart, check_buckets
+from stateferry.runs.checks.separate_places import check_buckets, check_separate_places
 from stateferry.runs.plan import homes
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
@@ -171,7 +171,7 @@ def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPla
         # The checkpoint may be newer than the DAG run.
         occasion = occasion.not_before(completed_at(source))
     plan = plan_for(request, occasion, source)
-    check_apart(plan)
+    check_separate_places(plan)
     check_buckets(plan)
     check_operators(read_metadata(source), plan.operator_names, source)
     return plan, Run.create(plan, occasion.now)

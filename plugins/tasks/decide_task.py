@@ -52,7 +52,7 @@ class Decide(AskWhileTheJobRuns):
             before = rehearsal.facts(Decision)
         if before is not None and before.answer is not Answer.ASKED:
             # An earlier try was lost after the answer.
-            return _said(approved_decision(rehearsal))
+            return _answer_words(approved_decision(rehearsal))
         with fail_if_refused():
             foreseen = predicted_after(rehearsal)
             rehearsal.keep(Decision(rehearsal.plan.run_id, may_differ=request.tolerance, foreseen=foreseen))
@@ -111,9 +111,9 @@ class WaitToStop(AskWhileTheJobRuns):
 
 def _approve(rehearsal: Run, reason: str) -> dict[str, Any]:
     with fail_if_refused():
-        return _said(answered(rehearsal, Answer.APPROVED, reason, now_ms()))
+        return _answer_words(answered(rehearsal, Answer.APPROVED, reason, now_ms()))
 
 
-def _said(decision: Decision) -> dict[str, Any]:
+def _answer_words(decision: Decision) -> dict[str, Any]:
     outage = decision.foreseen.outage if decision.foreseen is not None else None
     return {"answer": decision.reason, "rehearsal": decision.rehearsal, "outage": outage.seconds if outage else None}

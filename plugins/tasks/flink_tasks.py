@@ -27,7 +27,7 @@ from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL, JarRun
 from stateferry.airflow.flink.links import FlinkJobLink
-from stateferry.airflow.flink.savepoints import Savepoint, SavepointOrder, find
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, find
 from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
@@ -155,7 +155,7 @@ class TakeSavepoint(TaskWithFlink):
             wait_until_ready(context, FOLDER, self.log)
             wait_until_the_job_may_stop(context, self.log)
 
-    def _checkpoint_interval(self, flink: FlinkTask, savepoint: Savepoint) -> int | None:
+    def _checkpoint_interval(self, flink: FlinkTask, savepoint: TakenSavepoint) -> int | None:
         """The job's interval, for the prediction; the task does without it if Flink doesn't say it."""
         try:
             return None if savepoint.job_id is None else flink.hook.checkpoint_interval(savepoint.job_id)

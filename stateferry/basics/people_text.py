@@ -30,3 +30,8 @@ def console_on(file: TextIO, width: int | None = None) -> Iterator[Console]:
 def plain(text: str, style: str = "") -> Text:
     """Returns text without markup and control sequences; names in a savepoint may contain both."""
     return Text(printable(text), style)
+
+
+def print_line(console: Console, text: str, style: str = "") -> None:
+    """Prints plain text as one line, which only a terminal breaks."""
+    console.print(plain(text, style), soft_wrap=True)

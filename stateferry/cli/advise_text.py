@@ -11,7 +11,7 @@ from rich.table import Table
 from flinkstate.hashing.key_groups import default_note
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import type_name
-from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.people_text import console_on, plain, print_line
 from stateferry.basics.quantities import noun, percent
 from stateferry.look.balance.advice import Advice, Choice
 from stateferry.look.balance.apply import how_to_apply
@@ -38,10 +38,10 @@ def show_substitutes(weights: KeyWeights, found: Substitutes) -> None:
     """Prints the substitute of each subtask, and how the measured keys are spread by them."""
     operator, layout = weights.operator, found.layout
     with console_on(sys.stdout) as console:
-        console.print(plain(f"{operator.label}: substitute keys for {_layout(layout)}", "bold"), soft_wrap=True)
+        print_line(console, f"{operator.label}: substitute keys for {_layout(layout)}", "bold")
         loads = found.loads
         if loads is None:
-            console.print(plain(f"How they spread the job's keys isn't known: {weights.why_fixed}"), soft_wrap=True)
+            print_line(console, f"How they spread the job's keys isn't known: {weights.why_fixed}")
         table = _table(
             "subtask", "substitute", *(() if loads is None else ("heavy keys", weights.measure, "of a fair share"))
         )
@@ -55,7 +55,7 @@ def show_substitutes(weights: KeyWeights, found: Substitutes) -> None:
         console.print(table)
         if loads is not None and found.own_loads is not None:
             line = f"today's keys by themselves: {_words(found.own_loads)}; by substitutes: {_words(loads)}"
-            console.print(plain(line), soft_wrap=True)
+            print_line(console, line)
 
 
 class _Text:
@@ -99,7 +99,7 @@ class _Text:
         yield from (one.parallelism for one in choices if len(choices) <= _FEW)
 
     def _say(self, text: str, style: str = "") -> None:
-        self._console.print(plain(text, style), soft_wrap=True)
+        print_line(self._console, text, style)
 
     def _subtasks(self) -> Table:
         before = self._advice.before

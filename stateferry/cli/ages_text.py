@@ -12,7 +12,7 @@ from rich.table import Table
 from flinkstate.reading.reader import Savepoint
 from flinkstate.ttl import StateVisibility
 from stateferry.basics.durations import format_duration, moment, rough_duration
-from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.people_text import console_on, plain, print_line
 from stateferry.basics.quantities import noun, percent
 from stateferry.look.ages import MeasuredAges, MeasuredState
 from stateferry.look.ages_forecast import Cleanup, Forecast, forecast
@@ -25,12 +25,10 @@ def show(savepoint: Savepoint, found: MeasuredAges, days: int, cleanup: Cleanup)
     """Prints the ages of each state."""
     with console_on(sys.stdout) as console:
         since = "its youngest timestamp" if found.is_youngest else "now"
-        console.print(
-            plain(
-                f"{savepoint.folder.shown}: {savepoint.format} savepoint, checkpoint "
-                f"{savepoint.metadata.checkpoint_id}, ages at {moment(found.now)} ({since})"
-            ),
-            soft_wrap=True,
+        print_line(
+            console,
+            f"{savepoint.folder.shown}: {savepoint.format} savepoint, checkpoint "
+            f"{savepoint.metadata.checkpoint_id}, ages at {moment(found.now)} ({since})",
         )
         if found.states:
             console.print("time to live counts in processing time, the machines' clocks: Flink knows no other for it")
@@ -46,16 +44,16 @@ def _show_state(console: Console, one: MeasuredState, days: int, cleanup: Cleanu
     kind = f"{one.state.kind.value} state of {one.state.type_name}"
     console.print(plain(f"{one.operator.label}/{one.state.name}", "bold"), plain(f"({kind})"), soft_wrap=True)
     if one.why_not is not None:
-        console.print(plain(f"  its ages can't be known: {one.why_not}"), soft_wrap=True)
+        print_line(console, f"  its ages can't be known: {one.why_not}")
         return
     if not ages.entries:
         console.print(f"  no {one.counted}")
         return
     for line in _summary(one):
-        console.print(plain(f"  {line}"), soft_wrap=True)
+        print_line(console, f"  {line}")
     console.print(_histogram(one))
     for line in _time_to_live(one):
-        console.print(plain(f"  {line}"), soft_wrap=True)
+        print_line(console, f"  {line}")
     if one.ttl is None:
         return
     ahead = forecast(ages, one.ttl, days, cleanup)
@@ -66,7 +64,7 @@ def _show_state(console: Console, one: MeasuredState, days: int, cleanup: Cleanu
     if ahead.days:
         console.print(_days(ahead))
     for line in _strategies(one, ahead, expired, cleanup):
-        console.print(plain(f"  {line}"), soft_wrap=True)
+        print_line(console, f"  {line}")
 
 
 def _summary(one: MeasuredState) -> Iterator[str]:

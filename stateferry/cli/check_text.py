@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from flinkstate.reading.reader import Savepoint
-from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.people_text import console_on, plain, print_line
 from stateferry.basics.quantities import noun
 from stateferry.changes.upgrade.lost_entries import Fate
 from stateferry.runs.checks.wanted_layout import unlike_defaults
@@ -37,36 +37,36 @@ def show(savepoint: Savepoint, target: str, found: Sequence[StateVerdict], losse
     """Prints each operator's states with their outcomes, a line that sums them up, and notes on max parallelisms."""
     with console_on(sys.stdout) as console:
         written = f"{savepoint.format} savepoint of {writer_of(savepoint.metadata)}"
-        _line(console, f"{savepoint.folder.shown}: {written}, restored by Flink {target}")
+        print_line(console, f"{savepoint.folder.shown}: {written}, restored by Flink {target}")
         for operator, states in groupby(found, key=lambda one: one.operator):
             console.print()
-            _line(console, operator, "bold")
+            print_line(console, operator, "bold")
             for state in states:
                 _show_state(console, state)
         console.print()
-        _line(console, summary(found))
+        print_line(console, summary(found))
         for note in unlike_defaults(savepoint.metadata.operators):
-            _line(console, f"note: {note}")
+            print_line(console, f"note: {note}")
         if losses is not None:
             _show_losses(console, losses)
 
 
 def _show_losses(console: Console, losses: AllLosses) -> None:
     console.print()
-    _line(console, f"what the upgrade lost, by {losses.before}", "bold")
+    print_line(console, f"what the upgrade lost, by {losses.before}", "bold")
     for one in losses.to_json()["states"]:
-        _line(console, f"  {one['operator']}/{one['state']}: {one['summary']}")
+        print_line(console, f"  {one['operator']}/{one['state']}: {one['summary']}")
         for row in one["rows"][:_MOST_ROWS]:
             key = ", ".join(f"{what.replace('_', ' ')} {row[what]}" for what in _KEY if what in row)
             # What is lost comes first.
             lost = sorted(row["lost"], key=lambda loss: loss["is"] not in _LOST)
             entries = "; ".join(_loss_words(loss) for loss in lost[:_MOST_ROWS])
             more = f"; {len(row['lost']) - _MOST_ROWS} more" if len(row["lost"]) > _MOST_ROWS else ""
-            _line(console, f"    {key}: {row.get('why_not') or entries}{more}")
+            print_line(console, f"    {key}: {row.get('why_not') or entries}{more}")
         if len(one["rows"]) > _MOST_ROWS:
-            _line(console, f"    and {len(one['rows']) - _MOST_ROWS:,} more rows: --json lists all")
+            print_line(console, f"    and {len(one['rows']) - _MOST_ROWS:,} more rows: --json lists all")
     for why in losses.not_compared:
-        _line(console, f"  not compared: {why}", "yellow")
+        print_line(console, f"  not compared: {why}", "yellow")
 
 
 def _loss_words(loss: Mapping[str, Any]) -> str:
@@ -79,11 +79,11 @@ def _show_state(console: Console, verdict: StateVerdict) -> None:
     outcome = " or ".join(one.value for one in finding.possible)
     text = plain(f"  {verdict.state} ({' '.join(filter(None, (verdict.kind, verdict.type)))}): ")
     console.print(text.append_text(plain(outcome, _STYLES[finding.outcome])), soft_wrap=True)
-    _line(console, f"    why: {finding.reason}")
+    print_line(console, f"    why: {finding.reason}")
     if finding.exception is not None:
-        _line(console, f"    Flink throws: {finding.exception}")
+        print_line(console, f"    Flink throws: {finding.exception}")
     if finding.outcome is not Outcome.RESTORES:
-        _line(console, f"    to do: {finding.advice}")
+        print_line(console, f"    to do: {finding.advice}")
 
 
 def summary(found: Sequence[StateVerdict]) -> str:
@@ -98,7 +98,3 @@ def summary(found: Sequence[StateVerdict]) -> str:
     if counts[Outcome.FAILS]:
         return f"{text}. The job starts, and fails when it reads them"
     return text
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(plain(text, style), soft_wrap=True)

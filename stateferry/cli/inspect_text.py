@@ -11,7 +11,7 @@ from rich.table import Table
 from flinkstate.keyed.compression import Compression
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar, type_name
-from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.people_text import console_on, plain, print_line
 from stateferry.basics.quantities import noun, shown_amount
 from stateferry.cli.run_command import how_to_migrate
 from stateferry.look.blob_sizes import Backend, BlobSizes
@@ -39,7 +39,7 @@ def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...], files_from
                     console.print()
                     console.print(plain(f"to migrate {state.state.name} of {operator.operator.label}:"))
                     for line in (*_of_kryo(savepoint, state), *how_to_migrate(savepoint, operator, state, files_from)):
-                        console.print(plain(f"  {line}"), soft_wrap=True)
+                        print_line(console, f"  {line}")
 
 
 def _of_kryo(savepoint: Savepoint, survey: StateSurvey) -> Iterator[str]:

@@ -67,14 +67,14 @@ class ProgressLines:
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._last = 0.0
-        self._said: tuple[str, int] | None = None
+        self._shown: tuple[str, int] | None = None
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        least = _SECONDS_UNCHANGED if self._said == (progress.step, progress.done) else _SECONDS_BETWEEN
+        least = _SECONDS_UNCHANGED if self._shown == (progress.step, progress.done) else _SECONDS_BETWEEN
         if not progress.ended and now - self._last < least:
             return
-        self._last, self._said = now, (progress.step, progress.done)
+        self._last, self._shown = now, (progress.step, progress.done)
         say(progress_line(progress), self._file)
 
 

@@ -32,7 +32,7 @@ from stateferry.cli.lent_workers import OpenWorkers, opened_before
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.after_publication import needs_no_more_steps
-from stateferry.runs.control.shared_application import DismissedError, Output, Request, SharedApplication, patiently
+from stateferry.runs.control.shared_application import DismissedError, Output, SharedApplication, StepRequest, patiently
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
@@ -138,7 +138,7 @@ def _serve(served: _Served, open_workers: OpenWorkers) -> str:
         time.sleep(_LOOK if now - since < _SECONDS_UNTIL_LATER else _LOOK_LATER)
 
 
-def _carry_out(served: _Served, request: Request, open_workers: OpenWorkers) -> int:
+def _carry_out(served: _Served, request: StepRequest, open_workers: OpenWorkers) -> int:
     with _passed_on(served, request) as heard:
         say(f"the application that the steps share begins {request.step}")
         code = one_step.main(Step(request.step), open_workers, ["--run", served.run.folder.shown])
@@ -147,7 +147,7 @@ def _carry_out(served: _Served, request: Request, open_workers: OpenWorkers) -> 
 
 
 @contextmanager
-def _passed_on(served: _Served, request: Request) -> Iterator[_Heard]:
+def _passed_on(served: _Served, request: StepRequest) -> Iterator[_Heard]:
     """Passes on to the one who asked what is printed in the context; ends this process once nobody asks any more."""
     heard, ended = _Heard(sys.stderr), threading.Event()
 

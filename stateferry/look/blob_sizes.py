@@ -19,7 +19,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.keyed.stored_maps import map_counts
 from flinkstate.serializers.walker import Positions
 
-_TIMESTAMP, _COUNT, _NULL_FLAG = 8, 4, 1
+_TIMESTAMP, _COUNT = 8, 4
 # A histogram has a bucket for each number below _EXACT, and _STEPS buckets for each doubling from there on.
 _EXACT, _STEPS, _BITS = 128, 64, 6
 _BUCKETS = _EXACT + _STEPS * 57

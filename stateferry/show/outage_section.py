@@ -9,7 +9,7 @@ from stateferry.runs.predict.estimates import forecast_text
 from stateferry.runs.record.facts import SavepointTaken
 from stateferry.show.document import facts, table
 from stateferry.show.markup import Content, Markup, element, join, link
-from stateferry.show.outage_view import CutOver, Part, Phase, TaskLook
+from stateferry.show.outage_view import CutOver, OutagePart, Phase, TaskLook
 from stateferry.show.outcome import seconds_text
 
 _KINDS = {Phase.RUNS: "", Phase.STOPS: "warn", Phase.STANDS_STILL: "bad", Phase.RETURNS: "bad", Phase.ABANDONED: "bad"}
@@ -154,7 +154,7 @@ def _parts(one: CutOver) -> Markup | None:
     return table(heads, [list(_cells(part)) for part in one.parts])
 
 
-def _cells(part: Part) -> Iterator[Content]:
+def _cells(part: OutagePart) -> Iterator[Content]:
     yield part.name
     yield "" if part.seconds is None else seconds_text(part.seconds)
     yield "" if part.predicted is None else seconds_text(part.predicted.seconds)

@@ -55,7 +55,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OutagePart:
     """A part of the outage: what it took in seconds, if it is over, and what was predicted for it."""
 
     name: str
@@ -73,7 +73,7 @@ class CutOver:
     phase: Phase
     dag_run: DagRunLook
     decision: Decision
-    parts: tuple[Part, ...]
+    parts: tuple[OutagePart, ...]
     asked: StopAsked | None = None
     since: int | None = None
     until: tuple[int, int, int] | None = None
@@ -147,12 +147,12 @@ def _phase(
     return Phase.STOPS if taken is None else Phase.STANDS_STILL
 
 
-def _parts(final: Run | None, decision: Decision) -> Iterator[Part]:
+def _parts(final: Run | None, decision: Decision) -> Iterator[OutagePart]:
     times = {} if final is None else times_of(final)
     foreseen = {} if decision.foreseen is None else decision.foreseen.parts
     for part in OUTAGE:
         taken = times.get(part.name)
-        yield Part(part.name, None if taken is None else taken.wall, foreseen.get(part.name))
+        yield OutagePart(part.name, None if taken is None else taken.wall, foreseen.get(part.name))
 
 
 def _ends(final: Run) -> Iterator[int]:
@@ -162,7 +162,7 @@ def _ends(final: Run) -> Iterator[int]:
             yield facts.ended_at
 
 
-def _until(parts: Sequence[Part], last: int, now: int) -> tuple[int, int, int] | None:
+def _until(parts: Sequence[OutagePart], last: int, now: int) -> tuple[int, int, int] | None:
     """When the parts that are left end: what is predicted, the earliest and the latest.
 
     A part that takes longer than predicted ends now at the earliest.

@@ -17,7 +17,7 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.changes.staging import with_absolute_files
 from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication, Record
-from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import CutOverFacts
@@ -68,7 +68,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
     report = proven_report(run)
     if not report.is_green:
         raise RejectedError(f"run {run.plan.run_id} has no green report: nothing is published")
-    check_apart(run.plan)
+    check_separate_places(run.plan)
     try:
         staged = Savepoint.open(run.staged.shown, places=(run.plan.target,))
         found, why = digests_of(workers, staged), ""
@@ -81,7 +81,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
             "is published: migrate and validate again"
         )
     # The target may have become a link while its files were read.
-    check_apart(run.plan)
+    check_separate_places(run.plan)
     target_metadata = TargetMetadata(run)
     metadata = _proven_metadata(run)
     if metadata is None:

@@ -19,14 +19,14 @@ from stateferry.tables.update import check_vanished, tables_of_state
 
 
 @dataclass(frozen=True, slots=True)
-class KnownKeys:
+class KnownKeysTasks:
     """The tasks that look for the keys which the tables of one state know."""
 
     tables: StateTables
     tasks: tuple[KnownKeysTask, ...]
 
 
-def known_keys_of(resolved: ResolvedPlan) -> list[KnownKeys]:
+def known_keys_of(resolved: ResolvedPlan) -> list[KnownKeysTasks]:
     """The tasks, by what the catalog and the tables say."""
     found = []
     for one in with_tables(resolved.moving(())):
@@ -34,11 +34,11 @@ def known_keys_of(resolved: ResolvedPlan) -> list[KnownKeys]:
             tables = tables_of_state(resolved.plan.job, one.operator, rules)
             with reaching(resolved.plan.warehouse):
                 tasks = known_keys_tasks(table_home(resolved), tables, resolved.source, one.operator, rules)
-            found.append(KnownKeys(tables, tuple(tasks)))
+            found.append(KnownKeysTasks(tables, tuple(tasks)))
     return found
 
 
-def check(workers: Workers, resolved: ResolvedPlan, states: Sequence[KnownKeys]) -> None:
+def check(workers: Workers, resolved: ResolvedPlan, states: Sequence[KnownKeysTasks]) -> None:
     """Raises an error if too many keys that the last run knew have vanished, as the tables step does."""
     for one in states:
         found = list(workers.do("known keys", one.tasks, KnownKeysTask.count))

@@ -17,7 +17,7 @@ from stateferry.steps import movement, new_files, sent_files
 from stateferry.steps.run_at_work import RunAtWork
 
 if TYPE_CHECKING:
-    from stateferry.steps.known_keys import KnownKeys
+    from stateferry.steps.known_keys import KnownKeysTasks
 
 
 def do(work: RunAtWork) -> MigrateFacts:
@@ -63,7 +63,7 @@ def ask_ahead(work: RunAtWork) -> None:
         catalog.shutdown(wait=False)
 
 
-def _known_keys_of(resolved: ResolvedPlan) -> list[KnownKeys]:
+def _known_keys_of(resolved: ResolvedPlan) -> list[KnownKeysTasks]:
     from stateferry.steps import known_keys
 
     return known_keys.known_keys_of(resolved)

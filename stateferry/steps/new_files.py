@@ -30,7 +30,7 @@ from stateferry.changes.staging import (
     file_tasks,
     with_absolute_files,
 )
-from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.facts import Claim, SentFiles, StagedDigests
 from stateferry.runs.record.run_states import RunState
@@ -118,7 +118,7 @@ def begin(work: RunAtWork) -> None:
     """Claims the target, and removes what an earlier try has left; says what will move where."""
     run, claim = work.run, work.run.facts(Claim)
     if not run.plan.rehearse:
-        check_apart(run.plan)
+        check_separate_places(run.plan)
         target, run_id, source = run.plan.target, run.plan.run_id, work.resolved.source
         target_content(target, claimed=claim is not None, run_id=run_id)
         access = TargetAccess.like(source.folder, source.metadata, work.files, claim.access if claim else None)

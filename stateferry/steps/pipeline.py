@@ -18,7 +18,9 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.step_facts import TablesFacts
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import green_report
-from stateferry.steps import cut_over, migrate, page, rescale, snapshot, validate
+from stateferry.show.run_page import run_page
+from stateferry.show.run_view import RunView
+from stateferry.steps import cut_over, migrate, rescale, snapshot, validate
 from stateferry.steps.run_at_work import RunAtWork
 
 
@@ -141,9 +143,9 @@ class Pipeline:
                 raise
             except StateferryError as error:
                 self._fail(error)
-                page.write(self.work)
+                _write_page(self.work)
                 raise
-            page.write(self.work)
+            _write_page(self.work)
 
     def _fail(self, error: StateferryError) -> None:
         try:
@@ -156,3 +158,13 @@ class Pipeline:
             return
         with suppress(Exception):
             self.work.run.enter(RunState.FAILED, now_ms(), str(error))
+
+
+def _write_page(work: RunAtWork) -> None:
+    """Writes the report of the run as a page. Nothing depends on it, so a run doesn't fail without it."""
+    page = work.run.report_page
+    try:
+        if work.run.report.is_file():
+            page.write_atomically(run_page(RunView.of(work.run, nights=True)).encode())
+    except Exception as error:  # noqa: BLE001 whatever is wrong with the page, the migration goes on
+        work.say(f"note: the page {page.shown} could not be written: {error}")

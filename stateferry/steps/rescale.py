@@ -16,8 +16,8 @@ from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.staging import StagedFile, add_counts, assemble, with_operators
-from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.record.facts import SentFiles, StagedDigests
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts
@@ -49,7 +49,7 @@ def do(work: RunAtWork) -> RescaleFacts:
         return RescaleFacts()
     else:
         if not run.plan.rehearse:
-            check_apart(run.plan)
+            check_separate_places(run.plan)
         work.remove_drafts()
         try:
             staged = _received(work, sent)

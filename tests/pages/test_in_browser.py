@@ -19,7 +19,7 @@ from stateferry.runs.record.run_states import RunState, StateChange
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.show.history_page import history_page
 from stateferry.show.jobs_page import Disk, Job, RollingBack, Waiting, jobs_page
-from stateferry.show.outage_view import CutOver, DagRunLook, Part, Phase, TaskLook
+from stateferry.show.outage_view import CutOver, DagRunLook, OutagePart, Phase, TaskLook
 from stateferry.show.run_page import run_page
 from stateferry.show.run_rows import RunRow
 from tests.pages.views import EVIL, FAILED, NOW, PASSED, Page, bare, report, whole
@@ -82,7 +82,7 @@ def a_job(name: str = "orders", rows: tuple[RunRow, ...] = ()) -> Job:
 
 
 def a_cut_over(name: str) -> CutOver:
-    parts = tuple(Part(name, 3.0, Estimate(4.0, 2.0, 9.0, 3)) for _ in range(6))
+    parts = tuple(OutagePart(name, 3.0, Estimate(4.0, 2.0, 9.0, 3)) for _ in range(6))
     tasks = {name: TaskLook(name, "running", NOW, 2, "/dags/x")}
     dag_run = DagRunLook("/dags/x", is_active=True, tasks=tasks, triggered_by=name, asked=(name,))
     until = (NOW, NOW, NOW)

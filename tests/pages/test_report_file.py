@@ -15,7 +15,7 @@ from stateferry.runs.record.step_facts import SnapshotFacts
 from stateferry.show import run_view
 from stateferry.show.run_rows import row_of
 from stateferry.show.run_view import RunView
-from stateferry.steps import new_files, page
+from stateferry.steps import new_files, pipeline
 from tests.pages.views import Page
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -86,7 +86,7 @@ def test_a_page_that_fails_stops_nothing(
     def fails(_: object) -> str:
         raise ZeroDivisionError("no ages")
 
-    monkeypatch.setattr(page, "run_page", fails)
+    monkeypatch.setattr(pipeline, "run_page", fails)
     assert main(arguments) == 0
     assert "report.html could not be written: no ages" in capsys.readouterr().out
     assert not the_run(tmp_path).report_page.exists()

@@ -8,7 +8,7 @@ import pytest
 
 from flinkstate.errors import PlanError, UsageError
 from flinkstate.files.storage import Location
-from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.plan.plan_json import plan_of
 from tests.runs.test_plan import VALUES, problems
 
@@ -62,8 +62,8 @@ def test_what_no_file_can_be_called_is_refused(field: str, name: str) -> None:
 def test_two_names_of_a_store_are_the_same_place(one: str, other: str) -> None:
     plan = plan_of({**VALUES, "source": one, "target": other})
     with pytest.raises(PlanError, match="the one contain the other"):
-        check_apart(plan)
-    check_apart(plan_of({**VALUES, "source": one, "target": "s3://other/target"}))
+        check_separate_places(plan)
+    check_separate_places(plan_of({**VALUES, "source": one, "target": "s3://other/target"}))
 
 
 def test_a_file_uri_is_the_path_that_it_names(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_catalog_in_the_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     values = {**VALUES, "source": str(tmp_path / "source"), "home": str(tmp_path / "home")}
     with pytest.raises(PlanError, match=r"catalog .* lies in the source"):
-        check_apart(plan_of({**values, "catalog_uri": f"sqlite:///{tmp_path}/source/catalog.db"}))
-    check_apart(plan_of(values))
+        check_separate_places(plan_of({**values, "catalog_uri": f"sqlite:///{tmp_path}/source/catalog.db"}))
+    check_separate_places(plan_of(values))
 
 
 @pytest.mark.parametrize("inside", ["home/runs/orders/mine", "home/runs", "home/link/mine", "tables/orders", "."])
@@ -104,6 +104,6 @@ def test_a_target_among_the_runs_or_the_tables_is_refused(inside: str, tmp_path:
     values = {**VALUES, "source": "/elsewhere/source", "home": str(tmp_path / "home")}
     values |= {"warehouse": str(tmp_path / "tables"), "catalog_uri": "postgresql://db/catalog"}
     with pytest.raises(PlanError, match=r"the folder of the (runs|tables), lie one in the other"):
-        check_apart(plan_of({**values, "target": f"{tmp_path}/{inside}"}))
+        check_separate_places(plan_of({**values, "target": f"{tmp_path}/{inside}"}))
     for beside in ("home/targets/mine", "home/runs-of-mine", "tables-2"):
-        check_apart(plan_of({**values, "target": f"{tmp_path}/{beside}"}))
+        check_separate_places(plan_of({**values, "target": f"{tmp_path}/{beside}"}))

@@ -10,7 +10,7 @@ import pytest
 
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control import shared_application
-from stateferry.runs.control.shared_application import ALIVE_MS, DismissedError, Output, Request, SharedApplication
+from stateferry.runs.control.shared_application import ALIVE_MS, DismissedError, Output, SharedApplication, StepRequest
 from tests.runs.test_publications import Clock, clock, server, uri
 
 __all__ = ["clock", "server", "uri"]
@@ -28,7 +28,7 @@ def test_a_request_is_answered_with_what_the_step_prints(shared: SharedApplicati
     assert shared.request("a") is None
     number = shared.ask("snapshot")
     assert number == 1
-    assert shared.request("a") == Request(1, "snapshot")
+    assert shared.request("a") == StepRequest(1, "snapshot")
     assert shared.output(1) == Output("")
     shared.keep_output("a", 1, Output("reads\n"))
     assert shared.output(1) == Output("reads\n")
@@ -142,7 +142,7 @@ def test_an_application_that_serves_no_more_isnt_asked(shared: SharedApplication
     assert shared.output(1) is None
     assert shared.ask("rescale") is None
     # Until its process has ended, whoever started it keeps saying that it is alive.
-    assert shared.request("a") == Request(1, "rescale")
+    assert shared.request("a") == StepRequest(1, "rescale")
 
 
 def test_what_was_seen_is_not_shown_twice_though_the_beginning_is_gone() -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from flinkstate.files.storage import Location
 from flinkstate.reading.reader import Savepoint
-from local_airflow.api import ENDED, RefusedError
+from local_airflow.api import ENDED, RequestRefusedError
 from local_airflow.server import Server
 from stateferry.changes.rules import Rules
 from stateferry.runs.catalog.publications import Control, Publication
@@ -156,7 +156,7 @@ def log_of(airflow: Server, dag: str, run: str, task: str) -> str:
     for number in range(1, last + 1):
         try:
             lines += airflow.api.get(f"{path}/{number}?full_content=true")["content"]
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             if refused.status != HTTPStatus.NOT_FOUND:
                 raise
     return "\n".join(text for line in lines for text in (line["event"], *_reasons(line)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_airflow.api import RefusedError
+from local_airflow.api import RequestRefusedError
 from local_airflow.server import Server
 from tests.standalone.migration import DAG, Migration
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3000)]
     ],
 )
 def test_airflow_refuses_what_the_form_does_not_allow(airflow: Server, params: dict[str, object], problem: str) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RequestRefusedError) as refused:
         airflow.api.trigger(DAG, params)
     assert refused.value.status == 400
     assert problem in refused.value.text

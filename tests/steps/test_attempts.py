@@ -23,7 +23,7 @@ from flinkstate.writing.write_behind import WriteBehind
 from stateferry.basics.exit_codes import MAY_PASS
 from stateferry.changes import staging
 from stateferry.cli import main
-from stateferry.runs.checks.apart import check_apart
+from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.runs.plan.plan_json import plan_of_json
 from stateferry.runs.record.facts import Claim
@@ -307,8 +307,8 @@ def test_a_mount_of_the_source_is_no_target(
     plan = plan_of_json(Path(world.plan).read_bytes()).model_copy(update={"source": str(source)})
     for target in (mount, f"{mount}/deeper/target"):
         with pytest.raises(PlanError, match="symbolic links or mounts make the one contain the other"):
-            check_apart(plan.model_copy(update={"target": target}))
-    check_apart(plan.model_copy(update={"target": f"{mount}-beside"}))
+            check_separate_places(plan.model_copy(update={"target": target}))
+    check_separate_places(plan.model_copy(update={"target": f"{mount}-beside"}))
 
 
 @pytest.mark.parametrize("through_a_link", [False, True])

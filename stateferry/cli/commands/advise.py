@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from flinkstate.errors import UsageError
-from stateferry.cli import files_from
 from stateferry.cli.progress import progress_bar
+from stateferry.cli.savepoint_options import add_files_from, add_savepoint, opened
 
 if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
@@ -29,7 +29,7 @@ Nothing is changed.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    add_savepoint(parser)
     parser.add_argument("--operator", metavar="NAME", help="an operator's id, uid or unique name (default: all)")
     parser.add_argument("--parallelism", metavar="N[-M]", help="one or a range, such as 1-64 (default: as it is)")
     parser.add_argument(
@@ -64,11 +64,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--java", metavar="CLASS", help="print the substitutes as a Java class of this name")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    files_from.add_to(parser)
+    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from flinkstate.reading.reader import Savepoint
     from stateferry.look.balance.advice import Span, advise
 
     parallelism = Span.of(options.parallelism, "parallelism") if options.parallelism else None
@@ -79,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("expected --rates or --changed-since, found both: each says what counts as load")
     if options.java is not None or options.substitutes is not None:
         return _substitutes(options, parallelism, max_parallelism)
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    savepoint = opened(options)
     measured = _measured(savepoint, options, 10 if options.heaviest is None else options.heaviest)
     found = [advise(weights, parallelism, max_parallelism) for weights in measured]
     if options.json:
@@ -93,7 +92,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _substitutes(options: argparse.Namespace, parallelism: Span | None, max_parallelism: Span | None) -> int:
-    from flinkstate.reading.reader import Savepoint
     from stateferry.look.balance.java import check_class_name, java_class
     from stateferry.look.balance.layouts import KeyGroupLayout
     from stateferry.look.balance.substitutes import TYPES, substitutes
@@ -105,7 +103,7 @@ def _substitutes(options: argparse.Namespace, parallelism: Span | None, max_para
     for span, name in ((parallelism, "--parallelism"), (max_parallelism, "--max-parallelism")):
         if span is not None and span.least != span.most:
             raise UsageError(f"expected one {name} for substitutes, found a range: they are made for one layout")
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    savepoint = opened(options)
     measured = _measured(savepoint, options, _MOST_SHOWN if options.heaviest is None else options.heaviest)
     if len(measured) > 1:
         names = ", ".join(weights.operator.label for weights in measured)
@@ -131,7 +129,6 @@ _MOST_SHOWN = 1000
 
 
 def _measured(savepoint: Savepoint, options: argparse.Namespace, heaviest: int) -> list[KeyWeights]:
-    from flinkstate.reading.reader import Savepoint
     from stateferry.basics.printable import say
     from stateferry.look.balance.key_weights import measure_keys
     from stateferry.look.balance.traffic import Rates, traffic_of
@@ -145,7 +142,7 @@ def _measured(savepoint: Savepoint, options: argparse.Namespace, heaviest: int) 
         raise UsageError(f"expected --operator for --rates, because several have keyed state: {names}")
     earlier = None
     if options.changed_since is not None:
-        earlier = Savepoint.open(options.changed_since, files_from=files_from.roots_of(options))
+        earlier = opened(options, options.changed_since)
     measured = []
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
         for operator in operators:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flinkstate.errors import UsageError
-from stateferry.cli import files_from
 from stateferry.cli.progress import progress_bar
+from stateferry.cli.savepoint_options import add_files_from, add_savepoint, opened
 
 if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
@@ -28,7 +28,7 @@ _MOST_DAYS = 366
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    add_savepoint(parser)
     parser.add_argument(
         "--state-ttl",
         action="append",
@@ -60,11 +60,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "older than an hour, its youngest timestamp)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    files_from.add_to(parser)
+    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from flinkstate.reading.reader import Savepoint
     from stateferry.basics.durations import now_ms, parse_duration
     from stateferry.look.ages import measure_ages
     from stateferry.look.ages_forecast import Cleanup
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if options.now is not None and options.now < 0:
         raise UsageError(f"expected --now of 0 or more, found {options.now}")
     cleanup = Cleanup(options.cleanup_size, parse_duration(options.compaction_period))
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    savepoint = opened(options)
     given = _given_ttls(savepoint, options.state_ttl)
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
         found = measure_ages(savepoint, given, now_ms(), options.now, bytes_read)

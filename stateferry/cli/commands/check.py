@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flinkstate.errors import UsageError
 from stateferry.basics.exit_codes import REJECTED
-from stateferry.cli import classes, files_from
+from stateferry.cli.savepoint_options import add_classes, add_files_from, add_savepoint, classes_of, opened
 
 if TYPE_CHECKING:
     from flinkstate.classfiles.job_classes import JobClasses
@@ -39,7 +39,7 @@ _TARGETS = ("flink-1.20", "flink-2", "flink-2.3")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    add_savepoint(parser)
     parser.add_argument(
         "--for",
         dest="target",
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FLINK",
         help="the Flink that is to restore it: flink-1.20, flink-2.3, or flink-2 for the newest 2.x that was tried",
     )
-    classes.add_to(
+    add_classes(
         parser,
         "a jar of the job that is to start, or a folder of class files: whether its POJOs and enums still fit, and "
         "what the objects are in values by Kryo; may be repeated. None of its code runs",
@@ -68,17 +68,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="read every value by Kryo, not a sample")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    files_from.add_to(parser)
+    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from flinkstate.reading.reader import Savepoint
     from stateferry.verdict.judge import Asked, verdicts
     from stateferry.verdict.outcomes import Outcome
     from stateferry.verdict.versions import target_of
 
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-    job = classes.classes_of(options)
+    savepoint = opened(options)
+    job = classes_of(options)
     asked = Asked(target_of(options.target), job, options.all, new_job=job)
     found = tuple(verdicts(savepoint, asked))
     losses = _losses(options, savepoint, job)
@@ -100,12 +99,11 @@ def _losses(options: argparse.Namespace, savepoint: Savepoint, job: JobClasses |
         if options.state_ttl:
             raise UsageError("--state-ttl: only what an upgrade lost can have expired: give --before as well")
         return None
-    from flinkstate.reading.reader import Savepoint
     from stateferry.basics.durations import now_ms
     from stateferry.runs.guards.all_losses import all_losses
     from stateferry.runs.plan.state_ttls import state_ttls_of
 
-    old = Savepoint.open(options.before, files_from=files_from.roots_of(options))
+    old = opened(options, options.before)
     return all_losses(savepoint, old, state_ttls_of(options.state_ttl), now_ms(), job)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flinkstate.errors import UsageError
-from stateferry.cli import classes, files_from
+from stateferry.cli.savepoint_options import add_classes, add_files_from, add_savepoint, classes_of, opened
 
 if TYPE_CHECKING:
     from flinkstate.keyed.state import KeyedState
@@ -27,25 +27,24 @@ has its class as "@class".
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    add_savepoint(parser)
     parser.add_argument("--operator", required=True, metavar="NAME", help="the operator's id, uid or unique name")
     parser.add_argument("--state", required=True, metavar="NAME", help="the state's name, as in the job's descriptor")
     parser.add_argument("--limit", type=int, metavar="N", help="stop after so many entries")
     parser.add_argument("--key-group", type=int, metavar="N", help="only the entries of this key group")
-    classes.add_to(parser)
-    files_from.add_to(parser)
+    add_classes(parser)
+    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from flinkstate.reading.entries import read_entries
-    from flinkstate.reading.reader import Savepoint
 
     if options.limit is not None and options.limit < 0:
         raise UsageError(f"expected a --limit of 0 or more, found {options.limit}")
     limit = None if options.limit is None else min(options.limit, sys.maxsize)
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    savepoint = opened(options)
     operator = savepoint.operator(options.operator)
-    state = savepoint.state(operator, options.state).with_classes(classes.classes_of(options))
+    state = savepoint.state(operator, options.state).with_classes(classes_of(options))
     _check_key_group(options.key_group, operator)
     line = _line_of(state)
     # If the output isn't a terminal, its encoding may be another one. JSON is UTF-8.

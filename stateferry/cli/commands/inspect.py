@@ -7,8 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from stateferry.cli import classes, files_from
 from stateferry.cli.progress import progress_bar
+from stateferry.cli.savepoint_options import add_classes, add_files_from, add_savepoint, classes_of, opened, roots_of
 
 if TYPE_CHECKING:
     from flinkstate.keyed.state import KeyedState
@@ -27,25 +27,24 @@ DESCRIPTION = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    add_savepoint(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    classes.add_to(parser)
-    files_from.add_to(parser)
+    add_classes(parser)
+    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from flinkstate.reading.reader import Savepoint
     from stateferry.look.survey import bytes_to_read, survey
 
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    savepoint = opened(options)
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
-        operators = survey(savepoint, bytes_read, classes.classes_of(options))
+        operators = survey(savepoint, bytes_read, classes_of(options))
     if options.json:
         sys.stdout.write(json.dumps(facts_of(savepoint, operators), indent=2) + "\n")
     else:
         from stateferry.cli.inspect_text import show
 
-        show(savepoint, operators, files_from.roots_of(options))
+        show(savepoint, operators, roots_of(options))
     return 0
 
 

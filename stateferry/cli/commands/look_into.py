@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from flinkstate.errors import DamagedError, StateferryError, TransientError
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import reaching
-from flinkstate.reading.reader import Savepoint
 from stateferry.basics.exit_codes import exit_code_of
 from stateferry.basics.printable import say
 from stateferry.basics.private_files import private_files
-from stateferry.cli import classes, files_from
 from stateferry.cli.commands.check import verdict_facts
 from stateferry.cli.commands.inspect import facts_of
+from stateferry.cli.savepoint_options import add_classes, add_files_from, classes_of, opened
 from stateferry.inventory.inventory import take, total
 from stateferry.look.survey import survey
 from stateferry.runs.checks.plan_check import open_source, resolve
@@ -49,12 +48,12 @@ def _run(argv: Sequence[str] | None) -> int:
     parser.add_argument(
         "--for", dest="flink", metavar="FLINK", default=SAME_FLINK, help="say what it does in this Flink"
     )
-    classes.add_to(parser)
-    files_from.add_to(parser)
+    add_classes(parser)
+    add_files_from(parser)
     options = parser.parse_args(argv)
     with reaching():
-        savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
-        known = classes.classes_of(options)
+        savepoint = opened(options)
+        known = classes_of(options)
         answer = facts_of(savepoint, survey(savepoint, job=known))
         if options.wanted:
             answer["problems"] = _problems(options.wanted)

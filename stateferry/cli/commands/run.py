@@ -95,7 +95,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
     from stateferry.cli.next_savepoint import NextSavepoint, check_none_has_begun
     from stateferry.runs.catalog.lease import LeaseHeldError
     from stateferry.runs.catalog.publications import Control
-    from stateferry.runs.checks.apart import check_apart, check_buckets
+    from stateferry.runs.checks.separate_places import check_buckets, check_separate_places
 
     if options.source is not None:
         raise UsageError("--next-in takes the place of --savepoint: give one of them")
@@ -107,7 +107,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
     plan = plan_of_options(options)
     if plan.rescales_only:
         raise UsageError("--next-in needs --operator: it tells a savepoint of the job from those of others")
-    check_apart(plan)
+    check_separate_places(plan)
     check_buckets(plan)
     check_none_has_begun(plan)
     coming = NextSavepoint(folder, plan, options.wait)
@@ -129,8 +129,8 @@ def _run_on_next(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _THE_SAME) -> int:
     from stateferry.basics.durations import now_ms
     from stateferry.runs.catalog.publications import Control
-    from stateferry.runs.checks.apart import check_apart, check_buckets
     from stateferry.runs.checks.plan_check import open_source, resolve
+    from stateferry.runs.checks.separate_places import check_buckets, check_separate_places
     from stateferry.runs.control.after_publication import tables_are_left
     from stateferry.runs.control.rejecting import check_may_continue
     from stateferry.runs.guards.option_notes import nothing_to_do_lines
@@ -139,7 +139,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
     from stateferry.runs.record.runs import Run
 
     plan = plan_of_options(options)
-    check_apart(plan)
+    check_separate_places(plan)
     before = _of_this_source(asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED}))
     with Control((before.plan if before else plan).catalog_uri) as control:
         if before is not None:

@@ -7,12 +7,12 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from stateferry.cli import files_from
+from stateferry.cli.savepoint_options import add_files_from, add_savepoint, opened
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stateferry.look.balance.key_place import KeyFinder, Place, StateRows
+    from stateferry.look.balance.key_place import KeyFinder, KeyPlace, StateRows
 
 HELP = "say to which key group and subtask a key belongs"
 DESCRIPTION = """\
@@ -25,7 +25,7 @@ A KEY that begins with - comes last, behind --.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    add_savepoint(parser)
     parser.add_argument("--operator", required=True, metavar="NAME", help="the operator's id, uid or unique name")
     parser.add_argument("key", metavar="KEY", help="the key, as `stateferry dump` prints it")
     parser.add_argument("--parallelism", type=int, metavar="N", help="of the other layout (default: as it is)")
@@ -34,15 +34,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--look", action="store_true", help="also say what each state has of the key; reads its key group"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    files_from.add_to(parser)
+    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from flinkstate.hashing.key_groups import check_layout
-    from flinkstate.reading.reader import Savepoint
     from stateferry.look.balance.key_place import KeyFinder
 
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    savepoint = opened(options)
     operator = savepoint.operator(options.operator)
     layout = (options.parallelism, options.max_parallelism)
     parallelism = operator.parallelism if layout[0] is None else layout[0]
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _facts(
-    finder: KeyFinder, today: Place, after: Place | None, states: tuple[StateRows, ...] | None
+    finder: KeyFinder, today: KeyPlace, after: KeyPlace | None, states: tuple[StateRows, ...] | None
 ) -> dict[str, Any]:
     from flinkstate.hashing.key_groups import murmur
     from flinkstate.serializers.types import type_name
@@ -80,7 +79,7 @@ def _facts(
     }
 
 
-def _place_facts(place: Place) -> dict[str, Any]:
+def _place_facts(place: KeyPlace) -> dict[str, Any]:
     return {
         "parallelism": place.parallelism,
         "max_parallelism": place.max_parallelism,
@@ -100,16 +99,16 @@ def _key_text(finder: KeyFinder) -> str:
     return value_json(finder.type, decode_whole(finder.type, finder.data))
 
 
-def _show(finder: KeyFinder, today: Place, after: Place | None, states: tuple[StateRows, ...] | None) -> None:
+def _show(finder: KeyFinder, today: KeyPlace, after: KeyPlace | None, states: tuple[StateRows, ...] | None) -> None:
     from flinkstate.hashing.key_groups import murmur
     from flinkstate.serializers.types import type_name
-    from stateferry.basics.people_text import console_on, plain
+    from stateferry.basics.people_text import console_on, print_line
 
     code = finder.hash_code
     with console_on(sys.stdout) as console:
         hashed = f"hash not known: {finder.unstable}" if code is None else f"hash code {code}, murmur {murmur(code)}"
         line = f"{_key_text(finder)} ({type_name(finder.type)}) of operator {finder.operator.label}: {hashed}"
-        console.print(plain(line), soft_wrap=True)
+        print_line(console, line)
         if not finder.is_certain and code is not None and states is None:
             note = "A Row is hashed by position. If the job sets its fields by name, --look finds its key group."
             console.print(note, soft_wrap=True)
@@ -118,7 +117,7 @@ def _show(finder: KeyFinder, today: Place, after: Place | None, states: tuple[St
             console.print(_states_table(states) if states else "No state of the operator has this key.")
 
 
-def _places_table(today: Place, after: Place | None) -> Table:
+def _places_table(today: KeyPlace, after: KeyPlace | None) -> Table:
     from rich.table import Table
 
     from stateferry.basics.people_text import plain
@@ -130,7 +129,7 @@ def _places_table(today: Place, after: Place | None) -> Table:
     return table
 
 
-def _column(place: Place, today: Place) -> dict[str, str]:
+def _column(place: KeyPlace, today: KeyPlace) -> dict[str, str]:
     where = place.bytes
     if where is not None:
         file = where.file

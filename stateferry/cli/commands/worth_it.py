@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flinkstate.errors import UsageError
-from stateferry.cli import files_from
 from stateferry.cli.progress import progress_bar
+from stateferry.cli.savepoint_options import add_files_from, add_savepoint, opened
 
 if TYPE_CHECKING:
     from flinkstate.reading.reader import Savepoint
@@ -26,7 +26,7 @@ needed for that, but a jar of Flink. Nothing is changed; 32 MB of databases are 
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("savepoint", metavar="SAVEPOINT", help="its folder or _metadata, as a path or URI")
+    add_savepoint(parser)
     parser.add_argument("--measure", action="store_true", help="time accesses to maps of these sizes on RocksDB")
     parser.add_argument(
         "--jar",
@@ -40,18 +40,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=2.0, metavar="S", help="time each kind of access for so long (default: 2)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    files_from.add_to(parser)
+    add_files_from(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from flinkstate.reading.reader import Savepoint
     from stateferry.look.survey import bytes_to_read, survey
 
     if not (1 <= options.threads <= 64 and 0 < options.seconds <= 60):
         raise UsageError("expected --threads of 1 to 64 and --seconds above 0 and up to 60")
     if options.jar is not None and not options.measure:
         raise UsageError("expected --measure with --jar: only a measurement needs RocksDB")
-    savepoint = Savepoint.open(options.savepoint, files_from=files_from.roots_of(options))
+    savepoint = opened(options)
     with progress_bar("reading", bytes_to_read(savepoint)) as bytes_read:
         operators = survey(savepoint, bytes_read)
     found = {

@@ -11,8 +11,8 @@ from flinkstate.errors import RefusedError, UsageError
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_groups import (
     KeyGroupRange,
+    assign_to_key_group,
     check_layout,
-    murmur,
     operator_index_for_key_group,
     range_for_operator_index,
 )
@@ -36,7 +36,7 @@ class KeyGroupBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeyPlace:
     """The key group and the subtask of a key in a layout, and the bytes of the key group, if the savepoint has them."""
 
     parallelism: int
@@ -85,42 +85,44 @@ class KeyFinder:
         """Whether the key's bytes alone say its hash: a Row is hashed else by a job that sets its fields by name."""
         return hash_is_certain(self.type)
 
-    def place(self, found_in: int | None = None) -> Place:
+    def place(self, found_in: int | None = None) -> KeyPlace:
         """Returns the key's place in the savepoint; `found_in` is the key group in which it was found, if it was."""
-        operator, code = self.operator, self.hash_code
-        if found_in is None and code is None:
+        operator, code, key_group = self.operator, self.hash_code, found_in
+        if key_group is None and code is None:
             raise RefusedError(
                 f"the key group of a {type_name(self.type)} isn't known: {self.unstable}; "
                 "--look searches the savepoint for the key's bytes"
             )
-        key_group = found_in if code is None or found_in is not None else murmur(code) % operator.max_parallelism
-        assert key_group is not None
-        return Place(operator.parallelism, operator.max_parallelism, key_group, self._bytes_of(key_group))
+        if key_group is None:
+            assert code is not None
+            key_group = assign_to_key_group(code, operator.max_parallelism)
+        return KeyPlace(operator.parallelism, operator.max_parallelism, key_group, self._bytes_of(key_group))
 
-    def place_in(self, today: Place, parallelism: int, max_parallelism: int) -> Place:
+    def place_in(self, today: KeyPlace, parallelism: int, max_parallelism: int) -> KeyPlace:
         """Returns the key's place in another layout."""
         check_layout(max_parallelism, parallelism)
         if max_parallelism == today.max_parallelism:
-            return Place(parallelism, max_parallelism, today.key_group, today.bytes)
+            return KeyPlace(parallelism, max_parallelism, today.key_group, today.bytes)
         code = self.hash_code
         if code is None:
             raise RefusedError(
                 f"the key group of a {type_name(self.type)} at another max parallelism isn't known: {self.unstable}"
             )
-        if today.key_group != murmur(code) % today.max_parallelism:
+        if today.key_group != assign_to_key_group(code, today.max_parallelism):
             raise RefusedError(
                 f"the key group of this {type_name(self.type)} at another max parallelism isn't known: it is in key "
                 f"group {today.key_group}, where its hash by position doesn't lead; the job sets its fields by name"
             )
-        return Place(parallelism, max_parallelism, murmur(code) % max_parallelism, None)
+        return KeyPlace(parallelism, max_parallelism, assign_to_key_group(code, max_parallelism), None)
 
     def rows(self) -> tuple[int | None, tuple[StateRows, ...]]:
         """Reads what each state has of the key, and the key group that it is in (None if no state has the key).
 
         This reads one key group, or all if the key's bytes don't say its hash.
         """
-        code = self.hash_code
-        wanted = murmur(code) % self.operator.max_parallelism if code is not None and self.is_certain else None
+        code, wanted = self.hash_code, None
+        if code is not None and self.is_certain:
+            wanted = assign_to_key_group(code, self.operator.max_parallelism)
         found: dict[str, StateRows] = {}
         found_in: int | None = None
         for file in self._savepoint.open_files(self.operator):

@@ -19,9 +19,8 @@ from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.kryo_maps import first_maps
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
-from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.run_list import readable_runs
 from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
 
 
@@ -72,9 +71,9 @@ def how_declared(plan: MigrationPlan, state: StatePlan, operator: Operator) -> I
     """Yields a problem if a run of the job has migrated the state, and the old job didn't declare it by Types.MAP."""
     # A savepoint before version 5 knows operators by their ids alone.
     names = {(name, state.legacy) for name in (operator.label, operator.hex_id)}
-    for run in runs_of(plan.home, plan.job):
-        if run.state is RunState.PUBLISHED and run.plan is not None and not run.plan.reverse:
-            facts = Run(run.plan, run.folder).facts(SnapshotFacts)
+    for run in readable_runs(plan.home, plan.job, (RunState.PUBLISHED,)):
+        if not run.plan.reverse:
+            facts = run.facts(SnapshotFacts)
             if facts is not None and names & facts.declared_otherwise:
                 yield (
                     f"the old job doesn't declare {state.legacy} of operator {operator.label} by Types.MAP: so that it "

@@ -13,7 +13,6 @@ from flinkstate.reading.reader import Savepoint, has_native_state
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, Rules
 from stateferry.look.kryo_maps import OF_FLINK_2
-from stateferry.runs.checks.apart import check_apart
 from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
@@ -23,6 +22,7 @@ from stateferry.runs.checks.other_kryo import find_elements_by_kryo, find_states
 from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_ttl
 from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.checks.reverse_check import state_to_make
+from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
 from stateferry.runs.checks.wanted_layout import layout_problems
 from stateferry.runs.plan.plan import MigrationPlan
@@ -70,7 +70,7 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     Raises a `PlanError` with a line for each contradiction, and an error that names a state that can't be migrated at
     all.
     """
-    check_apart(plan)
+    check_separate_places(plan)
     for operator in source.keyed_operators():
         # Reads what RocksDB says of its files, so that a folder which lacks them is refused now.
         source.placed(operator)

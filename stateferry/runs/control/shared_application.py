@@ -53,7 +53,7 @@ _application = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class StepRequest:
     """A step that the application is asked to carry out."""
 
     number: int
@@ -203,7 +203,7 @@ class SharedApplication(ControlDatabase):
             if self._row(connection) is not None:
                 self._set(connection, name, output="Spark has started")
 
-    def request(self, name: str) -> Request | None:
+    def request(self, name: str) -> StepRequest | None:
         """The step that the application of this name is to carry out, or None.
 
         Raises a `DismissedError` if it is no longer the run's application.
@@ -212,7 +212,7 @@ class SharedApplication(ControlDatabase):
             row = self._row(connection)
             if row is None or row["name"] != name:
                 raise DismissedError("nobody waits for this application any more")
-            return None if row["answered"] == row["asked"] else Request(row["asked"], row["step"])
+            return None if row["answered"] == row["asked"] else StepRequest(row["asked"], row["step"])
 
     def keep_output(self, name: str, number: int, output: Output) -> None:
         """Passes on what the step has printed so far; with an exit code, the request is answered."""

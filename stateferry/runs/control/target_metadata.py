@@ -11,7 +11,7 @@ from flinkstate.metadata.file_names import METADATA, claimed_by, drafts, is_draf
 from stateferry.basics.private_files import private_files, usual_files
 from stateferry.runs.catalog.publications import Publication
 from stateferry.runs.record.facts import Claim
-from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.run_list import readable_runs
 from stateferry.runs.record.runs import Run
 
 
@@ -90,7 +90,5 @@ def digest_of_metadata(metadata: bytes) -> str:
 
 def published_run(home: str, publication: Publication) -> Run | None:
     """The run that made the publication, or None if its folder is gone."""
-    for one in runs_of(home, publication.job):
-        if one.run_id == publication.record.run_id and one.plan is not None:
-            return Run(one.plan, one.folder)
-    return None
+    runs = readable_runs(home, publication.job)
+    return next((run for run in runs if run.plan.run_id == publication.record.run_id), None)

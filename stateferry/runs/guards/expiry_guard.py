@@ -26,13 +26,12 @@ from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT,
 from stateferry.basics.quantities import noun, percent, percent_at_least
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
-from stateferry.runs.record.run_list import runs_of
-from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.run_list import readable_runs
+from stateferry.runs.record.run_states import GREEN
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 from stateferry.runs.record.step_facts import SnapshotFacts
 
-_GREEN = frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED})
 _USUAL_SHARE = 0.25
 FEW = 100
 _DRIFT = 0.05
@@ -77,12 +76,9 @@ class _GreenRuns:
     def all(self) -> tuple[Run, ...]:
         plan = self._plan
         return tuple(
-            Run(one.plan, one.folder)
-            for one in runs_of(plan.home, plan.job)
-            if one.plan is not None
-            and one.plan.run_id != plan.run_id
-            and one.state in _GREEN
-            and (one.plan.now_from != "backfill" or plan.now_from == "backfill")
+            run
+            for run in readable_runs(plan.home, plan.job, GREEN)
+            if run.plan.run_id != plan.run_id and (run.plan.now_from != "backfill" or plan.now_from == "backfill")
         )
 
 

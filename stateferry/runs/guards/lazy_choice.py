@@ -15,8 +15,7 @@ from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_fields import folder_of
 from stateferry.runs.record.facts import JobStarted
-from stateferry.runs.record.run_list import runs_of
-from stateferry.runs.record.runs import Run
+from stateferry.runs.record.run_list import readable_runs
 from stateferry.runs.record.step_facts import LazyChoice, MigrateFacts, RescaleFacts, SnapshotFacts, ValidateFacts
 
 _NEWEST = 5
@@ -57,10 +56,10 @@ def _of_state(
 
 def chosen_before(plan: MigrationPlan) -> tuple[LazyChoice, ...]:
     """What the lazy run that made the plan's target has chosen; refuses a target of which no run is known."""
-    for summary in runs_of(plan.home, plan.job):
-        if summary.plan is None or not summary.plan.lazy or folder_of(summary.plan.target) != folder_of(plan.target):
+    for run in readable_runs(plan.home, plan.job):
+        if not run.plan.lazy or folder_of(run.plan.target) != folder_of(plan.target):
             continue
-        snapshot = Run(summary.plan, summary.folder).facts_if_sound(SnapshotFacts)
+        snapshot = run.facts_if_sound(SnapshotFacts)
         if snapshot is not None and snapshot.lazy is not None:
             return snapshot.lazy
     raise RejectedError(
@@ -83,10 +82,9 @@ def measured_rate(plan: MigrationPlan) -> float | None:
 
 
 def _rates(plan: MigrationPlan) -> Iterator[float]:
-    for summary in runs_of(plan.home, plan.job):
-        if summary.plan is None or summary.plan.run_id == plan.run_id:
+    for run in readable_runs(plan.home, plan.job):
+        if run.plan.run_id == plan.run_id:
             continue
-        run = Run(summary.plan, summary.folder)
         snapshot = run.facts_if_sound(SnapshotFacts)
         done = [run.facts_if_sound(of) for of in (MigrateFacts, RescaleFacts, ValidateFacts)]
         if snapshot is None or None in done or not snapshot.size:

@@ -144,7 +144,7 @@ class _Evidence:
         has = f"{new} isn't in the savepoint" if is_missing else f"{new} has {of_them}"
         if lacking == flagged and not is_missing:
             has = f"{new} has rows of none of them"
-        such_as = f", such as {_listed(texts)}" if (texts := self.named.get(WITHOUT_ROWS, ())) else ""
+        such_as = f", such as {', '.join(texts)}" if (texts := self.named.get(WITHOUT_ROWS, ())) else ""
         of_flagged, of_lacking = (such_as, "") if is_missing or lacking == flagged else ("", such_as)
         yield (
             f"state {self.where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as moved by "
@@ -273,7 +273,3 @@ def _keys_of(found: StateSigns) -> str:
 
 def _number(count: int, one: str) -> str:
     return f"{count:,} {noun(count, one)}"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return ", ".join(texts)

@@ -13,10 +13,9 @@ from flinkstate.keyed.state import StateKind
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
 from stateferry.basics.quantities import noun
-from stateferry.runs.guards.timers import GREEN
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.run_list import runs_of
-from stateferry.runs.record.runs import Run
+from stateferry.runs.record.run_list import readable_runs
+from stateferry.runs.record.run_states import GREEN
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 
 # What the names of states of timers begin with.
@@ -55,10 +54,9 @@ def check_timers(plan: MigrationPlan, source: Savepoint) -> None:
 
 def _timers_before(plan: MigrationPlan) -> tuple[str, Mapping[str, StateSize]]:
     """What the source of the job's newest green run held, by operator and state, and the run's id."""
-    for one in runs_of(plan.home, plan.job):
-        if one.plan is None or one.plan.run_id == plan.run_id or one.state not in GREEN:
+    for run in readable_runs(plan.home, plan.job, GREEN):
+        if run.plan.run_id == plan.run_id or run.plan.now_from == "backfill":
             continue
-        facts = None if one.plan.now_from == "backfill" else Run(one.plan, one.folder).facts_if_sound(SnapshotFacts)
-        if facts is not None:
-            return one.plan.run_id, facts.states
+        if (facts := run.facts_if_sound(SnapshotFacts)) is not None:
+            return run.plan.run_id, facts.states
     return "", {}

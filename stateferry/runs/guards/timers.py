@@ -10,11 +10,8 @@ from __future__ import annotations
 from flinkstate.metadata.metadata import Metadata, Subtask
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from stateferry.runs.record.facts import ShownTimers
-from stateferry.runs.record.run_list import runs_of
-from stateferry.runs.record.run_states import RunState
-from stateferry.runs.record.runs import Run
-
-GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
+from stateferry.runs.record.run_list import readable_runs
+from stateferry.runs.record.run_states import GREEN
 
 
 def shown_timers(metadata: Metadata) -> ShownTimers | None:
@@ -33,9 +30,7 @@ def _may_be_on_the_heap(subtask: Subtask) -> bool:
 
 def are_in_native_savepoints(home: str, job: str) -> bool:
     """Whether the newest green run of the job whose source shows it has shown that native savepoints lack no timers."""
-    for one in runs_of(home, job):
-        if one.plan is not None and one.state in GREEN:
-            shown = Run(one.plan, one.folder).facts_if_sound(ShownTimers)
-            if shown is not None:
-                return shown.in_native_savepoints
+    for run in readable_runs(home, job, GREEN):
+        if (shown := run.facts_if_sound(ShownTimers)) is not None:
+            return shown.in_native_savepoints
     return False

@@ -143,7 +143,7 @@ class OperatorPlan(PlanModel):
     states: Annotated[tuple[StatePlan, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _states_keep_apart(self) -> OperatorPlan:
+    def _states_are_separate(self) -> OperatorPlan:
         names = [name for state in self.states for name in (state.legacy, state.new)]
         problems = [
             f"state {name!r} is named {count} times in operator {self.operator!r}: "

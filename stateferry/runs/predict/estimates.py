@@ -33,7 +33,7 @@ START = "start"
 # Of a step's own work, about this much is its start: imports, reading `_metadata`, the first Spark job.
 _USUAL_START = 2.0
 # Sizes tell the fixed part from the rest if the largest is this many times the smallest.
-_APART = 1.4
+_LEAST_RATIO = 1.4
 _LEAST_TO_FIT = 3
 # No range is narrower than this, on either side; with one or two runs it is wider, by this share divided by the runs.
 _LEAST_SHARE, _LEAST_SECONDS, _FEW_SHARE = 0.1, 0.5, 0.3
@@ -91,7 +91,7 @@ def estimate(seen: Sequence[Spent], size: int) -> Estimate:
     # How far each run was from what is estimated for its own size, as a share.
     off = [one.wall / max(before_work + fixed + rate * one.size, 0.001) for one in seen]
     low, high = min(1.0, *off) * seconds, max(1.0, *off) * seconds
-    if not _tells_apart(seen):
+    if not _sizes_differ(seen):
         # The work may grow not at all, or in proportion.
         work, at = median(one.work for one in seen), median(one.size for one in seen)
         bounds = (before_work + work, before_work + work * size / at)
@@ -114,14 +114,14 @@ def total(estimates: Iterable[Estimate]) -> Estimate | None:
     return Estimate(seconds, low, high, max(one.runs for one in parts))
 
 
-def _tells_apart(seen: Sequence[Spent]) -> bool:
+def _sizes_differ(seen: Sequence[Spent]) -> bool:
     sizes = [one.size for one in seen]
-    return len(seen) >= _LEAST_TO_FIT and max(sizes) >= _APART * min(sizes)
+    return len(seen) >= _LEAST_TO_FIT and max(sizes) >= _LEAST_RATIO * min(sizes)
 
 
 def _work(seen: Sequence[Spent]) -> tuple[float, float]:
     """The fixed seconds of the work, and its seconds for each byte."""
-    if _tells_apart(seen):
+    if _sizes_differ(seen):
         # Theil and Sen: the median of the slopes between any two runs.
         pairs = [(one, other) for one, other in combinations(seen, 2) if one.size != other.size]
         rate = max(median((one.work - other.work) / (one.size - other.size) for one, other in pairs), 0.0)

@@ -14,7 +14,7 @@ from flinkstate.files.storage import Location, side_by_side
 from stateferry.runs.predict.assumed_parts import NO_WORK, FlinkWork, assumed, flink_work
 from stateferry.runs.predict.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
 from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken, TimedFacts
-from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.run_list import readable_runs
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import FACTS_OF, CutOverFacts, SnapshotFacts
@@ -201,11 +201,7 @@ def _sized(run: Run) -> Iterable[Run]:
 
 def _sized_runs(home: str, job: str, *, rescales_only: bool) -> Iterable[Run]:
     # A migration converts each entry, which takes longer than to rescale alone.
-    runs = (
-        Run(one.plan, one.folder)
-        for one in runs_of(home, job)
-        if one.plan is not None and one.plan.rescales_only == rescales_only
-    )
+    runs = (run for run in readable_runs(home, job) if run.plan.rescales_only == rescales_only)
     return filter(size_of, side_by_side(Location.of(home), _with_times, runs))
 
 

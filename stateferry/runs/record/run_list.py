@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from flinkstate.did_you_mean import there_are
@@ -98,6 +98,13 @@ def run_stamps(home: str) -> list[tuple[Location, tuple[object, ...]]]:
         if name and not one.is_folder:
             found.setdefault((job, run_id), []).append((name, one.modified_at, one.size))
     return [(runs.child(job).child(run_id), tuple(stamp)) for (job, run_id), stamp in found.items()]
+
+
+def readable_runs(home: str, job: str, states: Collection[RunState] = ()) -> Iterator[Run]:
+    """Yields the runs of the job whose plans can be read, the newest first; if states are given, only those."""
+    for run in runs_of(home, job):
+        if run.plan is not None and (not states or run.state in states):
+            yield Run(run.plan, run.folder)
 
 
 def asked_for_before(plan: MigrationPlan, now_is_enough: Collection[RunState] = ()) -> Run | None:

@@ -25,6 +25,8 @@ class RunState(Enum):
     REJECTED = "rejected"
 
 
+GREEN = frozenset({RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED})
+"""The states of a run whose report is green."""
 # These states are final, except that a published run can be rolled back.
 ENDED = frozenset({RunState.PUBLISHED, RunState.ROLLED_BACK, RunState.REJECTED})
 _NEED_A_REASON = frozenset({RunState.FAILED, RunState.REJECTED})

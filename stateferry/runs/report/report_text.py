@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stateferry.basics.counts import shown_count
-from stateferry.basics.people_text import console_on, plain
+from stateferry.basics.people_text import console_on, plain, print_line
 from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.predict.estimates import prediction_lines
@@ -38,17 +38,17 @@ def show_report(report: Report, file: TextIO, *, width: int | None = None, is_ov
         console.print(plain(f"{source.path} (checkpoint {source.checkpoint_id}) -> {report.staged.path}"))
         for step, facts in report.without_tables().facts.items():
             for line in fact_lines(step, facts):
-                console.print(plain(line), soft_wrap=True)
+                print_line(console, line)
         for line in (line for one in report.balance for line in one.lines):
-            console.print(plain(line), soft_wrap=True)
+            print_line(console, line)
         _show(console, report.checks)
         for line in foreseen_lines(report, is_over=is_over):
-            console.print(plain(line), soft_wrap=True)
+            print_line(console, line)
         for note in report.notes:
-            console.print(plain(f"note: {note}"), soft_wrap=True)
+            print_line(console, f"note: {note}")
         console.print(_verdict(report))
         if report.tables_pending and report.is_green:
-            console.print(plain(tables_line(report)), soft_wrap=True)
+            print_line(console, tables_line(report))
 
 
 def foreseen_lines(report: Report, *, is_over: bool = False) -> list[str]:
@@ -60,10 +60,10 @@ def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> No
     """Prints the checks of the tables, which are made last, to the file."""
     with console_on(file, width) as console:
         for line in fact_lines(Step.TABLES, report.facts.get(Step.TABLES, {})):
-            console.print(plain(line), soft_wrap=True)
+            print_line(console, line)
         if report.tables:
             _show(console, report.tables)
-        console.print(plain(tables_line(report), "bold red" if report.tables_pending else "bold green"), soft_wrap=True)
+        print_line(console, tables_line(report), "bold red" if report.tables_pending else "bold green")
 
 
 def tables_line(report: Report) -> str:
@@ -115,10 +115,10 @@ def _nested(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 def _figures(facts: Mapping[str, Any]) -> str:
     """The single figures as text; leaves out zeros, lists and nested facts."""
-    return ", ".join(_figure(name, value) for name, value in facts.items() if _is_said(value))
+    return ", ".join(_figure(name, value) for name, value in facts.items() if _is_shown(value))
 
 
-def _is_said(value: object) -> bool:
+def _is_shown(value: object) -> bool:
     return not isinstance(value, Mapping | list | tuple) and value is not None and (value != 0 or value is False)
 
 
@@ -141,9 +141,9 @@ def _checks(checks: Iterable[Check]) -> Table:
 
 def _show_failure(console: Console, check: Check) -> None:
     where = f" in key groups {key_group_text(check.key_groups)}" if check.key_groups else ""
-    console.print(plain(f"{check.name}: failed{where}", "bold"), soft_wrap=True)
+    print_line(console, f"{check.name}: failed{where}", "bold")
     for sample in check.samples:
-        console.print(plain(f"  {sample}"), soft_wrap=True)
+        print_line(console, f"  {sample}")
 
 
 def time_line(times: Sequence[PartTime]) -> str:

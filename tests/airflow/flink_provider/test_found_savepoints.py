@@ -9,13 +9,13 @@ import pytest
 
 from stateferry.airflow.flink import savepoints
 from stateferry.airflow.flink.errors import FlinkSavepointError, FlinkTimeoutError
-from stateferry.airflow.flink.savepoints import Pending, Savepoint, SavepointOrder, found_in_the_end
+from stateferry.airflow.flink.savepoints import Pending, SavepointOrder, TakenSavepoint, found_in_the_end
 
 ORDER = SavepointOrder(("dag", "take_savepoint", "-1", "run"), "orders", "/savepoints", stop=True, tries=4)
-TAKEN = Savepoint("a job", "/savepoints/one")
+TAKEN = TakenSavepoint("a job", "/savepoints/one")
 
 
-def look(monkeypatch: pytest.MonkeyPatch, found: object, *then: object, timeout: float = 60) -> Savepoint | None:
+def look(monkeypatch: pytest.MonkeyPatch, found: object, *then: object, timeout: float = 60) -> TakenSavepoint | None:
     """What is found if Flink first knows of `found`, and then answers so."""
     answers = iter(then)
 

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from flinkstate.errors import UsageError
 from stateferry.airflow.flink.hook import FlinkHook
-from stateferry.airflow.flink.savepoints import Savepoint, SavepointOrder
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import FlinkTask
 from stateferry.airflow.requests.planning import Occasion, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
@@ -166,10 +166,10 @@ def test_a_cut_over_stops_the_job_with_a_native_savepoint_only_if_a_rehearsal_ha
     monkeypatch.setattr(FlinkHook, "run", lambda *_: None)
     orders: list[SavepointOrder] = []
 
-    def taken(_: FlinkTask, order: SavepointOrder, **__: Any) -> Savepoint:
+    def taken(_: FlinkTask, order: SavepointOrder, **__: Any) -> TakenSavepoint:
         orders.append(order)
         savepoint = write_metadata(Path(order.directory) / "savepoint-1", completed_at=NOON)
-        return Savepoint(JOB, savepoint)
+        return TakenSavepoint(JOB, savepoint)
 
     monkeypatch.setattr(FlinkTask, "take_savepoint", taken)
     plan, run = planned(request, occasion)

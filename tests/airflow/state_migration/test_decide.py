@@ -23,7 +23,7 @@ from stateferry.airflow.dag_runs.decided import approve_if_nobody_is_asked, chec
 from stateferry.airflow.dag_runs.task_names import IN_OUTAGE
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import Goal, JarRun
-from stateferry.airflow.flink.savepoints import Savepoint, SavepointOrder
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
 from stateferry.airflow.migration_dag import migration_dags
 from stateferry.airflow.requests.planning import Occasion, plan_for, planned
@@ -370,12 +370,12 @@ class Flink:
         monkeypatch.setattr(FlinkTask, "take_savepoint", lambda _, order, **__: self.take(order))
         monkeypatch.setattr(FlinkTask, "job_meant", lambda *_: JOB)
 
-    def take(self, order: SavepointOrder) -> Savepoint:
+    def take(self, order: SavepointOrder) -> TakenSavepoint:
         self.orders.append(order)
         savepoint = Path(order.directory) / "savepoint-1"
         if not savepoint.exists():
             write_metadata(savepoint, completed_at=AS_OF.timestamp())
-        return Savepoint(JOB, str(savepoint))
+        return TakenSavepoint(JOB, str(savepoint))
 
 
 @pytest.fixture
@@ -621,7 +621,7 @@ def test_a_job_that_was_stopped_by_a_task_that_was_lost_is_started_again(
     here = context(rehearsal, request_, occasion)
     said = here["ti"].xcom_pull()
     here["ti"].xcom_pull = lambda task_ids, key=None: said if task_ids == "plan" else None
-    flink.found = Savepoint(JOB, "/savepoints/with-which-it-stopped")
+    flink.found = TakenSavepoint(JOB, "/savepoints/with-which-it-stopped")
     started: list[JarRun] = []
 
     def start(_: FlinkTask, run: JarRun, *__: Any, **___: Any) -> dict[str, Any]:

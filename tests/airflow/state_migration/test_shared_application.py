@@ -29,7 +29,7 @@ from stateferry.airflow.tasks.shared_application_task import ShareApplication, d
 from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.control.shared_application import DismissedError, Output, Request, SharedApplication
+from stateferry.runs.control.shared_application import DismissedError, Output, SharedApplication, StepRequest
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import RescaleFacts, SnapshotFacts
@@ -49,7 +49,7 @@ def mailbox(run: Run) -> Iterator[SharedApplication]:
 
 
 @contextmanager
-def application(run: Run, does: Callable[[Request], list[Output]]) -> Iterator[list[str]]:
+def application(run: Run, does: Callable[[StepRequest], list[Output]]) -> Iterator[list[str]]:
     """One that answers as it is told to; gives the steps that it was asked for."""
     asked: list[str] = []
     ended = threading.Event()
@@ -79,7 +79,7 @@ def test_a_step_is_done_by_the_application_and_what_it_prints_is_in_the_log(
 ) -> None:
     submits("echo nobody submits a step >&2; exit 70")
 
-    def does(_: Request) -> list[Output]:
+    def does(_: StepRequest) -> list[Output]:
         run.keep(RescaleFacts(seconds=1.0, ended_at=0))
         return [Output("rescale: 1/2 50%; 1s; run"), Output("rescale: 1/2 50%; 1s; running\nis done\n", exit_code=0)]
 
@@ -177,7 +177,7 @@ def test_a_step_whose_application_is_lost_has_one_of_its_own(
     submits(f"touch {tmp_path}/submitted")
     run.keep(RescaleFacts(seconds=1.0, ended_at=0))
 
-    def is_lost(_: Request) -> list[Output]:
+    def is_lost(_: StepRequest) -> list[Output]:
         with mailbox(run) as shared:
             shared.dismiss()
         return []

@@ -15,7 +15,7 @@ from stateferry.runs.plan.plan_fields import folder_of
 _IN_FILE = "sqlite:///"
 
 
-def check_apart(plan: MigrationPlan) -> None:
+def check_separate_places(plan: MigrationPlan) -> None:
     """Refuses a target in or around the source's folder, and home, warehouse or catalog in the source's folder.
 
     A target among the runs or the tables is refused too: `stateferry clean` removes what it doesn't know there.
