@@ -24,6 +24,7 @@ from flinkstate.serializers.types import (
     TupleType,
 )
 from flinkstate.values.codecs import decode_whole, encode
+from flinkstate.values.kryo_reader import KryoReader
 from tests.kryo.damage import damaged
 from tests.kryo.examples import examples
 from tests.kryo.kept import kept
@@ -99,6 +100,19 @@ def test_the_examples_are_many() -> None:
 def test_plain_code_reads_the_same_objects(name: str) -> None:
     kryo, two, _ = pairs()[name]
     assert decode_whole(replace(kryo, five=True), recoded(kryo, two)) == decode_whole(replace(kryo, five=False), two)
+
+
+def test_plain_code_reads_constants_of_a_registered_enum_in_a_list() -> None:
+    """Constants with bodies have classes of their own, but all of them the enum's number."""
+    job = pairs()["enums in lists"][0].classes
+    assert job is not None
+    ids = {85: "stateferry.kryo.KryoValues$Shape", 86: "java.util.ArrayList"}
+    data = b"\x58\x01\x03\x57\x01\x57\x02"
+    found = KryoReader(True, ids, {}, job, data, 0, len(data)).whole()
+    assert found is not None
+    assert [one.value for one in found.value] == ["ROUND", "SQUARE"]
+    with pytest.raises(DamagedError, match="found one class"):
+        KryoReader(True, ids, {}, job, data[:-1] + b"\x01", 0, len(data)).whole()
 
 
 def test_what_is_around_it_stays() -> None:
