@@ -25,6 +25,7 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.values.codecs import decode_whole, encode
 from flinkstate.values.kryo_reader import KryoReader
+from stateferry.changes.upgrade.for_kryo_5 import element_for_kryo_5
 from tests.kryo.damage import damaged
 from tests.kryo.examples import examples
 from tests.kryo.kept import kept
@@ -166,6 +167,37 @@ def test_the_elements_of_a_list_state() -> None:
     data = np.frombuffer(b",".join([two] * 3) + bytes(64), np.uint8).copy()
     place = np.array([0]), np.array([3 * len(two) + 2]), np.array([0])
     assert recoder.recode(data, *place).data.tobytes() == b",".join([five] * 3)
+
+
+def test_a_small_array_behind_which_flink_2_reads_on_is_refused() -> None:
+    """Its input reads seven bytes for the elements, and doesn't give back what is behind them."""
+    kryo = pairs()["Double"][0]
+    two, five = b"\1\0[\xd3\1\3" + bytes((0, 1, 0xFF, 0xFE)), b"\1\0[\xd3\1\3" + bytes((1, 0, 0xFE, 0xFF))
+    assert recoded(kryo, two) == five
+    number = bytes(range(8))
+    assert recoded(TupleType((Scalar.LONG, kryo), "Tuple2"), number + two) == number + five
+    refused = "Flink 2 reads beyond the array"
+    with pytest.raises(RefusedError, match=refused):
+        recoded(TupleType((kryo, Scalar.LONG), "Tuple2"), two + number)
+    with pytest.raises(RefusedError, match=refused):
+        element_for_kryo_5(kryo, two)
+    lists = Recoder(compile_list_state(kryo, marks=False))
+    for elements, outcome in (([two], five), ([b"\x09\2", two], b"\x09\2," + five), ([two, b"\x09\2"], None)):
+        data = b",".join(elements)
+        place = np.array([0]), np.array([len(data)]), np.array([0])
+        raw = np.frombuffer(data + bytes(64), np.uint8).copy()
+        if outcome is None:
+            with pytest.raises(RefusedError, match=refused):
+                lists.recode(raw, *place)
+        else:
+            assert lists.recode(raw, *place).data.tobytes() == outcome
+    # Eight bytes, or more of the object behind the array: Flink reads no further than the object.
+    four = b"\1\0[\xd3\1\5" + bytes(8)
+    assert recoded(TupleType((kryo, Scalar.LONG), "Tuple2"), four + number) == four + number
+    behind = b"\1\0java.util.ArrayLis\xf4\1\2" + two + b"\x0a" + bytes(8)
+    after = b"\1\0java.util.ArrayLis\xf4\1\3" + b"\1\1" + two[2:6] + five[6:] + b"\x0a" + bytes(8)
+    behind = behind.replace(b"\1\0[", b"\1\1[")
+    assert recoded(TupleType((kryo, Scalar.LONG), "Tuple2"), behind + number) == after + number
 
 
 def test_large_values_and_many_of_them() -> None:
