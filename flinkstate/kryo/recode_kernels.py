@@ -54,10 +54,12 @@ from flinkstate.kryo.codes import (
     PART_KIND,
     PARTS,
     POSITION,
+    READ_BEYOND,
     SERIAL,
     SET,
     SINGLETON_LIST,
     SINGLETON_MAP,
+    SMALL_ARRAY,
     SORTED_MAP,
     SORTED_SET,
     SOURCE,
@@ -71,7 +73,15 @@ from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
 from flinkstate.kryo.primitives import copy_bytes, fail, put32, put_varint, varint
 from flinkstate.kryo.recode_flat import recode_flat
-from flinkstate.kryo.recode_leaves import SPARE_OBJECTS, enter, read_again, recode_leaf, recode_part, recode_special
+from flinkstate.kryo.recode_leaves import (
+    READ_AT_ONCE,
+    SPARE_OBJECTS,
+    enter,
+    read_again,
+    recode_leaf,
+    recode_part,
+    recode_special,
+)
 from flinkstate.kryo.whole import put_class
 from flinkstate.serializers.kernels import OPAQUE_VALUE, walk
 
@@ -637,8 +647,8 @@ def walk_to_kryo(data, places, limits, pcs, program, registers, ends, failure): 
 
 @kernel
 def recode_parts(  # type: ignore[no-untyped-def]
-    data, starts, limits, heads, first, kept, program, of_parts, tables, stack, objects, scratch, out, at, new_ends,
-    state, failure,
+    data, starts, limits, heads, first, kept, followed, program, of_parts, tables, stack, objects, scratch, out, at,
+    new_ends, state, failure,
 ):  # fmt: skip
     """Copies values, and writes what is by Kryo 2 in them for Flink 2; from the value with the number `first` on.
 
@@ -646,7 +656,7 @@ def recode_parts(  # type: ignore[no-untyped-def]
     Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs, and as what it is
     written: by Kryo 5, or see `_put_collection`. `out` is filled
     up to `at`, `new_ends` gets where each value ends in it. Values that are `kept` are copied as
-    they are. Returns how many values are done.
+    they are. `followed` says that Flink reads more from the stream behind each value. Returns how many values are done.
     """
     code, pool, registers, place, end = program
     room = len(out) - SPARE
@@ -674,6 +684,7 @@ def recode_parts(  # type: ignore[no-untyped-def]
                 return np.int64(index)
             copy_bytes(data, copied, out, at, size)
             of_part = of_parts[pc]
+            state[SMALL_ARRAY] = -READ_AT_ONCE
             if of_part[1] == BY_KRYO:
                 at = _recode_value(
                     data, position, limit, tables[of_part[0]], stack, objects, scratch, out, at + size, state, failure
@@ -682,6 +693,8 @@ def recode_parts(  # type: ignore[no-untyped-def]
                 at = _put_collection(
                     data, position, limit, of_part[1:], tables[of_part[0]], objects, out, at + size, state, failure
                 )
+            if at >= 0 and (followed or state[POSITION] < limit) and at - state[SMALL_ARRAY] < READ_AT_ONCE:
+                at = fail(failure, READ_BEYOND, position, 0)
             if at < 0:
                 return np.int64(index)
             place[0] = state[POSITION]

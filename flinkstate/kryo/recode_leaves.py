@@ -30,6 +30,7 @@ from flinkstate.kryo.codes import (
     POSITION,
     PRIMITIVE_ARRAY,
     SHORT,
+    SMALL_ARRAY,
     SOURCE,
     SPARE,
     STRING,
@@ -78,6 +79,8 @@ SPARE_OBJECTS = 8
 # Kryo 5 writes longer ASCII Strings with their length.
 _SHORT_STRING = 32
 _QUARTER = 900
+# Flink 2 reads up to so many bytes of an array of primitives at once, also if it has fewer.
+READ_AT_ONCE = 7
 _NO_QUARTER = 127
 _BITS_32 = 0xFFFFFFFF
 
@@ -464,7 +467,11 @@ def recode_leaf(kind, param, rows, data, position, limit, out, at, room, scratch
         at = _put_long(out, at, first if kind == INSTANT else first - nano // 1000000)
         return put_varint(out, at, nano)
     if kind == PRIMITIVE_ARRAY:
-        return _recode_array(param, data, position, end, out, at, room, failure)
+        behind = _recode_array(param, data, position, end, out, at, room, failure)
+        if param in (SHORT, CHARACTER, FLOAT, BOOLEAN) and 1 < behind - at <= READ_AT_ONCE:
+            # Behind a byte for their number.
+            state[SMALL_ARRAY] = at + 1
+        return behind
     # INTEGER, LONG, BYTE, BOOLEAN, BIG_INTEGER, BIG_DECIMAL, MILLIS
     if at + end - position + SPARE > room:
         return fail(failure, NO_ROOM, position, end - position)

@@ -75,9 +75,13 @@ class Recoded:
 
 @dataclass(slots=True, eq=False)
 class Recoder:
-    """Writes the values of a program's type for Kryo 5; keep it, it owns buffers."""
+    """Writes the values of a program's type for Kryo 5; keep it, it owns buffers.
+
+    `followed` says that Flink reads what is behind a value from the same stream.
+    """
 
     program: WalkProgram
+    followed: bool = False
     kryos: tuple[KryoType, ...] = field(init=False)
     _tables: tuple[Any, ...] = field(init=False)
     _of_parts: Positions = field(init=False)
@@ -170,9 +174,9 @@ class Recoder:
         done = 0
         while done < count:
             done = recode_kernels.recode_parts(
-                data, starts, ends, heads, done, kept, program, self._of_parts, self._tables, self._stack,
-                self._objects, self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends, self._state,
-                failure,
+                data, starts, ends, heads, done, kept, np.bool_(self.followed), program, self._of_parts, self._tables,
+                self._stack, self._objects, self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends,
+                self._state, failure,
             )  # fmt: skip
             if done < count:
                 out = self._more_room(data, int(starts[done]), int(ends[done]), out, failure)

@@ -14,6 +14,8 @@ from flinkstate.values.kryo_values import known_classes
 # The class tags of boxed numbers: all registered classes of Kryo itself but for String, whose mark follows.
 _STRING_TAG, _NEW = 3, 1
 _OF_KRYO = range(2, 11)
+# Longer ASCII Strings are written with their length.
+_LONGEST = 32
 
 
 class EntryPlace(NamedTuple):
@@ -34,11 +36,16 @@ class MapPlaces:
     entries: tuple[EntryPlace, ...]
 
     def entry(self, index: int) -> bytes:
-        """Returns the bytes of an entry, if they mean the same in any place of any map: else raises an error."""
-        place = self.entries[index]
-        self._expect_flat(place.key)
-        self._expect_flat(place.value)
-        return self.data[place.key : place.end]
+        """Returns bytes of an entry that mean the same in any place of any map; raises an error if none do."""
+        place, (key, value) = self.entries[index], self.found.value[index]
+        return self._flat(place.key, place.value, key) + self._flat(place.value, place.end, value)
+
+    def _flat(self, begin: int, end: int, part: KryoObject | None) -> bytes:
+        if part is not None and part.class_name == _STRING and self.data[begin] == _STRING_TAG:
+            # It may be a reference to another one in the map.
+            return bytes([_STRING_TAG, _NEW]) + _string(part.value)
+        self._expect_flat(begin)
+        return self.data[begin:end]
 
     def value(self, index: int) -> bytes:
         """Returns the bytes of a value by which one may be replaced: a number or null, which has no mark."""
@@ -50,13 +57,13 @@ class MapPlaces:
 
     def _expect_flat(self, position: int) -> None:
         tag = self.data[position]
-        if tag != 0 and (tag not in _OF_KRYO or (tag == _STRING_TAG and self.data[position + 1] != _NEW)):
+        if tag != 0 and tag not in _OF_KRYO:
             raise self._not_flat(position)
 
     def _not_flat(self, position: int) -> RefusedError:
         return RefusedError(
             f"single entries of this {simple_name(self.found.class_name)} can't be put into another map: only numbers "
-            f"and Strings can, each written once (offset {position} of the value)"
+            f"and Strings can (offset {position} of the value)"
         )
 
     def with_entries(self, replaced: dict[int, bytes], added: list[bytes]) -> bytes:
@@ -73,6 +80,19 @@ class MapPlaces:
         _, behind = read_varint(self.data, self.count)
         first = self.entries[0].key if self.entries else behind
         return b"".join((self.data[: self.count], varint(len(entries) + 1), self.data[behind:first], *entries))
+
+
+def _string(text: str) -> bytes:
+    """Returns a String as Kryo 5 writes it: short ones with a bit at their end, others behind their length."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    size = len(units) // 2
+    if text.isascii() and 1 < size <= _LONGEST:
+        short = text.encode("ascii")
+        return short[:-1] + bytes([short[-1] | 0x80])
+    length = size + 1
+    head = bytes([0x80 | length]) if length < 0x40 else bytes([0xC0 | length & 0x3F]) + varint(length >> 6)
+    each = (chr(int.from_bytes(units[at : at + 2], "little")) for at in range(0, len(units), 2))
+    return head + b"".join(one.encode("utf-8", "surrogatepass") for one in each)
 
 
 def map_places(type_: KryoType, data: bytes) -> MapPlaces | None:

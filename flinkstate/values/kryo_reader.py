@@ -101,7 +101,7 @@ class KryoReader(KryoInput):
     def _marked(self, name: str, *, may_be_null: bool) -> KryoObject | None:
         read = _READERS.get(name)
         if read is None and self._job is not None and name in self._job.classes and name not in self._own:
-            if (enum := enum_of(name, self._job)) is not None:
+            if (enum := self._enum(name)) is not None:
                 return self._constant(name, enum, may_be_null=may_be_null)
             read = KryoReader.fields
         if name in self._own or read is None:
@@ -112,6 +112,9 @@ class KryoReader(KryoInput):
                 return None
             return KryoObject(name, read(self, name))
         return self._referable(name, read, may_be_null=may_be_null)
+
+    def _enum(self, name: str) -> ClassFile | None:
+        return enum_of(name, self._job) if self._job is not None and name in self._job.classes else None
 
     def _constant(self, name: str, enum: ClassFile, *, may_be_null: bool) -> KryoObject | None:
         """Reads a constant of an enum, which in Kryo 5 can't be referred to."""
@@ -206,14 +209,16 @@ class KryoReader(KryoInput):
         return self._of_one_class(self.count(number - 1, 0), holds_null)
 
     def _tagged(self, number: int, holds_null: bool) -> tuple[list[KryoObject | None], set[str]]:
-        """Reads elements, and their classes: constants of one enum are of several if they have bodies."""
+        """Reads elements, and their classes. Constants of an enum count as classes: with bodies they are."""
         found: list[KryoObject | None] = []
         classes: set[str] = set()
         for _ in range(self.count(number)):
             name = self._class()
-            if name is not None:
-                classes.add(name)
-            found.append(None if name is None else self._marked(name, may_be_null=False))
+            one = None if name is None else self._marked(name, may_be_null=False)
+            found.append(one)
+            if one is not None and name is not None:
+                is_enum = self._enum(name) is not None
+                classes.add(f"{one.class_name} {one.value}" if is_enum else name)
         if None in found and not holds_null:
             raise self.damaged("a list without null", "null")
         return found, classes

@@ -24,6 +24,8 @@ from flinkstate.serializers.types import (
     TupleType,
 )
 from flinkstate.values.codecs import decode_whole, encode
+from flinkstate.values.kryo_reader import KryoReader
+from stateferry.changes.upgrade.for_kryo_5 import element_for_kryo_5
 from tests.kryo.damage import damaged
 from tests.kryo.examples import examples
 from tests.kryo.kept import kept
@@ -101,6 +103,19 @@ def test_plain_code_reads_the_same_objects(name: str) -> None:
     assert decode_whole(replace(kryo, five=True), recoded(kryo, two)) == decode_whole(replace(kryo, five=False), two)
 
 
+def test_plain_code_reads_constants_of_a_registered_enum_in_a_list() -> None:
+    """Constants with bodies have classes of their own, but all of them the enum's number."""
+    job = pairs()["enums in lists"][0].classes
+    assert job is not None
+    ids = {85: "stateferry.kryo.KryoValues$Shape", 86: "java.util.ArrayList"}
+    data = b"\x58\x01\x03\x57\x01\x57\x02"
+    found = KryoReader(True, ids, {}, job, data, 0, len(data)).whole()
+    assert found is not None
+    assert [one.value for one in found.value] == ["ROUND", "SQUARE"]
+    with pytest.raises(DamagedError, match="found one class"):
+        KryoReader(True, ids, {}, job, data[:-1] + b"\x01", 0, len(data)).whole()
+
+
 def test_what_is_around_it_stays() -> None:
     kryo, two, five = pairs()["UUID in lists"]
     other, small, large = pairs()["HashMap of 3 as its class"]
@@ -152,6 +167,37 @@ def test_the_elements_of_a_list_state() -> None:
     data = np.frombuffer(b",".join([two] * 3) + bytes(64), np.uint8).copy()
     place = np.array([0]), np.array([3 * len(two) + 2]), np.array([0])
     assert recoder.recode(data, *place).data.tobytes() == b",".join([five] * 3)
+
+
+def test_a_small_array_behind_which_flink_2_reads_on_is_refused() -> None:
+    """Its input reads seven bytes for the elements, and doesn't give back what is behind them."""
+    kryo = pairs()["Double"][0]
+    two, five = b"\1\0[\xd3\1\3" + bytes((0, 1, 0xFF, 0xFE)), b"\1\0[\xd3\1\3" + bytes((1, 0, 0xFE, 0xFF))
+    assert recoded(kryo, two) == five
+    number = bytes(range(8))
+    assert recoded(TupleType((Scalar.LONG, kryo), "Tuple2"), number + two) == number + five
+    refused = "Flink 2 reads beyond the array"
+    with pytest.raises(RefusedError, match=refused):
+        recoded(TupleType((kryo, Scalar.LONG), "Tuple2"), two + number)
+    with pytest.raises(RefusedError, match=refused):
+        element_for_kryo_5(kryo, two)
+    lists = Recoder(compile_list_state(kryo, marks=False))
+    for elements, outcome in (([two], five), ([b"\x09\2", two], b"\x09\2," + five), ([two, b"\x09\2"], None)):
+        data = b",".join(elements)
+        place = np.array([0]), np.array([len(data)]), np.array([0])
+        raw = np.frombuffer(data + bytes(64), np.uint8).copy()
+        if outcome is None:
+            with pytest.raises(RefusedError, match=refused):
+                lists.recode(raw, *place)
+        else:
+            assert lists.recode(raw, *place).data.tobytes() == outcome
+    # Eight bytes, or more of the object behind the array: Flink reads no further than the object.
+    four = b"\1\0[\xd3\1\5" + bytes(8)
+    assert recoded(TupleType((kryo, Scalar.LONG), "Tuple2"), four + number) == four + number
+    behind = b"\1\0java.util.ArrayLis\xf4\1\2" + two + b"\x0a" + bytes(8)
+    after = b"\1\0java.util.ArrayLis\xf4\1\3" + b"\1\1" + two[2:6] + five[6:] + b"\x0a" + bytes(8)
+    behind = behind.replace(b"\1\0[", b"\1\1[")
+    assert recoded(TupleType((kryo, Scalar.LONG), "Tuple2"), behind + number) == after + number
 
 
 def test_large_values_and_many_of_them() -> None:

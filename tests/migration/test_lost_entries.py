@@ -134,6 +134,34 @@ def test_values_that_are_no_maps() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["ab", "\U0001f600\ud800", "x" * 32, "x" * 33, "", "ü" * 70])
+def test_a_string_that_stands_twice_in_a_map_is_put_back(text: str) -> None:
+    """Kryo writes it once, and a reference in its second place."""
+    type_, shared = _type("HashMap"), _string(text, True) if text.isascii() else _units(text)
+    old = map_places(type_, b"\x57\x01\x03" + _string("k1", True) + shared + _string("k2", True) + b"\x03\x04")
+    newer = map_places(type_, _map("HashMap", {"k1": 1, "zz": 2}, five=True))
+    assert old is not None
+    assert newer is not None
+    lost = [Loss(Fate.LOST, value, True, key) for key, value in old.found.value[1:]]
+    made = put_back(old, newer, lost)
+    assert made == _map("HashMap", {"k1": 1, "zz": 2}, five=True).replace(b"\x57\x01\x03", b"\x57\x01\x04") + (
+        _string("k2", True) + shared
+    )
+    gone = put_back_gone(old, [Loss(Fate.GONE, value, True, key) for key, value in old.found.value[1:]])
+    assert _entries(_decoded(type_, gone, True)) == {"k2": text}
+
+
+def _units(text: str) -> bytes:
+    units = text.encode("utf-16-be", "surrogatepass")
+    each = [
+        chr(int.from_bytes(units[at : at + 2], "big")).encode("utf-8", "surrogatepass")
+        for at in range(0, len(units), 2)
+    ]
+    length = len(each) + 1
+    head = bytes([0x80 | length]) if length < 0x40 else bytes([0xC0 | length & 0x3F]) + _varint(length >> 6)
+    return b"\x03\x01" + head + b"".join(each)
+
+
 def test_entries_that_nobody_has_written_are_refused() -> None:
     one, other = (KryoObject(_UTIL + "HashMap", [(KryoObject("java.lang.String", key), None)]) for key in "ab")
     with pytest.raises(RefusedError, match="entries of it that nobody has written"):

@@ -155,7 +155,9 @@ def _without_avro(meta: StateMeta) -> StateMeta:
 def element_for_kryo_5(type_: FlinkType, data: bytes) -> bytes:
     """Returns an element of an operator state in which Kryo 5 has written what Kryo 2 wrote."""
     raw, start = np.frombuffer(data + bytes(_READ_BEHIND), np.uint8), np.zeros(1, np.int64)
-    return _recoded(compile_type(type_), raw.copy(), start, start + len(data), start).data.tobytes()
+    return (
+        _recoder(compile_type(type_), followed=True).recode(raw.copy(), start, start + len(data), start).data.tobytes()
+    )
 
 
 def elements_by_kryo(header: OperatorHeader, job: JobClasses | None) -> dict[str, FlinkType]:
@@ -249,8 +251,8 @@ def _recoded(program: WalkProgram, data: Bytes, starts: Positions, ends: Positio
 
 
 @lru_cache(maxsize=64)
-def _recoder(program: WalkProgram) -> Recoder:
-    return Recoder(program)
+def _recoder(program: WalkProgram, *, followed: bool = False) -> Recoder:
+    return Recoder(program, followed)
 
 
 def _value_type(state: KeyedState) -> FlinkType:
