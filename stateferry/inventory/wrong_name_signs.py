@@ -130,7 +130,10 @@ class SignsOfGroup:
 
     @classmethod
     def all_of(cls, several: Sequence[Rules], states: Mapping[str, KeyedState]) -> list[SignsOfGroup]:
-        """One for each rule for which there is something to count; `states` are all of the operator by name."""
+        """One for each rule for which there is something to count; `states` are all of the operator by name.
+
+        A rule that leaves blobs out counts those of keys that the job hasn't moved.
+        """
         made = (
             cls(
                 rules,
@@ -140,7 +143,7 @@ class SignsOfGroup:
             )
             for rules in several
         )
-        return [one for one in made if one.flag is not None or one.rivals]
+        return [one for one in made if one.flag is not None or one.rivals or one.rules.drop_legacy_blobs]
 
     def meet(self, state: KeyedState, section: Section, rows: MapRows | None = None) -> None:
         """Notes a section of a state; `rows` is the section if it was parsed by the same rules."""

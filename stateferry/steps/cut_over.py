@@ -28,7 +28,7 @@ from stateferry.runs.report.report import FileDigest, SavepointDigests
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 
-_BYTES: Measure[tuple[str, FileDigest]] = Measure("B", lambda digest: digest[1].size)
+BYTES: Measure[tuple[str, FileDigest]] = Measure("B", lambda digest: digest[1].size)
 
 
 def digests_of(
@@ -42,7 +42,7 @@ def digests_of(
     tasks = digest_tasks(savepoint)
     files = {task.stream.name: known[task.uri] for task in tasks if task.uri in known}
     unknown = [task for task in tasks if task.uri not in known]
-    files |= dict(workers.do("digests", unknown, DigestTask.take, _BYTES))
+    files |= dict(workers.do("digests", unknown, DigestTask.take, BYTES))
     return SavepointDigests(savepoint.folder.shown, savepoint.metadata.checkpoint_id, files)
 
 

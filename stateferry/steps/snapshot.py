@@ -50,6 +50,7 @@ from stateferry.runs.record.steps import Step
 from stateferry.runs.report import source_check
 from stateferry.steps import key_groups
 from stateferry.steps.guards import AFTER_COUNTING, BEFORE_COUNTING, Seen
+from stateferry.steps.other_sources import read_others
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 
@@ -80,13 +81,14 @@ def do(work: RunAtWork) -> SnapshotFacts:
     run, resolved = work.run, work.resolved
     for guard in BEFORE_COUNTING:
         guard(Seen(work, Inventory(), FoundAges(run.plan.now, run.plan.keep_expired, ())))
-    rate = measured_rate(run.plan)
+    rate, others = measured_rate(run.plan), read_others(work.workers, resolved)
     counts = count(work.workers, resolved, earlier_night(resolved))
     inventory = counts.inventory
     found = ages(resolved, inventory)
     for guard in AFTER_COUNTING:
         guard(Seen(work, inventory, found))
     source_check.note_metadata(resolved.source, inventory.read, run.plan.files_from)
+    inventory.read.take(others)
     notes = option_notes(resolved, inventory, found)
     if counts.since is not None:
         notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since.run_id}"]

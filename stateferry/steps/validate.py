@@ -26,6 +26,7 @@ from stateferry.runs.report.balance_facts import balance_of
 from stateferry.runs.report.proven import digest_of_report, reported_facts
 from stateferry.runs.report.report import FileDigest, Report
 from stateferry.steps import cut_over, key_groups
+from stateferry.steps.other_sources import read_others
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 
@@ -40,6 +41,7 @@ def do(work: RunAtWork) -> ValidateFacts:
     read, accounts = BytesRead(), StagedStates()
     checks = check(work.workers, resolved, run.staged.shown, read, accounts, _derived(work))
     source_check.note_metadata(resolved.source, read, run.plan.files_from)
+    read.take(read_others(work.workers, resolved))
     checks.append(source_check.check_source((run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
     report = _report(work, tuple(checks))
     report.write(run.report)

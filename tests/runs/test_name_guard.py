@@ -341,6 +341,58 @@ def test_in_reverse_the_old_state_may_still_be_declared(tmp_path: Path) -> None:
     assert "mainState, a ValueState of such maps, looks like" in said
 
 
+def test_in_reverse_a_state_with_the_maps_that_are_not_moved_yet_is_the_old_one(tmp_path: Path) -> None:
+    assert "Did you mean --legacy-state mainState?" in stopped(tmp_path, BEGUN, {"legacy": "x"}, reverse=True)
+    other = LegacyState(rows=rows(*MOVED), more_blobs={OTHER: blobs(*COLD, MOVED[0])}, lacks=frozenset({LEGACY}))
+    counted(tmp_path / "other", other, {"flag": None}, reverse=True)
+
+
+def test_in_reverse_keys_that_are_left_out_altogether_are_noted(tmp_path: Path) -> None:
+    state = replace(BEGUN, blobs=blobs(*COLD, *MOVED[:5]), flags={}, has_flag_state=False)
+    facts = counted(tmp_path, state, {"flag": None}, reverse=True, drop_legacy_blobs=True)
+    (note,) = facts.notes
+    assert note.startswith("60 keys of mainState of main have a blob, and no rows in newMainState: the run leaves out")
+    state = replace(state, blobs=blobs(*MOVED[:5]))
+    assert not counted(tmp_path / "moved", state, {"flag": None}, reverse=True, drop_legacy_blobs=True).notes
+
+
+@pytest.mark.parametrize(
+    ("state", "options", "said"),
+    [
+        (
+            LegacyState(blobs(*COLD), more_blobs={OTHER: blobs(*MOVED)}, has_flag_state=False),
+            {},
+            (
+                "otherState of main is a ValueState of such maps, too, and stays as it is: this run makes newMainState "
+                "of mainState alone"
+            ),
+        ),
+        (
+            LegacyState(rows=rows(*COLD), more_rows={OTHER: rows(*COLD)}, has_flag_state=False),
+            {"reverse": True},
+            (
+                "otherState of main is a MapState of such maps, too, and stays as it is: this run makes mainState of "
+                "newMainState alone"
+            ),
+        ),
+        (
+            LegacyState(
+                blobs(*COLD), more_rows={OTHER: rows(*COLD), "more": rows(*COLD)}, lacks=frozenset({NEW, FLAG})
+            ),
+            {},
+            (
+                "newMainState isn't in the savepoint, and more and otherState of main have the types that it will "
+                "have: if the new job calls its state so, it starts without the maps of mainState"
+            ),
+        ),
+    ],
+)
+def test_states_that_may_have_been_meant_are_noted(
+    state: LegacyState, options: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    assert counted(tmp_path, state, {"flag": None}, **options).notes == (said,)
+
+
 def test_a_lazy_run_counts_as_well(tmp_path: Path) -> None:
     assert "x isn't in the savepoint" in stopped(tmp_path, BEGUN, {"new": "x"}, lazy=True, share=0.5)
     assert of_flags(counted(tmp_path / "right", BEGUN, lazy=True, share=0.5)).flagged == 40

@@ -31,12 +31,13 @@ from stateferry.show.jobs_page import Job, jobs_page, verdict
 from stateferry.show.outcome import outcome_line
 from stateferry.show.run_rows import row_of
 from stateferry.show.run_view import RunView
-from tests.runs.test_name_guard import BEGUN, COLD, MOVED, OTHER, blobs, flags, resolved
+from tests.runs.test_name_guard import BEGUN, COLD, MOVED, OTHER, blobs, flags, resolved, rows
 from tests.support.in_process import do_step, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 DONE = replace(BEGUN, blobs={}, lacks=frozenset({LEGACY}))
 WITHOUT_FLAG = replace(DONE, flags={}, has_flag_state=False)
+OTHER_MAP_STATE = replace(WITHOUT_FLAG, more_rows={OTHER: rows(*COLD)}, checkpoint_id=2)
 
 
 def problem(folder: Path, state: LegacyState, *plans: dict[str, object], **options: object) -> str:
@@ -258,6 +259,11 @@ def test_in_reverse_the_old_name_is_held_against_earlier_runs(home: Path, capsys
     renamed = ("--legacy-state", "mainSate", "--accept-empty", "100%")
     assert run(home, "--reverse", *renamed, **(back | {"target": "renamed"})) == 0
     assert "--accept-empty had no effect" not in capsys.readouterr().out
+    OTHER_MAP_STATE.write(str(home / "with another"))
+    other = ("--new-state", OTHER)
+    assert run(home, "--reverse", *other, source="with another", target="other") == USAGE
+    assert "mainState became newMainState, as published runs of the job say" in (said := capsys.readouterr().err)
+    assert "did you mean --new-state newMainState?" in said
     assert run(home, "--reverse", **back) == 0
     assert "nothing here shows" not in capsys.readouterr().out
     # Of another job no run is known.

@@ -1,7 +1,8 @@
 """Each file that a later step believes is altered once: what is published then is what was validated, or nothing.
 
 `BELIEVED` is the table of these files. Whatever the step says to an alteration, the target has no `_metadata`
-afterwards, or it is, with all its files, to the byte as without the alteration.
+afterwards, or it is, with all its files, to the byte as without the alteration. Savepoints that a plan names beside its
+source are altered in `test_other_sources`.
 """
 
 from __future__ import annotations

@@ -104,32 +104,43 @@ def _described(state: KeyedState) -> str:
 def other_name_than_before(
     plan: MigrationPlan, legacy: str, new: str, states: States, operator: Operator
 ) -> Iterator[str]:
-    """Yields a problem if a run in reverse calls the old job's state otherwise than the runs that have migrated it.
+    """Yields a problem if a run in reverse pairs states otherwise than the runs that have migrated them.
 
     The new job's savepoint doesn't have the old name, so that nothing else shows a slip.
     """
-    if not plan.reverse or plan.accept_empty == 1 or legacy in states:
+    if not plan.reverse or plan.accept_empty == 1:
         return
-    before = legacies_before(plan, operator, new)
-    if before and legacy not in before:
+    before = pairs_before(plan, operator)
+    legacies, news = ({one for one, of in before if of == new}, {of for one, of in before if one == legacy})
+    if legacies and legacy not in legacies and legacy not in states:
         yield (
-            f"operator {operator.label}: {new} was made of {' and of '.join(sorted(before))}, as published runs "
+            f"operator {operator.label}: {new} was made of {' and of '.join(sorted(legacies))}, as published runs "
             f"of the job say, and would become {legacy!r}, which an old job doesn't find if it calls its state as "
-            f"before: did you mean --legacy-state {min(before)}? If it has another name now, say so: "
+            f"before: did you mean --legacy-state {min(legacies)}? If it has another name now, say so: "
             "--accept-empty 100%"
+        )
+    elif news and new not in news:
+        yield (
+            f"operator {operator.label}: {legacy} became {' and '.join(sorted(news))}, as published runs of the job "
+            f"say, and {new} would become {legacy} again: did you mean --new-state {min(news)}? If its rows are in "
+            f"{new} now, say so: --accept-empty 100%"
         )
 
 
 def legacies_before(plan: MigrationPlan, operator: Operator, new: str, *, also_lazy: bool = True) -> set[str]:
     """Of which legacy states the publications of the job that weren't undone have made this new state."""
+    return {legacy for legacy, of in pairs_before(plan, operator, also_lazy=also_lazy) if of == new}
+
+
+def pairs_before(plan: MigrationPlan, operator: Operator, *, also_lazy: bool = True) -> set[tuple[str, str]]:
+    """Which legacy states became which new ones by the publications of the job that weren't undone."""
     names = {operator.hex_id, operator.uid, operator.name}
     return {
-        state.legacy
+        (state.legacy, state.new)
         for run in runs_of(plan.home, plan.job)
         if run.state is RunState.PUBLISHED and run.plan is not None and not run.plan.reverse
         if also_lazy or not run.plan.lazy
         for one in run.plan.operators
         if one.operator in names
         for state in one.states
-        if state.new == new
     }

@@ -199,8 +199,10 @@ class _Evidence:
     def _is_rather_legacy(self, name: str) -> bool:
         mine, other, legacy = self.sign(self.rules.legacy.name), self.sign(name), self.rules.legacy.name
         if self.rules.reverse:
-            # The state that is made: a state that is there without blobs is what a job declares.
-            return legacy not in self.one.states and (not other.keys or is_alike(name, legacy))
+            # The state that is made: a state that is there without blobs is what a job declares, and one with blobs of
+            # other keys than have rows is what the job is about to move.
+            has_the_others = other.keys > 0 and other.moved > 0 and not other.not_moved
+            return legacy not in self.one.states and (not other.keys or has_the_others or is_alike(name, legacy))
         if not other.keys:
             return False
         if not mine.keys:

@@ -21,6 +21,7 @@ from stateferry.runs.guards.kryo_notes import kryo_notes
 from stateferry.runs.guards.lost_values import lost_notes
 from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.name_guard import needs_accepted_share
+from stateferry.runs.guards.name_notes import name_notes
 from stateferry.runs.guards.null_values import null_notes
 from stateferry.runs.guards.other_flink import check_other_flink, other_flink_notes
 from stateferry.runs.guards.ttl_notes import ttl_notes
@@ -47,7 +48,7 @@ def option_notes(
             notes += _of_new_flags(one)
     if inventory is not None:
         notes += [*kryo_notes(resolved, inventory), *kept_notes(resolved, inventory)]
-        notes += lost_notes(resolved, inventory)
+        notes += [*lost_notes(resolved, inventory), *name_notes(resolved, inventory)]
     notes += [*other_flink_notes(resolved), *unkept_promises(resolved)]
     notes += ttl_notes(resolved, ages)
     return [*notes, *_of_the_layout(resolved), *_of_time(resolved, ages), *_of_the_rules(resolved, inventory)]

@@ -1,0 +1,67 @@
+"""Notes on states that the plan doesn't name, and on keys that its names leave behind.
+
+The keys don't show that a name is wrong, but the person who gave it may have meant another state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from stateferry.basics.quantities import noun
+from stateferry.changes.counts import StateSigns
+from stateferry.changes.rules import Rules
+from stateferry.inventory.inventory import Inventory
+from stateferry.inventory.wrong_name_signs import rivals_of
+from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+
+
+def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
+    """The notes, one sentence each."""
+    for one, wanted in zip(resolved.operators, resolved.plan.operators, strict=True):
+        planned = {name for state in wanted.states for name in (state.legacy, state.new, state.flag)}
+        for rules in one.rules:
+            signs = {
+                state: found
+                for (*place, state), found in inventory.signs.items()
+                if place == [one.operator.hex_id, rules.legacy.name]
+            }
+            filled = {state for state, found in signs.items() if found.keys} - planned
+            rivals = rivals_of(rules, one.states)
+            yield from _of_blobs_left_out(one, rules, signs.get(rules.legacy.name, StateSigns()))
+            if others := (rivals.maps if rules.reverse else rivals.legacies) & filled:
+                yield _of_others(one, rules, others)
+            if rules.new_name not in one.states and (rows := rivals.maps & filled):
+                yield _of_other_rows(one, rules, rows)
+
+
+def _of_blobs_left_out(one: ResolvedOperator, rules: Rules, blobs: StateSigns) -> Iterator[str]:
+    lost = blobs.keys - blobs.not_moved
+    if rules.drop_legacy_blobs and lost:
+        yield (
+            f"{lost:,} {noun(lost, 'key', 'keys')} of {rules.legacy.name} of {one.operator.label} "
+            f"{noun(lost, 'has', 'have')} a blob, and no rows in {rules.new_name}: the run leaves out all that the old "
+            "job has of them. If the job hasn't moved them yet, first make rows of them: run without --reverse"
+        )
+
+
+def _of_others(one: ResolvedOperator, rules: Rules, others: Collection[str]) -> str:
+    kind, pair = "ValueState", (rules.legacy.name, rules.new_name)
+    if rules.reverse:
+        kind, pair = "MapState", pair[::-1]
+    return (
+        f"{_listed(others)} of {one.operator.label} {noun(len(others), f'is a {kind}', f'are {kind}s')} of such maps, "
+        f"too, and {noun(len(others), 'stays as it is', 'stay as they are')}: this run makes {pair[1]} of {pair[0]} "
+        "alone"
+    )
+
+
+def _of_other_rows(one: ResolvedOperator, rules: Rules, others: Collection[str]) -> str:
+    return (
+        f"{rules.new_name} isn't in the savepoint, and {_listed(others)} of {one.operator.label} "
+        f"{noun(len(others), 'has', 'have')} the types that it will have: if the new job calls its state so, it starts "
+        f"without the maps of {rules.legacy.name}"
+    )
+
+
+def _listed(names: Collection[str]) -> str:
+    return " and ".join(sorted(names))
