@@ -121,11 +121,9 @@ def _warm_others() -> None:
             entries = [{"key": name, "value": value} for value, name in enumerate(pair)]
             write_new(f"{folder}/{key.name}", "pair", key, [NewState("s", "VALUE", Scalar.LONG, entries=entries)], 1, 1)
             read_all(Savepoint.open(f"{folder}/{key.name}"))
-        # numba has another type for arrays of one entry.
-        single = replace(_DEMO, keys=20, entries=1)
         kryo = replace(_DEMO, declared=Declared.KRYO_2)
         for name, demo in (
-            *(("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None)), ("single", single)),
+            *(("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None))),
             *(("kryo", kryo), ("ageless-kryo", replace(kryo, ttl=None))),
         ):
             write_demo_savepoint(f"{folder}/{name}", demo)

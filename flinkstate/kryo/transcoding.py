@@ -18,7 +18,7 @@ from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places import places_of
 from flinkstate.kryo.reading import MapReading, Values
 from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, TupleType
-from flinkstate.serializers.walker import MapEntries
+from flinkstate.serializers.walker import MapEntries, alternating
 
 TIMESTAMP = 8
 KRYO_2, KRYO_5 = codes.KRYO_2, codes.KRYO_5
@@ -118,7 +118,7 @@ class KryoReader:
 
 
 def _entries(counts: Positions, marks: Positions, stops: Positions) -> MapEntries:
-    starts, key_ends = marks[0::2], marks[1::2]
+    starts, key_ends = alternating(marks, 2)
     ends = np.empty(len(starts), np.int64)
     ends[:-1] = starts[1:]
     filled = counts > 0

@@ -50,6 +50,14 @@ def _walk(
     return ends, marked, mark_ends
 
 
+def alternating(marks: Positions, kinds: int) -> tuple[Positions, ...]:
+    """Returns an array for each of several kinds of marks, which take turns.
+
+    Each is a copy: for every mixture of arrays with and without gaps numba would compile a kernel anew.
+    """
+    return tuple(np.ascontiguousarray(marks[kind::kinds]) for kind in range(kinds))
+
+
 def skip_each(type_: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Positions:
     """Returns where each value ends."""
     return _walk(compile_type(type_), data, starts, limits, 0)[0]
@@ -145,7 +153,7 @@ def walk_entries(type_: MapType, data: Bytes, starts: Positions, limits: Positio
     counts = read_counts(data, starts, limits, least_size(type_.key) + 1)
     total = int(counts.sum())
     stops, marks, _ = _walk(compile_entries(type_), data, starts, limits, 2 * total)
-    entries, key_ends = marks[0::2], marks[1::2]
+    entries, key_ends = alternating(marks, 2)
     ends = np.empty(total, np.int64)
     ends[:-1] = entries[1:]
     filled = counts > 0
@@ -173,7 +181,8 @@ def walk_blocks(type_: AvroArrayType | AvroMapType, data: Bytes, starts: Positio
     most = each * (int((stops - starts).sum()) // max(least_item_size(type_), 1))
     _, marks, mark_ends = _walk(compile_blocks(type_), data, starts, stops, most)
     marks = marks[: mark_ends[-1] if len(mark_ends) else 0]
-    return Blocks(np.diff(mark_ends, prepend=0) // each, marks[::each], marks[each - 1 :: each], stops)
+    kinds = alternating(marks, each)
+    return Blocks(np.diff(mark_ends, prepend=0) // each, kinds[0], kinds[-1], stops)
 
 
 def walk_list_state(element: FlinkType, data: Bytes, starts: Positions, limits: Positions) -> Elements:
@@ -198,7 +207,7 @@ def split_keys(
 ) -> SplitKeys:
     """Finds the key and the namespace of each entry."""
     _, marks, _ = _walk(compile_key(key, namespace, suffixes), data, starts, limits, 4 * len(starts))
-    return SplitKeys(*(marks[part::4] for part in range(4)))
+    return SplitKeys(*alternating(marks, 4))
 
 
 def new_failure() -> Positions:

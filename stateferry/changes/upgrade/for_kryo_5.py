@@ -33,7 +33,7 @@ from flinkstate.serializers.types import (
     kept_by_kryo,
     with_classes,
 )
-from flinkstate.serializers.walker import split_keys
+from flinkstate.serializers.walker import alternating, split_keys
 from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes import kernels
 from stateferry.changes.sections import put_lengths
@@ -242,7 +242,7 @@ def _joined(section: Section, keys: Recoded, values: Section) -> Section:
     starts[1::2], ends[1::2] = values.starts + len(keys.data), values.ends + len(keys.data)
     out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(2 * count, np.int64)
     kernels.copy_ranges(data, starts, ends, offsets, out)
-    key_ends, new_starts = offsets[1::2], offsets[0::2]
+    new_starts, key_ends = alternating(offsets, 2)
     return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=np.append(new_starts[1:], len(out)))
 
 
