@@ -67,12 +67,13 @@ FLAT_TAGS = 11
 NO_NULL_KEY = 1
 NO_NULL_VALUE = 2
 
-# Columns of a node's children.
+# Columns of a node's children; a tuple of Flink has at most so many fields.
 ELEMENT = 0
 KEY = 1
 VALUE = 2
 FIELDS = 3
-CHILDREN = 13
+FIELDS_OF_TUPLES = 25
+CHILDREN = FIELDS + FIELDS_OF_TUPLES
 
 # Which row of the class table stands for null.
 NULL = 0

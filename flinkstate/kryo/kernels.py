@@ -30,7 +30,7 @@ null |
 | map | Kryo 2: varint n, Kryo 5: varint n + 1; then key and value, each with class tag, mark, object |
 | sorted map | Kryo 2: the comparator (with class tag and mark, `00` none), then as a map; Kryo 5: behind the count |
 | emptyMap, emptyList | nothing; singletonMap: key and value; singletonList: the element |
-| Tuple | its fields, each with class tag, mark, object |
+| Tuple | its fields in the order of their names (f10 before f2), each with class tag, mark, object |
 | set | as a list; sorted set, priority queue: as a list, the comparator where a sorted map has it |
 | enum | varint number of the constant + 1; in Kryo 5 it has no mark. Flink's: i32 number |
 | array of objects | varint n + 1, for each class tag, mark, object; of a final class, mark (`00` null) and object |
@@ -77,6 +77,7 @@ from flinkstate.kryo.codes import (
     ENUM,
     ENUM_COMPARATOR,
     FIELDS,
+    FIELDS_OF_TUPLES,
     FILLED_LIST,
     FILLED_SET,
     FLAT_BY_5,
@@ -146,6 +147,7 @@ from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.flat import read_flat_map
 from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, widen
 from flinkstate.kryo.primitives import are_equal, copy_bytes, fail, put32, put_varint, read_flagged, varint
+from flinkstate.kryo.tuples import FIELD_ORDER, IN_ORDER, put_in_order
 from flinkstate.kryo.whole import copy_comparator, flush, pass_part, put_class
 
 # Columns of a frame of the stack.
@@ -160,7 +162,10 @@ _FIRST = 7
 _BACK = 8  # where to go on behind it if it is read again, else -1
 _BACK_OBJECTS = 9
 _CONTEXT = 10
-FRAME_PARTS = 11
+_AROUND = 11  # what `ordered` was outside of it
+_PLACES = 12  # where the fields of a tuple begin in `out`
+_SHIFTS = _PLACES + FIELDS_OF_TUPLES
+FRAME_PARTS = _SHIFTS + FIELDS_OF_TUPLES
 DEEPEST = 64
 
 # Kinds of frames.
@@ -247,6 +252,9 @@ def _read_map(  # type: ignore[no-untyped-def]
     copier = np.int64(0)
     new_objects = np.int64(0)
     flushed = np.int64(0)
+    # The first object in the innermost tuple whose fields are put in order. Objects before it that are read again in
+    # the tuple don't move with its fields, so they are not copied from there.
+    ordered = np.int64(0)
     while True:
         if at + SPARE > room:
             return fail(failure, NO_ROOM, position, 0)
@@ -388,9 +396,10 @@ def _read_map(  # type: ignore[no-untyped-def]
             there = True
         if not there:
             number = state[OBJECTS]
+            of_node = node if base < 0 and number >= ordered else np.int64(-1)
             if shared:
                 objects[number, OF_CLASS] = row
-                objects[number, OF_NODE] = node if base < 0 else -1
+                objects[number, OF_NODE] = of_node
                 objects[number, BEGIN] = at
                 objects[number, END] = -1
                 objects[number, SOURCE] = position
@@ -412,7 +421,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                         end = at + 4 if end >= 0 else end
                 else:
                     end = put_scalar(
-                        kind, param, rows, data, position, limit, five, node, out, at, room, objects, state, failure
+                        kind, param, rows, data, position, limit, five, of_node, out, at, room, objects, state, failure
                     )
                 if end < 0:
                     return end
@@ -456,6 +465,9 @@ def _read_map(  # type: ignore[no-untyped-def]
                 elif kind == TUPLE:
                     frame[_KIND] = _TUPLE_FRAME
                     count = params[row]
+                    frame[_AROUND] = ordered
+                    if base < 0 and count > IN_ORDER:
+                        ordered = max(ordered, number + 1)
                 elif kind == PARTS:
                     frame[_KIND] = _PARTS_FRAME
                     frame[_NEXT] = spans[version, row, 0]
@@ -647,6 +659,13 @@ def _read_map(  # type: ignore[no-untyped-def]
                     frame[_LEFT] -= 1
             if frame[_LEFT] > 0 or (frame[_NEXT] == VALUE and frame[_KIND] == _MAP_FRAME):
                 break
+            if frame[_KIND] == _TUPLE_FRAME and base < 0 and frame[_NEXT] > IN_ORDER:
+                end = put_in_order(
+                    frame[_PLACES:], frame[_SHIFTS:], frame[_NEXT], out, at, room, ordered, objects, state, failure
+                )
+                if end < 0:
+                    return end
+                ordered = frame[_AROUND]
             # A list of Kryo 5 without a flag has elements of several classes, if it has any.
             if frame[_FIRST] >= _NONE_YET:
                 return fail(failure, BAD_CONTENT, start, 0)
@@ -687,7 +706,8 @@ def _read_map(  # type: ignore[no-untyped-def]
             column = ELEMENT
             context = around[1]
             if frame[_KIND] == _TUPLE_FRAME:
-                column = FIELDS + frame[_NEXT]
+                frame[_PLACES + frame[_NEXT]] = at
+                column = FIELDS + FIELD_ORDER[params[objects[frame[_OBJECT], OF_CLASS]], frame[_NEXT]]
                 frame[_NEXT] += 1
             elif frame[_KIND] == _PARTS_FRAME:
                 part = frame[_NEXT]

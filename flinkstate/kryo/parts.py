@@ -48,6 +48,7 @@ PARTS: dict[str, tuple[Parts | None, Parts | None]] = {
     "java.time.OffsetTime": ((_OFFSET, _TIME), (codes.LOCAL_TIME, *_OFFSET_5)),
     "java.time.OffsetDateTime": ((LOCAL_DATE_TIME, _OFFSET), (*_DATE_TIME_5, *_OFFSET_5)),
     "java.time.ZonedDateTime": ((LOCAL_DATE_TIME, _OFFSET, ""), (*_DATE_TIME_5, *_TEXT)),
+    "org.apache.flink.api.java.tuple.Tuple0": ((), ()),
 }
 ENUMS = (
     *("java.util.concurrent.TimeUnit", "java.time.DayOfWeek", "java.time.Month", "java.time.temporal.ChronoUnit"),

@@ -17,6 +17,7 @@ from flinkstate.serializers.types import (
     PojoType,
     PrimitiveArrayType,
     Scalar,
+    TupleType,
     type_name,
 )
 
@@ -42,6 +43,8 @@ _PRIMITIVES = {
     "double": Scalar.DOUBLE,
     "char": Scalar.CHARACTER,
 }
+_TUPLES = {f"Tuple{count}": count for count in range(1, 26)}
+_TUPLE_PACKAGE = "org.apache.flink.api.java.tuple."
 _MOST_LEVELS = 32
 # How objects of a class are stored; what the class itself says comes from the job's jars.
 _OF_CLASSES: dict[str, Callable[[str], FlinkType]] = {
@@ -81,6 +84,8 @@ def type_text(type_: FlinkType) -> str:
             return f"Map<{type_text(key)},{type_text(value)}>"
         case ListType(element):
             return f"List<{type_text(element)}>"
+        case TupleType(fields, class_name) if class_name.startswith(_TUPLE_PACKAGE):
+            return f"{class_name.removeprefix(_TUPLE_PACKAGE)}<{','.join(map(type_text, fields))}>"
         case _:
             return type_name(type_)
 
@@ -109,6 +114,8 @@ class _Parser:
             found = MapType(*self._arguments(name, 2, level))
         elif name in _LISTS:
             found = ListType(*self._arguments(name, 1, level))
+        elif name in _TUPLES:
+            found = TupleType(tuple(self._arguments(name, _TUPLES[name], level)), f"{_TUPLE_PACKAGE}{name}")
         elif name in _SCALARS:
             found = _SCALARS[name]
         elif name in _OF_CLASSES:
@@ -128,7 +135,8 @@ class _Parser:
         return found
 
     def _arguments(self, name: str, count: int, level: int) -> list[FlinkType]:
-        self._expect("<", f"{name}<{', '.join('KV' if count == 2 else 'E')}>")
+        letters = {1: "E", 2: "KV"}.get(count) or [f"T{number}" for number in range(count)]
+        self._expect("<", f"{name}<{', '.join(letters)}>")
         found = [self.type(level + 1)]
         while len(found) < count:
             self._expect(",", f"{count} types in {name}<...>")

@@ -16,7 +16,7 @@ A value is a class tag, a reference mark, the object.
 | map | varint n (Kryo 5: n + 1), then each key and value, with class tag and mark |
 | TreeMap, TreeSet | the comparator (with class tag and mark, `00` none), then as above; of Kryo 5 behind the count |
 | singletonList, singletonMap | the element, the key and the value; emptyList, emptyMap: nothing |
-| Tuple | its fields, with class tag and mark |
+| Tuple | its fields, in the order of their names (f10 before f2), with class tag and mark |
 
 `kryo_input` has the bytes of all other classes.
 """
@@ -283,7 +283,13 @@ _Read = Callable[[KryoReader, str], Any]
 
 
 def _tuple(arity: int) -> _Read:
-    return lambda reader, _: reader.nested(lambda: tuple([reader.object() for _ in range(arity)]))
+    names = sorted(f"f{number}" for number in range(arity))
+
+    def read(reader: KryoReader) -> tuple[KryoObject | None, ...]:
+        found = {name: reader.object() for name in names}
+        return tuple(found[f"f{number}"] for number in range(arity))
+
+    return lambda reader, _: reader.nested(lambda: read(reader))
 
 
 def _array_of(component: str) -> _Read:
@@ -387,5 +393,5 @@ _READERS: dict[str, _Read] = {
         for name in ("List", "Set")
     },
     "java.util.Collections$SingletonMap": lambda reader, _: reader.nested(lambda: [(reader.object(), reader.object())]),
-    **{f"org.apache.flink.api.java.tuple.Tuple{arity}": _tuple(arity) for arity in range(1, 11)},
+    **{f"org.apache.flink.api.java.tuple.Tuple{arity}": _tuple(arity) for arity in range(1, 26)},
 }

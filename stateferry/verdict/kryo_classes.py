@@ -26,7 +26,7 @@ ALIKE = frozenset(
     )
 )
 # Their parts bear their own classes, which are looked at too.
-_AROUND = frozenset((f"{_UTIL}Optional", f"[L{_LANG}Object;", *(f"{_TUPLE}{arity}" for arity in range(1, 11))))
+_AROUND = frozenset((f"{_UTIL}Optional", f"[L{_LANG}Object;", *(f"{_TUPLE}{arity}" for arity in range(1, 26))))
 # Of these no other class is a subclass.
 FINAL = frozenset(
     (*(f"{_LANG}{name}" for name in ("Integer", "Long", "Byte", "Boolean", "String")), "java.net.URI")

@@ -51,12 +51,16 @@ ARRAYS = (
     *("byte[]", "short[]", "int[]", "long[]", "float[]", "double[]", "boolean[]", "char[]"),
     *("String[]", "Long?[]", "Integer[]", "Short[]", "Byte[]", "Boolean?[]", "Character[]", "Float[]", "Double?[]"),
 )
+_TUPLE_12 = f"Tuple12<{','.join(('Integer', 'String') * 6)}>"
 COMPOSITES = (
     *("List<String>", "AnyList<Long>", "List<Double>", "List<Date>", "List<Tuple2<Long,String>>"),
     *("List<AnyList<Short>>", "HashMap<Integer,List<BigDecimal>>", "TreeMap<Long,Instant?>", "UtilMap<String,Byte>"),
     *("List<HashMap<Long,Float>>", "List<String?>", "Tuple2<String?,Long>"),
     *("Tuple2<Long,Long>", "Tuple3<Integer,Boolean,Double>", "Tuple1<LocalDateTime>", "Tuple2<List<String>,long[]>"),
     "Tuple2<Tuple2<Long,Character>,HashMap<String,Long?>>",
+    # Kryo writes f10 before f2.
+    "Tuple11<String?,Long,Integer,Double,LocalDateTime,List<String>,Byte,Date,Boolean,String,Long>",
+    f"Tuple25<{','.join(('Long', 'String', _TUPLE_12, 'Float', 'Short') * 5)}>",
 )
 OF_VALUES = (
     *(f"HashMap<String,{type_}?>" for type_ in (*SCALARS, *ARRAYS, *COMPOSITES)),
@@ -71,7 +75,8 @@ OF_VALUES = (
 OF_KEYS = (
     *(f"HashMap<{type_},Long>" for type_ in SCALARS if type_ != "String"),
     *("HintedMap<Integer,Long>", "HintedMap<Character,String?>", "TreeMap<BigDecimal,Byte>", "TreeMap<Instant,Long?>"),
-    *("HashMap<Tuple2<Integer,String>,Long>", "HashMap<List<String>,Double>", "LinkedHashMap<Tuple1<LocalDate>,Date>"),
+    *("HashMap<Tuple2<Integer,String>,Long>", f"HashMap<{_TUPLE_12},Long>"),
+    *("HashMap<List<String>,Double>", "LinkedHashMap<Tuple1<LocalDate>,Date>"),
 )
 TYPES = {"declarations": DECLARATIONS, "values": OF_VALUES, "keys": OF_KEYS}
 CHANGES = {"same": Change(), "parallelism": Change(parallelism=3), "max": Change(max_parallelism=300)}

@@ -31,7 +31,6 @@ from tests.kryo.examples import (
 REFUSED = {
     "IdentityHashMap as Map": "IdentityHashMap",
     "IdentityHashMap as its class": "IdentityHashMap",
-    "Tuple11": "Tuple11",
     "Row": "Row",
     "Either": "Either",
 }

@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 
 from flinkstate.errors import UsageError
-from flinkstate.serializers.type_text import parse_map_type
-from flinkstate.serializers.types import ArrayType, FlinkType, ListType, MapType, PrimitiveArrayType, Scalar, type_name
+from flinkstate.serializers.type_text import parse_map_type, type_text
+from flinkstate.serializers.types import (
+    ArrayType,
+    FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    PrimitiveArrayType,
+    Scalar,
+    TupleType,
+    type_name,
+)
 
+_TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 STRING, LONG = Scalar.STRING, Scalar.LONG
 TYPES: dict[str, FlinkType] = {
     "Map<String, Long>": MapType(STRING, LONG),
@@ -18,6 +29,10 @@ TYPES: dict[str, FlinkType] = {
     "Map<String, BigDecimal[]>": MapType(STRING, ArrayType(Scalar.BIG_DECIMAL, "java.math.BigDecimal")),
     "Map<java.sql.Timestamp, java.sql.Date>": MapType(Scalar.SQL_TIMESTAMP, Scalar.SQL_DATE),
     "Map<String, java.sql.Time[]>": MapType(STRING, ArrayType(Scalar.SQL_TIME, "java.sql.Time")),
+    "Map<Tuple1<Long>, org.apache.flink.api.java.tuple.Tuple2<String, List<Long>>>": MapType(
+        TupleType((LONG,), f"{_TUPLE}1"), TupleType((STRING, ListType(LONG)), f"{_TUPLE}2")
+    ),
+    f"Map<String,Tuple25<{','.join(['Long'] * 25)}>>": MapType(STRING, TupleType((LONG,) * 25, f"{_TUPLE}25")),
 }
 
 
@@ -26,6 +41,14 @@ def test_a_type_is_read(text: str) -> None:
     found = parse_map_type(text)
     assert found == TYPES[text]
     assert parse_map_type(type_name(found)) == found
+    assert parse_map_type(type_text(found)) == found
+
+
+def test_what_stays_kryos_inside_of_others_is_written_with_its_class() -> None:
+    text = "Map<String,Tuple2<Long,List<Kryo<java.util.UUID>>>>"
+    found = parse_map_type(text)
+    assert found.value == TupleType((LONG, ListType(KryoType("java.util.UUID"))), f"{_TUPLE}2")
+    assert type_text(found) == text
 
 
 NO_TYPES = {
@@ -36,6 +59,8 @@ NO_TYPES = {
     "Map": "expected Map<K, V>, found 'the end'",
     "List": "expected List<E>",
     "Map<String>": "expected 2 types in Map<...>",
+    "Map<String, Tuple3>": "expected Tuple3<T0, T1, T2>",
+    "Map<String, Tuple3<Long, Long>>": "expected 3 types in Tuple3<...>",
     "Map<String, Long": "expected > behind Map<...",
     "Map<String, Long>>": "expected the end behind the type",
     "Map<String, long>": "expected long[] or Long",

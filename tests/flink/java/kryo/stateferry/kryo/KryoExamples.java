@@ -91,6 +91,7 @@ public final class KryoExamples {
         registrations();
         others();
         random();
+        KryoFlinkTypes.maps();
     }
 
     private static TypeInformation<?> map(TypeInformation<?> key, TypeInformation<?> value) {
@@ -428,7 +429,7 @@ public final class KryoExamples {
     }
 
     @SuppressWarnings({"unchecked", "rawtypes"})
-    private static void show(String name, Class<?> declared, TypeInformation<?> type, Object value, Class<?>... registered) {
+    static void show(String name, Class<?> declared, TypeInformation<?> type, Object value, Class<?>... registered) {
         SerializerConfigImpl config = new SerializerConfigImpl();
         for (Class<?> one : registered) {
             config.registerKryoType(one);

@@ -93,6 +93,7 @@ public final class KryoValues {
             registrations();
             nested();
             KryoThings.examples();
+            KryoFlinkTypes.kept();
         }
     }
 
