@@ -95,7 +95,15 @@ COMPARATOR_OBJECT = 13  # the object to which it refers, -1 if it is new
 NEW_NAMES = 14  # in the copied value
 FLAT_BY_5 = 15  # whether Kryo 5 wrote a flat map
 FLAT_ROW = 16  # the class of a flat map
-STATES = 17
+FIELD = 17  # what is done with the field in which a map is, see below
+STATES = 18
+
+# A value is read whole, or it is an object with a map in a field: that map is taken, or all but it is.
+NO_FIELD = 0
+TAKEN = 1
+LEFT_OUT = 2
+# The node of the map then. The object is node 0.
+FIELD_NODE = 1
 
 # What a reading does with the classes that it meets: holds them against those allowed, counts them, or neither.
 HOLDING = 0
@@ -145,6 +153,7 @@ BAD_COMPARATOR = 21
 NO_MARKS = 22
 TWO_CONTEXTS = 23
 NOT_DECLARED = 24
+WITHOUT_FIELD = 25
 
 # What is said of a value.
 KRYO_2 = 1
