@@ -141,3 +141,22 @@ def test_an_entry_of_another_type_than_told_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"state whole, key .*expected Double as the map's value, found Long"):
         run(GOLDENS / golden, tmp_path, **{**PLAIN, "operators": [{"operator": "main", "states": [state]}]}, **TOLD)
     assert not (tmp_path / "target").exists()
+
+
+def test_a_pojo_that_stays_is_not_written_for_flink_2_in_the_same_run() -> None:
+    """An object by Kryo is: Kryo 5 writes it as a whole."""
+    declared = {
+        **{f"main/{state}.counts": "Map<String,Long>" for state in ("totals", "moved")},
+        "main/totals.notes": "Map<Integer,String>",
+    }
+    options = {"to": "flink-2", "declared": declared, **TOLD}
+    for rest in ("keep", "drop"):
+        values = {"source": str(GOLDENS / "in-pojos-1.20-rocksdb"), "target": "/new"}
+        told = declared if rest == "keep" else None
+        values |= options_of("in-pojos-1.20-rocksdb", rest, **{**options, "declared": told})
+        plan = planned(values)
+        if rest == "drop":
+            assert resolve(plan, open_source(plan)).rewrites()
+            continue
+        with pytest.raises(PlanError, match=r"state totals .*one run can't both take the map out of its POJOs and"):
+            resolve(plan, open_source(plan))
