@@ -24,6 +24,7 @@ from flinkstate.serializers.types import (
     MapType,
     NullableType,
     OpaqueType,
+    PojoMapType,
     TimerType,
     TtlType,
     fixed_length,
@@ -131,7 +132,7 @@ class KeyedState:
         if map_ is None:
             return ()
         match self.value:
-            case KryoMapType():
+            case KryoMapType() | PojoMapType(pojo=KryoType()):
                 return tuple(part for part in opaque_parts(map_) if not isinstance(part, KryoType))
             case MapType() | NullableType():
                 return (*_without_end(map_.key), *_without_end(map_.value))

@@ -6,6 +6,7 @@
   key is behind a bool `isNull` of its own.
 - Kryo (`HashMap`, and `Map` by a `TypeHint` in Flink 1): see `flinkstate/kryo/`.
 - PojoSerializer, in a field of a POJO by any of these: see `pojo_fields.py`.
+- Kryo, in a field of an object that is by Kryo as a whole.
 
 `whole_maps` finds the entries of all of them in the form that `MapSerializer` writes.
 """
@@ -24,10 +25,13 @@ from flinkstate.kryo.transcoding import KryoReader
 from flinkstate.serializers.types import (
     FlinkType,
     KryoMapType,
+    KryoType,
     MapType,
     NullableType,
     PojoMapType,
+    PojoType,
     kept_by_kryo,
+    object_of,
 )
 from flinkstate.serializers.walker import Bytes, Flags, MapEntries, Positions, read_counts, walk_entries
 
@@ -52,6 +56,8 @@ def whole_maps(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Po
             return WholeMaps(data, _nullable_entries(map_, padding, data, starts, ends))
         case KryoMapType():
             return _kryo_maps(type_, data, starts, ends)
+        case PojoMapType(pojo=KryoType()):
+            return _maps_in_objects(type_, data, starts, ends)
         case PojoMapType():
             return _maps_in_pojos(type_, data, starts, ends)
     raise TypeError(f"not a map: {type_}")
@@ -93,23 +99,39 @@ def _nullable_entries(type_: MapType, padding: int, data: Bytes, starts: Positio
 
 
 @lru_cache(maxsize=64)
-def _kryo_reader(type_: KryoMapType) -> KryoReader:
-    return KryoReader(type_.kryo, type_.map, widen=type_.widen)
+def _kryo_reader(type_: KryoMapType, field: str | None = None) -> KryoReader:
+    return KryoReader(type_.kryo, type_.map, widen=type_.widen, field=field)
 
 
-def _kryo_maps(type_: KryoMapType, data: Bytes, starts: Positions, ends: Positions) -> WholeMaps:
+def _kryo_maps(
+    type_: KryoMapType, data: Bytes, starts: Positions, ends: Positions, field: str | None = None
+) -> WholeMaps:
     # The maps go into a buffer of their own, each behind four bytes for its length and without a key.
     heads = starts - 4
-    made = _kryo_reader(type_).to_flink(data, heads, heads, ends, timestamps=False)
+    made = _kryo_reader(type_, field).to_flink(data, heads, heads, ends, timestamps=False)
     return WholeMaps(made.data, made.entries)
+
+
+def _maps_in_objects(type_: PojoMapType, data: Bytes, starts: Positions, ends: Positions) -> WholeMaps:
+    assert isinstance(type_.map, KryoMapType)
+    return _kryo_maps(type_.map, data, starts, ends, type_.field)
+
+
+def objects_without_maps(
+    type_: PojoMapType, data: Bytes, starts: Positions, ends: Positions
+) -> tuple[Bytes, Positions]:
+    """Returns objects by Kryo with null in the field of the map, one behind another, and where each ends."""
+    assert isinstance(type_.map, KryoMapType)
+    return _kryo_reader(type_.map, type_.field).without_maps(data, starts, ends)
 
 
 def map_places(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
     """Returns where the maps are of values that take up all bytes from each start to each end.
 
-    A map is the whole value, or in a field of a POJO; a null POJO and one with null in the field have none.
+    A map is the whole value, or in a field of a POJO; a null POJO and one with null in the field have none. An object
+    by Kryo has its map at a place that depends on the rest of it, so there it is the object.
     """
-    if not isinstance(type_, PojoMapType):
+    if not isinstance(type_, PojoMapType) or object_of(type_) is not None:
         return starts, ends
     spans = map_spans(type_, data, starts, ends)
     return spans.starts[spans.present], spans.ends[spans.present]
@@ -117,6 +139,7 @@ def map_places(type_: FlinkType | None, data: Bytes, starts: Positions, ends: Po
 
 def map_spans(type_: PojoMapType, data: Bytes, starts: Positions, ends: Positions) -> FieldSpans:
     """Finds the maps in POJOs that take up all bytes from each start to each end."""
+    assert isinstance(type_.pojo, PojoType)
     return find_field(type_.pojo, type_.field, data, starts, ends)
 
 

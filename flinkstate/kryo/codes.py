@@ -97,7 +97,15 @@ NEW_NAMES = 14  # in the copied value
 FLAT_BY_5 = 15  # whether Kryo 5 wrote a flat map
 FLAT_ROW = 16  # the class of a flat map
 SMALL_ARRAY = 17  # where the elements of the last array are whose end Flink 2 reads beyond
-STATES = 18
+FIELD = 18  # what is done with the field in which a map is, see below
+STATES = 19
+
+# A value is read whole, or it is an object with a map in a field: that map is taken, or all but it is.
+NO_FIELD = 0
+TAKEN = 1
+LEFT_OUT = 2
+# The node of the map then. The object is node 0.
+FIELD_NODE = 1
 
 # What a reading does with the classes that it meets: holds them against those allowed, counts them, or neither.
 HOLDING = 0
@@ -148,6 +156,7 @@ NO_MARKS = 22
 TWO_CONTEXTS = 23
 NOT_DECLARED = 24
 READ_BEYOND = 25
+WITHOUT_FIELD = 26
 
 # What is said of a value.
 KRYO_2 = 1

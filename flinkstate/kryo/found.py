@@ -16,7 +16,7 @@ from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
 from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, places_to_find
+from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
 from flinkstate.kryo.transcoding import KryoCounts, counts_of
 from flinkstate.serializers.types import (
@@ -118,11 +118,14 @@ def _widest(known: Sequence[KnownClass]) -> Scalar | None:
 
 
 class ClassFinder:
-    """Finds the classes of all objects in the values of one Kryo serializer; keep it, it owns buffers."""
+    """Finds the classes of all objects in the values of one Kryo serializer; keep it, it owns buffers.
 
-    def __init__(self, kryo: KryoType) -> None:
+    With a `field`, the values are objects that have a map in it, and only the map counts.
+    """
+
+    def __init__(self, kryo: KryoType, field: str | None = None) -> None:
         self._table = class_table(kryo)
-        self._places = places_to_find(self._table)
+        self._places = places_to_find(self._table, None if field is None else ObjectField(kryo, field))
         self._reading = MapReading(self._table, self._places)
         self._counts = KryoCounts()
         self._values = 0
@@ -151,6 +154,8 @@ class ClassFinder:
         cells = self._places.cells
         classes: dict[str, dict[str, int]] = {}
         for node, name in self._places.names().items():
+            if node < self._places.map_node:
+                continue
             rows = np.flatnonzero(cells[node]).tolist()
             if rows:
                 classes[name] = {}

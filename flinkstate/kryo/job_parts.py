@@ -58,6 +58,7 @@ class JobPart:
     kind: int
     class_name: str = ""
     arguments: tuple[JavaType, ...] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def _part(final: Mapping[str, bool], one: Member) -> JobPart:
     except ValueError:
         raise RefusedError(f"its field {one.name} has a type that can't be read, {one.signature}") from None
     if plain.name in _PRIMITIVES:
-        return JobPart(_PRIMITIVES[plain.name])
+        return JobPart(_PRIMITIVES[plain.name], name=one.name)
     if type_.has_open_parts:
         raise RefusedError(f"the type of its field {one.name} has a wildcard or a type variable")
     if type_.arguments and plain.name not in _COLLECTIONS:
@@ -157,8 +158,8 @@ def _part(final: Mapping[str, bool], one: Member) -> JobPart:
         if _is_final(final, part.name) is None:
             raise RefusedError(f"its field {one.name} is of {part.name}, of which isn't known whether it is final")
     if _is_final(final, plain.name):
-        return JobPart(codes.KNOWN_PART, plain.name)
-    return JobPart(codes.TAGGED_PART, "", type_.arguments)
+        return JobPart(codes.KNOWN_PART, plain.name, name=one.name)
+    return JobPart(codes.TAGGED_PART, "", type_.arguments, one.name)
 
 
 def _is_final(final: Mapping[str, bool], name: str) -> bool | None:

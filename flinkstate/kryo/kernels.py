@@ -44,6 +44,10 @@ What has no form of Flink's own stays a value of Kryo: at such a node an object 
 the same but for class tags (the new serializer has other ids, and names are counted anew), and references (counted
 anew; an object that stands elsewhere in the map is said again, where the value refers to it first).
 
+An object with a map in a field (`state[FIELD]`) is copied like any value that stays Kryo's. If the map is taken, only
+the map stays in `out`. If it is left out, null is written for it, and what was said and numbered in it counts as not
+said yet: what the object refers to in it later is written where it is referred to.
+
 Classes are rows of a table, and places in the map (the map, its keys, its values, elements of its values) are nodes. A
 reading either holds each class against those that are allowed at a node, or counts which classes occur there.
 """
@@ -76,6 +80,8 @@ from flinkstate.kryo.codes import (
     ENTRIES,
     ENUM,
     ENUM_COMPARATOR,
+    FIELD,
+    FIELD_NODE,
     FIELDS,
     FIELDS_OF_TUPLES,
     FILLED_LIST,
@@ -100,6 +106,7 @@ from flinkstate.kryo.codes import (
     NEW_NAMES,
     NEW_NUMBER,
     NEXT_OBJECT,
+    NO_FIELD,
     NO_MARKS,
     NO_NULL_KEY,
     NO_NULL_VALUE,
@@ -133,6 +140,7 @@ from flinkstate.kryo.codes import (
     STOPPED,
     STRING,
     TAGGED_PART,
+    TAKEN,
     TOO_DEEP,
     TOO_LARGE,
     TOO_MANY_NODES,
@@ -141,6 +149,7 @@ from flinkstate.kryo.codes import (
     TUPLE,
     TWO_CONTEXTS,
     VALUE,
+    WITHOUT_FIELD,
     WRONG_CLASS,
 )
 from flinkstate.kryo.compiling import inlined, kernel
@@ -224,10 +233,11 @@ def _read_map(  # type: ignore[no-untyped-def]
     `kinships` says which nodes have the same type, `nulls` how many zero bytes a null is at a node that has no flag.
     `copying` has: for each node whether it is a copy and by which serializer, the class ids of these serializers, the
     classes that were named, the kinds of classes in copies, the parts of a class and all parts, which classes have
-    other extents by the other Kryo, and the contexts: type arguments of fields, by which Kryo drops tags of elements.
+    other extents by the other Kryo, the contexts: type arguments of fields, by which Kryo drops tags of elements, and
+    which part of an object of each class has the map, -1 if none has.
     """
     kinds = table[0]
-    copies, new_ids, said, copied_kinds, spans, parts, differs, contexts = copying
+    copies, new_ids, said, copied_kinds, spans, parts, differs, contexts, with_map = copying
     version = 1 if five else 0
     room = len(out) - SPARE
     most = begin + _MOST_GROWTH * (limit - position) + _FREE_GROWTH
@@ -255,6 +265,15 @@ def _read_map(  # type: ignore[no-untyped-def]
     # The first object in the innermost tuple whose fields are put in order. Objects before it that are read again in
     # the tuple don't move with its fields, so they are not copied from there.
     ordered = np.int64(0)
+    # The map in a field: whether it is being read, the depth inside it, where it ends (-1: it wasn't read yet), whether
+    # there are copies in it, and what was said before it.
+    field = state[FIELD]
+    in_field = False
+    map_depth = 1
+    taken = np.int64(-1)
+    copied = np.int64(0)
+    kept = at
+    kept_names = kept_new_names = kept_objects = kept_new_objects = np.int64(0)
     while True:
         if at + SPARE > room:
             return fail(failure, NO_ROOM, position, 0)
@@ -297,6 +316,10 @@ def _read_map(  # type: ignore[no-untyped-def]
                 return fail(failure, BAD_CONTENT, start, 0)
         if row != NULL and kind == FOREIGN:
             return fail(failure, FOREIGN_CLASS, start, -1 - row)
+        if field != NO_FIELD and depth == 0:
+            state[NESTED] = 1
+            if row != NULL and with_map[version, row] < 0:
+                return fail(failure, WITHOUT_FIELD, start, row)
         if depth > 0 and stack[depth - 1, _KIND] == _TAGGED_FRAME and row != NULL:
             first = stack[depth - 1, _FIRST]
             if first == _NONE_YET:
@@ -337,7 +360,7 @@ def _read_map(  # type: ignore[no-untyped-def]
         back_objects = np.int64(0)
         there = row == NULL
         if there and base < 0:
-            if depth == 0:
+            if depth == 0 or (in_field and depth == 1):
                 state[IS_NULL] = 1
                 put32(out, at, 0)
                 at += 4
@@ -356,7 +379,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if at < 0:
                     return at
                 flushed = position
-                again = objects[number, OF_VALUE] != state[SERIAL]
+                # Behind a map that is taken the copy is of no use any more.
+                again = taken < 0 and objects[number, OF_VALUE] != state[SERIAL]
                 at = put_varint(out, at, 1 if again else objects[number, NEW_NUMBER] + 2)
             if again and end < 0:
                 return fail(failure, CYCLE, start, number)
@@ -538,7 +562,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                                     return at
                                 flushed = position
                     else:
-                        if depth == 1:
+                        if depth == map_depth:
                             state[COUNTED] = 1
                         else:
                             state[NESTED] = 1
@@ -610,7 +634,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                         frame[_CLASS] = row
                 if EMPTY_MAP <= kind < TUPLE:
                     frame[_KIND] = _MAP_FRAME
-                    if depth == 1:
+                    if depth == map_depth:
                         state[ENTRIES] = count
                         if marked >= 0 and marked + 2 * count > len(marks):
                             return fail(failure, NO_MARKS, start, marked + 2 * count)
@@ -635,6 +659,23 @@ def _read_map(  # type: ignore[no-untyped-def]
                     if at < 0:
                         return at
                     base = -1
+                if in_field and depth == 1:
+                    in_field = False
+                    flushed = position
+                    if field == TAKEN:
+                        taken = at
+                        copied = state[COPIED]
+                        map_depth = 1
+                        base = 0
+                    else:
+                        at = kept
+                        for name in range(kept_names, state[NAMES]):
+                            if known[name, 0] >= 0:
+                                said[known[name, 0], 0] = 0
+                        for number in range(kept_objects, state[OBJECTS]):
+                            objects[number, OF_VALUE] = 0
+                        state[NEW_NAMES] = kept_new_names
+                        new_objects = kept_new_objects
                 there = False
             if depth == 0:
                 break
@@ -698,7 +739,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                 fixed = around[0]
                 context = around[1]
             marked_too = fixed >= 0
-            if depth == 1 and marked >= 0:
+            if depth == map_depth and marked >= 0:
                 marks[marked] = at
                 marked += 1
         else:
@@ -716,6 +757,26 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if parts[part, PART_KIND] == KNOWN_PART:
                     fixed = parts[part, PART_CLASS]
                     marked_too = True
+                if field != NO_FIELD and depth == 1 and part == with_map[version, objects[frame[_OBJECT], OF_CLASS]]:
+                    in_field = True
+                    if field == TAKEN:
+                        # What was copied of the object before the map is not needed.
+                        at = begin
+                        base = -1
+                        map_depth = 2
+                        state[COPIED] = 0
+                    else:
+                        at = flush(data, flushed, position, out, at, room, failure)
+                        if at < 0:
+                            return at
+                        out[at] = 0
+                        at += 1
+                        flushed = position
+                        kept = at
+                        kept_names = state[NAMES]
+                        kept_new_names = state[NEW_NAMES]
+                        kept_objects = state[OBJECTS]
+                        kept_new_objects = new_objects
             elif frame[_KIND] == _TYPED_FRAME:
                 fixed = frame[_CLASS]
                 marked_too = frame[_MARKED] != 0
@@ -725,6 +786,8 @@ def _read_map(  # type: ignore[no-untyped-def]
         if base >= 0:
             node = np.int64(-1)
             flag = 0
+        elif in_field and depth == 1:
+            node = np.int64(FIELD_NODE)
         elif frame[_KIND] == _PARTS_FRAME:
             owner = objects[frame[_OBJECT], OF_CLASS]
             node = children[frame[_NODE], FIELDS] + frame[_NEXT] - 1 - spans[version, owner, 0]
@@ -735,6 +798,9 @@ def _read_map(  # type: ignore[no-untyped-def]
                 return node
     if position != limit:
         return fail(failure, LEFTOVER, position, limit - position)
+    if taken >= 0:
+        at = taken
+        state[COPIED] = copied
     state[OUT_END] = at
     return np.int64(0)
 
@@ -812,10 +878,12 @@ def read_maps(  # type: ignore[no-untyped-def]
         said = np.int64(0)
         end = np.int64(0)
         copied = False
-        entries = read_flat_map(
-            data, position, limits[index], version, table, params, names, known, finding, cells, flat, out, begin,
-            marks, marked, state, failure,
-        )  # fmt: skip
+        entries = np.int64(-1)
+        if state[FIELD] == NO_FIELD:
+            entries = read_flat_map(
+                data, position, limits[index], version, table, params, names, known, finding, cells, flat, out, begin,
+                marks, marked, state, failure,
+            )  # fmt: skip
         if entries >= 0 and finding == COUNTING:
             entries = _count_flat(entries, state[FLAT_ROW], flat[1], table, cells, children, state, failure)
         if entries >= 0:
@@ -913,9 +981,39 @@ def find_ends(  # type: ignore[no-untyped-def]
     return np.int64(len(starts))
 
 
+@kernel
+def leave_maps_out(  # type: ignore[no-untyped-def]
+    data, starts, limits, by_5, first, finding, table, params, rows, names, known, children, kinships, nulls, cells,
+    copying, scratch, touched, stack, objects, out, at, ends, marks, state, failure,
+):  # fmt: skip
+    """Writes objects with null in the field of the map, from the one with the number `first` on.
+
+    `by_5` says which of them Kryo 5 wrote. `out` is filled up to `at`, and from object to object `ends` says how far.
+    Returns how many are done: all, unless one failed.
+    """
+    for index in range(first, len(starts)):
+        if limits[index] - starts[index] == 1 and data[starts[index]] == 0:
+            if at + SPARE > len(out):
+                fail(failure, NO_ROOM, starts[index], 1)
+                return np.int64(index)
+            out[at] = 0
+            state[OUT_END] = at + 1
+        else:
+            result = _read_map(
+                data, starts[index], limits[index], by_5[index], table, params, rows, names, known, finding, children,
+                kinships, nulls, cells, copying, scratch, touched, stack, objects, out, at, marks, np.int64(-1), state,
+                failure,
+            )  # fmt: skip
+            if result < 0:
+                return np.int64(index)
+        at = state[OUT_END]
+        ends[index] = at
+    return np.int64(len(starts))
+
+
 def begin_reading(stack: npt.NDArray[np.int64]) -> None:
     """Forgets the reading of the value before, for `entries_read`."""
-    stack[0, _KIND] = -1
+    stack[:2, _KIND] = -1
 
 
 def entries_read(stack: npt.NDArray[np.int64], state: npt.NDArray[np.int64]) -> int | None:
@@ -923,6 +1021,8 @@ def entries_read(stack: npt.NDArray[np.int64], state: npt.NDArray[np.int64]) -> 
 
     None if the key of the next entry isn't there.
     """
-    if stack[0, _KIND] != _MAP_FRAME or stack[0, _NEXT] != KEY:
+    in_field = state[FIELD] == TAKEN
+    of_map = stack[1 if in_field else 0]
+    if of_map[_KIND] != _MAP_FRAME or of_map[_NEXT] != KEY or of_map[_NODE] != (FIELD_NODE if in_field else 0):
         return None
-    return int(state[ENTRIES] - stack[0, _LEFT] - 1)
+    return int(state[ENTRIES] - of_map[_LEFT] - 1)

@@ -31,7 +31,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 
-ROOT = "map"
+ROOT, OBJECT = "map", "object"
 MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
 LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
 # Types whose serializers write null by themselves, and in how many zero bytes.
@@ -45,6 +45,23 @@ WIDER_THAN = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectField:
+    """A field of the objects that a serializer of Kryo writes, in which a map is."""
+
+    kryo: KryoType
+    name: str
+
+    def parts(self, table: ClassTable) -> npt.NDArray[np.int64]:
+        """Returns for each Kryo and class which part of an object is the field, -1 if none is."""
+        found = np.full((2, len(table.names)), -1, np.int64)
+        for row, known in enumerate(table.known):
+            names = [part.name for part in table.job.parts.get(known.name, ())]
+            if self.name in names and is_a(known, self.kryo.class_name, table.classes):
+                found[:, row] = table.parts.spans[:, row, 0] + names.index(self.name)
+        return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
     """Nodes: their children, which of them have the same type, how null is written there, and a cell for each class.
@@ -53,6 +70,9 @@ class Places:
 
     A cell says whether the class is allowed, or counts it. Where values stay Kryo's, `copies` says which line of
     `new_ids` has the ids by which the new serializer writes classes (-1: by name); elsewhere it is -1.
+
+    If the map is in a field of an object, the object is node 0 and the map the next one. `with_map` says then, for each
+    Kryo and class, which part of an object has the map, -1 if none has.
     """
 
     children: npt.NDArray[np.int64]
@@ -62,14 +82,21 @@ class Places:
     copies: npt.NDArray[np.int64]
     new_ids: npt.NDArray[np.int64]
     pojos: Mapping[int, PojoType] = field(default_factory=dict)
+    with_map: npt.NDArray[np.int64] | None = None
+
+    @property
+    def map_node(self) -> int:
+        """The node of the map."""
+        return 0 if self.with_map is None else codes.FIELD_NODE
 
     def names(self) -> dict[int, str]:
         """Returns the nodes that there are with their names: `map`, `key`, `value`, `value.element`, `value.f0`..."""
-        names = {0: ROOT}
-        waiting = [0]
+        top = self.map_node
+        names = {0: OBJECT, top: ROOT}
+        waiting = [top]
         while waiting:
             node = waiting.pop()
-            prefix = f"{names[node]}." if node else ""
+            prefix = f"{names[node]}." if node != top else ""
             if node in self.pojos:
                 first = int(self.children[node, codes.FIELDS])
                 found = {first + number: one.name for number, one in enumerate(self.pojos[node].fields)}
@@ -82,12 +109,14 @@ class Places:
         return names
 
 
-def places_to_find(table: ClassTable) -> Places:
-    """Returns the places before anything is known of them: the map."""
+def places_to_find(table: ClassTable, field: ObjectField | None = None) -> Places:
+    """Returns the places before anything is known of them: the map, and the object if it is in a field of one."""
     children = np.full((codes.MOST_NODES, codes.CHILDREN), -1, np.int64)
     nothing = np.zeros(codes.MOST_NODES, np.int64)
     cells = np.zeros((codes.MOST_NODES, len(table.names)), np.int64)
-    return Places(children, nothing, nothing, cells, np.full(codes.MOST_NODES, -1, np.int64), _no_ids(1, table))
+    with_map = None if field is None else field.parts(table)
+    copies = np.full(codes.MOST_NODES, -1, np.int64)
+    return Places(children, nothing, nothing, cells, copies, _no_ids(1, table), with_map=with_map)
 
 
 def _no_ids(lines: int, table: ClassTable) -> npt.NDArray[np.int64]:
@@ -99,8 +128,8 @@ def _part(column: int) -> str:
     return named.get(column) or f"f{column - codes.FIELDS}"
 
 
-def _nodes_of(type_: MapType) -> tuple[list[list[int]], list[FlinkType]]:
-    """Returns the children of all nodes of a type, and the types at the nodes."""
+def _nodes_of(tops: Sequence[FlinkType]) -> tuple[list[list[int]], list[FlinkType]]:
+    """Returns the children of all nodes of these types and what is in them, and the types at the nodes."""
     lines: list[list[int]] = []
     types: list[FlinkType] = []
 
@@ -116,13 +145,13 @@ def _nodes_of(type_: MapType) -> tuple[list[list[int]], list[FlinkType]]:
                 lines[node][column] = add([child])
         return first
 
-    add([type_])
+    add(tops)
     return lines, types
 
 
-def _behind_flags(lines: list[list[int]], types: list[FlinkType]) -> Iterator[int]:
+def _behind_flags(lines: list[list[int]], types: list[FlinkType], top: int) -> Iterator[int]:
     """Yields the nodes of which a flag says whether they are null."""
-    yield 0
+    yield top
     for line, part in zip(lines, types, strict=True):
         match part:
             case MapType():
@@ -133,14 +162,16 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType]) -> Iterator[in
                 yield from range(line[codes.FIELDS], line[codes.FIELDS] + len(fields))
 
 
-def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Places:
-    """Returns the places of maps of a type. Refuses types that objects of Kryo can't become.
+def places_of(type_: MapType, table: ClassTable, *, widen: bool = False, field: ObjectField | None = None) -> Places:
+    """Returns the places of maps of a type, in a field of objects or as they are.
 
-    With `widen` numbers of narrower types are allowed too, but in the keys of maps inside the map.
+    Refuses types that objects of Kryo can't become. With `widen` numbers of narrower types are allowed too, but in the
+    keys of maps inside the map.
     """
-    lines, types = _nodes_of(type_)
+    lines, types = _nodes_of((type_,) if field is None else (field.kryo, type_))
+    top = 0 if field is None else codes.FIELD_NODE
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
-    in_inner_keys = _in_inner_keys(lines)
+    in_inner_keys = _in_inner_keys(lines, top)
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
@@ -153,7 +184,7 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
             )
     nulls = np.array([zeros_of_null(part) for part in types], np.int64)
     cells[:, codes.NULL] = nulls > 0
-    cells[list(_behind_flags(lines, types)), codes.NULL] = 1
+    cells[list(_behind_flags(lines, types, top)), codes.NULL] = 1
     copied = tuple(dict.fromkeys(part for part in types if isinstance(part, KryoType)))
     copies = np.array([copied.index(part) if part in copied else -1 for part in types], np.int64)
     new_ids = _no_ids(max(1, len(copied)), table)
@@ -163,15 +194,16 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
             line_of_ids[row] = ids.get(table.job.enum_of.get(name, name), -1)
     kin = np.array([kinds[part] for part in types], np.int64)
     pojos = {node: part for node, part in enumerate(types) if isinstance(part, PojoType)}
-    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids, pojos)
+    with_map = None if field is None else field.parts(table)
+    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids, pojos, with_map)
 
 
-def _in_inner_keys(lines: Sequence[Sequence[int]]) -> set[int]:
+def _in_inner_keys(lines: Sequence[Sequence[int]], top: int) -> set[int]:
     """Returns the nodes of the keys of maps inside the map, and those in them."""
     found: set[int] = set()
     for node, line in enumerate(lines):
         whole = node in found
-        found |= {child for column, child in enumerate(line) if whole or (column == codes.KEY and node > 0)}
+        found |= {child for column, child in enumerate(line) if whole or (column == codes.KEY and node > top)}
     return found
 
 

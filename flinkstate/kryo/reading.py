@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.array_types import ByteFlags, Bytes, Positions
+from flinkstate.array_types import ByteFlags, Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, StateferryError
 from flinkstate.kryo import codes, kernels
 from flinkstate.kryo.classes import ClassTable
-from flinkstate.kryo.places import WIDER_THAN, Places
+from flinkstate.kryo.places import OBJECT, ROOT, WIDER_THAN, Places
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, MapType, simple_name
 
@@ -20,6 +20,7 @@ _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
 _LARGEST = 1 << 31
 _NOT_OF_JOBS = ("java.", "javax.", "[")
+_NO_PARTS = np.full((2, 1), -1, np.int64)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +76,7 @@ class MapReading:
         self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
         self.flat = self._flat(), np.zeros((2, codes.FLAT_TAGS), np.int64), np.zeros(4, np.int64)
         self.state[codes.NODES] = len(self.places.names())
+        self.state[codes.FIELD] = codes.NO_FIELD if self.places.with_map is None else codes.TAKEN
 
     def _flat(self) -> Positions:
         """Returns for keys and for values what the tags of flat maps stand for, 0 for what is not read as such here."""
@@ -83,7 +85,7 @@ class MapReading:
         of_both = self.table.kinds[:, rows]
         kinds[:, 2:] = np.where(of_both[0] == of_both[1], of_both[0], 0)
         kinds[:, codes.NULL] = codes.FLAT_NULL
-        if self.finding:
+        if self.finding or self.places.with_map is not None:
             return kinds
         places = self.places
         for line, node in zip(kinds, places.children[0, [codes.KEY, codes.VALUE]], strict=True):
@@ -136,7 +138,7 @@ class MapReading:
         places, parts = self.places, self.table.parts
         return (
             places.copies, places.new_ids, self.said, self.table.copied_kinds, parts.spans, parts.parts, parts.differs,
-            parts.contexts,
+            parts.contexts, _NO_PARTS if places.with_map is None else places.with_map,
         )  # fmt: skip
 
     @property
@@ -183,6 +185,31 @@ class MapReading:
             raise self._error(Values(data, starts, starts, limits, 0), done - 1, out, failure)
         return ends
 
+    def leave_maps_out(self, data: Bytes, starts: Positions, limits: Positions, by_5: Flags) -> tuple[Bytes, Positions]:
+        """Returns the objects with null in the field of the map, and where each ends; `by_5` says which Kryo wrote it.
+
+        Only objects whose maps were read can be given.
+        """
+        table, places, failure = self.table, self.places, np.zeros(5, np.int64)
+        ends, marks, done = np.zeros(len(starts), np.int64), np.empty(0, np.int64), 0
+        out = np.empty(int((limits - starts).sum()) + _LEAST_ROOM, np.uint8)
+        self.state[codes.FIELD] = codes.LEFT_OUT
+        try:
+            while done < len(starts):
+                at = int(ends[done - 1]) if done else 0
+                done = kernels.leave_maps_out(
+                    data, starts, limits, by_5, done, codes.HOLDING, table.tables, table.params, self.rows, table.pool,
+                    self.known, places.children, places.kinships, places.nulls, places.cells, self.copying,
+                    self.scratch, self.touched, self.stack, self.objects, out, at, ends, marks, self.state, failure,
+                )  # fmt: skip
+                if done < len(starts):
+                    more = self.more_room(data, out, failure)
+                    more[: len(out)] = out
+                    out = more
+        finally:
+            self.state[codes.FIELD] = codes.TAKEN
+        return out, ends
+
     def _run(self, values: Values, said: Said, first: int, at: int, failure: Positions) -> int:
         table, places = self.table, self.places
         done: int = kernels.read_maps(
@@ -222,6 +249,8 @@ class MapReading:
             names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != codes.NULL]
             told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
             return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
+        if code == codes.WITHOUT_FIELD:
+            return f"found an object of {self.table.names[detail]}, which hasn't the field that was told"
         if code == codes.NOT_DECLARED:
             return f"found {_shown(self.table.names[detail])} where --declared has another class"
         if code == codes.NULL_PART:
@@ -230,7 +259,7 @@ class MapReading:
 
     def _user_key(self, values: Values, index: int, out: Bytes, reported: list[int]) -> tuple[FlinkType, bytes] | None:
         """Reads the value again, and returns the key of the entry that was refused, if that was read."""
-        if self.map_ is None:
+        if self.map_ is None or not len(values.starts):
             return None
         table, places, failure = self.table, self.places, np.zeros(5, np.int64)
         marks = np.zeros(2 * int(values.ends[index] - values.starts[index]) + 2, np.int64)
@@ -292,7 +321,7 @@ def _shown(name: str) -> str:
 
 
 def _a(place: str) -> str:
-    return f"the map's {place}" if place != "map" else "the map"
+    return f"the {place}" if place in (ROOT, OBJECT) else f"the map's {place}"
 
 
 _REFUSED = {

@@ -15,8 +15,9 @@ from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.job_pojos import pojo_type
-from flinkstate.kryo.places import places_of
+from flinkstate.kryo.places import ObjectField, places_of
 from flinkstate.kryo.reading import MapReading, Values
+from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, TupleType
 from flinkstate.serializers.walker import MapEntries, alternating
 
@@ -95,12 +96,16 @@ def _of_the_job(type_: FlinkType, kryo: KryoType) -> FlinkType:
 
 
 class KryoReader:
-    """Transcodes the values of one Kryo serializer into maps of one type; keep it, it owns buffers."""
+    """Transcodes the values of one Kryo serializer into maps of one type; keep it, it owns buffers.
 
-    def __init__(self, kryo: KryoType, map_: MapType, *, widen: bool = False) -> None:
+    With a `field`, the values are objects that have the map in it.
+    """
+
+    def __init__(self, kryo: KryoType, map_: MapType, *, widen: bool = False, field: str | None = None) -> None:
         table = class_table(kryo)
         map_ = of_the_job(map_, kryo)
-        self._reading = MapReading(table, places_of(map_, table, widen=widen), map_)
+        of_object = None if field is None else ObjectField(kryo, field)
+        self._reading = MapReading(table, places_of(map_, table, widen=widen, field=of_object), map_)
 
     def to_flink(
         self, data: Bytes, starts: Positions, key_ends: Positions, ends: Positions, *, timestamps: bool
@@ -115,6 +120,33 @@ class KryoReader:
         counts = counts_of(said.found, int(said.counts.sum()))
         entries = _entries(said.counts, said.marks[: 2 * counts.entries], said.ends)
         return FlinkMaps(said.out[:size], begins, said.head_ends, said.ends, said.found, counts, entries)
+
+    def without_maps(self, data: Bytes, starts: Positions, ends: Positions) -> tuple[Bytes, Positions]:
+        """Returns objects with null in the field of the map, one behind another, and where each ends.
+
+        Raises errors as `to_flink` does, and `RefusedValueError` for an object that would not be the same by each Kryo.
+        """
+        kinds = self._reading.read(Values(data, starts - 4, starts - 4, ends, 0)).found
+        out, new_ends = self._reading.leave_maps_out(data, starts, ends, (kinds & KRYO_2) == 0)
+        either = np.flatnonzero((kinds & (KRYO_2 | KRYO_5)) == KRYO_2 | KRYO_5)
+        if len(either):
+            begins = np.append(0, new_ends[:-1])[either]
+            other, other_ends = self._reading.leave_maps_out(
+                data, starts[either], ends[either], np.ones(len(either), np.bool_)
+            )
+            expect_equal(out, begins, new_ends[either], other, other_ends, starts[either])
+        return out, new_ends
+
+
+def expect_equal(
+    one: Bytes, begins: Positions, ends: Positions, other: Bytes, other_ends: Positions, places: Positions
+) -> None:
+    """Refuses objects of which the two Kryos would leave different ones."""
+    other_begins = np.append(0, other_ends[:-1])
+    for number, place in enumerate(places.tolist()):
+        by_2, by_5 = one[begins[number] : ends[number]], other[other_begins[number] : other_ends[number]]
+        if not np.array_equal(by_2, by_5):
+            raise RefusedValueError("Kryo 2 and Kryo 5 could both have written this object, and mean others", place)
 
 
 def _entries(counts: Positions, marks: Positions, stops: Positions) -> MapEntries:

@@ -346,10 +346,11 @@ class KryoCollectionType(OpaqueType):
 class PojoMapType(OpaqueType):
     """A POJO of which the map in a field is meant, as a whole value; `map` is the field's type.
 
-    A POJO that is null, and one with null in the field, are a map without entries.
+    A POJO that is null, and one with null in the field, are a map without entries. It may be an object that Kryo wrote
+    as a whole, with the map.
     """
 
-    pojo: PojoType
+    pojo: PojoType | KryoType
     field: str
     map: FlinkType
 
@@ -487,6 +488,21 @@ def map_of(type_: FlinkType | None) -> MapType | None:
         case PojoMapType():
             return map_of(type_.map)
     return None
+
+
+def object_of(type_: FlinkType | None) -> KryoType | None:
+    """Returns the serializer of the objects that Kryo wrote as a whole, if each value has its map in a field of one."""
+    return type_.pojo if isinstance(type_, PojoMapType) and isinstance(type_.pojo, KryoType) else None
+
+
+def field_of(type_: FlinkType | None) -> str | None:
+    """Returns the field in which each value has its map; None if the map is the value."""
+    return type_.field if isinstance(type_, PojoMapType) else None
+
+
+def object_field(type_: FlinkType | None) -> str | None:
+    """Returns the field in which such objects have their maps; None if the values aren't such objects."""
+    return None if object_of(type_) is None else field_of(type_)
 
 
 def kryo_map_of(type_: FlinkType | None) -> KryoMapType | None:

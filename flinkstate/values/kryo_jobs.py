@@ -1,7 +1,8 @@
 """The fields of a job's classes, in the order in which Kryo writes them, and the constants of its enums.
 
 Kryo writes an object by the fields of its class and superclasses, sorted by name, neither static nor transient nor made
-by the compiler. An object in a field whose class is final has no class tag.
+by the compiler. An object in a field whose class is final has no class tag. Type arguments of a collection in a field
+that are final classes drop the tags of its parts (Kryo 2: in the collection itself; Kryo 5: inside of those in it too).
 
 The compiled reading has an account of its own of the same (`flinkstate/kryo/job_parts.py`).
 """
@@ -23,6 +24,7 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 
 _PRIMITIVES = {
@@ -36,19 +38,40 @@ _FINAL = frozenset(
         "java.util.UUID",
     )
 )
+_COLLECTIONS = tuple(
+    f"java.util.{name}"
+    for name in (
+        *("Collection", "List", "ArrayList", "LinkedList", "Vector", "Set", "HashSet", "LinkedHashSet", "SortedSet"),
+        *("TreeSet", "NavigableSet", "Map", "HashMap", "LinkedHashMap", "SortedMap", "TreeMap", "NavigableMap"),
+        *("concurrent.ConcurrentMap", "concurrent.ConcurrentHashMap"),
+    )
+)
 _NOT_FINAL = (
+    *_COLLECTIONS,
     *("java.lang.Object", "java.lang.Number", "java.math.BigInteger", "java.math.BigDecimal", "java.util.Date"),
     *("java.sql.Date", "java.sql.Time", "java.sql.Timestamp"),
 )
 
 
 @dataclass(frozen=True, slots=True)
+class KryoArgument:
+    """A type argument: its class if that is final, else "", and its own type arguments."""
+
+    class_name: str
+    arguments: tuple[KryoArgument, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KryoField:
-    """A field: of a primitive the boxed class; of an object its class if that is final, so that it has no tag."""
+    """A field: of a primitive the boxed class; of an object its class if that is final, so that it has no tag.
+
+    The type arguments of a collection or a map say which of its parts have no tags.
+    """
 
     name: str
     primitive: str = ""
     class_name: str = ""
+    arguments: tuple[KryoArgument, ...] = ()
 
 
 @lru_cache(maxsize=1024)
@@ -79,17 +102,33 @@ def enum_of(class_name: str, job: JobClasses) -> ClassFile | None:
 def _field(field: Member, job: JobClasses) -> KryoField:
     if field.descriptor in _PRIMITIVES:
         return KryoField(field.name, primitive=f"java.lang.{_PRIMITIVES[field.descriptor]}")
-    if "<" in (field.signature or ""):
-        # Its elements may be without class tags.
+    try:
+        type_ = parse_type(field.signature or field.descriptor)
+    except ValueError:
+        raise _cannot_read(f"the field {field.name}") from None
+    if type_.has_open_parts or (type_.arguments and type_.name not in _COLLECTIONS):
         raise _cannot_read(f"the field {field.name} with type arguments")
-    element = field.descriptor.lstrip("[")
-    name = element.removeprefix("L").removesuffix(";").replace("/", ".")
-    is_array, of_primitives = element != field.descriptor, element in _PRIMITIVES
-    if of_primitives or name in _FINAL or (name in job.classes and job.classes[name].access & FINAL):
-        return KryoField(field.name, class_name=field.descriptor.replace("/", ".") if is_array else name)
-    if name in job.classes or name in _NOT_FINAL:
-        return KryoField(field.name)
-    raise _cannot_read(f"the field {field.name} of class {name}")
+    if type_.arguments:
+        arguments = tuple(_argument(one, field.name, job) for one in type_.arguments)
+        return KryoField(field.name, arguments=arguments)
+    return KryoField(field.name, class_name=type_.name if _is_final(type_.name, field.name, job) else "")
+
+
+def _argument(type_: JavaType, field: str, job: JobClasses) -> KryoArgument:
+    class_name = type_.name if _is_final(type_.name, field, job) else ""
+    return KryoArgument(class_name, tuple(_argument(one, field, job) for one in type_.arguments))
+
+
+def _is_final(name: str, field: str, job: JobClasses) -> bool:
+    """Whether Kryo takes the class for final: of an array, that of its elements counts."""
+    element = name.lstrip("[")
+    of_primitives = element != name and element in _PRIMITIVES
+    element = element.removeprefix("L").removesuffix(";") if element != name else element
+    if of_primitives or element in _FINAL or (element in job.classes and job.classes[element].access & FINAL):
+        return True
+    if element in job.classes or element in _NOT_FINAL:
+        return False
+    raise _cannot_read(f"the field {field} of class {element}")
 
 
 def _cannot_read(what: str) -> RefusedError:

@@ -12,7 +12,7 @@ from flinkstate.values.kryo_reader import MAPS, KryoObject, KryoReader
 from flinkstate.values.kryo_values import known_classes
 
 # The class tags of boxed numbers: all registered classes of Kryo itself but for String, whose mark follows.
-_STRING_TAG, _NEW = 3, 1
+_STRING_TAG, _STRING, _NEW = 3, "java.lang.String", 1
 _OF_KRYO = range(2, 11)
 # Longer ASCII Strings are written with their length.
 _LONGEST = 32

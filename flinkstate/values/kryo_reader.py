@@ -17,6 +17,7 @@ A value is a class tag, a reference mark, the object.
 | TreeMap, TreeSet | the comparator (with class tag and mark, `00` none), then as above; of Kryo 5 behind the count |
 | singletonList, singletonMap | the element, the key and the value; emptyList, emptyMap: nothing |
 | Tuple | its fields, in the order of their names (f10 before f2), with class tag and mark |
+| what is declared of a final class | a mark (`00` null; boxed ones too) and the object, without class tag |
 
 `kryo_input` has the bytes of all other classes.
 """
@@ -32,7 +33,7 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.values.java_values import LocalDateTime
 from flinkstate.values.kryo_input import KryoInput
-from flinkstate.values.kryo_jobs import KryoField, enum_of, kryo_fields
+from flinkstate.values.kryo_jobs import KryoArgument, KryoField, enum_of, kryo_fields
 
 _DEEPEST = 64
 # One object may stand in several places. Written out, all may have so many times the bytes of the value.
@@ -85,6 +86,9 @@ class KryoReader(KryoInput):
         self._names: list[str] = []
         self._objects: list[_Known] = []
         self._depth = self._weight = 0
+        # The type arguments of the field whose object is read next, and of the object whose parts are read.
+        self._declared: tuple[KryoArgument, ...] = ()
+        self._arguments: tuple[KryoArgument, ...] = ()
 
     def whole(self) -> KryoObject | None:
         """Returns the object that takes up all bytes."""
@@ -138,13 +142,29 @@ class KryoReader(KryoInput):
     def _field(self, field: KryoField) -> KryoObject | None:
         if field.primitive:
             return KryoObject(field.primitive, _READERS[field.primitive](self, field.primitive))
-        return self._marked(field.class_name, may_be_null=True) if field.class_name else self.object()
+        return self._part(KryoArgument(field.class_name, field.arguments), may_be_null=True)
+
+    def _part(self, declared: KryoArgument, *, may_be_null: bool) -> KryoObject | None:
+        """Reads an object whose class is declared; without a class tag if that is final."""
+        self._declared = declared.arguments
+        found = self._marked(declared.class_name, may_be_null=may_be_null) if declared.class_name else self.object()
+        self._declared = ()
+        return found
+
+    def _declared_part(self, number: int) -> KryoArgument:
+        """What is declared of the parts of the collection that is read now."""
+        if number >= len(self._arguments):
+            return _UNDECLARED
+        found = self._arguments[number]
+        return found if self.five else KryoArgument(found.class_name)
 
     def _referable(self, name: str, read: _Read, *, may_be_null: bool) -> KryoObject | None:
         mark = self.varint()
         if mark == 0 and may_be_null:
             return None
         if mark != 1:
+            if self._declared and not self.five:
+                raise RefusedError("a collection stands in a field with type arguments, and elsewhere: Kryo 2 can err")
             number = self.expect(mark - 2, range(len(self._objects)), "a reference to an earlier object")
             known = self._objects[number]
             if known.class_name != name:
@@ -184,23 +204,29 @@ class KryoReader(KryoInput):
         if self._depth == _DEEPEST:
             raise RefusedError(f"objects nested more than {_DEEPEST} deep")
         self._depth += 1
+        around, self._arguments, self._declared = self._arguments, self._declared, ()
         found = read()
+        self._arguments = around
         self._depth -= 1
         return found
 
     def elements(self, name: str) -> list[KryoObject | None]:
         """Reads the elements of a list or set."""
-        holds_null = name not in _WITHOUT_NULL
+        holds_null, declared = name not in _WITHOUT_NULL, self._declared_part(0)
         if not self.five:
             if name in _SORTED_SETS:
                 self.comparator()
             number = self.varint()
             if name == _AS_LIST:
                 self._class()
+            elif declared.class_name:
+                return self._of_declared_class(number, declared, may_be_null=True)
             return self._tagged(number, holds_null)[0]
-        number, is_flagged = self.flagged()
+        number, is_flagged = self.flagged() if holds_null or not declared.class_name else (self.varint(), False)
         if name in _SORTED_SETS:
             self.comparator()
+        if declared.class_name:
+            return self._of_declared_class(number - 1, declared, may_be_null=is_flagged)
         if not is_flagged:
             found, classes = self._tagged(number - 1, holds_null)
             if found and len(classes) < 2:
@@ -208,13 +234,19 @@ class KryoReader(KryoInput):
             return found
         return self._of_one_class(self.count(number - 1, 0), holds_null)
 
+    def _of_declared_class(self, number: int, declared: KryoArgument, *, may_be_null: bool) -> list[KryoObject | None]:
+        return [self._part(declared, may_be_null=may_be_null) for _ in range(self.count(number))]
+
     def _tagged(self, number: int, holds_null: bool) -> tuple[list[KryoObject | None], set[str]]:
         """Reads elements, and their classes. Constants of an enum count as classes: with bodies they are."""
+        arguments = self._declared_part(0).arguments
         found: list[KryoObject | None] = []
         classes: set[str] = set()
         for _ in range(self.count(number)):
+            self._declared = arguments
             name = self._class()
             one = None if name is None else self._marked(name, may_be_null=False)
+            self._declared = ()
             found.append(one)
             if one is not None and name is not None:
                 is_enum = self._enum(name) is not None
@@ -233,7 +265,8 @@ class KryoReader(KryoInput):
             return [None] * number
         self.count(number)
         some_null = holds_null and self.expect(self.byte(), range(2), "whether a list has nulls, 0 or 1") == 1
-        return [self._marked(name, may_be_null=some_null) for _ in range(number)]
+        of_class = KryoArgument(name, self._declared_part(0).arguments)
+        return [self._part(of_class, may_be_null=some_null) for _ in range(number)]
 
     def pairs(self, name: str) -> list[tuple[KryoObject | None, KryoObject | None]]:
         """Reads the entries of a map."""
@@ -243,7 +276,11 @@ class KryoReader(KryoInput):
         number = self.varint() - self.five
         if is_sorted and self.five:
             self.comparator()
-        found = [(self.object(), self.object()) for _ in range(self.count(number, 2))]
+        key, value = self._declared_part(0), self._declared_part(1)
+        found = [
+            (self._part(key, may_be_null=True), self._part(value, may_be_null=True))
+            for _ in range(self.count(number, 2))
+        ]
         never_null = (1 if is_sorted else 0) if name not in _MAPS_WITHOUT_NULL else 2
         if any(None in pair[:never_null] for pair in found):
             raise self.damaged(f"a {name} without null", "null")
@@ -312,6 +349,7 @@ def _nothing(_: KryoReader, __: str) -> None:
     return
 
 
+_UNDECLARED = KryoArgument("")
 _UTIL, _LOCAL_DATE, _LOCAL_TIME = "java.util.", "java.time.LocalDate", "java.time.LocalTime"
 _AS_LIST, _SKIP_LIST = "java.util.Arrays$ArrayList", "java.util.concurrent.ConcurrentSkipListMap"
 _NATURAL_ORDER = "java.util.Comparators$NaturalOrderComparator"

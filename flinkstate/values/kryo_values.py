@@ -81,11 +81,12 @@ _THROWABLE = "java.lang.Throwable"
 
 Kryo = Callable[[bytes, int, int], KryoObject | None]
 _T = TypeVar("_T")
+_R = TypeVar("_R", bound=KryoReader)
 
 
 def read_kryo(type_: KryoType, data: bytes, position: int, limit: int) -> KryoObject | None:
     """Returns the value that takes up all bytes from the position to the limit."""
-    return _by_either(type_, data, position, limit, lambda found: found)
+    return by_either(type_, data, position, limit, lambda found: found)
 
 
 def read_kryo_part(
@@ -101,17 +102,18 @@ def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[
 
     Keys and values are those of the map's type, as `java_values` has them. Raises `RefusedError` if they are of others.
     """
+    return by_either(type_.kryo, data, position, len(data), lambda found: map_entries(type_, found))
+
+
+def map_entries(type_: KryoMapType, found: KryoObject | None) -> list[tuple[Any, Any]]:
+    """Returns the entries of an object that is a map of the type."""
     map_, widen = type_.map, type_.widen
-
-    def meant(found: KryoObject | None) -> list[tuple[Any, Any]]:
-        if found is None or found.class_name not in MAPS or not widen:
-            return [] if found is None else as_flink(map_, found)
-        entries = [(as_flink(map_.key, key, True), as_flink_or_null(map_.value, one, True)) for key, one in found.value]
-        if len({repr(key) for key, _ in entries}) < len(entries):
-            raise RefusedError(f"two keys of the map become the same {type_name(map_.key)}")
-        return entries
-
-    return _by_either(type_.kryo, data, position, len(data), meant)
+    if found is None or found.class_name not in MAPS or not widen:
+        return [] if found is None else as_flink(map_, found)
+    entries = [(as_flink(map_.key, key, True), as_flink_or_null(map_.value, one, True)) for key, one in found.value]
+    if len({repr(key) for key, _ in entries}) < len(entries):
+        raise RefusedError(f"two keys of the map become the same {type_name(map_.key)}")
+    return entries
 
 
 def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) -> Any:
@@ -174,23 +176,35 @@ def as_flink_or_null(type_: FlinkType, found: KryoObject | None, widen: bool = F
     return None if found is None else as_flink(type_, found, widen)
 
 
-def _by_either(type_: KryoType, data: bytes, position: int, limit: int, meant: Callable[[KryoObject | None], _T]) -> _T:
+def by_either(type_: KryoType, data: bytes, position: int, limit: int, meant: Callable[[KryoObject | None], _T]) -> _T:
+    """Returns what the object means that takes up all these bytes, by the Kryo that can have written it."""
+
+    def read(reader: KryoReader) -> _T:
+        return meant(reader.whole())
+
+    return read_by_either(type_, data, position, limit, KryoReader, read)
+
+
+def read_by_either(
+    type_: KryoType, data: bytes, position: int, limit: int, reader_of: type[_R], read: Callable[[_R], _T]
+) -> _T:
+    """Returns what is read by the Kryo that can have written it; if both can have, they must mean the same."""
     ids, own = known_classes(type_)
-    read: list[_T] = []
+    found: list[_T] = []
     failed: list[tuple[int, bool, DamagedError | RefusedError]] = []
     for five in (False, True):
-        reader = KryoReader(five, ids, own, type_.classes, data, position, limit)
+        reader = reader_of(five, ids, own, type_.classes, data, position, limit)
         try:
-            read.append(meant(reader.whole()))
+            found.append(read(reader))
         except (DamagedError, RefusedError) as error:
             failed.append((reader.position, isinstance(error, RefusedError), error))
-    if not read:
+    if not found:
         # The reading that got farther is more likely to be of the Kryo that wrote the value.
         raise max(failed, key=lambda one: one[:2])[2]
     # Unlike values, texts of equal NaNs are equal.
-    if len(read) == 2 and repr(read[0]) != repr(read[1]):
+    if len(found) == 2 and repr(found[0]) != repr(found[1]):
         raise RefusedError("Kryo 2 and Kryo 5 could both have written this value, and mean different ones")
-    return read[0]
+    return found[0]
 
 
 @lru_cache(maxsize=64)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.keyed.stored_maps import map_spans
+from flinkstate.keyed.stored_maps import map_spans, objects_without_maps
 from flinkstate.reading.group_sections import GroupSections
-from flinkstate.serializers.types import PojoMapType
+from flinkstate.serializers.types import PojoMapType, object_of
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from stateferry.changes import kernels
 from stateferry.changes.rules import Rules
-from stateferry.changes.sections import STAMP, live_blobs
+from stateferry.changes.sections import STAMP, live_blobs, put_lengths
 
 
 def rests(rules: Rules, group: GroupSections, legacy_id: int, destination: Destination) -> Iterator[GroupedEntries]:
@@ -30,6 +30,8 @@ def without_maps(section: Section, rules: Rules) -> Section:
     """Returns a section of POJOs with null in the field of the map."""
     type_, stamp = rules.legacy.value, STAMP if rules.legacy.ttl else 0
     assert isinstance(type_, PojoMapType)
+    if object_of(type_) is not None:
+        return _objects_without_maps(section, type_, stamp)
     with section.locating():
         spans = map_spans(type_, section.data, section.value_starts + stamp, section.ends)
     ends = np.cumsum(section.ends - section.starts - (spans.ends - spans.starts))
@@ -39,3 +41,22 @@ def without_maps(section: Section, rules: Rules) -> Section:
         section.data, section.starts, section.key_ends, section.ends, spans.flags, spans.starts, spans.ends, out, starts
     )
     return replace(section, data=out, starts=starts, key_ends=starts + (section.key_ends - section.starts), ends=ends)
+
+
+def _objects_without_maps(section: Section, type_: PojoMapType, stamp: int) -> Section:
+    """Returns a section of objects by Kryo: keys and timestamps as they are, then each object anew."""
+    begins = section.value_starts + stamp
+    with section.locating():
+        made, made_ends = objects_without_maps(type_, section.data, begins, section.ends)
+    count, heads = len(section), begins - section.starts
+    starts, ends = np.empty(2 * count, np.int64), np.empty(2 * count, np.int64)
+    starts[0::2], ends[0::2] = section.starts, begins
+    ends[1::2] = made_ends + len(section.data)
+    starts[1::2] = ends[1::2] - np.diff(made_ends, prepend=0)
+    out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(2 * count, np.int64)
+    kernels.copy_ranges(np.concatenate((section.data, made)), starts, ends, offsets, out)
+    new_starts = offsets[0::2]
+    new_ends = np.append(new_starts[1:], len(out)) if count else new_starts
+    key_ends = new_starts + section.key_ends - section.starts
+    put_lengths(out, key_ends, new_ends - new_starts - heads + stamp)
+    return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=new_ends)

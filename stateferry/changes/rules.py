@@ -120,6 +120,13 @@ class PlannedTtl:
     drops: bool = False
 
 
+def expiry_of_rest(rules: Rules) -> PlannedTtl | None:
+    """Returns which of the POJOs that stay without their maps have expired; None without time to live."""
+    if rules.ttl is None:
+        return None
+    return PlannedTtl(rules.legacy, StateTtlConfig(rules.ttl), rules.now, rules.drops_expired)
+
+
 class ContradictionsError(RejectedError):
     """Keys are flagged as migrated and still have a blob, and the plan has no rule for them."""
 

@@ -17,7 +17,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, snapshot_of, ttl_snapshot
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
 from flinkstate.serializers.snapshots import SerializerSnapshot, field_snapshot
-from flinkstate.serializers.types import FlinkType, NullableType, OpaqueType, PojoMapType, Scalar, map_of
+from flinkstate.serializers.types import FlinkType, NullableType, OpaqueType, PojoMapType, Scalar, map_of, object_of
 
 
 def new_state_meta(legacy: StateMeta, name: str, stored: FlinkType | None) -> StateMeta:
@@ -75,7 +75,7 @@ def _map_of_stamped(value: SerializerSnapshot, stored: FlinkType | None) -> Seri
 
 def _described(value: SerializerSnapshot, stored: FlinkType | None) -> SerializerSnapshot:
     """Returns the map's own serializer, without those around it and around its keys that store null."""
-    if isinstance(stored, PojoMapType):
+    if isinstance(stored, PojoMapType) and object_of(stored) is None:
         return _described(field_snapshot(value, stored.field), stored.map)
     match value.type:
         case NullableType():

@@ -28,10 +28,11 @@ from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle
 from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import kryo_map_of
+from flinkstate.serializers.types import kryo_map_of, object_field, object_of
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
+from stateferry.changes.rests import without_maps
 from stateferry.changes.rules import Contradiction, PlannedTtl, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
@@ -142,7 +143,7 @@ class InventoryTask:
         window = np.empty(WINDOW, np.uint8)
         states = keyed_states(file.header, file.name)
         finders = {
-            rules.legacy.name: ClassFinder(stored.kryo)
+            rules.legacy.name: ClassFinder(stored.kryo, object_field(rules.legacy.value))
             for rules in self.rules
             if (stored := kryo_map_of(rules.legacy.value)) is not None
         }
@@ -174,6 +175,9 @@ class InventoryTask:
                         with section.locating():
                             places = map_places(rules.legacy.value, section.data, blobs.maps, section.ends)
                             finders[state.name].add(section.data, *places)
+                    if rules.keeps_rest and object_of(rules.legacy.value) is not None:
+                        # What of an object refers to its map may be refused where the object is written without it.
+                        without_maps(section, rules)
                     if self.keeps_times and rules.ttl is not None:
                         times = inventory.blob_times.setdefault((self.operator, rules.legacy.name), BlobTimes())
                         _note_times(blobs, rules, times)

@@ -29,10 +29,11 @@ from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk
 from flinkstate.reading.group_sections import GroupSections
+from flinkstate.serializers.types import field_of
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes.counts import LossCounts
-from stateferry.changes.rules import Rules, null_under_ttl
+from stateferry.changes.rules import Rules, expiry_of_rest, null_under_ttl
 from stateferry.changes.upgrade.for_kryo_5 import for_kryo_5
 from stateferry.changes.upgrade.kryo_rows import count_entries
 from stateferry.changes.upgrade.restore_lost import GroupLosses
@@ -279,6 +280,7 @@ class _ChunkReading:
             self._of_staged = ExpectedEntries(task.conversion.of_staged(), self._whole)
         self._new_states = task.conversion.new_states
         self._rules = {rules.made_name: rules for rules in task.conversion.rules}
+        self._rests = {rules.legacy.name: rules for rules in task.conversion.rules if rules.keeps_rest}
         self._states: dict[str, KeyedState] = {}
 
     def result(self, damage: DamagedError | RefusedError | None = None) -> KeyedResult:
@@ -305,7 +307,10 @@ class _ChunkReading:
     def _sampled_keys(self, name: str, sample: KeySample) -> SampledKeys:
         reader: PlainReader | PlainAgingReader | PlainKryoReader
         if name in self._read_by_kryo:
-            reader = PlainKryoReader(self._by_kryo[name], self._aging.get(name), self._task.conversion)
+            rest = self._rests.get(name)
+            planned = self._aging.get(name) if rest is None else expiry_of_rest(rest)
+            field = None if rest is None else field_of(rest.legacy.value)
+            reader = PlainKryoReader(self._by_kryo[name], planned, self._task.conversion, field)
         elif name in self._aging:
             reader = PlainAgingReader(self._aging[name], self._task.conversion)
         else:

@@ -156,7 +156,7 @@ def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:
     value = serializers[VALUE_SERIALIZER]
     stamped = rules.legacy.ttl and value.class_name == TTL_SNAPSHOT
     map_ = value.nested[1] if stamped else value
-    if isinstance(rules.legacy.value, PojoMapType):
+    if isinstance(rules.legacy.value, PojoMapType) and isinstance(rules.legacy.value.pojo, PojoType):
         map_ = dict(zip(_described_fields(map_), map_.nested, strict=False))[rules.legacy.value.field]
     if map_.class_name == NULLABLE_SNAPSHOT:
         map_ = map_snapshot(*map_.nested[0].nested)

@@ -42,6 +42,11 @@ def pojo_examples(version: str) -> str:
     return _run(version, "KryoValues", arguments=("pojos",))
 
 
+def field_examples(version: str) -> str:
+    """Returns the lines of `KryoFields`, objects with a map in a field."""
+    return _run(version, "KryoFields")
+
+
 def kept_judged(version: str, questions: Sequence[tuple[str, bytes, str, bytes]]) -> list[str]:
     """Asks whether Flink reads the same map of the bytes of Kryo's serializer and of those of its own."""
     asked = "".join(f"{kryo} {value.hex()} {own} {made.hex()}\n" for kryo, value, own, made in questions)
@@ -60,14 +65,29 @@ def golden_pojos(version: str) -> Path:
     return GOLDEN / f"pojos-{version}.jsonl.gz"
 
 
-# The classes of `KryoThings` and `KryoValues`, and those of `KryoPojos`.
+def golden_fields(version: str) -> Path:
+    return GOLDEN / f"fields-{version}.jsonl.gz"
+
+
+# The classes of `KryoThings` and `KryoValues`, those of `KryoPojos`, and those of `KryoFields`.
 GOLDEN_JAR, GOLDEN_POJO_JAR = GOLDEN / "kept-classes.jar", GOLDEN / "pojo-classes.jar"
-KEPT, POJOS = "Kryo[TV]*.class", "KryoPojos*.class"
+GOLDEN_FIELD_JAR = GOLDEN / "field-classes.jar"
+# Of classes that tests/savepoints/in-objects-... have.
+TOTALS_JAR = GOLDEN / "totals-classes.jar"
+KEPT, POJOS, FIELDS = "Kryo[TV]*.class", "KryoPojos*.class", "KryoFields*.class"
 
 
 def class_jar(version: str, names: str = KEPT) -> bytes:
     """Returns a jar of the classes with these names."""
-    folder = Path(jars.kryo(version).partition(os.pathsep)[0])
+    return _jar(Path(jars.kryo(version).partition(os.pathsep)[0]), names)
+
+
+def totals_jar(version: str) -> bytes:
+    """Returns a jar of the classes with totals of the jobs of `tests.flink.jobs`."""
+    return _jar(jars.classes(version), "pojo/*Totals.class")
+
+
+def _jar(folder: Path, names: str) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as jar:
         for path in sorted(folder.rglob(names)):
@@ -90,5 +110,8 @@ if __name__ == "__main__":
         golden(version).write_bytes(gzip.compress(examples(version).encode("ascii"), mtime=0))
         golden_kept(version).write_bytes(gzip.compress(kept_examples(version).encode("ascii"), mtime=0))
         golden_pojos(version).write_bytes(gzip.compress(pojo_examples(version).encode("ascii"), mtime=0))
+        golden_fields(version).write_bytes(gzip.compress(field_examples(version).encode("ascii"), mtime=0))
     GOLDEN_JAR.write_bytes(class_jar(jars.VERSIONS[0]))
     GOLDEN_POJO_JAR.write_bytes(class_jar(jars.VERSIONS[0], POJOS))
+    GOLDEN_FIELD_JAR.write_bytes(class_jar(jars.VERSIONS[0], FIELDS))
+    TOTALS_JAR.write_bytes(totals_jar(jars.VERSIONS[0]))

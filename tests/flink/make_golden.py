@@ -19,7 +19,7 @@ from typing import Any
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Timers
-from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS, in_pojos, with_kryo_parts
+from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS, in_objects, in_pojos, with_kryo_parts
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
@@ -108,6 +108,13 @@ def _upgraded_pojos() -> Job:
     return replace(in_pojos("2.3.0"), operators=(replace(operator, states=states),))
 
 
+def _upgraded_objects() -> Job:
+    """The job of Flink 2 writes a part of the objects again."""
+    (operator,) = in_objects("2.3.0").operators
+    states = tuple(replace(state, share=(0.0, 0.5)) for state in operator.states)
+    return replace(in_objects("2.3.0"), operators=(replace(operator, states=states),))
+
+
 _CHANGELOG = {
     "state.changelog.enabled": "true",
     "state.changelog.storage": "filesystem",
@@ -161,6 +168,16 @@ IN_POJOS: Mapping[str, Golden] = {
 }
 """Maps in fields of POJOs."""
 
+IN_OBJECTS: Mapping[str, Golden] = {
+    "in-objects-1.20-rocksdb": Golden("1.20.0", _in_files(in_objects("1.20.0"))),
+    "in-objects-ttl-1.20-hashmap": Golden("1.20.0", _in_files(in_objects("1.20.0", "hashmap", "stamped"))),
+    "in-objects-ttl-2.3-rocksdb": Golden("2.3.0", _in_files(in_objects("2.3.0", ttl="stamped"))),
+    "in-objects-upgraded-2.3-rocksdb": Golden(
+        "2.3.0", _in_files(_upgraded_objects()), earlier="in-objects-1.20-rocksdb"
+    ),
+}
+"""Maps in fields of objects that Kryo wrote as a whole."""
+
 KRYO_PARTS: Mapping[str, Golden] = {
     "kryo-parts-1.20-rocksdb": Golden("1.20.0", _in_files(with_kryo_parts("1.20.0"))),
     "kryo-parts-ttl-1.20-hashmap": Golden("1.20.0", _in_files(with_kryo_parts("1.20.0", "hashmap", "stamped"))),
@@ -185,7 +202,10 @@ CASES: Mapping[str, Golden] = {
     "legacy-integer-row-ttl-1.20-hashmap": Golden("1.20.0", _small("legacy-integer-row-ttl", 20, "hashmap")),
     "legacy-pojo-list-ttl-2.3-hashmap": Golden("2.3.0", _small("legacy-pojo-list-ttl", 15, "hashmap")),
     "legacy-enum-1.20-rocksdb": Golden("1.20.0", _small("legacy-string-enum", 20)),
-    **{name: replace(case, jars="java alone") for name, case in {**DECLARED, **IN_POJOS, **KRYO_PARTS}.items()},
+    **{
+        name: replace(case, jars="java alone")
+        for name, case in {**DECLARED, **IN_POJOS, **IN_OBJECTS, **KRYO_PARTS}.items()
+    },
     "hint-hash-map-scala-avro-1.20-hashmap": Golden("1.20.0", _small("hint-hash-map", 24, "hashmap")),
     "kinds-2.3-rocksdb": Golden("2.3.0", _small("kinds", 12)),
     "kinds-ttl-1.20-hashmap": Golden("1.20.0", _small("kinds-ttl", 12, "hashmap")),

@@ -383,6 +383,17 @@ def in_pojos(version: str, backend: str = "rocksdb", ttl: str | None = None, key
     return Job((Operator("main", key="String", keys=keys, states=states),), parallelism=2, backend=backend)
 
 
+IN_OBJECTS = {"whole": "Generic<Totals>", "raw": "Generic<KryoTotals>"}
+"""The same classes, whose objects Kryo writes as a whole, by state."""
+
+
+def in_objects(version: str, backend: str = "rocksdb", ttl: str | None = None, keys: int = 12) -> Job:
+    """A job with maps in fields of objects by Kryo. Under time to live some of the objects are null."""
+    states = tuple(State(name, type_ + ("?" if ttl else ""), ttl=ttl) for name, type_ in IN_OBJECTS.items())
+    operator = Operator("main", key="String", keys=keys, states=states)
+    return Job((operator,), parallelism=2, backend=backend)
+
+
 BACKENDS = ("rocksdb", "hashmap")
 # Flink 1.20 knows none of these types; only RocksDB of Flink 2 lets a map hold nulls of types that have no null; and
 # only RocksDB can have its timers elsewhere.

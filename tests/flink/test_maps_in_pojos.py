@@ -22,7 +22,7 @@ from tests.flink import jars
 from tests.flink.harness import FlinkError, FlinkHarness, Line, Made
 from tests.flink.jobs import Job, State
 from tests.flink.judge import Change, check_restored
-from tests.flink.scenarios import TOTALS, in_pojos
+from tests.flink.scenarios import TOTALS, in_objects, in_pojos
 from tests.support.verified_runs import do_steps
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
@@ -48,16 +48,19 @@ class Case:
     into: str = "canonical"
     change: Change = AS_IT_IS
     keep: bool = True
+    whole: bool = False
+    to: str | None = None
 
     @property
     def old(self) -> Job:
-        return in_pojos(self.version, self.backend, self.ttl)
+        """With `whole` Kryo writes the objects."""
+        return (in_objects if self.whole else in_pojos)(self.version, self.backend, self.ttl)
 
     @property
     def rests(self) -> Mapping[str, str]:
         """What becomes of the POJOs, by state."""
         names = [state.name for state in self.old.operators[0].states]
-        kept = names if self.version == self.by else [name for name in names if name in _OF_BOTH]
+        kept = names if self.version == self.by or self.to else [name for name in names if name in _OF_BOTH]
         return {name: "keep" if self.keep and name in kept else "drop" for name in names}
 
 
@@ -78,7 +81,22 @@ CASES = {
     "2.3, native, dropping the rest": Case("2.3.0", "2.3.0", "rocksdb", "stamped", "NATIVE", keep=False),
     "1.20 to 2.3, dropping the rest": Case("1.20.0", "2.3.0", "hashmap", keep=False),
 }
-_TRIED = ("1.20", "1.20 to 2.3, TTL", "2.3, TTL, max parallelism")
+CASES |= {
+    f"by Kryo, {name}": replace(case, whole=True)
+    for name, case in {
+        **CASES,
+        "1.20, TTL, max parallelism": Case("1.20.0", "1.20.0", "rocksdb", "stamped", change=Change(max_parallelism=64)),
+    }.items()
+}
+CASES["by Kryo, 1.20 for 2.3"] = Case("1.20.0", "2.3.0", "rocksdb", "stamped", whole=True, to="flink-2")
+CASES["by Kryo, 1.20 for 2.3, native"] = Case(
+    "1.20.0", "2.3.0", "rocksdb", None, "NATIVE", "native", Change(max_parallelism=64), whole=True, to="flink-2"
+)
+_TRIED = (
+    "by Kryo, 1.20 for 2.3",
+    *("1.20", "1.20 to 2.3, TTL", "2.3, TTL, max parallelism"),
+    *("by Kryo, 1.20, TTL, max parallelism", "by Kryo, 2.3, TTL, max parallelism"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +137,8 @@ def ferried(source: Path, target: Path, case: Case) -> None:
         "no_timers": case.source == "NATIVE",
         "parallelism": case.change.parallelism,
         "max_parallelism": case.change.max_parallelism,
+        "classes": [str(jars.classes(case.version))] if case.whole else [],
+        "to": case.to,
     }
     plan = plan_of({name: value for name, value in options.items() if value})
     do_steps(Run.create(plan, plan.now), _STEPS)
@@ -162,7 +182,8 @@ def test_a_new_job_finds_every_entry_and_field(name: str, flink: Flink, tmp_path
     ferried(source.path, target, case)
     found = Made(target, expected(source.lines, case))
     kinds = {(line["state"], (line["value"] or {}).get("@class")) for line in source.lines}
-    assert case.backend != "rocksdb" or ("typed", "stateferry.flink.pojo.ShopTotals") in kinds
+    of_subclass = ("raw", "stateferry.flink.pojo.ShopKryoTotals") if case.whole else None
+    assert case.backend != "rocksdb" or (of_subclass or ("typed", "stateferry.flink.pojo.ShopTotals")) in kinds
     assert any((line["value"] or {}).get("counts", ...) is None for line in source.lines)
     check_restored(flink(case.by), target, new_job(case), found, moved=case.change.max_parallelism is not None)
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.keyed.stored_maps import map_spans
-from flinkstate.serializers.types import PojoMapType
+from flinkstate.keyed.stored_maps import map_spans, objects_without_maps
+from flinkstate.serializers.types import PojoMapType, object_of
 from flinkstate.serializers.walker import Positions
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected.content import Entries, plain_entries
@@ -25,6 +25,8 @@ def rests_of_pojos(section: Section, rules: Rules, groups: Positions) -> Entries
     """The entries of a section of POJOs, with null in the field of the map."""
     type_ = rules.legacy.value
     assert isinstance(type_, PojoMapType)
+    if object_of(type_) is not None:
+        return _rests_of_objects(section, type_, rules, groups)
     spans = map_spans(type_, section.data, section.value_starts + (_TIMESTAMP if rules.legacy.ttl else 0), section.ends)
     entries = plain_entries(section, groups)
     begin, end = (int(section.starts[0]), int(section.ends[-1])) if len(section) else (0, 0)
@@ -39,3 +41,17 @@ def rests_of_pojos(section: Section, rules: Rules, groups: Positions) -> Entries
     before = np.cumsum(gone) - gone
     starts, ends = entries.value_starts - begin - before, entries.value_ends - begin - before - gone
     return replace(entries, data=data[~in_map], value_starts=starts, value_ends=ends)
+
+
+def _rests_of_objects(section: Section, type_: PojoMapType, rules: Rules, groups: Positions) -> Entries:
+    """The objects that Kryo wrote, without their maps, by the code of the conversion: plain code reads a sample."""
+    entries, stamp = plain_entries(section, groups), _TIMESTAMP if rules.legacy.ttl else 0
+    begins = section.value_starts
+    made, ends = objects_without_maps(type_, section.data, begins + stamp, section.ends)
+    sizes = np.diff(ends, prepend=0)
+    data = made[: int(ends[-1])] if len(ends) else made[:0]
+    if stamp:
+        stamps = section.data[begins[:, None] + np.arange(stamp)]
+        data = np.insert(data, np.repeat(ends - sizes, stamp), stamps.ravel())
+        sizes, ends = sizes + stamp, ends + stamp * np.arange(1, len(ends) + 1)
+    return replace(entries, data=data, value_starts=ends - sizes, value_ends=ends)

@@ -25,6 +25,8 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import decode_whole, decoder
+from flinkstate.values.java_values import PojoValue, TtlValue
+from flinkstate.values.kryo_reader import KryoObject
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
@@ -38,9 +40,16 @@ _LATEST = 2**63 - 1
 class PlainKryoReader:
     """Says what the rows of a state hold in the source (`expected`), and in the staged savepoint (`found`)."""
 
-    def __init__(self, state: KeyedState, planned: PlannedTtl | None, conversion: OperatorConversion) -> None:
-        """`planned` says what has expired and is left out."""
+    def __init__(
+        self,
+        state: KeyedState,
+        planned: PlannedTtl | None,
+        conversion: OperatorConversion,
+        left_out: str | None = None,
+    ) -> None:
+        """`planned` says what has expired and is left out; `left_out` is the field that becomes null."""
         self._state, self._planned, self._conversion = state, planned, conversion
+        self._left_out = left_out
         before = conversion.before
         self._before = None if before is None else before.states.get(state.name)
         self._losses: PlainLosses | None = None
@@ -126,6 +135,8 @@ class PlainKryoReader:
             value = self._value(row.value, five=five, is_source=is_source)
         if value is None:
             return
+        if is_source and self._left_out is not None:
+            value = tuple(_without(one, self._left_out) for one in value)
         yield self._line(row, key, five, value, is_source=is_source)
 
     def _line(self, row: Row, key: PlainKey, five: bool, value: Any, *, is_source: bool) -> Line:
@@ -173,6 +184,18 @@ def _by(type_: FlinkType, five: bool) -> FlinkType:
         return replace(part, five=five) if isinstance(part, KryoType) else part
 
     return with_opaque(type_, known)
+
+
+def _without(value: Any, field: str) -> Any:
+    """Returns an object with null in the field."""
+    match value:
+        case TtlValue():
+            return replace(value, value=_without(value.value, field))
+        case KryoObject(_, dict() as fields):
+            return replace(value, value=fields | {field: None})
+        case PojoValue():
+            return replace(value, fields=value.fields | {field: None})
+    return value
 
 
 def _elements(type_: FlinkType, data: bytes) -> Iterator[Any]:

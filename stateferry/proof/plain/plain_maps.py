@@ -14,10 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, children
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoMapType,
+    KryoType,
+    MapType,
+    NullableType,
+    PojoMapType,
+    children,
+)
 from flinkstate.values.codec_parts import Decode, read_flag
 from flinkstate.values.codecs import decoder, encode
 from flinkstate.values.kryo_values import read_kryo_map, read_kryo_part
+from stateferry.proof.plain.plain_objects import map_of_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +47,14 @@ MapReader = Callable[[bytes, int], Iterator[MapEntry]]
 
 
 def map_reader(stored: FlinkType | None, map_: MapType) -> MapReader:
-    """Returns what reads the map that takes up all bytes from a position on; `stored` is how it is stored."""
+    """Returns what reads the map that takes up all bytes from a position on; `stored` is how it is stored.
+
+    Of objects by Kryo with a map in a field, it reads the objects.
+    """
     if isinstance(stored, KryoMapType):
-        return lambda data, position: _kryo_entries(stored, data, position)
+        return lambda data, position: _kryo_entries(stored.map, read_kryo_map(stored, data, position))
+    if isinstance(stored, PojoMapType):
+        return lambda data, position: _kryo_entries(map_, map_of_object(stored, data, position))
     if isinstance(stored, NullableType):
         return lambda data, position: _nullable_entries(stored, map_, data, position)
     return lambda data, position: _entries(map_, data, position, nullable_keys=False)
@@ -57,9 +71,8 @@ def content(type_: FlinkType, value: Any, written: bytes) -> bytes:
     return repr(value).encode("utf-8", "backslashreplace") if isinstance(type_, KryoType) else written
 
 
-def _kryo_entries(stored: KryoMapType, data: bytes, position: int) -> Iterator[MapEntry]:
-    map_ = stored.map
-    for user_key, value in read_kryo_map(stored, data, position):
+def _kryo_entries(map_: MapType, read: list[tuple[Any, Any]]) -> Iterator[MapEntry]:
+    for user_key, value in read:
         by_kryo = value is None or isinstance(map_.value, KryoType)
         written = content(map_.value, value, b"" if by_kryo else encode(map_.value, value))
         yield MapEntry(user_key, encode(map_.key, user_key), value is None, value, written)

@@ -39,6 +39,7 @@ from flinkstate.serializers.types import (
     TupleType,
     children,
     kryo_map_of,
+    object_of,
     type_name,
 )
 from flinkstate.values.codec_parts import read_flag
@@ -50,6 +51,7 @@ from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
 from stateferry.proof.plain.plain_maps import content, copied, is_copied, map_reader
+from stateferry.proof.plain.plain_objects import object_without_map
 from stateferry.proof.plain.plain_pojos import find_field, without_map
 
 _LATEST = 2**63 - 1
@@ -215,8 +217,10 @@ class PlainReader:
         self._states = {
             name: PlainStateReader(state, copies=self._copies) for name, state in states.items() if name in names
         }
+        self._in_object = object_of(stored) is not None
         self._pojo = stored if isinstance(stored, PojoMapType) else None
-        self._map_entries = map_reader(stored if self._pojo is None else self._pojo.map, rules.map_type)
+        of_map = stored if self._pojo is None or self._in_object else self._pojo.map
+        self._map_entries = map_reader(of_map, rules.map_type)
         map_ = rules.map_type
         self._texts = self._text(map_.key), self._text(map_.value)
 
@@ -296,7 +300,8 @@ class PlainReader:
                 yield _untouched(row, group, key)
         elif self._pojo is not None and rules.keeps_rest:
             for row in living:
-                value = without_map(self._pojo, row.value, 8 if rules.legacy.ttl else 0)
+                left_out = object_without_map if self._in_object else without_map
+                value = left_out(self._pojo, row.value, 8 if rules.legacy.ttl else 0)
                 yield _untouched(row._replace(value=value), group, key)
 
     def _flag_to_set(self, flag: KeyedState, blob: Row, key: PlainKey) -> Row:
@@ -366,7 +371,7 @@ class PlainReader:
         stamp = self._states[blob.state].stamp(blob)
         user_key_text, value_text = self._texts
         data, position = blob.value, 0 if stamp is None else 8
-        if self._pojo is not None:
+        if self._pojo is not None and not self._in_object:
             field = find_field(self._pojo, data, position)
             if field is None:
                 return

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.did_you_mean import there_are
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo import codes
+from flinkstate.kryo.classes import class_table
+from flinkstate.kryo.subclasses import is_a
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import (
     FlinkType,
@@ -16,22 +20,20 @@ from flinkstate.serializers.types import (
     map_fields,
     map_of,
     opaque_parts,
+    simple_name,
     type_name,
 )
 from stateferry.runs.plan.planned_states import StatePlan
 
 
-def field_problems(state: StatePlan, legacy: KeyedState, operator: Operator) -> Iterator[str]:
-    """Yields why the map can't be taken out of the field that the plan names."""
+def field_problems(state: StatePlan, legacy: KeyedState, operator: Operator, job: JobClasses | None) -> Iterator[str]:
+    """Yields why the map can't be taken out of the field that the plan names; `job` are the job's classes."""
     if state.field is None:
         return
     where = f"state {legacy.name} of operator {operator.label}"
     pojo = legacy.value
     if legacy.kind is StateKind.VALUE and isinstance(pojo, KryoType):
-        yield (
-            f"{where}: Kryo wrote the objects of {pojo.class_name} as a whole. --field takes a map only out of a POJO "
-            "that Flink's own serializer wrote"
-        )
+        yield from (f"{where}: {why}" for why in _problems_of_object(pojo, state.field, job))
         return
     if legacy.kind is not StateKind.VALUE or not isinstance(pojo, PojoType):
         kind = f"a ValueState<{legacy.type_name}>" if legacy.kind is StateKind.VALUE else f"{legacy.kind.value} state"
@@ -57,8 +59,32 @@ def field_problems(state: StatePlan, legacy: KeyedState, operator: Operator) -> 
             )
 
 
+def _problems_of_object(kryo: KryoType, field: str, job: JobClasses | None) -> Iterator[str]:
+    """Yields why the map can't be taken out of objects that Kryo wrote as a whole."""
+    whole = f"Kryo wrote the objects of {kryo.class_name} as a whole"
+    if job is None:
+        yield f"{whole}, so their fields are in the class alone: give the job's jar, --classes job.jar"
+        return
+    table = class_table(replace(kryo, classes=job))
+    own = {known.name for known in table.known if known.name in table.job.parts}
+    own = {known.name for known in table.known if known.name in own and is_a(known, kryo.class_name, job)}
+    if not own:
+        reason = table.job.reasons.get(kryo.class_name, "the jars don't have it")
+        yield f"{whole}, and they can't be read: {reason}"
+        return
+    parts = {part.name: part for name in sorted(own) for part in table.job.parts[name]}
+    if field not in parts:
+        yield f"{kryo.class_name} has no field {field!r}. {there_are(field, parts)}"
+    elif (part := parts[field]).kind != codes.TAGGED_PART:
+        named = simple_name(part.class_name) if part.class_name else "number"
+        yield f"field {field} of {kryo.class_name} is a {named}, not a map"
+
+
 def map_in_field(state: StatePlan, legacy: KeyedState) -> FlinkType | None:
-    """Returns the type of the field that the plan names; without one, the type of the values."""
+    """Returns the type of the field that the plan names; without one, the type of the values.
+
+    In an object that Kryo wrote as a whole, that is the serializer of the object.
+    """
     if state.field is None or not isinstance(legacy.value, PojoType):
         return legacy.value
     return next(field.type for field in legacy.value.fields if field.name == state.field)
@@ -66,7 +92,7 @@ def map_in_field(state: StatePlan, legacy: KeyedState) -> FlinkType | None:
 
 def with_map(state: StatePlan, legacy: KeyedState, map_: FlinkType | None) -> KeyedState:
     """Returns the legacy state with the map that its values are, or have in the field."""
-    if state.field is None or not isinstance(legacy.value, PojoType) or map_ is None:
+    if state.field is None or not isinstance(legacy.value, PojoType | KryoType) or map_ is None:
         return replace(legacy, value=map_)
     pojo = legacy.value
     return replace(legacy, value=PojoMapType(pojo.class_name, "a map in a field", pojo, state.field, map_))

@@ -21,7 +21,7 @@ from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type, type_text
-from flinkstate.serializers.types import KryoMapType, KryoType, MapType, with_classes
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, object_field, with_classes
 from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
 from stateferry.runs.plan.planned_states import StatePlan
 
@@ -73,7 +73,7 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
 
 def first_maps(source: Savepoint, operator: Operator, legacy: KeyedState, kryo: KryoType) -> FoundClasses:
     """Returns the classes in the first maps: enough of them to show a type if there are such in the first GiB."""
-    finder, read = ClassFinder(kryo), 0
+    finder, read = ClassFinder(kryo, object_field(legacy.value)), 0
     for file in source.open_files(operator):
         ids = {number for number, state in enumerate(file.header.states) if state.name == legacy.name}
         for key_group in file.handle.range:

@@ -13,7 +13,14 @@ from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoType, simple_name, with_opaque
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    simple_name,
+    with_opaque,
+    with_parts,
+)
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, elements_by_kryo, expect_rewritable, states_by_kryo
@@ -80,11 +87,26 @@ def find_states_by_kryo(
         if by_kryo:
             found[operator.id] = by_kryo
             problems += _not_rewritable(operator, by_kryo.values())
+            problems += _other_rests(operator, by_kryo, rules.get(operator.id, ()))
     keyed = {operator.id for operator in source.keyed_operators()}
     for operator in source.metadata.operators:
         if operator.id not in keyed:
             problems += declared_in_vain(of_operators.get(operator.id, {}), (), operator)
     return found
+
+
+def _other_rests(operator: Operator, by_kryo: Mapping[str, KeyedState], rules: Iterable[Rules]) -> Iterator[str]:
+    """Yields a problem for each POJO that stays without its map, and has fields that Flink 2 doesn't give to Kryo."""
+    for one in rules:
+        state = by_kryo.get(one.legacy.name)
+        if not one.keeps_rest or state is None or state.value is None:
+            continue
+        if any(isinstance(part, KryoCollectionType) for part in with_parts(state.value)):
+            yield (
+                f"state {one.legacy.name} of operator {operator.label}: one run can't both take the map out of its "
+                "POJOs and write their fields as Flink 2 does: take it out by a run without --to, and write the "
+                "result of that by another one with --to flink-2; or give rest drop"
+            )
 
 
 def find_elements_by_kryo(

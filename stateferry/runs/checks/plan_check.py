@@ -157,7 +157,7 @@ def _resolve_operator(
             if (made := state_to_make(plan, state, states, operator, problems, of_flink_2=two)) is not None:
                 rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
         elif state.legacy in states:
-            found = list(field_problems(state, states[state.legacy], operator))
+            found = list(field_problems(state, states[state.legacy], operator, plan.job_classes))
             if not found:
                 states[state.legacy] = with_known_map(state, states, source, operator, plan.job_classes)
             found = found or [

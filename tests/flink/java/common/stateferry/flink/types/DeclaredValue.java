@@ -28,9 +28,10 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Text
  * What isn't a map, as people declare it, by a {@code TypeHint} or a class: Flink's extraction chooses the serializer.
  *
  * <p>{@code HintedList<T>} is {@code TypeInformation.of(new TypeHint<List<T>>() {})}, {@code ListClass<T>} is {@code
- * List.class}, and {@code Object<T>} is {@code Object.class} where a job puts a T.
+ * List.class}, {@code Object<T>} is {@code Object.class} where a job puts a T, and {@code Generic<T>} is {@code
+ * Types.GENERIC} of the class of T.
  */
-final class DeclaredValue<T> extends Kind<Object> {
+class DeclaredValue<T> extends Kind<Object> {
     private static final Map<String, Kind<?>> SCALARS = Map.of(
             "Duration", scalar(Duration.class, r -> Duration.ofSeconds(r.nextInt(), r.nextInt(1_000_000_000))),
             "ZonedDateTime", scalar(ZonedDateTime.class, DeclaredValue::zoned),
@@ -64,6 +65,15 @@ final class DeclaredValue<T> extends Kind<Object> {
         Kind<?> argument = arguments.get(0);
         if (name.equals("Object")) {
             return new DeclaredValue<>(argument, Object.class, value -> value);
+        }
+        if (name.equals("Generic")) {
+            Class<?> type = argument.info().getTypeClass();
+            return new DeclaredValue<Object>((Kind<Object>) argument, type, value -> value) {
+                @Override
+                public TypeInformation<Object> info() {
+                    return (TypeInformation<Object>) Types.GENERIC(type);
+                }
+            };
         }
         Function<Collection<Object>, Object> maker = switch (name) {
             case "HintedList", "ListClass", "ArrayList", "HintedCollection" -> ArrayList::new;
