@@ -13,7 +13,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, RowType, Scalar, TupleType
 from flinkstate.ttl import StateTtlConfig
-from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.proof.carried_check import CarriedResult
@@ -113,6 +113,27 @@ def test_a_state_that_is_written_by_kryo_5_is_read_plainly_too() -> None:
     assert names[at + 1] == "main/other: sample read plainly"
     assert "main/old: carried over" in names
     assert "main/old: sample read plainly" not in names
+
+
+@pytest.mark.parametrize("found", [9, 10, 11])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_entries_that_an_upgrade_lost_are_counted(found: int, damaged: bool) -> None:
+    lost = LossCounts(lost=3, gone=2, put_back=2, corrected=1, overwritten=4)
+    entries = {Side.SOURCE: Counter({"other": 8}), Side.STAGED: Counter({"other": found})}
+    counted = tally({}, {}, losses={"other": lost}, entries_of=entries)
+    if damaged:
+        counted.note_damage(DamagedError("a row", "nothing"))
+    check = judge(counted)._put_back("other")
+    assert check.name == "main/other: entries with those that the upgrade lost"
+    assert check.expected == (
+        "10 = 8 in the source + 2 put back (of the others before the upgrade 1 corrected, 2 lost with rows that are "
+        "gone, 4 overwritten since)"
+    )
+    assert check.outcome is (PASSED if found == 10 else COULD_NOT_TELL if damaged else FAILED)
+    assert check.actual == (f"{found}, as far as it could be read" if damaged and found != 10 else f"{found}")
+    counted.losses.clear()
+    entries[Side.STAGED]["other"] = 8
+    assert parts(judge(counted)._put_back("other"))[:3] == (PASSED, "8 = 8 in the source + 0 put back", "8")
 
 
 @pytest.mark.parametrize("damaged", [False, True])

@@ -14,6 +14,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
+    KryoRegistration,
     KryoType,
     ListType,
     NullableType,
@@ -26,13 +27,20 @@ from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.java_values import TtlValue
 from flinkstate.values.kryo_reader import KryoObject
 from stateferry.changes.rules import PlannedTtl
+from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_kryo import PlainKryoReader, _by
+from stateferry.proof.plain.plain_losses import before_the_upgrade
+from tests.support.kryo_writing import Boxed, kryo_map, kryo_object
 
 NOW, TTL, LATEST = 1_000, 100, 2**63 - 1
 ALIVE, EXPIRED = NOW - TTL + 1, NOW - TTL
 UUID = KryoType("java.util.UUID", five=False)
+MAP, OBJECT = (
+    KryoType(name, registrations=(KryoRegistration(name),), five=False)
+    for name in ("java.util.HashMap", "java.lang.Object")
+)
 # The same UUID by each Kryo: two numbers as short as they are, or eight bytes each.
 BY_2, BY_5 = bytes.fromhex("54010204"), b"\x54\1" + struct.pack("<qq", 1, 2)
 ONE = KryoObject("java.util.UUID", "00000000-0000-0001-0000-000000000002")
@@ -139,9 +147,9 @@ def test_where_both_kryos_have_written_each_row_is_read_by_the_one_that_has() ->
         assert reader_of(value=unknown).expected([row(written)]).lines == [line((ONE,), group=group)]
         of_keys = reader_of(StateKind.MAP, Scalar.LONG, user_key=unknown)
         assert of_keys.expected([row(b"\0" + long(7), written)]).lines == [line((7,), ONE, group)]
-        # Of the user keys it is known.
-        of_values = reader_of(StateKind.MAP, unknown, user_key=UUID)
-        assert of_values.expected([row(b"\0" + BY_2, BY_2)]).lines == [line((ONE,), ONE, group)]
+    # Of the user keys it is known.
+    of_values = reader_of(StateKind.MAP, unknown, user_key=replace(UUID, five=True))
+    assert of_values.expected([row(b"\0" + BY_5, BY_5)]).lines == [line((ONE,), ONE, group)]
     # What Kryo writes for null is the same of both.
     assert reader_of(value=unknown).expected([row(b"\0")]).lines == [line((None,), group=group)]
     damaged = reader_of(value=unknown).expected([row(BY_2 + b"z", group=7)])
@@ -178,3 +186,61 @@ def test_timers_of_keys_by_kryo() -> None:
     assert (expected[:2], expected[3:7]) == (("s", 5), ("", 0, "a timer", None))
     later = Row("s", 5, long(NOW + 1) + BY_5 + b"\0", b"")
     assert reader.found([later]).lines != [expected]
+
+
+def upgraded(
+    kind: StateKind, value: KryoType = UUID, *, key: FlinkType = Scalar.STRING, ttl: bool = False,
+    drops: bool | None = None,
+) -> PlainKryoReader:  # fmt: skip
+    """Of a job that was upgraded: its state was there before, and what was lost is put back."""
+    reader = reader_of(kind, replace(value, five=None), user_key=UUID, key=key, ttl=ttl, drops=drops)
+    before = StateBefore(replace(reader._state, value=value), TTL if ttl else None, NOW)
+    savepoint: Any = None
+    upgrade = BeforeUpgrade(savepoint, savepoint, {"s": before}, restores=True, restores_keys=True)
+    return PlainKryoReader(reader._state, reader._planned, replace(reader._conversion, before=upgrade))
+
+
+def before_it(value: bytes) -> Row:
+    return Row(before_the_upgrade("s"), 5, KEY, value)
+
+
+def test_an_untouched_value_of_an_upgraded_job_is_by_kryo_2_and_any_other_by_kryo_5() -> None:
+    group = key_group_of(Scalar.STRING, "a", 128) or 0
+    old, new = (kryo_object(Boxed("double", number), five) for number, five in ((14.3, False), (2.5, True)))
+    for now, number in ((old, 14.3), (new, 2.5)):
+        account = upgraded(StateKind.VALUE, OBJECT).expected([row(now), before_it(old)])
+        value = KryoObject("java.lang.Double", number)
+        assert (account.damage, account.refusal, account.lines) == (None, None, [line((value,), group=group)])
+
+
+def test_of_a_row_that_is_gone_its_entries_are_put_back_under_the_keys_that_kryo_2_wrote() -> None:
+    old = kryo_map({"a": 1, "b": 2}, five=False)
+    reader = upgraded(StateKind.MAP, MAP, key=UUID)
+    account = reader.expected([Row(before_the_upgrade("s"), 5, BY_2 + b"\0" + BY_2, b"\0" + old)])
+    lost = KryoObject(MAP.class_name, [(KryoObject("java.lang.String", "b"), KryoObject("java.lang.Long", 2))])
+    ((_, group, key, user_key, _, value, _, _),) = account.lines
+    assert (account.damage, group, user_key, value) == (None, 5, text_of(ONE), text_of((lost,)))
+    assert "00000000-0000-0001-0000-000000000002" in key
+
+
+def test_elements_of_a_list_from_before_the_upgrade_are_by_kryo_2_and_those_behind_them_by_kryo_5() -> None:
+    group = key_group_of(Scalar.STRING, "a", 128) or 0
+    for now, count in ((BY_2, 1), (BY_2 + b"," + BY_5, 2), (BY_5, 1)):
+        account = upgraded(StateKind.LIST).expected([row(now), before_it(BY_2)])
+        assert (account.damage, account.lines) == (None, [line([ONE] * count, group=group)])
+
+
+def test_elements_that_have_expired_are_left_out_wherever_they_are() -> None:
+    """What has expired in the source is left out; the staged savepoint doesn't have it."""
+    group = key_group_of(Scalar.STRING, "a", 128) or 0
+    old, new = (tuple(long(stamp) + content for stamp in (ALIVE, EXPIRED)) for content in (BY_2, BY_5))
+    alive = TtlValue(ALIVE, ONE)
+    for before, added, wanted in (
+        (old[0], new[0], [alive, alive]),
+        (old[1], new[0], [alive]),
+        (old[0], new[1], [alive]),
+        (old[1], new[1], None),
+    ):
+        reader = upgraded(StateKind.LIST, ttl=True, drops=True)
+        account = reader.expected([row(before + b"," + added), before_it(before)])
+        assert (account.damage, account.lines) == (None, [line(wanted, group=group)] if wanted else [])
