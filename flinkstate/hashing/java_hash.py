@@ -67,7 +67,7 @@ HashRows = Callable[[SerializedValues], RowHashes]
 
 @dataclass(frozen=True, slots=True)
 class _Hasher:
-    """RowHashes the next value of every row and moves the rows' cursors behind it; `deep` does it for a field of a row."""
+    """Hashes the next value of every row and moves the rows' cursors behind it; `deep` does it for a field of a row."""
 
     plain: HashRows
     deep: HashRows
@@ -271,7 +271,7 @@ def _rounds(rows: SerializedValues, what: str) -> Iterator[tuple[NDArray[np.intp
 
 
 def _hash_where(hash_rows: HashRows, rows: SerializedValues, has_value: NDArray[np.bool_]) -> RowHashes:
-    """RowHashes the next value of the rows that have one; the others have a null and no bytes."""
+    """Hashes the next value of the rows that have one; the others have a null and no bytes."""
     if has_value.all():
         return hash_rows(rows)
     hashes = RowHashes(np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.bool_))

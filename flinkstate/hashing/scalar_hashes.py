@@ -98,7 +98,7 @@ class RowHashes:
 
 
 def hash_scalars(scalar: Scalar, rows: SerializedValues) -> RowHashes:
-    """RowHashes the next value of every row and moves the rows' cursors behind it."""
+    """Hashes the next value of every row and moves the rows' cursors behind it."""
     return _HASHES[scalar](rows, f"a {scalar.label}")
 
 
