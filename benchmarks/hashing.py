@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from benchmarks.measuring import Rate, Scale, Subject, expect, timed
 from benchmarks.sections import demo, made_up
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, Scalar, TupleType
-from flinkstate.serializers.walker import Bytes, Positions
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.writing.operator_rewrite import Layout

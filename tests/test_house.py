@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -45,3 +46,30 @@ def test_the_workflow_runs_the_checks_on_the_oldest_and_the_newest_python() -> N
     assert job["strategy"]["matrix"]["python"] == ["3.11", "3.13"]
     assert job["steps"][-1] == {"run": ".ci/run"}
     assert "http" not in WORKFLOW.read_text()
+
+
+# Compiled code: numba's cache wants the functions of a kernel in one file, and a loop in one piece.
+KERNELS = re.compile(r"kernels\.py$|flinkstate/kryo/(flat|objects|primitives|recode_leaves)\.py$")
+# One class for each of Flink's types; the validation's comparisons, each with its twin in plain code.
+LONG_MODULES = {
+    "flinkstate/serializers/types.py",
+    "stateferry/proof/judgement.py",
+    "stateferry/proof/keyed_check.py",
+    "stateferry/proof/plain/plain_reader.py",
+}
+
+
+def test_modules_have_at_most_400_lines_and_functions_60_but_kernels() -> None:
+    too_long = []
+    for package in ("flinkstate", "stateferry", "plugins", "spark_jobs", "local_airflow", "benchmarks"):
+        for path in sorted((HOUSE / package).rglob("*.py")):
+            file, text = str(path.relative_to(HOUSE)), path.read_text()
+            if KERNELS.search(file):
+                continue
+            lines = len(text.splitlines())
+            too_long += [f"{file}: {lines}"] if lines > 400 and file not in LONG_MODULES else []
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                    size = node.end_lineno - node.lineno + 1
+                    too_long += [f"{file}: {node.name} {size}"] if size > 60 else []
+    assert too_long == []

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from flinkstate.array_types import Bytes, Codes, Positions, read_only
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.hashing.scalar_hashes import HASHED_SCALARS, Hashes, SerializedValues, hash_scalars
+from flinkstate.hashing.scalar_hashes import HASHED_SCALARS, RowHashes, SerializedValues, hash_scalars
 from flinkstate.serializers.types import (
     FLINK_EITHER,
     ArrayType,
@@ -62,7 +62,7 @@ _ROW_KIND_BITS = 2
 _ROWS_PER_BLOCK = 1 << 14
 
 
-HashRows = Callable[[SerializedValues], Hashes]
+HashRows = Callable[[SerializedValues], RowHashes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +137,9 @@ def _hasher(type_: FlinkType) -> _Hasher:
 def _shallow(plain: HashRows) -> _Hasher:
     """What Flink's `RowUtils` doesn't look into: a field of a row counts 31 more than the value by itself."""
 
-    def deep(rows: SerializedValues) -> Hashes:
+    def deep(rows: SerializedValues) -> RowHashes:
         hashes = plain(rows)
-        return Hashes(np.where(hashes.present, hashes.codes + np.int32(31), np.int32(0)), hashes.present)
+        return RowHashes(np.where(hashes.present, hashes.codes + np.int32(31), np.int32(0)), hashes.present)
 
     return _Hasher(plain, deep)
 
@@ -179,7 +179,7 @@ def _check_inside(rows: SerializedValues) -> None:
         )
 
 
-def _check_finished(type_: FlinkType, rows: SerializedValues, hashes: Hashes) -> None:
+def _check_finished(type_: FlinkType, rows: SerializedValues, hashes: RowHashes) -> None:
     if not np.array_equal(rows.cursors, rows.ends):
         bad = int(np.argmax(rows.cursors != rows.ends))
         cursor, end = int(rows.cursors[bad]), int(rows.ends[bad])
@@ -189,14 +189,14 @@ def _check_finished(type_: FlinkType, rows: SerializedValues, hashes: Hashes) ->
         raise DamagedError(f"a key of type {type_name(type_)}", "a null, which can't be a key", offset=cursor)
 
 
-def _hash_tuple(fields: tuple[HashRows, ...], rows: SerializedValues) -> Hashes:
+def _hash_tuple(fields: tuple[HashRows, ...], rows: SerializedValues) -> RowHashes:
     codes = np.zeros(len(rows), dtype=np.int32)
     for field in fields:
         codes = codes * np.int32(31) + field(rows).codes
     return _present(codes)
 
 
-def _hash_row(fields: tuple[HashRows, ...], has_kind: bool, rows: SerializedValues) -> Hashes:
+def _hash_row(fields: tuple[HashRows, ...], has_kind: bool, rows: SerializedValues) -> RowHashes:
     kind_bits = _ROW_KIND_BITS if has_kind else 0
     mask = np.empty((len(rows), (kind_bits + len(fields) + 7) // 8), dtype=np.uint8)
     for position in range(mask.shape[1]):
@@ -213,14 +213,14 @@ def _hash_row(fields: tuple[HashRows, ...], has_kind: bool, rows: SerializedValu
     return _present(codes)
 
 
-def _hash_list(element: HashRows, rows: SerializedValues) -> Hashes:
+def _hash_list(element: HashRows, rows: SerializedValues) -> RowHashes:
     codes = np.full(len(rows), 1, dtype=np.int32)
     for active, part in _rounds(rows, "the size of a list"):
         codes[active] = codes[active] * np.int32(31) + element(part).codes
     return _present(codes)
 
 
-def _hash_set(element: HashRows, rows: SerializedValues) -> Hashes:
+def _hash_set(element: HashRows, rows: SerializedValues) -> RowHashes:
     codes = np.zeros(len(rows), dtype=np.int32)
     for active, part in _rounds(rows, "the size of a set"):
         null = part.booleans("the null flag of an element")
@@ -228,7 +228,7 @@ def _hash_set(element: HashRows, rows: SerializedValues) -> Hashes:
     return _present(codes)
 
 
-def _hash_map(key: HashRows, value: HashRows, start: int, rows: SerializedValues) -> Hashes:
+def _hash_map(key: HashRows, value: HashRows, start: int, rows: SerializedValues) -> RowHashes:
     codes = np.full(len(rows), start, dtype=np.int32)
     for active, part in _rounds(rows, "the size of a map"):
         keys = key(part)
@@ -237,7 +237,7 @@ def _hash_map(key: HashRows, value: HashRows, start: int, rows: SerializedValues
     return _present(codes)
 
 
-def _hash_nullable(value: HashRows, padding: int, rows: SerializedValues) -> Hashes:
+def _hash_nullable(value: HashRows, padding: int, rows: SerializedValues) -> RowHashes:
     null = rows.booleans("the null flag of a value")
     padded = np.flatnonzero(null)
     part = rows.subset(padded)
@@ -246,7 +246,7 @@ def _hash_nullable(value: HashRows, padding: int, rows: SerializedValues) -> Has
     return _hash_where(value, rows, ~null)
 
 
-def _hash_either(left: HashRows, right: HashRows, rows: SerializedValues) -> Hashes:
+def _hash_either(left: HashRows, right: HashRows, rows: SerializedValues) -> RowHashes:
     is_left = rows.booleans("the side of an Either")
     lefts = _hash_where(left, rows, is_left)
     rights = _hash_where(right, rows, ~is_left)
@@ -270,11 +270,11 @@ def _rounds(rows: SerializedValues, what: str) -> Iterator[tuple[NDArray[np.intp
         active = active[sizes[active] > element]
 
 
-def _hash_where(hash_rows: HashRows, rows: SerializedValues, has_value: NDArray[np.bool_]) -> Hashes:
+def _hash_where(hash_rows: HashRows, rows: SerializedValues, has_value: NDArray[np.bool_]) -> RowHashes:
     """Hashes the next value of the rows that have one; the others have a null and no bytes."""
     if has_value.all():
         return hash_rows(rows)
-    hashes = Hashes(np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.bool_))
+    hashes = RowHashes(np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.bool_))
     active = np.flatnonzero(has_value)
     part = rows.subset(active)
     found = hash_rows(part)
@@ -283,5 +283,5 @@ def _hash_where(hash_rows: HashRows, rows: SerializedValues, has_value: NDArray[
     return hashes
 
 
-def _present(codes: Codes) -> Hashes:
-    return Hashes(codes, np.ones(len(codes), dtype=np.bool_))
+def _present(codes: Codes) -> RowHashes:
+    return RowHashes(codes, np.ones(len(codes), dtype=np.bool_))

@@ -90,24 +90,24 @@ class SerializedValues:
 
 
 @dataclass(slots=True)
-class Hashes:
+class RowHashes:
     """The hash of every row. It is 0 for a null value, which has `present` False."""
 
     codes: Codes
     present: NDArray[np.bool_]
 
 
-def hash_scalars(scalar: Scalar, rows: SerializedValues) -> Hashes:
+def hash_scalars(scalar: Scalar, rows: SerializedValues) -> RowHashes:
     """Hashes the next value of every row and moves the rows' cursors behind it."""
     return _HASHES[scalar](rows, f"a {scalar.label}")
 
 
-def _all_present(codes: NDArray[np.int64] | NDArray[np.int32]) -> Hashes:
-    return Hashes(codes.astype(np.int32, copy=False), np.ones(len(codes), dtype=np.bool_))
+def _all_present(codes: NDArray[np.int64] | NDArray[np.int32]) -> RowHashes:
+    return RowHashes(codes.astype(np.int32, copy=False), np.ones(len(codes), dtype=np.bool_))
 
 
-def _null_where(null: NDArray[np.bool_], codes: NDArray[np.int64]) -> Hashes:
-    return Hashes(np.where(null, 0, codes).astype(np.int32), ~null)
+def _null_where(null: NDArray[np.bool_], codes: NDArray[np.int64]) -> RowHashes:
+    return RowHashes(np.where(null, 0, codes).astype(np.int32), ~null)
 
 
 def _fold(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -115,24 +115,24 @@ def _fold(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return values ^ values >> 32
 
 
-def _integer(width: int) -> Callable[[SerializedValues, str], Hashes]:
+def _integer(width: int) -> Callable[[SerializedValues, str], RowHashes]:
     return lambda rows, what: _all_present(rows.integers(width, what))
 
 
-def _character(rows: SerializedValues, what: str) -> Hashes:
+def _character(rows: SerializedValues, what: str) -> RowHashes:
     return _all_present(rows.integers(2, what) & 0xFFFF)
 
 
-def _boolean(if_true: int, if_false: int) -> Callable[[SerializedValues, str], Hashes]:
+def _boolean(if_true: int, if_false: int) -> Callable[[SerializedValues, str], RowHashes]:
     return lambda rows, what: _all_present(np.where(rows.booleans(what), np.int32(if_true), np.int32(if_false)))
 
 
-def _long(constant: int = 0) -> Callable[[SerializedValues, str], Hashes]:
+def _long(constant: int = 0) -> Callable[[SerializedValues, str], RowHashes]:
     return lambda rows, what: _all_present(_fold(rows.integers(8, what)) + constant)
 
 
-def _double(constant: int = 0) -> Callable[[SerializedValues, str], Hashes]:
-    def hash_rows(rows: SerializedValues, what: str) -> Hashes:
+def _double(constant: int = 0) -> Callable[[SerializedValues, str], RowHashes]:
+    def hash_rows(rows: SerializedValues, what: str) -> RowHashes:
         bits = rows.integers(8, what)
         bits[bits & 0x7FFF_FFFF_FFFF_FFFF > 0x7FF0_0000_0000_0000] = 0x7FF8_0000_0000_0000
         return _all_present(_fold(bits) + constant)
@@ -140,32 +140,32 @@ def _double(constant: int = 0) -> Callable[[SerializedValues, str], Hashes]:
     return hash_rows
 
 
-def _float(rows: SerializedValues, what: str) -> Hashes:
+def _float(rows: SerializedValues, what: str) -> RowHashes:
     bits = rows.integers(4, what)
     bits[bits & 0x7FFF_FFFF > 0x7F80_0000] = 0x7FC0_0000
     return _all_present(bits)
 
 
-def _string(null_lengths: int) -> Callable[[SerializedValues, str], Hashes]:
-    def hash_rows(rows: SerializedValues, what: str) -> Hashes:
+def _string(null_lengths: int) -> Callable[[SerializedValues, str], RowHashes]:
+    def hash_rows(rows: SerializedValues, what: str) -> RowHashes:
         codes, present = _outputs(rows)
         rows.check(hash_kernels.hash_strings(rows.data, rows.cursors, rows.ends, null_lengths, codes, present), what)
-        return Hashes(codes, present.astype(np.bool_))
+        return RowHashes(codes, present.astype(np.bool_))
 
     return hash_rows
 
 
-def _big_integer(rows: SerializedValues, what: str) -> Hashes:
+def _big_integer(rows: SerializedValues, what: str) -> RowHashes:
     codes, present = _outputs(rows)
     rows.check(hash_kernels.hash_big_integers(rows.data, rows.cursors, rows.ends, codes, present), what)
-    return Hashes(codes, present.astype(np.bool_))
+    return RowHashes(codes, present.astype(np.bool_))
 
 
 def _outputs(rows: SerializedValues) -> tuple[Codes, ByteFlags]:
     return np.empty(len(rows), dtype=np.int32), np.empty(len(rows), dtype=np.uint8)
 
 
-def _big_decimal(rows: SerializedValues, what: str) -> Hashes:
+def _big_decimal(rows: SerializedValues, what: str) -> RowHashes:
     unscaled = _big_integer(rows, what)
     with_scale = np.flatnonzero(unscaled.present)
     scaled = rows.subset(with_scale)
@@ -175,12 +175,12 @@ def _big_decimal(rows: SerializedValues, what: str) -> Hashes:
     return unscaled
 
 
-def _date(rows: SerializedValues, what: str) -> Hashes:
+def _date(rows: SerializedValues, what: str) -> RowHashes:
     milliseconds = rows.integers(8, what)
     return _null_where(milliseconds == _NULL_LONG, _fold(milliseconds))
 
 
-def _sql_timestamp(rows: SerializedValues, what: str) -> Hashes:
+def _sql_timestamp(rows: SerializedValues, what: str) -> RowHashes:
     milliseconds = rows.integers(8, what)
     nanos = rows.integers(4, f"the nanoseconds of {what}")
     null = milliseconds == _NULL_LONG
@@ -189,7 +189,7 @@ def _sql_timestamp(rows: SerializedValues, what: str) -> Hashes:
     return _null_where(null, _fold(milliseconds // 1000 * 1000 + nanos // 1_000_000))
 
 
-def _instant(rows: SerializedValues, what: str) -> Hashes:
+def _instant(rows: SerializedValues, what: str) -> RowHashes:
     seconds = rows.integers(8, what)
     nanos = rows.integers(4, f"the nanoseconds of {what}")
     null = (seconds == _NULL_LONG) & (nanos == _NULL_INT)
@@ -199,7 +199,7 @@ def _instant(rows: SerializedValues, what: str) -> Hashes:
     return _null_where(null, _fold(seconds) + 51 * nanos)
 
 
-def _local_date(rows: SerializedValues, what: str) -> Hashes:
+def _local_date(rows: SerializedValues, what: str) -> RowHashes:
     year = rows.integers(4, what)
     month = rows.integers(1, f"the month of {what}")
     day = rows.integers(1, f"the day of {what}")
@@ -211,7 +211,7 @@ def _local_date(rows: SerializedValues, what: str) -> Hashes:
     return _null_where(null, (year & ~0x7FF) ^ ((year << 11) + (month << 6) + day))
 
 
-def _local_time(rows: SerializedValues, what: str) -> Hashes:
+def _local_time(rows: SerializedValues, what: str) -> RowHashes:
     hour, minute, second = (rows.integers(1, f"the {part} of {what}") for part in ("hour", "minute", "second"))
     nanos = rows.integers(4, f"the nanoseconds of {what}")
     null = hour == _NULL_BYTE
@@ -221,31 +221,31 @@ def _local_time(rows: SerializedValues, what: str) -> Hashes:
     return _null_where(null, _fold(((hour * 60 + minute) * 60 + second) * 1_000_000_000 + nanos))
 
 
-def _local_date_time(rows: SerializedValues, what: str) -> Hashes:
+def _local_date_time(rows: SerializedValues, what: str) -> RowHashes:
     date = _local_date(rows, what)
     time = _local_time(rows, what)
     rows.check_values(date.present == time.present, f"{what}: date and time both null or neither", 13)
-    return Hashes(date.codes ^ time.codes, date.present)
+    return RowHashes(date.codes ^ time.codes, date.present)
 
 
 def _check_nanos(rows: SerializedValues, nanos: NDArray[np.int64], null: NDArray[np.bool_]) -> None:
     rows.check_values(null | ((nanos >= 0) & (nanos <= _MOST_NANOS)), f"nanoseconds of 0..{_MOST_NANOS}", 4)
 
 
-def _void(rows: SerializedValues, what: str) -> Hashes:
+def _void(rows: SerializedValues, what: str) -> RowHashes:
     rows.integers(1, what)
-    return Hashes(np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.bool_))
+    return RowHashes(np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.bool_))
 
 
-def _tuple0(rows: SerializedValues, what: str) -> Hashes:
+def _tuple0(rows: SerializedValues, what: str) -> RowHashes:
     return _all_present(rows.integers(1, what) * 0)
 
 
-def _null_value(rows: SerializedValues, what: str) -> Hashes:
+def _null_value(rows: SerializedValues, what: str) -> RowHashes:
     return _all_present(np.full(len(rows), 53, dtype=np.int32))
 
 
-_HASHES: dict[Scalar, Callable[[SerializedValues, str], Hashes]] = {
+_HASHES: dict[Scalar, Callable[[SerializedValues, str], RowHashes]] = {
     Scalar.BOOLEAN: _boolean(1231, 1237),
     Scalar.BYTE: _integer(1),
     Scalar.SHORT: _integer(2),

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from flinkstate.array_types import Flags, Positions
 from flinkstate.columns import column_decoder
 from flinkstate.columns.arrow_types import arrow_type
 from flinkstate.columns.scalar_columns import blocks_array
@@ -43,7 +44,6 @@ from flinkstate.serializers.types import (
     children,
     type_name,
 )
-from flinkstate.serializers.walker import Flags, Positions
 
 ROWS_PER_BATCH = 1 << 16
 BYTES_PER_BATCH = WINDOW

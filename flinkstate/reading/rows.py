@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.array_types import Positions
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import KeyedFile, Section
 from flinkstate.metadata.key_group_extents import KeyGroupExtent
-from flinkstate.serializers.walker import Positions
 
 # At least this part (1/4) of a portion is handed on without a copy.
 _LARGE = 4

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from flinkstate.array_types import Positions
 from flinkstate.errors import DamagedError
 from flinkstate.keyed import frame_kernels, kernels
 from flinkstate.keyed.compression import STREAM_START, Buffer, PlainContent, begins_stored
 from flinkstate.keyed.key_group_file import KeyGroupFile
 from flinkstate.keyed.keyed_file import KeyedFile
 from flinkstate.reading.rows import RowPortion
-from flinkstate.serializers.walker import Positions, new_failure
+from flinkstate.serializers.walker import new_failure
 
 # So many bytes usually have no more entries than a file has room for positions.
 _MOST_BYTES = 2 << 20

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flinkstate.array_types import Positions
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
@@ -14,7 +15,7 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP, expect_key_group
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.walker import Positions, skip_each
+from flinkstate.serializers.walker import skip_each
 
 
 @dataclass(frozen=True, slots=True)

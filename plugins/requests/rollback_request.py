@@ -20,7 +20,7 @@ class RollbackRequest(Approval, OldJob):
         Option(
             Kind.CHOICE,
             "Way back",
-            "`old savepoint`: the old job starts where it was stopped; what the new job has learnt since is lost, and "
+            "`old savepoint`: the old job starts where it was stopped; what the new job has stored since is lost, and "
             "its input is read again. `convert`: the new job is stopped with a savepoint, from which the DAG "
             "`state_migration` makes the old job's state; nothing is lost, and it takes as long as the migration",
             section=JOB,

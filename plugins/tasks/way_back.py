@@ -114,7 +114,7 @@ def consequences_of(request: RollbackRequest, conf: dict[str, Any]) -> list[str]
     has_ttl = any("ttl_ms" in state and state["ttl_ms"] for one in conf["operators"] for state in one["states"])
     lines = [
         f"the DAG {DAG_ID} stops job {request.flink_job} with a savepoint in {request.savepoint_directory}",
-        "it makes blobs of the new job's rows again, and first asks a person itself",
+        "it turns the new job's rows into blobs again, and first asks a person itself",
         "no state that the new job has built up is lost, and no input is read twice",
         "until the old job runs, nothing is processed: the conversion takes about as long as the migration did",
         "a key whose map is empty has no blob: the old job finds null",

@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.array_types import Positions
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.keyed.stored_maps import map_counts
-from flinkstate.serializers.walker import Positions
 
 _TIMESTAMP, _COUNT = 8, 4
 # A histogram has a bucket for each number below _EXACT, and _STEPS buckets for each doubling from there on.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from flinkstate.array_types import Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Compression
@@ -21,8 +21,6 @@ from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_file import broadcast_entries
 from stateferry.look.blob_sizes import BlobCount, BlobSizes
 from stateferry.look.kryo_count import KryoCount, is_kryo
-
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,8 @@ class StateSurvey:
     """
 
     state: KeyedState
-    entries_of_group: Counts
-    bytes_of_group: Counts
+    entries_of_group: Positions
+    bytes_of_group: Positions
     # Of a state that can be migrated, if it has blobs.
     blobs: BlobSizes | None
     # Of a state by Kryo, whose type is what was found in all values.
@@ -171,7 +169,7 @@ class _KeyedCount:
     max_parallelism: int
     states: dict[str, KeyedState]
     # Entries and bytes of each state, by key group.
-    counts: dict[str, Counts] = field(default_factory=dict)
+    counts: dict[str, Positions] = field(default_factory=dict)
     subtasks: dict[int, int] = field(default_factory=dict)
     compressions: set[Compression] = field(default_factory=set)
     blobs: dict[str, BlobCount] = field(default_factory=dict)

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from flinkstate.array_types import Positions
 from flinkstate.errors import MissingHereError, StateferryError, TransientError
 from flinkstate.files.os_errors import is_transient
 from flinkstate.files.storage import Location
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
-from flinkstate.serializers.walker import Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected.content import Account

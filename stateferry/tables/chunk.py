@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from flinkstate.array_types import Flags, Positions
 from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.metadata.chunks import Chunk
-from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import MAX_LONG
 from stateferry.changes.counts import StateCounts
 from stateferry.changes.key_hashes import Lanes, key_lanes

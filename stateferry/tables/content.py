@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from flinkstate.array_types import Positions
 from flinkstate.columns.arrays import running_sum
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.walker import Positions
 from stateferry.changes.key_hashes import Hashes
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.proof.expected import kernels

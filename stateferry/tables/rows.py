@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flinkstate.array_types import read_only
+from flinkstate.array_types import Flags, Positions, read_only
 from flinkstate.columns import column_decoder, kernels
 from flinkstate.columns.arrays import spread
 from flinkstate.columns.scalar_columns import blocks_array
@@ -17,7 +17,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.serializers.types import FlinkType, Scalar
-from flinkstate.serializers.walker import Flags, Positions, split_keys
+from flinkstate.serializers.walker import split_keys
 from stateferry.changes.key_hashes import key_lanes
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.changes.sections import Blobs, MapRows

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import Codes
+from flinkstate.array_types import Codes, Hashes
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import murmur
 from flinkstate.keyed.key_group_check import key_offset
@@ -35,8 +35,6 @@ _MOST_RUNS = 1 << 21
 _MOST_HEAVY = 4096
 MEASURES = ("bytes", "rows", "keys")
 
-Identities = npt.NDArray[np.uint64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
@@ -46,11 +44,11 @@ class Keys:
     are 0 if nobody asked for the traffic.
     """
 
-    identities: Identities
+    identities: Hashes
     hashes: Codes
     rows: Weights
     bytes: Weights
-    contents: Identities
+    contents: Hashes
     traffic: Weights
 
     @classmethod
@@ -318,7 +316,7 @@ class _FileReader:
             contents = np.add.reduceat(self._content(section), places)
         return Keys(identities, hashes, rows, np.diff(begins), contents, np.zeros(len(firsts), np.int64))
 
-    def _content(self, section: Section) -> Identities:
+    def _content(self, section: Section) -> Hashes:
         """Returns a hash of each row, which is another one in another state."""
         # Ids of states differ between savepoints, names don't.
         name = self._file.header.states[section.state].name.encode(errors="surrogatepass")
@@ -327,7 +325,7 @@ class _FileReader:
 
 
 def _texts(
-    savepoint: Savepoint, operator: Operator, key: FlinkType, identities: Identities, key_groups: set[int]
+    savepoint: Savepoint, operator: Operator, key: FlinkType, identities: Hashes, key_groups: set[int]
 ) -> dict[int, str | None]:
     """Returns the keys with these identities as text, by identity."""
     texts: dict[int, str | None] = {}

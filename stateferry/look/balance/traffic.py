@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flinkstate.array_types import Hashes
 from flinkstate.errors import UsageError
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
@@ -19,7 +20,7 @@ from flinkstate.serializers.types import FlinkType
 from flinkstate.values.value_of_text import bytes_of_text
 from stateferry.changes.key_hashes import key_lanes
 from stateferry.look.balance.kernels import Weights
-from stateferry.look.balance.key_weights import Identities, Keys, Traffic, measure_keys
+from stateferry.look.balance.key_weights import Keys, Traffic, measure_keys
 
 # The sum of all rates fits into 64 bits with room to spare.
 _MOST = 10**12
@@ -92,7 +93,7 @@ class _KeyContents:
     name = "contents"
 
     def __init__(self) -> None:
-        self.by_group: dict[int, tuple[Identities, Identities]] = {}
+        self.by_group: dict[int, tuple[Hashes, Hashes]] = {}
 
     def of(self, key_group: int, keys: Keys) -> Weights:
         earlier = self.by_group.get(key_group, (Keys.none().identities, Keys.none().contents))
@@ -123,7 +124,7 @@ def _lines(path: str) -> list[str]:
     return [line for line in text.split("\n") if line]
 
 
-def _places(sorted_: Identities, wanted: Identities) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _places(sorted_: Hashes, wanted: Hashes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Returns where each of the wanted is among the sorted ones, -1 if it isn't."""
     if not len(sorted_):
         return np.full(len(wanted), -1)

@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flinkstate.array_types import Flags, Positions
 from flinkstate.keyed.state import KeyedState
 from flinkstate.serializers.types import Scalar
-from flinkstate.serializers.walker import Flags, Positions
 from stateferry.changes.key_hashes import Hashes, Lanes, key_lanes
 from stateferry.tables.iceberg import kernels
 

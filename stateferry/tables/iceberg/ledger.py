@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import MIN_LONG
 from stateferry.changes.key_hashes import Lanes, hash_lanes, key_lanes
 from stateferry.changes.lazy_cut import LazyCut
@@ -37,7 +37,6 @@ _RULES = {
     Contradiction.ROWS: np.uint64(0x85EBCA77C2B2AE63),
 }
 
-Kinds = npt.NDArray[np.uint8]
 Sections = Iterable[tuple[KeyedState, Section]]
 
 
@@ -72,7 +71,7 @@ class KeyStates:
 
     index: KeyIndex
     fingerprints: Lanes
-    kinds: Kinds
+    kinds: Bytes
     timestamps: Positions
 
     def is_ferried(self, rule: Contradiction) -> Flags:
@@ -108,7 +107,7 @@ class _Parts:
     keys: list[Lanes] = field(default_factory=list)
     contents: list[Lanes] = field(default_factory=list)
     alive: list[Lanes] = field(default_factory=list)
-    kinds: list[Kinds] = field(default_factory=list)
+    kinds: list[Bytes] = field(default_factory=list)
     timestamps: list[Positions] = field(default_factory=list)
 
     def blobs(self, section: Section, legacy: LegacyState) -> None:
