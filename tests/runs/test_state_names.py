@@ -205,11 +205,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path, *options: str, source: str = "source", target: str = "target") -> int:
     names = {"--legacy-state": LEGACY, "--new-state": NEW, "--flag-state": FLAG}
-    words = [word for word in options if word != "--reverse"]
+    switches = [word for word in options if word in ("--reverse", "--rehearse")]
+    words = [word for word in options if word not in switches]
     names |= dict(zip(words[::2], words[1::2], strict=True))
     if "--reverse" in options:
         del names["--flag-state"]
-    given = [part for pair in names.items() for part in pair] + ["--reverse"] * ("--reverse" in options)
+    given = [part for pair in names.items() for part in pair] + switches
     places = ["--savepoint", str(folder / source), "--target", str(folder / target), "--operator", "main"]
     return main(["run", *places, *given])
 
@@ -245,6 +246,28 @@ def test_what_an_earlier_run_has_published_was_migrated(home: Path, capsys: pyte
     assert "nothing to do: mainState of main is already migrated" in capsys.readouterr().out
     # Of a state of another name no run has published anything.
     assert run(home, "--legacy-state", "x", **later) == USAGE
+
+
+def test_a_state_that_an_earlier_run_has_kept_is_not_migrated_again(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Entries that the new job has removed since would come back."""
+    old_job = LegacyState(blobs(*COLD), lacks=frozenset({NEW, FLAG}))
+    old_job.write(str(home / "source"))
+    keeps = ("run", "--savepoint", f"{home / 'source'}", "--target", f"{home / 'target'}", "--operator", "main")
+    assert main([*keeps, "--legacy-state", LEGACY, "--new-state", NEW, "--keep-legacy"]) == 0
+    # The same command again, and the old job that has gone on.
+    assert main([*keeps, "--legacy-state", LEGACY, "--new-state", NEW, "--keep-legacy"]) == 0
+    replace(old_job, checkpoint_id=2).write(str(home / "old job"))
+    assert run(home, "--rehearse", source="old job", target="again") == 0
+    later = replace(old_job, rows=rows(*COLD[:9]), lacks=frozenset({FLAG}), checkpoint_id=3)
+    later.write(str(home / "later"))
+    capsys.readouterr()
+    assert run(home, source="later", target="next") == USAGE
+    assert "has made newMainState of mainState and kept mainState beside it" in capsys.readouterr().err
+    assert not (home / "next").exists()
+    assert run(home, "--accept-empty", "100%", source="later", target="next") == 0
+    assert "--accept-empty had no effect" not in capsys.readouterr().out
 
 
 def test_in_reverse_the_old_name_is_held_against_earlier_runs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

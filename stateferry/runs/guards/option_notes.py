@@ -12,7 +12,7 @@ from stateferry.changes.rules import Contradiction, Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import possible_flags
 from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
-from stateferry.runs.checks.state_names import legacies_before, other_name_than_before, slips
+from stateferry.runs.checks.state_names import kept_before, legacies_before, other_name_than_before, slips
 from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
 from stateferry.runs.guards.cleanup_promise import unkept_promises
 from stateferry.runs.guards.expiry_guard import needless
@@ -231,6 +231,7 @@ def _has_odd_names(resolved: ResolvedPlan) -> bool:
     return any(
         [*slips(plan, wanted, rules, one.states, one.operator)]
         or [*other_name_than_before(plan, rules.legacy.name, rules.new_name, one.states, one.operator)]
+        or (rules.new_name in one.states and [*kept_before(plan, rules.legacy.name, rules.new_name, one.operator)])
         for one, wanted in planned
         for rules in one.rules
     )
