@@ -129,10 +129,10 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 
 def migrations() -> Iterator[Any]:
-    """Every case in every layout with all settings, which the fast tests take in turn."""
+    """Every case in every layout with all settings, which are taken in turn where not all tests run."""
     for at, (case, layout) in enumerate(product(LEGACY_CASES, LAYOUTS)):
         for number, settings in enumerate(SETTINGS):
-            marks = () if number == at % len(SETTINGS) else pytest.mark.slow
+            marks = () if number == at % len(SETTINGS) else pytest.mark.full
             yield pytest.param(case, layout, settings, marks=marks, id=f"{case}-{layout}-{settings}")
 
 
