@@ -31,7 +31,12 @@ from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
-from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2, find_elements_by_kryo, find_states_by_kryo
+from stateferry.runs.checks.other_kryo import (
+    METADATA_OF_FLINK_2,
+    find_elements_by_kryo,
+    find_states_by_kryo,
+    makes_for_flink_2,
+)
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
 from stateferry.runs.checks.told_ttls import find_told_ttls, with_told_ttl
@@ -303,14 +308,15 @@ def _resolve_operator(
         elif state.legacy in states:
             found = list(field_problems(state, states[state.legacy], operator, plan.job_classes))
             if not found:
-                states[state.legacy] = with_known_map(state, states, source, operator, plan.job_classes)
+                states[state.legacy] = with_known_map(state, states, source, operator, plan)
             found = found or [
                 *contradictions(state, states, operator),
                 *map_contradiction(state, states[state.legacy], operator),
                 *(lazy_problems(state, states, operator) if plan.lazy else ()),
             ]
             problems += found
-            rules += [] if found else [_rules(plan, state, states[state.legacy])]
+            for_flink_2 = makes_for_flink_2(plan, source)
+            rules += [] if found else [replace(_rules(plan, state, states[state.legacy]), for_flink_2=for_flink_2)]
         elif (new := states.get(state.new)) is not None and new.kind is StateKind.MAP:
             problems += _ttl_in_vain(state, new, operator)
             before = _rules(plan, state, legacy_state(state.legacy, new))
