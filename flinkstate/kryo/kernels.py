@@ -399,8 +399,10 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if at < 0:
                     return at
                 flushed = position
-                # Behind a map that is taken the copy is of no use any more.
-                again = taken < 0 and objects[number, OF_VALUE] != state[SERIAL]
+                again = objects[number, OF_VALUE] != state[SERIAL]
+                if taken >= 0:
+                    # Behind a map that is taken the copy is of no use any more.
+                    again = False
                 at = put_varint(out, at, 1 if again else objects[number, NEW_NUMBER] + 2)
             if again and end < 0:
                 return fail(failure, CYCLE, start, number)
@@ -722,8 +724,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                         for name in range(kept_names, state[NAMES]):
                             if known[name, 0] >= 0:
                                 said[known[name, 0], 0] = 0
-                        for number in range(kept_objects, state[OBJECTS]):
-                            objects[number, OF_VALUE] = 0
+                        for left_out in range(kept_objects, state[OBJECTS]):
+                            objects[left_out, OF_VALUE] = 0
                         state[NEW_NAMES] = kept_new_names
                         new_objects = kept_new_objects
                 there = False

@@ -10,7 +10,8 @@ import pytest
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import PojoType
 from tests.kryo.examples import VERSIONS, compiled
-from tests.kryo.test_more_pojos import FOLDER, examples, known
+from tests.kryo.kept import FOLDER
+from tests.kryo.test_more_pojos import examples, known
 from tests.rocksdb.goldens import contents
 from tests.steps.test_kept_values import KEYS, wanted, write
 from tests.steps.test_native_source import run

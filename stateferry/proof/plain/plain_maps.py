@@ -126,8 +126,8 @@ def _entries_by(map_: MapType, data: bytes, position: int, *, nullable_keys: boo
     _check_end(data, position)
 
 
-def by_kryo(type_: FlinkType, *, five: bool, classes: JobClasses | None) -> FlinkType:
-    """Returns the type, of which Kryo 5 or else Kryo 2 wrote what is by Kryo; objects may be of the job's classes.
+def by_kryo(type_: FlinkType, *, five: bool | None, classes: JobClasses | None) -> FlinkType:
+    """Returns the type, of which Kryo 5 (`five`) or 2 wrote what is by Kryo; objects may be of the job's classes.
 
     So a value by Kryo can be read inside of another one, where its end must be found.
     """

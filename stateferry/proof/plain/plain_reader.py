@@ -227,11 +227,15 @@ class PlainReader:
         self._texts = self._text(map_.key), self._text(map_.value)
 
     def _with_kryo(self, state: KeyedState) -> KeyedState:
-        """Says what of a state that is made from maps by Kryo is by which Kryo, and may be of the job's classes."""
+        """Says what of a state that is made from maps by Kryo is by which Kryo, and may be of the job's classes.
+
+        A value that is by Kryo as a whole ends where its bytes do, so either Kryo can have written it.
+        """
         stored = kryo_map_of(self._rules.legacy.value)
         if stored is None or state.name != self._rules.new_name or state.value is None:
             return state
-        return replace(state, value=by_kryo(state.value, five=self._rules.for_flink_2, classes=stored.kryo.classes))
+        five = None if isinstance(state.value, KryoType) else self._rules.for_flink_2
+        return replace(state, value=by_kryo(state.value, five=five, classes=stored.kryo.classes))
 
     def _text(self, type_: FlinkType) -> Callable[[Any], str]:
         return _copied_text if self._copies and is_copied(type_) else json_text(type_)
