@@ -35,6 +35,7 @@ def compiled(type_: PojoMapType, pojos: list[bytes]) -> list[Span]:
     data = np.array(bytearray(b"".join(pojos)), np.uint8)
     ends = np.cumsum([len(pojo) for pojo in pojos])
     starts = np.append(0, ends[:-1])
+    assert isinstance(type_.pojo, PojoType)
     found = find_field(type_.pojo, type_.field, data, starts, ends)
     parts = zip(found.flags - starts, found.starts - starts, found.ends - starts, found.present, strict=True)
     return [(int(flag), int(start), int(end)) if there else None for flag, start, end, there in parts]

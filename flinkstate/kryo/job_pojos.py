@@ -2,24 +2,46 @@
 
 Flink asks of a POJO that it is public, has a public constructor without arguments, and of each field, static and
 transient ones aside, that it is public or has a getter and a setter.
+
+Fields of other classes Flink gives to Kryo. Flink 2 has serializers of its own for a field that is declared as `List`,
+`Collection`, `Set` or `Map`, with type arguments that have none themselves: it can be null, and so can the elements of
+a list and the keys of a map.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from flinkstate.classfiles.class_file import ABSTRACT, ENUM, PUBLIC, STATIC, SYNTHETIC, TRANSIENT, ClassFile, Member
+from flinkstate.classfiles.class_file import (
+    ABSTRACT,
+    ENUM,
+    INTERFACE,
+    PUBLIC,
+    STATIC,
+    SYNTHETIC,
+    TRANSIENT,
+    ClassFile,
+    Member,
+)
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.job_parts import interfaces
+from flinkstate.kryo.parts import PARTS
 from flinkstate.serializers.types import (
     ArrayType,
     EnumType,
     FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
     Scalar,
+    SetType,
 )
 
 _OBJECT = "java.lang.Object"
@@ -53,6 +75,18 @@ _ARRAYS: dict[str, FlinkType] = {
 }
 # Of fields whose descriptors alone say how Flink stores them.
 KNOWN_TYPES = frozenset((*_SCALARS.values(), *_ARRAYS.values()))
+_COLLECTIONS = tuple(f"java.util.{name}" for name in ("List", "Collection", "Set", "Map"))
+# Classes of the JDK that Flink gives to Kryo in a field.
+_LEFT_TO_KRYO = frozenset(
+    (
+        *_COLLECTIONS,
+        *(f"java.util.{name}" for name in ("ArrayList", "LinkedList", "Vector", "HashSet", "LinkedHashSet", "TreeSet")),
+        *(f"java.util.{name}" for name in ("HashMap", "LinkedHashMap", "TreeMap", "ArrayDeque", "PriorityQueue")),
+        *("java.util.concurrent.ConcurrentHashMap", "java.lang.Object", "java.lang.Number"),
+        *(f"java.time.{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime")),
+        *PARTS,
+    )
+)
 # Interfaces whose objects Flink may serialize by themselves.
 _BY_THEMSELVES = ("org.apache.flink.", "org.apache.hadoop.", "org.apache.avro.")
 
@@ -84,21 +118,99 @@ def stored_fields(name: str, job: JobClasses) -> tuple[tuple[Member, str], ...]:
     return tuple((field, one.name) for one in chain for field in one.fields if not field.access & (STATIC | TRANSIENT))
 
 
-def pojo_type(class_name: str, job: JobClasses | None) -> PojoType:
-    """Returns the type by which Flink stores objects of the class, or raises `RefusedError` if it isn't a POJO."""
-    if job is None:
+def pojo_type(class_name: str, kryo: KryoType, *, of_flink_2: bool) -> PojoType:
+    """Returns the type by which Flink stores objects of the class, or raises `RefusedError` if it isn't a POJO.
+
+    `kryo` is a serializer of the job that has the class: it says what the job has registered.
+    """
+    if kryo.classes is None:
         raise RefusedError(f"which fields {class_name} has is not known: give --classes")
-    return _pojo(class_name, job, ())
+    return _Pojos(kryo.classes, kryo, of_flink_2).pojo(class_name, ())
 
 
-def _pojo(name: str, job: JobClasses, around: tuple[str, ...]) -> PojoType:
-    try:
-        chain = _chain(name, job)
-        return PojoType(name, tuple(_fields(name, chain, job, (*around, name))))
-    except RefusedError as error:
-        raise RefusedError(
-            f"{name} can't become a POJO: {error}. Its objects can stay values of Kryo: Kryo<{name}>"
-        ) from None
+@dataclass(frozen=True, slots=True)
+class _Pojos:
+    """Finds the types of fields; a class that is met in one of its own fields, `around`, is left to Kryo there."""
+
+    job: JobClasses
+    kryo: KryoType
+    of_flink_2: bool
+
+    def pojo(self, name: str, around: tuple[str, ...]) -> PojoType:
+        try:
+            chain = _chain(name, self.job)
+            return PojoType(name, tuple(self._fields(name, chain, (*around, name))))
+        except RefusedError as error:
+            raise RefusedError(
+                f"{name} can't become a POJO: {error}. Its objects can stay values of Kryo: Kryo<{name}>"
+            ) from None
+
+    def _fields(self, name: str, chain: tuple[ClassFile, ...], around: tuple[str, ...]) -> Iterator[PojoField]:
+        fields = stored_fields(name, self.job)
+        if not fields:
+            raise RefusedError("it has no fields")
+        for field, declared_in in sorted(fields, key=lambda one: one[0].name.encode("utf-16-be")):
+            if field.access & SYNTHETIC:
+                raise RefusedError(f"it has a field {field.name} that a compiler made")
+            _expect_reachable(field, chain, name)
+            yield PojoField(field.name, self._field(field, around), declared_in)
+
+    def _field(self, field: Member, around: tuple[str, ...]) -> FlinkType:
+        try:
+            type_, plain = parse_type(field.signature or field.descriptor), parse_type(field.descriptor)
+        except ValueError:
+            raise RefusedError(f"its field {field.name} has a type that can't be read, {field.signature}") from None
+        if type_.name == "*":
+            raise RefusedError(f"its field {field.name} is an array of a class with type arguments")
+        return self._collection(type_, field, around) or self._of_class(plain.name, field, around)
+
+    def _collection(self, type_: JavaType, field: Member, around: tuple[str, ...]) -> FlinkType | None:
+        """Returns the type of a collection that Flink 2 has a serializer for; None for all else."""
+        arguments = type_.arguments
+        if not self.of_flink_2 or type_.name not in _COLLECTIONS or not arguments:
+            return None
+        if type_.has_open_parts or any(one.arguments for one in arguments):
+            return None
+        for one in arguments:
+            if one.name in around:
+                raise RefusedError(f"its field {field.name} has elements of {one.name}, which Flink 2 can't analyse")
+        parts = [self._of_class(one.name, field, around) for one in arguments]
+        if type_.name == "java.util.Map" and len(parts) > 1:
+            return NullableType(MapType(NullableType(parts[0], 0), parts[1]), 0)
+        if type_.name == "java.util.Set":
+            return NullableType(SetType(parts[0]), 0)
+        return NullableType(ListType(NullableType(parts[0], 0)), 0)
+
+    def _of_class(self, name: str, field: Member, around: tuple[str, ...]) -> FlinkType:
+        """Returns the type of objects of a class, as `JavaType` names it."""
+        if (found := known_type(_descriptor(name))) is not None:
+            return found
+        if name.startswith("["):
+            component = name[1:].removeprefix("L").removesuffix(";")
+            return ArrayType(self._of_class(component, field, around), component)
+        if name in _LEFT_TO_KRYO:
+            return self._by_kryo(name)
+        if name not in self.job.classes:
+            raise RefusedError(f"its field {field.name} is of {name}, and how Flink stores that is not known")
+        known = self.job.classes[name]
+        if known.access & ENUM:
+            return EnumType(name, known.constants)
+        if name in around or known.access & INTERFACE or _is_no_pojo(name, self.job):
+            return self._by_kryo(name)
+        return self.pojo(name, around)
+
+    def _by_kryo(self, name: str) -> KryoType:
+        return KryoType(name).of_the_job(self.kryo)
+
+
+def _is_no_pojo(name: str, job: JobClasses) -> bool:
+    """Whether Flink gives the objects of a class of the job to Kryo."""
+    return why_no_pojo(name, job) is not None or not stored_fields(name, job)
+
+
+def _descriptor(name: str) -> str:
+    """Returns how a field is described that is of a class: `Ljava/lang/Long;`, `[J`, `I`."""
+    return name.replace(".", "/") if name.startswith("[") or name in _NUMBERS else f"L{name.replace('.', '/')};"
 
 
 def _chain(name: str, job: JobClasses) -> tuple[ClassFile, ...]:
@@ -138,17 +250,6 @@ def _expect_no_methods_of_its_own(chain: tuple[ClassFile, ...]) -> None:
         raise RefusedError("it has a method readObject or writeObject")
 
 
-def _fields(name: str, chain: tuple[ClassFile, ...], job: JobClasses, around: tuple[str, ...]) -> Iterator[PojoField]:
-    fields = stored_fields(name, job)
-    if not fields:
-        raise RefusedError("it has no fields")
-    for field, declared_in in sorted(fields, key=lambda one: one[0].name.encode("utf-16-be")):
-        if field.access & SYNTHETIC:
-            raise RefusedError(f"it has a field {field.name} that a compiler made")
-        _expect_reachable(field, chain, name)
-        yield PojoField(field.name, _type_of(field, job, around), declared_in)
-
-
 def _expect_reachable(field: Member, chain: tuple[ClassFile, ...], name: str) -> None:
     methods = [method for one in chain for method in one.methods if method.access & PUBLIC]
     if not field.access & PUBLIC and not _has_getter_and_setter(field, methods, name):
@@ -166,16 +267,3 @@ def _has_getter_and_setter(field: Member, methods: list[Member], class_name: str
     setters = {f"({one}){back}" for one in types for back in ("V", own)}
     got = any(name in (f"get{low}", f"is{low}", low) and descriptor in getters for name, descriptor in names)
     return got and any(name == f"set{low}" and descriptor in setters for name, descriptor in names)
-
-
-def _type_of(field: Member, job: JobClasses, around: tuple[str, ...]) -> FlinkType:
-    found = known_type(field.descriptor)
-    if found is not None:
-        return found
-    name = field.descriptor.lstrip("[").removeprefix("L").removesuffix(";").replace("/", ".")
-    if field.descriptor.startswith("L") and name in job.classes and name not in around:
-        known = job.classes[name]
-        if known.access & ENUM:
-            return EnumType(name, known.constants)
-        return _pojo(name, job, around)
-    raise RefusedError(f"its field {field.name} is of {name}, which Flink has no serializer of its own for")

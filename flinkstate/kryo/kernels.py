@@ -42,7 +42,8 @@ So a value that was read to its end by one Kryo can hardly be read by the other;
 
 What has no form of Flink's own stays a value of Kryo: at such a node an object is copied, and made whole. Its bytes are
 the same but for class tags (the new serializer has other ids, and names are counted anew), and references (counted
-anew; an object that stands elsewhere in the map is said again, where the value refers to it first).
+anew; an object that stands elsewhere in the map is said again, where the value refers to it first). A collection that
+stood in a field with type arguments has none by itself: its elements get tags.
 
 An object with a map in a field (`state[FIELD]`) is copied like any value that stays Kryo's. If the map is taken, only
 the map stays in `out`. If it is left out, null is written for it, and what was said and numbered in it counts as not
@@ -171,8 +172,9 @@ _FIRST = 7
 _BACK = 8  # where to go on behind it if it is read again, else -1
 _BACK_OBJECTS = 9
 _CONTEXT = 10
-_AROUND = 11  # what `ordered` was outside of it
-_PLACES = 12  # where the fields of a tuple begin in `out`
+_OUTSIDE = 11  # whether its context comes from outside of the copied value, in which it has none
+_AROUND = 12  # what `ordered` was outside of it
+_PLACES = 13  # where the fields of a tuple begin in `out`
 _SHIFTS = _PLACES + FIELDS_OF_TUPLES
 FRAME_PARTS = _SHIFTS + FIELDS_OF_TUPLES
 DEEPEST = 64
@@ -223,6 +225,16 @@ def _note(cells, scratch, touched, state, finding, node, row):  # type: ignore[n
     return allowed
 
 
+@inlined
+def _put_flagged(out, at, number):  # type: ignore[no-untyped-def]
+    """Writes a number with the flag that a list says the class of all elements. Returns where it ends."""
+    out[at] = np.uint8(number & 0x3F | (0xC0 if number > 0x3F else 0x80))
+    at += 1
+    if number > 0x3F:
+        at = put_varint(out, at, number >> 6)
+    return at
+
+
 @kernel
 def _read_map(  # type: ignore[no-untyped-def]
     data, position, limit, five, table, params, rows, names, known, finding, children, kinships, nulls, cells, copying,
@@ -257,6 +269,9 @@ def _read_map(  # type: ignore[no-untyped-def]
     marked_too = False
     context = np.int64(0)
     flag = 0
+    # Whether the context comes from outside of the copied value, and whether an object without a tag gets one there.
+    outside = False
+    retagged = False
     # The copied value: the depth at which it began (-1: none), its serializer, its objects, how far it is written.
     base = -1
     copier = np.int64(0)
@@ -334,8 +349,11 @@ def _read_map(  # type: ignore[no-untyped-def]
             if flag > 0:
                 out[at] = np.uint8(flag - 1 if row != NULL else 2 - flag)
                 at += 1
-            # Where an enum or a class of the job has a form of Flink's own, it is held against that.
-            only_copied = kind > ENUM_COMPARATOR and not (finding == HOLDING and kind in (PARTS, ENUM))
+            if nulls[node] < 0 and (row != NULL or flag == 0):
+                out[at] = 0 if row != NULL else 1
+                at += 1
+            # What has a form of Flink's own is held against that.
+            only_copied = kind > ENUM_COMPARATOR and finding != HOLDING
             if row != NULL and (only_copied or copies[node] >= 0):
                 base = depth
                 copier = max(copies[node], np.int64(0))
@@ -347,6 +365,16 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if at < 0:
                     return at
                 flushed = behind_tag if shared else position
+        elif retagged:
+            at = flush(data, flushed, start, out, at, room, failure)
+            if at >= 0 and row != NULL:
+                at = put_class(row, new_ids[copier], said, names, table[3], five, out, at, room, state, failure)
+            elif at >= 0:
+                out[at] = 0
+                at += 1
+            if at < 0:
+                return at
+            flushed = start if row != NULL and shared else position
         elif fixed < 0 and row != NULL:
             at = flush(data, flushed, start, out, at, room, failure)
             if at >= 0:
@@ -379,8 +407,10 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if at < 0:
                     return at
                 flushed = position
-                # Behind a map that is taken the copy is of no use any more.
-                again = taken < 0 and objects[number, OF_VALUE] != state[SERIAL]
+                again = objects[number, OF_VALUE] != state[SERIAL]
+                if taken >= 0:
+                    # Behind a map that is taken the copy is of no use any more.
+                    again = False
                 at = put_varint(out, at, 1 if again else objects[number, NEW_NUMBER] + 2)
             if again and end < 0:
                 return fail(failure, CYCLE, start, number)
@@ -476,6 +506,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if kind == PARTS or not (LIST <= kind <= FILLED_LIST or MAP <= kind <= SORTED_MAP or kind >= SET):
                     context = np.int64(0)
                 frame[_CONTEXT] = context
+                frame[_OUTSIDE] = 1 if base >= 0 and context > 0 and (base == depth - 1 or outside) else 0
                 frame[_BACK] = back
                 frame[_BACK_OBJECTS] = back_objects
                 sorted_too = kind == SORTED_SET
@@ -503,6 +534,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                         at += 1
                 elif kind != EMPTY_LIST and kind != EMPTY_MAP:
                     compared = np.int64(-1)
+                    said_of_all = False
                     if kind in (OBJECT_ARRAY, ANY_ARRAY):
                         count, position = varint(data, position, limit, failure)
                         count -= 1
@@ -522,6 +554,13 @@ def _read_map(  # type: ignore[no-untyped-def]
                             frame[_CLASS] = contexts[context, 0]
                             if kind == LIST and position >= 0 and data[listed] >= 0x80:
                                 frame[_MARKED] = 1
+                            if frame[_OUTSIDE] != 0 and 0 < count <= limit - position:
+                                at = flush(data, flushed, listed, out, at, room, failure)
+                                if at < 0:
+                                    return at
+                                at = _put_flagged(out, at, count + 1)
+                                flushed = position
+                                said_of_all = True
                         elif position >= 0 and data[listed] >= 0x80:
                             frame[_KIND] = _TYPED_FRAME
                         elif count > 0:
@@ -594,6 +633,31 @@ def _read_map(  # type: ignore[no-untyped-def]
                                 return at
                     if position < 0:
                         return position
+                    if said_of_all:
+                        at = flush(data, flushed, position, out, at, room, failure)
+                        if at < 0:
+                            return at
+                        flushed = position
+                        all_null = frame[_MARKED] != 0 and count <= limit - position
+                        for index in range(count if all_null else 0):
+                            all_null = all_null and data[position + index] == 0
+                        if all_null:
+                            # Nothing more is stored of them.
+                            out[at] = 0
+                            at += 1
+                            position += count
+                            flushed = position
+                            count = np.int64(0)
+                        else:
+                            at = put_class(
+                                frame[_CLASS], new_ids[copier], said, names, table[3], five, out, at, room, state,
+                                failure,
+                            )  # fmt: skip
+                            if at < 0:
+                                return at
+                            if kind == LIST:
+                                out[at] = np.uint8(frame[_MARKED])
+                                at += 1
                     of_one_class = frame[_KIND] == _TYPED_FRAME and frame[_CLASS] < 0
                     if count < 0 or (count > limit - position and not of_one_class):
                         return fail(failure, BAD_COUNT, start, count)
@@ -672,8 +736,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                         for name in range(kept_names, state[NAMES]):
                             if known[name, 0] >= 0:
                                 said[known[name, 0], 0] = 0
-                        for number in range(kept_objects, state[OBJECTS]):
-                            objects[number, OF_VALUE] = 0
+                        for left_out in range(kept_objects, state[OBJECTS]):
+                            objects[left_out, OF_VALUE] = 0
                         state[NEW_NAMES] = kept_new_names
                         new_objects = kept_new_objects
                 there = False
@@ -724,6 +788,8 @@ def _read_map(  # type: ignore[no-untyped-def]
         fixed = np.int64(-1)
         context = np.int64(0)
         flag = 0
+        outside = frame[_OUTSIDE] != 0
+        retagged = False
         around = contexts[frame[_CONTEXT]]
         if frame[_KIND] == _MAP_FRAME:
             if frame[_NEXT] == VALUE:
@@ -739,6 +805,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                 fixed = around[0]
                 context = around[1]
             marked_too = fixed >= 0
+            retagged = marked_too and outside
             if depth == map_depth and marked >= 0:
                 marks[marked] = at
                 marked += 1
@@ -780,9 +847,16 @@ def _read_map(  # type: ignore[no-untyped-def]
             elif frame[_KIND] == _TYPED_FRAME:
                 fixed = frame[_CLASS]
                 marked_too = frame[_MARKED] != 0
+                retagged = outside and not five
                 owner = objects[frame[_OBJECT], OF_CLASS]
                 if kinds[version, owner] == OBJECT_ARRAY and kinds[version, fixed] != STRING:
                     flag = 2
+            if frame[_KIND] in (_TAGGED_FRAME, _TYPED_FRAME):
+                kind_of_all = kinds[version, objects[frame[_OBJECT], OF_CLASS]]
+                if kind_of_all == ANY_ARRAY:
+                    flag = 2
+                elif kind_of_all >= SET:
+                    flag = 1
         if base >= 0:
             node = np.int64(-1)
             flag = 0

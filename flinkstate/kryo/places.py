@@ -24,9 +24,11 @@ from flinkstate.serializers.types import (
     KryoType,
     ListType,
     MapType,
+    NullableType,
     PojoType,
     PrimitiveArrayType,
     Scalar,
+    SetType,
     TupleType,
     type_name,
 )
@@ -34,6 +36,8 @@ from flinkstate.serializers.types import (
 ROOT, OBJECT = "map", "object"
 MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
 LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
+# Of a node: a flag before the value says whether it is null.
+NULLABLE = -1
 # Types whose serializers write null by themselves, and in how many zero bytes.
 _NULLS = {Scalar.STRING: 1, Scalar.BIG_INTEGER: 4, Scalar.BIG_DECIMAL: 4}
 _WIDE = {Scalar.INTEGER: codes.INTEGER, Scalar.LONG: codes.LONG, Scalar.DOUBLE: codes.DOUBLE}
@@ -128,16 +132,20 @@ def _part(column: int) -> str:
     return named.get(column) or f"f{column - codes.FIELDS}"
 
 
-def _nodes_of(tops: Sequence[FlinkType]) -> tuple[list[list[int]], list[FlinkType]]:
-    """Returns the children of all nodes of these types and what is in them, and the types at the nodes."""
+def _nodes_of(tops: Sequence[FlinkType]) -> tuple[list[list[int]], list[FlinkType], list[bool]]:
+    """Returns the children of all nodes of these types and what is in them, the types at the nodes, and which may be
+    null by a serializer of their own."""
     lines: list[list[int]] = []
     types: list[FlinkType] = []
+    nullable: list[bool] = []
 
-    def add(parts: Sequence[FlinkType]) -> int:
+    def add(wrapped: Sequence[FlinkType]) -> int:
         """Adds nodes, one behind another; returns the number of the first."""
         first = len(lines)
+        parts = [part.value if isinstance(part, NullableType) else part for part in wrapped]
         lines.extend([-1] * codes.CHILDREN for _ in parts)
         types.extend(parts)
+        nullable.extend(isinstance(part, NullableType) for part in wrapped)
         for node, part in enumerate(parts, first):
             if isinstance(part, PojoType):
                 lines[node][codes.FIELDS] = add([one.type for one in part.fields])
@@ -146,7 +154,7 @@ def _nodes_of(tops: Sequence[FlinkType]) -> tuple[list[list[int]], list[FlinkTyp
         return first
 
     add(tops)
-    return lines, types
+    return lines, types, nullable
 
 
 def _behind_flags(lines: list[list[int]], types: list[FlinkType], top: int) -> Iterator[int]:
@@ -156,7 +164,7 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType], top: int) -> I
         match part:
             case MapType():
                 yield line[codes.VALUE]
-            case ArrayType():
+            case ArrayType() | SetType():
                 yield line[codes.ELEMENT]
             case PojoType(_, fields):
                 yield from range(line[codes.FIELDS], line[codes.FIELDS] + len(fields))
@@ -168,7 +176,7 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False, field: 
     Refuses types that objects of Kryo can't become. With `widen` numbers of narrower types are allowed too, but in the
     keys of maps inside the map.
     """
-    lines, types = _nodes_of((type_,) if field is None else (field.kryo, type_))
+    lines, types, nullable = _nodes_of((type_,) if field is None else (field.kryo, type_))
     top = 0 if field is None else codes.FIELD_NODE
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
     in_inner_keys = _in_inner_keys(lines, top)
@@ -182,8 +190,9 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False, field: 
             raise RefusedError(
                 f"a map that Kryo wrote can't become {type_name(type_)}: no class becomes {type_name(part)}"
             )
-    nulls = np.array([zeros_of_null(part) for part in types], np.int64)
-    cells[:, codes.NULL] = nulls > 0
+    of_types = zip(types, nullable, strict=True)
+    nulls = np.array([NULLABLE if flagged else zeros_of_null(part) for part, flagged in of_types], np.int64)
+    cells[:, codes.NULL] = nulls != 0
     cells[list(_behind_flags(lines, types, top)), codes.NULL] = 1
     copied = tuple(dict.fromkeys(part for part in types if isinstance(part, KryoType)))
     copies = np.array([copied.index(part) if part in copied else -1 for part in types], np.int64)
@@ -218,7 +227,7 @@ def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
         case MapType(key, value):
             yield codes.KEY, key
             yield codes.VALUE, value
-        case ListType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
+        case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
             yield codes.ELEMENT, element
         case TupleType(fields) if len(fields) <= codes.CHILDREN - codes.FIELDS:
             yield from enumerate(fields, codes.FIELDS)
@@ -233,8 +242,10 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
             return known.kinds[0] in MAPS
         case ListType():
             return known.kinds[0] in LISTS
-        case ArrayType(element):
-            return isinstance(element, Scalar) and known.component == f"java.lang.{element.label}" != _STRING
+        case SetType():
+            return is_a(known, "java.util.Set", classes)
+        case ArrayType(_, component):
+            return known.name == array_of(component) != array_of(_STRING) and known.kinds[0] in _ARRAYS
         case PrimitiveArrayType(Scalar.STRING):
             return known.component == _STRING
         case EnumType(class_name):
@@ -250,3 +261,9 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
 
 
 _STRING = "java.lang.String"
+_ARRAYS = (codes.OBJECT_ARRAY, codes.ANY_ARRAY)
+
+
+def array_of(component: str) -> str:
+    """Returns the name of the class of arrays of a class."""
+    return f"[{component}" if component.startswith("[") else f"[L{component};"

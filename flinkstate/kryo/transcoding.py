@@ -68,31 +68,32 @@ class FlinkMaps:
     entries: MapEntries
 
 
-def of_the_job(map_: MapType, kryo: KryoType) -> MapType:
-    """Returns the type with the serializers that the job has for what stays a value of Kryo."""
-    made = _of_the_job(map_, kryo)
-    assert isinstance(made, MapType)
-    return made
+def of_the_job(map_: MapType, kryo: KryoType, *, of_flink_2: bool) -> MapType:
+    """Returns the type with what the job's classes say, and the serializers that it has for what stays Kryo's.
 
+    `of_flink_2` says which Flink has the new state: its POJOs have other serializers for some fields.
+    """
 
-def _of_the_job(type_: FlinkType, kryo: KryoType) -> FlinkType:
-    match type_:
-        case KryoType():
-            return type_.of_the_job(kryo)
-        case EnumType(class_name, ()):
-            known = None if kryo.classes is None else kryo.classes.classes.get(class_name)
-            if known is None or not known.constants:
-                raise RefusedError(f"which constants the enum {class_name} has is not known: give --classes")
-            return EnumType(class_name, known.constants)
-        case PojoType(class_name, ()):
-            return pojo_type(class_name, kryo.classes)
-        case MapType(key, value):
-            return MapType(_of_the_job(key, kryo), _of_the_job(value, kryo))
-        case ListType(element):
-            return ListType(_of_the_job(element, kryo))
-        case TupleType(fields, name):
-            return TupleType(tuple(_of_the_job(one, kryo) for one in fields), name)
-    return type_
+    def known(type_: FlinkType) -> FlinkType:
+        match type_:
+            case KryoType():
+                return type_.of_the_job(kryo)
+            case EnumType(class_name, ()):
+                found = None if kryo.classes is None else kryo.classes.classes.get(class_name)
+                if found is None or not found.constants:
+                    raise RefusedError(f"which constants the enum {class_name} has is not known: give --classes")
+                return EnumType(class_name, found.constants)
+            case PojoType(class_name, ()):
+                return pojo_type(class_name, kryo, of_flink_2=of_flink_2)
+            case MapType(key, value):
+                return MapType(known(key), known(value))
+            case ListType(element):
+                return ListType(known(element))
+            case TupleType(fields, name):
+                return TupleType(tuple(known(one) for one in fields), name)
+        return type_
+
+    return MapType(known(map_.key), known(map_.value))
 
 
 class KryoReader:
@@ -103,7 +104,6 @@ class KryoReader:
 
     def __init__(self, kryo: KryoType, map_: MapType, *, widen: bool = False, field: str | None = None) -> None:
         table = class_table(kryo)
-        map_ = of_the_job(map_, kryo)
         of_object = None if field is None else ObjectField(kryo, field)
         self._reading = MapReading(table, places_of(map_, table, widen=widen, field=of_object), map_)
 

@@ -122,20 +122,19 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
     With `widen` it may be a number of a narrower type, but not as the key of a map. For Kryo itself it stays the
     object; whether its class is one of the declared class's is not looked at.
     """
+    if found is None:
+        return _null_of(type_)
+    type_ = type_.value if isinstance(type_, NullableType) else type_
     if isinstance(type_, KryoType):
         return found
-    if found is None:
-        if type_ in (Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL):
-            return None
-        raise RefusedError(f"null as a {type_name(type_)}, which Flink can't write")
     name, value = found.class_name, found.value
+    if (element := _element_or_null(type_, name)) is not None:
+        return [as_flink_or_null(element, part) for part in value]
     match type_:
         case MapType(key, element) if name in MAPS:
             return [(as_flink(key, one), as_flink_or_null(element, other, widen)) for one, other in value]
         case ListType(element) if name in LISTS:
             return [as_flink(element, part, widen) for part in value]
-        case ArrayType(element) if name == f"[Ljava.lang.{type_name(element)};" and element is not Scalar.STRING:
-            return [as_flink_or_null(element, part) for part in value]
         case PrimitiveArrayType(Scalar.STRING) if name == "[Ljava.lang.String;":
             return [as_flink(Scalar.STRING, part) for part in value]
         case TupleType(fields, class_name) if name == class_name and name == f"{_TUPLE}{len(fields)}":
@@ -147,6 +146,23 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
         case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):
             return value
     raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(name)} ({name})")
+
+
+def _null_of(type_: FlinkType) -> None:
+    """Returns null if the type's serializer can write it."""
+    if isinstance(type_, KryoType | NullableType) or type_ in (Scalar.STRING, Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL):
+        return
+    raise RefusedError(f"null as a {type_name(type_)}, which Flink can't write")
+
+
+def _element_or_null(type_: FlinkType, class_name: str) -> FlinkType | None:
+    """Returns the type of the elements of an object, if it is a set or an array, each behind a flag for null."""
+    match type_:
+        case SetType(element) if class_name in SETS:
+            return element
+        case ArrayType(element, component) if class_name in (f"[L{component};", f"[{component}"):
+            return None if element is Scalar.STRING else element
+    return None
 
 
 def as_collection(made: NullableType, found: KryoObject | None) -> Any:

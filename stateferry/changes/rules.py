@@ -73,6 +73,8 @@ class Rules:
     planned_ttl: StateTtlConfig | None = None
     rest: LegacyRest = LegacyRest.STOP
     old_form: OldForm | None = None
+    # Whether the job that reads the result is one of Flink 2.
+    for_flink_2: bool = False
 
     @property
     def keeps_rest(self) -> bool:

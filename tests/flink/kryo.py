@@ -47,6 +47,11 @@ def field_examples(version: str) -> str:
     return _run(version, "KryoFields")
 
 
+def more_pojo_examples(version: str) -> str:
+    """Returns the lines of `KryoMorePojos`, POJOs with fields that Flink leaves to Kryo or to its collections."""
+    return _run(version, "KryoMorePojos")
+
+
 def kept_judged(version: str, questions: Sequence[tuple[str, bytes, str, bytes]]) -> list[str]:
     """Asks whether Flink reads the same map of the bytes of Kryo's serializer and of those of its own."""
     asked = "".join(f"{kryo} {value.hex()} {own} {made.hex()}\n" for kryo, value, own, made in questions)
@@ -65,16 +70,21 @@ def golden_pojos(version: str) -> Path:
     return GOLDEN / f"pojos-{version}.jsonl.gz"
 
 
+def golden_more_pojos(version: str) -> Path:
+    return GOLDEN / f"more-pojos-{version}.jsonl.gz"
+
+
 def golden_fields(version: str) -> Path:
     return GOLDEN / f"fields-{version}.jsonl.gz"
 
 
-# The classes of `KryoThings` and `KryoValues`, those of `KryoPojos`, and those of `KryoFields`.
+# The classes of `KryoThings` and `KryoValues`, those of `KryoPojos`, of `KryoMorePojos`, and of `KryoFields`.
 GOLDEN_JAR, GOLDEN_POJO_JAR = GOLDEN / "kept-classes.jar", GOLDEN / "pojo-classes.jar"
-GOLDEN_FIELD_JAR = GOLDEN / "field-classes.jar"
+GOLDEN_MORE_POJO_JAR, GOLDEN_FIELD_JAR = GOLDEN / "more-pojo-classes.jar", GOLDEN / "field-classes.jar"
 # Of classes that tests/savepoints/in-objects-... have.
 TOTALS_JAR = GOLDEN / "totals-classes.jar"
 KEPT, POJOS, FIELDS = "Kryo[TV]*.class", "KryoPojos*.class", "KryoFields*.class"
+MORE_POJOS = "KryoMorePojos*.class"
 
 
 def class_jar(version: str, names: str = KEPT) -> bytes:
@@ -110,8 +120,10 @@ if __name__ == "__main__":
         golden(version).write_bytes(gzip.compress(examples(version).encode("ascii"), mtime=0))
         golden_kept(version).write_bytes(gzip.compress(kept_examples(version).encode("ascii"), mtime=0))
         golden_pojos(version).write_bytes(gzip.compress(pojo_examples(version).encode("ascii"), mtime=0))
+        golden_more_pojos(version).write_bytes(gzip.compress(more_pojo_examples(version).encode("ascii"), mtime=0))
         golden_fields(version).write_bytes(gzip.compress(field_examples(version).encode("ascii"), mtime=0))
     GOLDEN_JAR.write_bytes(class_jar(jars.VERSIONS[0]))
     GOLDEN_POJO_JAR.write_bytes(class_jar(jars.VERSIONS[0], POJOS))
+    GOLDEN_MORE_POJO_JAR.write_bytes(class_jar(jars.VERSIONS[0], MORE_POJOS))
     GOLDEN_FIELD_JAR.write_bytes(class_jar(jars.VERSIONS[0], FIELDS))
     TOTALS_JAR.write_bytes(totals_jar(jars.VERSIONS[0]))

@@ -140,7 +140,7 @@ _HAVE_A_NULL = (
     # By Kryo.
     "UUID",
     # POJOs.
-    *("Person", "Address"),
+    *("Person", "Address", "Visit", "Totals"),
 )
 
 
@@ -184,6 +184,7 @@ def ferried(
         "parallelism": change.parallelism,
         "max_parallelism": change.max_parallelism,
         "classes": told.get("classes"),
+        "to": told.get("to"),
     }
     plan = plan_of({name: value for name, value in options.items() if value is not None})
     return do_steps(Run.create(plan, plan.now), STAGED)
@@ -269,6 +270,30 @@ def test_objects_of_the_jobs_classes_become_pojos(
     old = old_job(tuple(OF_CLASSES), TTLS[ttl], BACKENDS[format_])
     told = {"types": tuple(OF_CLASSES.values()), "classes": [str(jars.classes(version))]}
     check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told)
+
+
+# POJOs with fields that Flink leaves to Kryo, which only the same Flink reads.
+OF_VISITS = {
+    "HashMap{0-9}<String,Visit?>": "Map<String,Pojo<stateferry.flink.pojo.Visit>>",
+    "TreeMap<Integer,List<Visit>>": "Map<Integer,List<Pojo<stateferry.flink.pojo.Visit>>>",
+}
+
+
+@_in_each_cell
+def test_objects_become_pojos_with_fields_by_kryo(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    old = old_job(tuple(OF_VISITS), TTLS[ttl], BACKENDS[format_])
+    told = {"types": tuple(OF_VISITS.values()), "classes": [str(jars.classes(version))]}
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told, restoring=(version,))
+
+
+@pytest.mark.parametrize("format_", ["rocksdb", pytest.param("native", marks=pytest.mark.full)])
+def test_objects_of_flink_1_become_pojos_of_flink_2(format_: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    """Whose maps are in fields that Flink 2 doesn't leave to Kryo."""
+    old = old_job(("HashMap{0-9}<String,Totals?>",), "stamped", BACKENDS[format_])
+    told = {"types": ["Map<String,Pojo<stateferry.flink.pojo.Totals>>"], "classes": [str(jars.classes("1.20.0"))]}
+    check("1.20.0", format_, old, Change(), made, flink, tmp_path, told=told | {"to": "flink-2"}, restoring=("2.3.0",))
 
 
 # Flink gives them ids, which come into every value; LocalTime gets one although it isn't written by itself.

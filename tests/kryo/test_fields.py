@@ -77,7 +77,7 @@ def _type_of(snapshot: bytes) -> FlinkType:
 def values(written: list[bytes]) -> tuple[Bytes, Positions, Positions]:
     data = np.frombuffer(b"".join(b"\0\0\0\0" + one for one in written), np.uint8).copy()
     ends = np.cumsum([4 + len(one) for one in written], dtype=np.int64)
-    return data, ends - [len(one) for one in written], ends
+    return data, ends - np.array([len(one) for one in written], np.int64), ends
 
 
 def reader(one: Example) -> KryoReader:

@@ -82,7 +82,7 @@ def test_entries_are_found_on_the_way(version: str) -> None:
 def test_headers_are_what_flink_writes(version: str) -> None:
     """A type that is only named gets the registrations of the job."""
     for one in kept(version).values():
-        told = of_the_job(MapType(named(one.map.key), named(one.map.value)), one.kryo)
+        told = of_the_job(MapType(named(one.map.key), named(one.map.value)), one.kryo, of_flink_2=True)
         if one.name == "registered all":
             # Whether the job has registered the declared class of the old state, too, no header says.
             continue

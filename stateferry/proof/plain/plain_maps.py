@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import (
     FlinkType,
@@ -22,6 +23,8 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoMapType,
     children,
+    kept_by_kryo,
+    with_opaque,
 )
 from flinkstate.values.codec_parts import Decode, read_flag
 from flinkstate.values.codecs import decoder, encode
@@ -63,17 +66,17 @@ def map_reader(stored: FlinkType | None, map_: MapType) -> MapReader:
 def content(type_: FlinkType, value: Any, written: bytes) -> bytes:
     """Returns what must be equal of a value: its bytes.
 
-    Of a value that stays Kryo's, it is all objects with their classes: names and objects that occurred in the rest
-    of the map are written again there.
+    Of a value that stays Kryo's, or has parts that do, it is all objects with their classes: names and objects that
+    occurred in the rest of the map are written again there.
     """
     if value is None:
         return b""
-    return repr(value).encode("utf-8", "backslashreplace") if isinstance(type_, KryoType) else written
+    return repr(value).encode("utf-8", "backslashreplace") if kept_by_kryo(type_) else written
 
 
 def _kryo_entries(map_: MapType, read: list[tuple[Any, Any]]) -> Iterator[MapEntry]:
     for user_key, value in read:
-        by_kryo = value is None or isinstance(map_.value, KryoType)
+        by_kryo = value is None or kept_by_kryo(map_.value)
         written = content(map_.value, value, b"" if by_kryo else encode(map_.value, value))
         yield MapEntry(user_key, encode(map_.key, user_key), value is None, value, written)
 
@@ -121,6 +124,16 @@ def _entries_by(map_: MapType, data: bytes, position: int, *, nullable_keys: boo
         yield MapEntry(user_key, data[position:end], is_null, value, data[end + 1 : stop])
         position = stop
     _check_end(data, position)
+
+
+def by_kryo(type_: FlinkType, *, five: bool | None, classes: JobClasses | None) -> FlinkType:
+    """Returns the type, of which Kryo 5 (`five`) or 2 wrote what is by Kryo; objects may be of the job's classes.
+
+    So a value by Kryo can be read inside of another one, where its end must be found.
+    """
+    return with_opaque(
+        type_, lambda one: replace(one, five=five, classes=classes) if isinstance(one, KryoType) else one
+    )
 
 
 def is_copied(type_: FlinkType) -> bool:

@@ -50,7 +50,7 @@ from stateferry.changes.rules import Contradiction, Nulls, Rules
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
-from stateferry.proof.plain.plain_maps import content, copied, is_copied, map_reader
+from stateferry.proof.plain.plain_maps import by_kryo, content, copied, is_copied, map_reader
 from stateferry.proof.plain.plain_objects import object_without_map
 from stateferry.proof.plain.plain_pojos import find_field, without_map
 
@@ -215,7 +215,9 @@ class PlainReader:
         stored = rules.legacy.value
         self._copies = kryo_map_of(stored) is None
         self._states = {
-            name: PlainStateReader(state, copies=self._copies) for name, state in states.items() if name in names
+            name: PlainStateReader(self._with_kryo(state), copies=self._copies)
+            for name, state in states.items()
+            if name in names
         }
         self._in_object = object_of(stored) is not None
         self._pojo = stored if isinstance(stored, PojoMapType) else None
@@ -223,6 +225,17 @@ class PlainReader:
         self._map_entries = map_reader(of_map, rules.map_type)
         map_ = rules.map_type
         self._texts = self._text(map_.key), self._text(map_.value)
+
+    def _with_kryo(self, state: KeyedState) -> KeyedState:
+        """Says what of a state that is made from maps by Kryo is by which Kryo, and may be of the job's classes.
+
+        A value that is by Kryo as a whole ends where its bytes do, so either Kryo can have written it.
+        """
+        stored = kryo_map_of(self._rules.legacy.value)
+        if stored is None or state.name != self._rules.new_name or state.value is None:
+            return state
+        five = None if isinstance(state.value, KryoType) else self._rules.for_flink_2
+        return replace(state, value=by_kryo(state.value, five=five, classes=stored.kryo.classes))
 
     def _text(self, type_: FlinkType) -> Callable[[Any], str]:
         return _copied_text if self._copies and is_copied(type_) else json_text(type_)

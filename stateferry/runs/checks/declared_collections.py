@@ -185,7 +185,7 @@ def _made(name: str, text: str, kryo: KryoType) -> FlinkType | None:
             )
             raise UsageError(f"--declared: {text!r}: only {what} are rewritten inside of it")
     if name == "Map":
-        map_ = of_the_job(MapType(*parts), kryo)
+        map_ = of_the_job(MapType(*parts), kryo, of_flink_2=True)
         return with_classes(MapType(NullableType(map_.key, 0), map_.value), kryo.classes)
     return SetType(parts[0]) if name == "Set" else ListType(NullableType(parts[0], 0))
 

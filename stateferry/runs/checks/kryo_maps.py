@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import map_places
@@ -23,6 +22,8 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import KryoMapType, KryoType, MapType, object_field, with_classes
 from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
+from stateferry.runs.checks.other_kryo import makes_for_flink_2
+from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
 
 _ENOUGH_ENTRIES = 10_000
@@ -31,9 +32,10 @@ _TIMESTAMP = 8
 
 
 def with_known_map(
-    state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator, job: JobClasses | None
+    state: StatePlan, states: Mapping[str, KeyedState], source: Savepoint, operator: Operator, plan: MigrationPlan
 ) -> KeyedState:
     """Returns the legacy state with its maps, in a field of it if the plan says so; by Kryo with the type they have."""
+    job = plan.job_classes
     legacy = states[state.legacy]
     kryo = map_in_field(state, legacy)
     if not isinstance(kryo, KryoType) or legacy.kind is not StateKind.VALUE:
@@ -52,7 +54,7 @@ def with_known_map(
                     f"and the first of them don't show one type: {error}"
                 ) from None
             map_ = of_rows
-    map_ = of_the_job(map_, kryo)
+    map_ = of_the_job(map_, kryo, of_flink_2=makes_for_flink_2(plan, source))
     return with_map(state, legacy, KryoMapType(kryo.class_name, kryo.reason, kryo, map_, state.widen))
 
 

@@ -44,6 +44,11 @@ def is_for_flink_2(plan: MigrationPlan) -> bool:
     return plan.to != SAME_FLINK and target_of(plan.to) is Line.TWO
 
 
+def makes_for_flink_2(plan: MigrationPlan, source: Savepoint) -> bool:
+    """Whether a job of Flink 2 is to read the result."""
+    return is_for_flink_2(plan) or not _is_of_flink_1(source)
+
+
 def _is_of_flink_1(source: Savepoint) -> bool:
     """Whether Kryo 2 wrote all values by Kryo. A job of Flink 2 may have been upgraded, and have values of both."""
     return source.metadata.version < OF_FLINK_2

@@ -18,7 +18,7 @@ from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import lazy_problems
-from stateferry.runs.checks.other_kryo import find_elements_by_kryo, find_states_by_kryo
+from stateferry.runs.checks.other_kryo import find_elements_by_kryo, find_states_by_kryo, makes_for_flink_2
 from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_ttl
 from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.checks.reverse_check import state_to_make
@@ -165,7 +165,7 @@ def _resolve_operator(
         elif state.legacy in states:
             found = list(field_problems(state, states[state.legacy], operator, plan.job_classes))
             if not found:
-                states[state.legacy] = with_known_map(state, states, source, operator, plan.job_classes)
+                states[state.legacy] = with_known_map(state, states, source, operator, plan)
             found = found or [
                 *contradictions(plan, state, states, operator),
                 *(kept_before(plan, state.legacy, state.new, operator) if state.new in states else ()),
@@ -173,7 +173,8 @@ def _resolve_operator(
                 *(lazy_problems(state, states, operator) if plan.lazy else ()),
             ]
             problems += found
-            rules += [] if found else [_rules(plan, state, states[state.legacy])]
+            for_flink_2 = makes_for_flink_2(plan, source)
+            rules += [] if found else [replace(_rules(plan, state, states[state.legacy]), for_flink_2=for_flink_2)]
         elif (new := states.get(state.new)) is not None and new.kind is StateKind.MAP:
             problems += ttl_in_vain(state, new, operator)
             before = _rules(plan, state, legacy_state(state.legacy, new))

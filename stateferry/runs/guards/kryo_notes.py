@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.serializers.type_text import type_text
@@ -24,6 +23,7 @@ from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.declaration import declared
 from stateferry.look.kryo_maps import OF_FLINK_2, upgrade_note
+from stateferry.runs.checks.other_kryo import makes_for_flink_2
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.step_facts import KryoMaps
 
@@ -55,17 +55,18 @@ def kryo_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
         note = upgrade_note(f"{one.state} of {one.operator}", one.classes, of_flink_2=of_flink_2)
         if note is not None:
             yield note
-    notes = (_own_form_note(rules) for one in resolved.operators for rules in one.rules)
+    two = makes_for_flink_2(resolved.plan, resolved.source)
+    notes = (_own_form_note(rules, of_flink_2=two) for one in resolved.operators for rules in one.rules)
     yield from (note for note in notes if note is not None)
 
 
-def _own_form_note(rules: Rules) -> str | None:
+def _own_form_note(rules: Rules, *, of_flink_2: bool) -> str | None:
     """Says by which type objects of the job's classes would get a form of Flink's own, if there is one."""
     stored = rules.legacy.value
     stored = stored.map if isinstance(stored, PojoMapType) else stored
     if rules.reverse or not isinstance(stored, KryoMapType) or stored.kryo.classes is None:
         return None
-    possible = _in_own_form(stored.map, stored.kryo.classes)
+    possible = _in_own_form(stored.map, stored.kryo, of_flink_2)
     if possible == stored.map:
         return None
     return (
@@ -75,19 +76,20 @@ def _own_form_note(rules: Rules) -> str | None:
     )
 
 
-def _in_own_form(type_: FlinkType, job: JobClasses) -> FlinkType:
+def _in_own_form(type_: FlinkType, kryo: KryoType, of_flink_2: bool) -> FlinkType:
+    classes = {} if kryo.classes is None else kryo.classes.classes
     match type_:
-        case KryoType(class_name) if (known := job.classes.get(class_name)) is not None:
+        case KryoType(class_name) if (known := classes.get(class_name)) is not None:
             if known.constants:
                 return EnumType(class_name, known.constants)
             try:
-                return pojo_type(class_name, job)
+                return pojo_type(class_name, kryo, of_flink_2=of_flink_2)
             except RefusedError:
                 return type_
         case MapType(key, value):
-            return MapType(_in_own_form(key, job), _in_own_form(value, job))
+            return MapType(_in_own_form(key, kryo, of_flink_2), _in_own_form(value, kryo, of_flink_2))
         case ListType(element):
-            return ListType(_in_own_form(element, job))
+            return ListType(_in_own_form(element, kryo, of_flink_2))
     return type_
 
 

@@ -165,6 +165,12 @@ public final class KryoFields {
         typed.colors.add(Color.GREEN);
         typed.parts.put("p", part);
         show("typed", TypedTotals.class, lists, typed);
+        TypedTotals kept = new TypedTotals();
+        kept.counts.put("a", new ArrayList<>(List.of(1L, 2L)));
+        kept.counts.put("b", new ArrayList<>(Arrays.asList(3L, null)));
+        kept.counts.put("c", new ArrayList<>(Arrays.asList((Long) null)));
+        kept.counts.put("d", new ArrayList<>());
+        show("typed and kept", TypedTotals.class, Types.MAP(S, Types.GENERIC(ArrayList.class)), kept);
         ObjectTotals objects = new ObjectTotals();
         objects.counts.put("a", 1L);
         objects.counts.put("b", null);
