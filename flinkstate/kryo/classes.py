@@ -25,7 +25,19 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
 from flinkstate.kryo.job_parts import JobTable, job_table
-from flinkstate.kryo.parts import ENUMS, LOCAL_DATE_TIME, NOT_FINAL, PARTS, PartTables, mentioned, part_tables
+from flinkstate.kryo.parts import (
+    EITHER,
+    ENUMS,
+    FLINK_PARTS,
+    LOCAL_DATE_TIME,
+    NOT_FINAL,
+    PARTS,
+    ROW,
+    ROW_KIND,
+    PartTables,
+    mentioned,
+    part_tables,
+)
 from flinkstate.serializers.types import FlinkType, KryoType, PrimitiveArrayType, Scalar
 
 FIRST_OF_JOB = 85
@@ -115,8 +127,12 @@ def _containers() -> Iterator[KnownClass]:
     yield KnownClass("java.util.Arrays$ArrayList", (codes.AS_LIST, codes.LIST))
     yield KnownClass("java.util.Collections$EmptyList", (codes.EMPTY_LIST, codes.EMPTY_LIST))
     yield KnownClass("java.util.Collections$SingletonList", (codes.SINGLETON_LIST, codes.SINGLETON_LIST))
-    for arity in range(1, codes.CHILDREN - codes.FIELDS + 1):
+    for arity in range(1, codes.FIELDS_OF_TUPLES + 1):
         yield KnownClass(f"{_TUPLE}{arity}", (codes.TUPLE, codes.TUPLE), param=arity)
+    for side, name in enumerate(("Left", "Right")):
+        yield KnownClass(f"{EITHER}${name}", (codes.EITHER, codes.EITHER), param=side)
+    yield KnownClass(ROW, (codes.ROW, codes.ROW))
+    yield KnownClass(ROW_KIND, (codes.ENUM, codes.ENUM), param=4)
     for name in ("HashSet", "LinkedHashSet", "ArrayDeque", "concurrent.CopyOnWriteArraySet"):
         yield KnownClass(util + name, (codes.SET, codes.SET))
     yield KnownClass("java.util.TreeSet", (codes.SORTED_SET, codes.SORTED_SET))
@@ -250,6 +266,7 @@ def class_table(type_: KryoType) -> ClassTable:
         slots[slot] = row
     copied_kinds = kinds.copy()
     copied_kinds[0, rows[LOCAL_DATE_TIME]] = codes.PARTS
+    copied_kinds[:, [rows[name] for name in FLINK_PARTS]] = codes.PARTS
     data, parts = np.frombuffer(bytes(pool), np.uint8).copy(), part_tables(rows, job)
     return ClassTable(
         names, kinds, params, by_id, slots, extents, data, own, copied_kinds, parts, known, job, type_.classes

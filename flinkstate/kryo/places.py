@@ -18,7 +18,9 @@ from flinkstate.kryo import codes
 from flinkstate.kryo.classes import ClassTable, KnownClass, registered_ids
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
+    FLINK_EITHER,
     ArrayType,
+    EitherType,
     EnumType,
     FlinkType,
     KryoType,
@@ -26,6 +28,7 @@ from flinkstate.serializers.types import (
     MapType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     TupleType,
     type_name,
@@ -33,6 +36,7 @@ from flinkstate.serializers.types import (
 
 ROOT = "map"
 MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
+EITHERS = (codes.EITHER,)
 LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
 # Types whose serializers write null by themselves, and in how many zero bytes.
 _NULLS = {Scalar.STRING: 1, Scalar.BIG_INTEGER: 4, Scalar.BIG_DECIMAL: 4}
@@ -96,6 +100,7 @@ def _no_ids(lines: int, table: ClassTable) -> npt.NDArray[np.int64]:
 
 def _part(column: int) -> str:
     named = {codes.ELEMENT: "element", codes.KEY: "key", codes.VALUE: "value"}
+    named |= {codes.SIDES: "left", codes.SIDES + 1: "right"}
     return named.get(column) or f"f{column - codes.FIELDS}"
 
 
@@ -131,6 +136,8 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType]) -> Iterator[in
                 yield line[codes.ELEMENT]
             case PojoType(_, fields):
                 yield from range(line[codes.FIELDS], line[codes.FIELDS] + len(fields))
+            case RowType(fields):
+                yield from line[codes.FIELDS : codes.FIELDS + len(fields)]
 
 
 def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Places:
@@ -188,8 +195,11 @@ def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
             yield codes.VALUE, value
         case ListType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
             yield codes.ELEMENT, element
-        case TupleType(fields) if len(fields) <= codes.CHILDREN - codes.FIELDS:
+        case TupleType(fields) | RowType(fields) if len(fields) <= codes.FIELDS_OF_TUPLES:
             yield from enumerate(fields, codes.FIELDS)
+        case EitherType(left, right):
+            yield codes.SIDES, left
+            yield codes.SIDES + 1, right
         case _:
             return
 
@@ -211,6 +221,10 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
             return known.kinds != (codes.FOREIGN,) * 2 and is_a(known, class_name, classes)
         case PojoType(class_name):
             return known.kinds[0] == codes.PARTS and known.name == class_name
+        case EitherType():
+            return known.kinds[0] == codes.EITHER and type_.class_name == FLINK_EITHER
+        case RowType(fields):
+            return known.kinds[0] == codes.ROW and len(fields) <= codes.FIELDS_OF_TUPLES
         case TupleType():
             return known.name == type_.class_name and known.param == len(type_.fields)
         case _:

@@ -16,6 +16,7 @@ from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import codes, recode_kernels, recode_leaves
 from flinkstate.kryo.classes import KNOWN, ClassTable, class_table, registered_ids
+from flinkstate.kryo.parts import FLINK_PARTS
 from flinkstate.kryo.places import places_to_find
 from flinkstate.kryo.reading import MapReading
 from flinkstate.kryo.recode_flat import LAST_FLAT_TAG
@@ -247,6 +248,7 @@ def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
     for name, row in rows.items():
         if name.startswith(_NEVER_READ):
             kinds[:, row] = codes.FOREIGN
+    kinds[:, [rows[name] for name in FLINK_PARTS]] = codes.PARTS
     ids = np.full(len(rows), -1, np.int64)
     for number, name in registered_ids(kryo).items():
         ids[rows[name]] = number

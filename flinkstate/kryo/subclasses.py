@@ -6,6 +6,7 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.kryo import codes
 from flinkstate.kryo.classes import KnownClass
 from flinkstate.kryo.job_parts import interfaces
+from flinkstate.kryo.parts import EITHER
 
 _MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
 _LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
@@ -28,6 +29,7 @@ _SUBCLASSES = {
     "java.util.Date": ("java.sql.Date", "java.sql.Time", "java.sql.Timestamp"),
     "java.util.Hashtable": ("java.util.Properties",),
     "java.util.Vector": ("java.util.Stack",),
+    EITHER: (f"{EITHER}$Left", f"{EITHER}$Right"),
 }
 
 

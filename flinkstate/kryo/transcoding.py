@@ -17,7 +17,17 @@ from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places import places_of
 from flinkstate.kryo.reading import MapReading, Values
-from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, TupleType
+from flinkstate.serializers.types import (
+    EitherType,
+    EnumType,
+    FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    PojoType,
+    RowType,
+    TupleType,
+)
 from flinkstate.serializers.walker import MapEntries
 
 TIMESTAMP = 8
@@ -91,6 +101,10 @@ def _of_the_job(type_: FlinkType, kryo: KryoType) -> FlinkType:
             return ListType(_of_the_job(element, kryo))
         case TupleType(fields, name):
             return TupleType(tuple(_of_the_job(one, kryo) for one in fields), name)
+        case RowType(fields, has_kind):
+            return RowType(tuple(_of_the_job(one, kryo) for one in fields), has_kind)
+        case EitherType(left, right):
+            return EitherType(_of_the_job(left, kryo), _of_the_job(right, kryo))
     return type_
 
 

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import (
+    FLINK_EITHER,
     ArrayType,
+    EitherType,
     EnumType,
     FlinkType,
     KryoMapType,
@@ -22,14 +24,15 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     SetType,
     TupleType,
     simple_name,
     type_name,
 )
-from flinkstate.values.java_values import PojoValue
-from flinkstate.values.kryo_reader import LISTS, MAPS, SETS, KryoObject, KryoReader
+from flinkstate.values.java_values import EitherValue, PojoValue, RowKind, RowValue
+from flinkstate.values.kryo_reader import EITHER_SIDES, LISTS, MAPS, ROW, SETS, KryoObject, KryoReader
 
 SCALARS = {
     **{
@@ -138,13 +141,30 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
             return [as_flink(Scalar.STRING, part) for part in value]
         case TupleType(fields, class_name) if name == class_name and name == f"{_TUPLE}{len(fields)}":
             return tuple(as_flink(field, part, widen) for field, part in zip(fields, value, strict=True))
-        case PojoType() | EnumType() if name == type_.class_name:
-            return _of_the_job(type_, value)
+        case RowType() | EitherType() | PojoType() | EnumType() if _CLASSES.get(name, name) == _class_of(type_):
+            return _of_fields(type_, found, widen)
         case _ if type_ in (SCALARS.get(name), PRIMITIVE_ARRAYS.get(name)):
             return value
         case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):
             return value
     raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(name)} ({name})")
+
+
+def _as_row(type_: RowType, row: dict[str, KryoObject | None], widen: bool) -> RowValue:
+    if row["fieldByName"] or row["positionByName"]:
+        raise RefusedError("a Row whose fields have names, which Flink's own serializer doesn't store")
+    fields, kind = row["fieldByPosition"], row["kind"]
+    if fields is None or kind is None or len(fields.value) != len(type_.fields):
+        raise RefusedError(f"expected a {type_name(type_)}, found a Row with another number of fields")
+    parts = zip(type_.fields, fields.value, strict=True)
+    return RowValue(tuple(as_flink_or_null(field, one, widen) for field, one in parts), RowKind[kind.value])
+
+
+def _as_either(type_: EitherType, side: str, value: dict[str, KryoObject | None], widen: bool) -> EitherValue:
+    if len(value) > 1:
+        raise RefusedError("an Either with objects of both sides, of which Flink's own serializer stores one")
+    is_left = side == "left"
+    return EitherValue(as_flink(type_.left if is_left else type_.right, value[side], widen), is_left)
 
 
 def as_collection(made: NullableType, found: KryoObject | None) -> Any:
@@ -162,10 +182,22 @@ def as_collection(made: NullableType, found: KryoObject | None) -> Any:
     raise RefusedError(f"expected a {type_name(made)}, found a {simple_name(name)} ({name})")
 
 
-def _of_the_job(type_: PojoType | EnumType, value: Any) -> Any:
-    if isinstance(type_, EnumType):
-        return value
-    fields = {one.name: as_flink_or_null(one.type, value[one.name]) for one in type_.fields}
+_CLASSES = dict.fromkeys(EITHER_SIDES, FLINK_EITHER)
+
+
+def _class_of(type_: RowType | EitherType | PojoType | EnumType) -> str:
+    return ROW if isinstance(type_, RowType) else type_.class_name
+
+
+def _of_fields(type_: RowType | EitherType | PojoType | EnumType, found: KryoObject, widen: bool) -> Any:
+    match type_:
+        case EnumType():
+            return found.value
+        case RowType():
+            return _as_row(type_, found.value, widen)
+        case EitherType():
+            return _as_either(type_, EITHER_SIDES[found.class_name], found.value, widen)
+    fields = {one.name: as_flink_or_null(one.type, found.value[one.name]) for one in type_.fields}
     return PojoValue(type_.class_name, fields)
 
 

@@ -58,6 +58,7 @@ COMPOSITES = (
     *("List<HashMap<Long,Float>>", "List<String?>", "Tuple2<String?,Long>"),
     *("Tuple2<Long,Long>", "Tuple3<Integer,Boolean,Double>", "Tuple1<LocalDateTime>", "Tuple2<List<String>,long[]>"),
     "Tuple2<Tuple2<Long,Character>,HashMap<String,Long?>>",
+    *("Either<Long,String>", "List<Either<List<String>,Tuple2<Long,Either<Integer,Double>>>>"),
     # Kryo writes f10 before f2.
     "Tuple11<String?,Long,Integer,Double,LocalDateTime,List<String>,Byte,Date,Boolean,String,Long>",
     f"Tuple25<{','.join(('Long', 'String', _TUPLE_12, 'Float', 'Short') * 5)}>",
@@ -76,7 +77,7 @@ OF_KEYS = (
     *(f"HashMap<{type_},Long>" for type_ in SCALARS if type_ != "String"),
     *("HintedMap<Integer,Long>", "HintedMap<Character,String?>", "TreeMap<BigDecimal,Byte>", "TreeMap<Instant,Long?>"),
     *("HashMap<Tuple2<Integer,String>,Long>", f"HashMap<{_TUPLE_12},Long>"),
-    *("HashMap<List<String>,Double>", "LinkedHashMap<Tuple1<LocalDate>,Date>"),
+    *("HashMap<Either<Integer,String>,Long>", "HashMap<List<String>,Double>", "LinkedHashMap<Tuple1<LocalDate>,Date>"),
 )
 TYPES = {"declarations": DECLARATIONS, "values": OF_VALUES, "keys": OF_KEYS}
 CHANGES = {"same": Change(), "parallelism": Change(parallelism=3), "max": Change(max_parallelism=300)}
@@ -269,6 +270,36 @@ def test_objects_of_the_jobs_classes_become_pojos(
     old = old_job(tuple(OF_CLASSES), TTLS[ttl], BACKENDS[format_])
     told = {"types": tuple(OF_CLASSES.values()), "classes": [str(jars.classes(version))]}
     check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told)
+
+
+# Maps by Kryo with rows, and the types by which the new job is to have them: else they stay values of Kryo.
+OF_ROWS = {
+    "HashMap{0-9}<String,Row<Long?,String?>?>": "Map<String,Row<Long,String>>",
+    "MapClass{0-9}<Long,Row<Row<Integer?>?,List<Row<String?>>?,Double?>?>": (
+        "Map<Long,Row<Row<Integer>,List<Row<String>>,Double>>"
+    ),
+    "HashMap<Row<Long?,String?>,Row<LocalDate?,Either<Long,String>?,Boolean?,Short?,Instant?,Byte?,Date?>>": (
+        "Map<Row<Long,String>,Row<LocalDate,Either<Long,String>,Boolean,Short,Instant,Byte,Date>>"
+    ),
+    "TreeMap<String,Tuple2<Row<BigDecimal?>,long[]>>": "Map<String,Tuple2<Row<BigDecimal>,long[]>>",
+}
+
+
+@_in_each_cell
+def test_rows_become_flinks_own(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    old = old_job(tuple(OF_ROWS), TTLS[ttl], BACKENDS[format_])
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, told={"types": tuple(OF_ROWS.values())})
+
+
+@_in_each_cell
+def test_rows_stay_values_of_kryo(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    """In a new job of the same Flink: the other one has another Kryo."""
+    old = old_job(("HashMap{0-9}<String,Row<Long?,String?>>",), TTLS[ttl], BACKENDS[format_])
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, restoring=(version,))
 
 
 # Flink gives them ids, which come into every value; LocalTime gets one although it isn't written by itself.

@@ -31,12 +31,9 @@ from tests.kryo.examples import (
 REFUSED = {
     "IdentityHashMap as Map": "IdentityHashMap",
     "IdentityHashMap as its class": "IdentityHashMap",
-    "Row": "Row",
-    "Either": "Either",
 }
 # What only objects of a type that Flink has no serializer for have; and which of these the plain reading can show.
 UNKNOWN = {
-    "Object[]": "[Ljava.lang.Object;",
     "long[][]": "[[J",
     "seventy levels": "more than 64 deep",
     "a map in itself": "contains itself",

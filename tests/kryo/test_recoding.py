@@ -38,10 +38,11 @@ _UNORDERED = (
 # Kryo 2 leaves out the flags of a pattern.
 _LESS = ("Pattern",)
 _REFUSED = (
-    *("IdentityHashMap", "Set.of", "seventy levels", "a map in itself", "EnumMap", "Row", "Either", "Class"),
+    *("IdentityHashMap", "Set.of", "seventy levels", "a map in itself", "EnumMap", "Class"),
     *("Locale", "emptySet", "EnumSet", "a list in itself", "a list in two fields", "lists that share", "links"),
     *("a class with a type parameter", "a list class", "Thing", "unmodifiableMap", "unmodifiableList"),
     *("unmodifiableSet", "synchronizedMap", "synchronizedList"),
+    *("Either that was used twice", "Row with the names of another"),
 )
 
 
