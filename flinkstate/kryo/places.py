@@ -15,7 +15,7 @@ import numpy.typing as npt
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
-from flinkstate.kryo.classes import ClassTable, KnownClass, registered_ids
+from flinkstate.kryo.classes import IDENTITY_MAP, ClassTable, KnownClass, registered_ids
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
     FLINK_EITHER,
@@ -151,6 +151,9 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Plac
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
+        if node and isinstance(part, MapType):
+            # Where Flink makes a HashMap of it, two of its keys could become equal. Only the map's own are looked at.
+            cells[node, table.row(IDENTITY_MAP)] = 0
         if widen and node not in in_inner_keys and isinstance(part, Scalar):
             for narrow in WIDER_THAN.get(part, ()):
                 cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]

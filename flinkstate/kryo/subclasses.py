@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.kryo import codes
-from flinkstate.kryo.classes import KnownClass
+from flinkstate.kryo.classes import QUEUES, KnownClass
 from flinkstate.kryo.job_parts import interfaces
 from flinkstate.kryo.parts import EITHER
 
@@ -17,7 +17,7 @@ _OF_INTERFACE = {
     "java.util.Set": _SETS,
     "java.util.Collection": (*_LISTS, *_SETS),
 }
-_NOT_SETS = ("java.util.ArrayDeque", "java.util.PriorityQueue")
+_NOT_SETS = ("java.util.PriorityQueue", *(f"java.util.{name}" for name in QUEUES))
 _SUBCLASSES = {
     "java.lang.Number": (
         *(f"java.lang.{name}" for name in ("Byte", "Short", "Integer", "Long", "Float", "Double")),

@@ -196,22 +196,27 @@ class KryoReader(KryoInput):
             number = self.varint()
             if name == _AS_LIST:
                 self._class()
-            return self._tagged(number, holds_null)
+            return self._tagged(number, holds_null)[0]
         number, is_flagged = self.flagged()
         if name in _SORTED_SETS:
             self.comparator()
         if not is_flagged:
-            found = self._tagged(number - 1, holds_null)
-            if found and len({part.class_name for part in found if part is not None}) < 2:
+            found, names = self._tagged(number - 1, holds_null)
+            if found and len(names) < 2:
                 raise self.damaged("elements of two classes in a list that doesn't say the class of all", "one class")
             return found
         return self._of_one_class(self.count(number - 1, 0), holds_null)
 
-    def _tagged(self, number: int, holds_null: bool) -> list[KryoObject | None]:
-        found = [self.object() for _ in range(self.count(number))]
-        if None in found and not holds_null:
+    def _tagged(self, number: int, holds_null: bool) -> tuple[list[KryoObject | None], set[str]]:
+        """Reads elements, each with its class. Returns the classes too: a constant with a body has one of its own."""
+        names = []
+        found = []
+        for _ in range(self.count(number)):
+            names.append(self._class())
+            found.append(None if names[-1] is None else self._marked(names[-1], may_be_null=False))
+        if None in names and not holds_null:
             raise self.damaged("a list without null", "null")
-        return found
+        return found, {name for name in names if name is not None}
 
     def _of_one_class(self, number: int, holds_null: bool) -> list[KryoObject | None]:
         name = self._class()
@@ -234,7 +239,7 @@ class KryoReader(KryoInput):
         if is_sorted and self.five:
             self.comparator()
         found = [(self.object(), self.object()) for _ in range(self.count(number, 2))]
-        never_null = (1 if is_sorted else 0) if name not in _MAPS_WITHOUT_NULL else 2
+        never_null = (1 if is_sorted or name == "java.util.EnumMap" else 0) if name not in _MAPS_WITHOUT_NULL else 2
         if any(None in pair[:never_null] for pair in found):
             raise self.damaged(f"a {name} without null", "null")
         return found
@@ -377,8 +382,14 @@ MAPS = tuple(
     for name in (
         *("HashMap", "LinkedHashMap", "TreeMap", "Hashtable", "Properties", "WeakHashMap"),
         *("concurrent.ConcurrentHashMap", "concurrent.ConcurrentSkipListMap"),
-        *("Collections$UnmodifiableMap", "Collections$SynchronizedMap", "ImmutableCollections$MapN"),
-        *("ImmutableCollections$Map1", "Collections$EmptyMap", "Collections$SingletonMap"),
+        *("ImmutableCollections$MapN", "ImmutableCollections$Map1", "Collections$EmptyMap", "Collections$SingletonMap"),
+        *("EnumMap", "IdentityHashMap", "TreeMap$AscendingSubMap", "TreeMap$DescendingSubMap"),
+        *("concurrent.ConcurrentSkipListMap$SubMap", "Collections$UnmodifiableNavigableMap$EmptyNavigableMap"),
+        *(
+            f"Collections${how}{name}Map"
+            for how in ("Unmodifiable", "Synchronized", "Checked")
+            for name in ("", "Sorted", "Navigable")
+        ),
     )
 )
 LISTS = tuple(
@@ -388,7 +399,8 @@ LISTS = tuple(
         *("Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList", "Arrays$ArrayList"),
         *("Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList"),
         *("ImmutableCollections$ListN", "ImmutableCollections$List12", "ImmutableCollections$SubList"),
-        *("Collections$EmptyList", "Collections$SingletonList"),
+        *("Collections$EmptyList", "Collections$SingletonList", "Collections$CopiesList", "Collections$CheckedList"),
+        *("Collections$CheckedRandomAccessList", "AbstractList$SubList", "AbstractList$RandomAccessSubList"),
     )
 )
 SETS = tuple(

@@ -70,6 +70,8 @@ _NARROWER = {
     Scalar.DOUBLE: (Scalar.FLOAT,),
 }
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
+# Of its keys two may be equal, which a map inside of a map of Flink's own wouldn't keep.
+_IDENTITY_MAP = "java.util.IdentityHashMap"
 
 _FIRST_OF_FLINK, _FIRST_OF_JOB = 73, 85
 _OF_KRYO = ("Integer", "String", "Float", "Boolean", "Byte", "Character", "Short", "Long", "Double")
@@ -107,6 +109,8 @@ def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[
     map_, widen = type_.map, type_.widen
 
     def meant(found: KryoObject | None) -> list[tuple[Any, Any]]:
+        if found is not None and found.class_name == _IDENTITY_MAP:
+            found = KryoObject("java.util.HashMap", found.value)
         if found is None or found.class_name not in MAPS or not widen:
             return [] if found is None else as_flink(map_, found)
         entries = [(as_flink(map_.key, key, True), as_flink_or_null(map_.value, one, True)) for key, one in found.value]
@@ -131,7 +135,7 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
         raise RefusedError(f"null as a {type_name(type_)}, which Flink can't write")
     name, value = found.class_name, found.value
     match type_:
-        case MapType(key, element) if name in MAPS:
+        case MapType(key, element) if name in MAPS and name != _IDENTITY_MAP:
             return [(as_flink(key, one), as_flink_or_null(element, other, widen)) for one, other in value]
         case ListType(element) if name in LISTS:
             return [as_flink(element, part, widen) for part in value]

@@ -76,7 +76,11 @@ _DIFFERENCES = (
 
 
 # Of these Flink's Kryo writes whole values, and fails when it reads one.
-_NEVER_READ = ("java.util.Collections$Unmodifiable", "java.util.Collections$Synchronized")
+_NEVER_READ = (
+    *(f"java.util.Collections${name}" for name in ("Unmodifiable", "Synchronized", "Checked", "CopiesList")),
+    *("java.util.EnumMap", "java.util.TreeMap$", "java.util.concurrent.ConcurrentSkipListMap$"),
+    "java.util.AbstractList$",
+)
 _NOT_READ_BY_2 = ("java.util.ImmutableCollections$", "java.util.ArrayList$SubList", "java.util.Arrays$ArrayList")
 # Kryo 2 leaves out the name of an offset.
 _WITH_OFFSET = frozenset(

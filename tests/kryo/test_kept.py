@@ -22,7 +22,6 @@ from tests.kryo.kept import VERSIONS, Kept, classes, kept
 REFUSED = {
     "Class": "java.lang.Class|Kryo<Class>|Class",
     "EnumSet": "EnumSet",
-    "emptySet": "EmptySet|SingletonSet",
     "Set.copyOf": "can't be read",
     "Locale": "String|Locale",
     "links and things": "type arguments",
@@ -118,6 +117,24 @@ def test_types_are_proposed_and_have_a_notation() -> None:
     assert parse_map_type(type_text(told)) == told
     with pytest.raises(RefusedError, match=r"Thing.*Kryo<\.\.\.>"):
         proposed(kept("1.20.0")["things"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_keys_of_an_enum_map_are_enums(version: str) -> None:
+    color = "stateferry.kryo.KryoThings$Color"
+    one, inner = examples(version)["EnumMap of Color as Map"], examples(version)["EnumMap of Color in maps"]
+    assert type_text(map_type_of(find(one.kryo, one.written))) == f"Map<Kryo<{color}>,Long>"
+    assert type_text(map_type_of(find(inner.kryo, inner.written))) == f"Map<String,Map<Kryo<{color}>,Long>>"
+    found = find(replace(one.kryo, classes=None), one.written)
+    with pytest.raises(RefusedError, match=r"KryoThings\$Color 1\..*--classes"):
+        map_type_of(found)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_identity_map_inside_of_a_map_stays_kryos(version: str) -> None:
+    one, outer = kept(version)["IdentityHashMap"], examples(version)["IdentityHashMap of two"]
+    assert type_text(proposed(one)) == "Map<String,Kryo<java.util.IdentityHashMap>>"
+    assert map_type_of(find(outer.kryo, outer.written)) == outer.map
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -237,7 +254,7 @@ def test_the_jar_has_the_classes() -> None:
         ("com.acme.Thing", True),
         ("com.acme.Thing (it has type parameters)", False),
         ("com.acme.Thing (with the job's serializer com.acme.Own)", False),
-        ("java.util.EnumSet", False),
+        ("java.util.RegularEnumSet", False),
     ],
 )
 def test_a_jar_helps_with_classes_that_are_not_known(unread: str, helps: bool) -> None:
