@@ -40,7 +40,8 @@ DECLARATIONS = (
     *(f"{name}{{0-9}}<String,Long?>" for name in ("HintedMap", "MapClass", "HashMap", "HashMapClass", "AnyMap")),
     *(f"{name}{{0-9}}<String,Long?>" for name in ("LinkedHashMap", "TreeMap", "SortedMap", "ReverseTreeMap")),
     *(f"{name}{{0-9}}<String,Long>" for name in ("ConcurrentHashMap", "ConcurrentMap", "ConcurrentSkipListMap")),
-    *(f"{name}{{0-9}}<String,Long>" for name in ("Hashtable", "UtilMap")),
+    *(f"{name}{{0-9}}<String,Long>" for name in ("Hashtable", "UtilMap", "IdentityHashMap")),
+    "SortedView{0-9}<String,Long?>",
     "AnyHashMap<String,AnyHashMap<String,Long?>>",
 )
 SCALARS = (
@@ -104,7 +105,8 @@ def old_job(types: Sequence[str], ttl: str | None, backend: str) -> Job:
 
 def of_flink(type_: str) -> str:
     """The type as the new job has it, whose maps and lists are Flink's own."""
-    return re.sub(r"\b\w*List<", "List<", re.sub(r"\b\w*(Map|MapClass|Hashtable)(?=[<{])", "Map", type_)).rstrip("?")
+    maps = re.sub(r"\b\w*(Map|MapClass|Hashtable|SortedView)(?=[<{])", "Map", type_)
+    return re.sub(r"\b\w*List<", "List<", maps).rstrip("?")
 
 
 def new_job(old: Job, run: Run) -> Job:
@@ -259,6 +261,8 @@ OF_CLASSES = {
     "HashMap<Address,Long>": f"Map<{_ADDRESS},Long>",
     "HashMap<String,List<Address>>": f"Map<String,List<{_ADDRESS}>>",
     "TreeMap<String,HashMap<Long,Person?>>": f"Map<String,Map<Long,{_PERSON}>>",
+    "EnumMap{0-3}<Color,Long?>": "Map<Enum<stateferry.flink.pojo.Color>,Long>",
+    "HashMap<String,EnumMap<Color,Long>>": "Map<String,Map<Enum<stateferry.flink.pojo.Color>,Long>>",
     "HashMap<String,Color>": "Map<String,Enum<stateferry.flink.pojo.Color>>",
 }
 
