@@ -10,6 +10,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoMapType,
     KryoType,
     ListType,
     MapType,
@@ -22,7 +23,7 @@ from flinkstate.serializers.types import (
     SetType,
     TupleType,
 )
-from stateferry.look.declaration import map_state_declaration, type_information
+from stateferry.look.declaration import declared, map_state_declaration, type_information
 
 _TUPLE_2 = "org.apache.flink.api.java.tuple.Tuple2"
 _LONGS = (Scalar.LONG, Scalar.LONG)
@@ -40,6 +41,7 @@ _LONGS = (Scalar.LONG, Scalar.LONG)
         (MapType(Scalar.STRING, ListType(Scalar.SHORT)), "Types.MAP(Types.STRING, Types.LIST(Types.SHORT))"),
         (SetType(Scalar.BYTE), "Types.SET(Types.BYTE)"),
         (TupleType(_LONGS, _TUPLE_2), "Types.TUPLE(Types.LONG, Types.LONG)"),
+        (RowType((Scalar.LONG, Scalar.STRING), True), "Types.ROW(Types.LONG, Types.STRING)"),
         (EitherType(Scalar.LONG, Scalar.FLOAT), "Types.EITHER(Types.LONG, Types.FLOAT)"),
         (EnumType("com.acme.Job$Color", ("RED",)), "Types.ENUM(com.acme.Job.Color.class)"),
         (PojoType("com.acme.Point", ()), "Types.POJO(com.acme.Point.class)"),
@@ -63,7 +65,7 @@ def test_a_type_as_an_expression_of_java(type_: FlinkType, expression: str) -> N
     [
         Scalar.TIME_WINDOW,
         OptionType(Scalar.LONG),
-        RowType((Scalar.LONG,), True),
+        RowType((Scalar.LONG,), False),
         TupleType(_LONGS, "com.acme.CaseClass"),
         EnumType("com.acme.Scala", ("RED",), (3,)),
         PojoType("com.acme.Job$", ()),
@@ -81,3 +83,10 @@ def test_the_descriptor() -> None:
     map_ = MapType(Scalar.STRING, Scalar.LONG)
     expected = 'new MapStateDescriptor<>("a\\"\\u00fc", Types.STRING, Types.LONG)'
     assert map_state_declaration('a"ü', map_) == expected
+
+
+def test_rows_whose_fields_may_have_names() -> None:
+    map_ = MapType(Scalar.STRING, ListType(RowType((Scalar.LONG,), True)))
+    assert "may have names" in declared("new", map_, map_)
+    by_kryo = KryoMapType("java.util.HashMap", "", KryoType("java.util.HashMap"), map_)
+    assert declared("new", map_, by_kryo).endswith("Types.STRING, Types.LIST(Types.ROW(Types.LONG)))")

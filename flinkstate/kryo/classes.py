@@ -25,7 +25,19 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
 from flinkstate.kryo.job_parts import JobTable, job_table
-from flinkstate.kryo.parts import ENUMS, LOCAL_DATE_TIME, NOT_FINAL, PARTS, PartTables, mentioned, part_tables
+from flinkstate.kryo.parts import (
+    EITHER,
+    ENUMS,
+    FLINK_PARTS,
+    LOCAL_DATE_TIME,
+    NOT_FINAL,
+    PARTS,
+    ROW,
+    ROW_KIND,
+    PartTables,
+    mentioned,
+    part_tables,
+)
 from flinkstate.serializers.types import FlinkType, KryoType, PrimitiveArrayType, Scalar
 
 FIRST_OF_JOB = 85
@@ -33,6 +45,22 @@ _WITHOUT_NULL = (
     *("Hashtable", "Properties", "concurrent.ConcurrentHashMap"),
     *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
 )
+# Flink can write maps and lists of these classes, but not read them again. Their bytes are whole.
+_VIEWS_OF_MAPS = (
+    *("Collections$UnmodifiableMap", "Collections$UnmodifiableSortedMap", "Collections$UnmodifiableNavigableMap"),
+    *("Collections$SynchronizedMap", "Collections$SynchronizedSortedMap", "Collections$SynchronizedNavigableMap"),
+    *("Collections$CheckedMap", "Collections$CheckedSortedMap", "Collections$CheckedNavigableMap"),
+    *("TreeMap$AscendingSubMap", "TreeMap$DescendingSubMap", "concurrent.ConcurrentSkipListMap$SubMap"),
+    "Collections$UnmodifiableNavigableMap$EmptyNavigableMap",
+)
+_VIEWS_OF_LISTS = (
+    *("Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList"),
+    *("Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList"),
+    *("Collections$CheckedList", "Collections$CheckedRandomAccessList", "Collections$CopiesList"),
+    *("AbstractList$SubList", "AbstractList$RandomAccessSubList"),
+)
+# Its keys are equal if they are the same object.
+IDENTITY_MAP = "java.util.IdentityHashMap"
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 
 
@@ -90,15 +118,23 @@ def _arrays() -> Iterator[KnownClass]:
         yield KnownClass(f"[L{component};", (codes.OBJECT_ARRAY,) * 2, component=component)
 
 
+_MORE_SETS = ("concurrent.CopyOnWriteArraySet", "concurrent.ConcurrentSkipListSet")
+QUEUES = (
+    *("ArrayDeque", "concurrent.ConcurrentLinkedQueue", "concurrent.ConcurrentLinkedDeque"),
+    *("concurrent.LinkedBlockingQueue", "concurrent.LinkedBlockingDeque", "concurrent.LinkedTransferQueue"),
+    "concurrent.PriorityBlockingQueue",
+)
+
+
 def _containers() -> Iterator[KnownClass]:
     util = "java.util."
     for name in (
         *("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap"),
-        *("Collections$UnmodifiableMap", "Collections$SynchronizedMap"),
-        *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
+        *("ImmutableCollections$MapN", "ImmutableCollections$Map1", "IdentityHashMap", *_VIEWS_OF_MAPS),
     ):
         never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE if name in _WITHOUT_NULL else 0
         yield KnownClass(util + name, (codes.MAP, codes.MAP), param=never)
+    yield KnownClass("java.util.EnumMap", (codes.MAP, codes.MAP), param=codes.NO_NULL_KEY)
     yield KnownClass("java.util.TreeMap", (codes.SORTED_MAP, codes.SORTED_MAP), param=codes.NO_NULL_KEY)
     never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE
     yield KnownClass("java.util.concurrent.ConcurrentSkipListMap", (codes.MAP, codes.SORTED_MAP), param=never)
@@ -106,8 +142,7 @@ def _containers() -> Iterator[KnownClass]:
     yield KnownClass("java.util.Collections$SingletonMap", (codes.SINGLETON_MAP, codes.SINGLETON_MAP))
     for name in (
         *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList", "ArrayList$SubList"),
-        *("Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList"),
-        *("Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList"),
+        *_VIEWS_OF_LISTS,
     ):
         yield KnownClass(util + name, (codes.LIST, codes.LIST))
     for name in ("ListN", "List12", "SubList"):
@@ -115,9 +150,13 @@ def _containers() -> Iterator[KnownClass]:
     yield KnownClass("java.util.Arrays$ArrayList", (codes.AS_LIST, codes.LIST))
     yield KnownClass("java.util.Collections$EmptyList", (codes.EMPTY_LIST, codes.EMPTY_LIST))
     yield KnownClass("java.util.Collections$SingletonList", (codes.SINGLETON_LIST, codes.SINGLETON_LIST))
-    for arity in range(1, codes.CHILDREN - codes.FIELDS + 1):
+    for arity in range(1, codes.FIELDS_OF_TUPLES + 1):
         yield KnownClass(f"{_TUPLE}{arity}", (codes.TUPLE, codes.TUPLE), param=arity)
-    for name in ("HashSet", "LinkedHashSet", "ArrayDeque", "concurrent.CopyOnWriteArraySet"):
+    for side, name in enumerate(("Left", "Right")):
+        yield KnownClass(f"{EITHER}${name}", (codes.EITHER, codes.EITHER), param=side)
+    yield KnownClass(ROW, (codes.ROW, codes.ROW))
+    yield KnownClass(ROW_KIND, (codes.ENUM, codes.ENUM), param=4)
+    for name in ("HashSet", "LinkedHashSet", "Collections$EmptySet", "Collections$SingletonSet", *_MORE_SETS, *QUEUES):
         yield KnownClass(util + name, (codes.SET, codes.SET))
     yield KnownClass("java.util.TreeSet", (codes.SORTED_SET, codes.SORTED_SET))
     # The serializer that Kryo 2 has for it knows no type arguments.
@@ -250,12 +289,20 @@ def class_table(type_: KryoType) -> ClassTable:
         slots[slot] = row
     copied_kinds = kinds.copy()
     copied_kinds[0, rows[LOCAL_DATE_TIME]] = codes.PARTS
+    for name, kind in COPIED_AS.items():
+        copied_kinds[:, rows[name]] = kind
     data, parts = np.frombuffer(bytes(pool), np.uint8).copy(), part_tables(rows, job)
     return ClassTable(
         names, kinds, params, by_id, slots, extents, data, own, copied_kinds, parts, known, job, type_.classes
     )
 
 
+# How these are read where they stay values of Kryo.
+COPIED_AS = {
+    **dict.fromkeys(FLINK_PARTS, codes.PARTS),
+    "java.util.Collections$EmptySet": codes.EMPTY_LIST,
+    "java.util.Collections$SingletonSet": codes.SINGLETON_LIST,
+}
 # Of no object, but of the arrays in lists of `Arrays.asList`.
 _OF_ARRAYS = ("java.lang.Object", "java.lang.Number", "java.lang.Comparable", "java.io.Serializable")
 _NO_JOB = JobTable({}, {}, {})

@@ -33,15 +33,17 @@ SINGLETON_MAP = 26
 MAP = 27
 SORTED_MAP = 28
 TUPLE = 29  # with the number of its fields
-COMPARATOR = 30
-ENUM_COMPARATOR = 31
-# What only stays a value of Kryo.
-PARTS = 32
-ENUM = 33
-SET = 34
-FILLED_SET = 35
-SORTED_SET = 36
-ANY_ARRAY = 37
+EITHER = 30  # with the number of its side
+COMPARATOR = 31
+ENUM_COMPARATOR = 32
+# What stays a value of Kryo; the first three unless the type says otherwise.
+PARTS = 33
+ENUM = 34
+ROW = 35
+SET = 36
+FILLED_SET = 37
+SORTED_SET = 38
+ANY_ARRAY = 39
 
 # Parts without tag and mark: of the kinds above up to LOCAL_DATE_TIME, and these.
 POSITIVE_INT = 40
@@ -67,13 +69,14 @@ FLAT_TAGS = 11
 NO_NULL_KEY = 1
 NO_NULL_VALUE = 2
 
-# Columns of a node's children; a tuple of Flink has at most so many fields.
+# Columns of a node's children; a tuple of Flink has at most so many fields, and so has a row here.
 ELEMENT = 0
 KEY = 1
 VALUE = 2
 FIELDS = 3
 FIELDS_OF_TUPLES = 25
-CHILDREN = FIELDS + FIELDS_OF_TUPLES
+SIDES = FIELDS + FIELDS_OF_TUPLES  # of an Either: left, right
+CHILDREN = SIDES + 2
 
 # Which row of the class table stands for null.
 NULL = 0
@@ -157,6 +160,9 @@ TWO_CONTEXTS = 23
 NOT_DECLARED = 24
 READ_BEYOND = 25
 WITHOUT_FIELD = 26
+BOTH_SIDES = 27
+NAMED_FIELDS = 28
+OTHER_ROW = 29
 
 # What is said of a value.
 KRYO_2 = 1

@@ -14,13 +14,14 @@ import numpy as np
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
-from flinkstate.kryo.classes import KNOWN, KnownClass, class_table
+from flinkstate.kryo.classes import IDENTITY_MAP, KNOWN, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.places import LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
+from flinkstate.kryo.places import EITHERS, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
 from flinkstate.kryo.transcoding import KryoCounts, counts_of
 from flinkstate.serializers.types import (
     ArrayType,
+    EitherType,
     FlinkType,
     KryoType,
     ListType,
@@ -74,7 +75,9 @@ class _Types:
             raise RefusedError(f"{_of(place)} is null or missing in all of them, so it doesn't say which type it has")
         known = [_KNOWN.get(name) or KnownClass(name, _OF_THE_JOB) for name in classes]
         prefix = "" if place == ROOT else f"{place}."
-        for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at)):
+        if place != ROOT and tuple(classes) == (IDENTITY_MAP,):
+            return KryoType(IDENTITY_MAP)
+        for kinds, make in ((MAPS, self._map_at), (LISTS, self._list_at), (EITHERS, self._either_at)):
             if all(one.kinds[0] in kinds for one in known):
                 return make(prefix)
         in_inner_key = "key" in place.split(".")[1:]
@@ -95,6 +98,9 @@ class _Types:
 
     def _list_at(self, prefix: str) -> FlinkType:
         return ListType(self.at(f"{prefix}element"))
+
+    def _either_at(self, prefix: str) -> FlinkType:
+        return EitherType(self.at(f"{prefix}left"), self.at(f"{prefix}right"))
 
     def _of_class(self, known: KnownClass, prefix: str) -> FlinkType:
         if known.type is not None:

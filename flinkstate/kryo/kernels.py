@@ -31,6 +31,7 @@ null |
 | sorted map | Kryo 2: the comparator (with class tag and mark, `00` none), then as a map; Kryo 5: behind the count |
 | emptyMap, emptyList | nothing; singletonMap: key and value; singletonList: the element |
 | Tuple | its fields in the order of their names (f10 before f2), each with class tag, mark, object |
+| Either | `00`, then the value with class tag, mark, object; Row: see `flink_rows.py` |
 | set | as a list; sorted set, priority queue: as a list, the comparator where a sorted map has it |
 | enum | varint number of the constant + 1; in Kryo 5 it has no mark. Flink's: i32 number |
 | array of objects | varint n + 1, for each class tag, mark, object; of a final class, mark (`00` null) and object |
@@ -67,12 +68,14 @@ from flinkstate.kryo.codes import (
     BAD_MARK,
     BAD_REFERENCE,
     BEGIN,
+    BOTH_SIDES,
     COMPARATOR,
     COPIED,
     COUNTED,
     COUNTING,
     CYCLE,
     DOUBLE,
+    EITHER,
     ELEMENT,
     EMPTY_LIST,
     EMPTY_MAP,
@@ -129,8 +132,10 @@ from flinkstate.kryo.codes import (
     PART_KIND,
     PARTS,
     POSITION,
+    ROW,
     SERIAL,
     SET,
+    SIDES,
     SINGLETON_LIST,
     SINGLETON_MAP,
     SORTED_MAP,
@@ -155,6 +160,7 @@ from flinkstate.kryo.codes import (
 )
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.flat import read_flat_map
+from flinkstate.kryo.flink_rows import begin_row, end_row
 from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, widen
 from flinkstate.kryo.primitives import are_equal, copy_bytes, fail, put32, put_varint, read_flagged, varint
 from flinkstate.kryo.tuples import FIELD_ORDER, IN_ORDER, put_in_order
@@ -174,7 +180,7 @@ _BACK_OBJECTS = 9
 _CONTEXT = 10
 _OUTSIDE = 11  # whether its context comes from outside of the copied value, in which it has none
 _AROUND = 12  # what `ordered` was outside of it
-_PLACES = 13  # where the fields of a tuple begin in `out`
+_PLACES = 13  # where the fields of a tuple begin in `out`; where the mask of a row is
 _SHIFTS = _PLACES + FIELDS_OF_TUPLES
 FRAME_PARTS = _SHIFTS + FIELDS_OF_TUPLES
 DEEPEST = 64
@@ -185,10 +191,15 @@ _TAGGED_FRAME = 1
 _TYPED_FRAME = 2
 _TUPLE_FRAME = 3
 _PARTS_FRAME = 4
+_ROW_FRAME = 5
+_SIDE_FRAME = 6
 
 # The class of the first element that isn't null, if all elements must not have the same one; else one of these.
 _NONE_YET = -1
 _ANY = -2
+
+# Of a field of a row, a bit in the row's mask says whether it is null.
+_IN_MASK = 3
 
 # The flag of a POJO in Flink's form, that is of the class itself.
 _POJO_ITSELF = 2
@@ -264,7 +275,7 @@ def _read_map(  # type: ignore[no-untyped-def]
     depth = 0
     node = np.int64(0)
     # How the next object is stored: its class if it has no tag, whether it may be null nevertheless; 1: a flag says in
-    # Flink's bytes whether it is null, 2: whether it is not.
+    # Flink's bytes whether it is null, 2: whether it is not, or see `_IN_MASK`.
     fixed = np.int64(-1)
     marked_too = False
     context = np.int64(0)
@@ -346,7 +357,11 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if row == NULL:
                     return fail(failure, NULL_PART, start, node)
                 return fail(failure, WRONG_CLASS, start, node << 32 | row)
-            if flag > 0:
+            if flag == _IN_MASK:
+                if row == NULL:
+                    bit = stack[depth - 1, _NEXT] + 1
+                    out[stack[depth - 1, _PLACES] + (bit >> 3)] |= np.uint8(0x80 >> (bit & 7))
+            elif flag > 0:
                 out[at] = np.uint8(flag - 1 if row != NULL else 2 - flag)
                 at += 1
             if nulls[node] < 0 and (row != NULL or flag == 0):
@@ -523,6 +538,29 @@ def _read_map(  # type: ignore[no-untyped-def]
                     frame[_AROUND] = ordered
                     if base < 0 and count > IN_ORDER:
                         ordered = max(ordered, number + 1)
+                elif kind == EITHER:
+                    # Its first part is an object of the other side, which Flink keeps to use it again.
+                    if position >= limit or data[position] != 0:
+                        return fail(failure, BOTH_SIDES, start, 0)
+                    position += 1
+                    frame[_KIND] = _SIDE_FRAME
+                    count = np.int64(1)
+                    out[at] = np.uint8(1 - params[row])
+                    at += 1
+                elif kind == ROW:
+                    frame[_KIND] = _ROW_FRAME
+                    frame[_PLACES] = at
+                    state[NESTED] = 1
+                    count = begin_row(
+                        rows[2], data, position, limit, five, table, names, known, children, node, objects, state,
+                        failure,
+                    )  # fmt: skip
+                    if count < 0:
+                        return count
+                    position = state[POSITION]
+                    for _ in range((count + 9) // 8):
+                        out[at] = 0
+                        at += 1
                 elif kind == PARTS:
                     frame[_KIND] = _PARTS_FRAME
                     frame[_NEXT] = spans[version, row, 0]
@@ -702,7 +740,7 @@ def _read_map(  # type: ignore[no-untyped-def]
                         state[ENTRIES] = count
                         if marked >= 0 and marked + 2 * count > len(marks):
                             return fail(failure, NO_MARKS, start, marked + 2 * count)
-                if kind not in (TUPLE, PARTS) and base < 0:
+                if kind not in (TUPLE, EITHER, ROW, PARTS) and base < 0:
                     put32(out, at, count)
                     at += 4
                 frame[_LEFT] = count
@@ -771,6 +809,10 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if end < 0:
                     return end
                 ordered = frame[_AROUND]
+            if frame[_KIND] == _ROW_FRAME:
+                position = end_row(rows[3], data, position, limit, five, out, frame[_PLACES], objects, state, failure)
+                if position < 0:
+                    return position
             # A list of Kryo 5 without a flag has elements of several classes, if it has any.
             if frame[_FIRST] >= _NONE_YET:
                 return fail(failure, BAD_CONTENT, start, 0)
@@ -817,6 +859,12 @@ def _read_map(  # type: ignore[no-untyped-def]
                 frame[_PLACES + frame[_NEXT]] = at
                 column = FIELDS + FIELD_ORDER[params[objects[frame[_OBJECT], OF_CLASS]], frame[_NEXT]]
                 frame[_NEXT] += 1
+            elif frame[_KIND] == _ROW_FRAME:
+                column = FIELDS + frame[_NEXT]
+                frame[_NEXT] += 1
+                flag = _IN_MASK
+            elif frame[_KIND] == _SIDE_FRAME:
+                column = SIDES + params[objects[frame[_OBJECT], OF_CLASS]]
             elif frame[_KIND] == _PARTS_FRAME:
                 part = frame[_NEXT]
                 frame[_NEXT] += 1

@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from flinkstate.classfiles.signatures import JavaType
 from flinkstate.kryo import codes
-from flinkstate.kryo.job_parts import JobTable
+from flinkstate.kryo.job_parts import JobPart, JobTable
 
 # A part is its kind, or for an object the name of its class, "" with a class tag.
 Parts = tuple[int | str, ...]
 
+EITHER, ROW = "org.apache.flink.types.Either", "org.apache.flink.types.Row"
+ROW_KIND = f"{ROW}Kind"
 LOCAL_DATE_TIME = "java.time.LocalDateTime"
 _DATE, _TIME = "java.time.LocalDate", "java.time.LocalTime"
 _OFFSET = "java.time.ZoneOffset"
@@ -59,6 +61,17 @@ NOT_FINAL = (
     *("java.util.BitSet", "java.util.concurrent.TimeUnit"),
     *("java.util.concurrent.atomic.AtomicInteger", "java.util.concurrent.atomic.AtomicLong"),
 )
+# Fields of classes of Flink that have a form of Flink's own as well.
+_ANY_FIELD = JobPart(codes.TAGGED_PART)
+_SIDES = (_ANY_FIELD, _ANY_FIELD)
+_STRING_TYPE = JavaType("java.lang.String")
+_ROW_FIELDS = (
+    JobPart(codes.TAGGED_PART, arguments=(_STRING_TYPE, JavaType("java.lang.Object"))),
+    _ANY_FIELD,
+    JobPart(codes.KNOWN_PART, ROW_KIND),
+    JobPart(codes.TAGGED_PART, arguments=(_STRING_TYPE, JavaType("java.lang.Integer"))),
+)
+FLINK_PARTS = {f"{EITHER}$Left": _SIDES, f"{EITHER}$Right": _SIDES, ROW: _ROW_FIELDS}
 
 Table = npt.NDArray[np.int64]
 
@@ -93,7 +106,7 @@ def part_tables(rows: Mapping[str, int], job: JobTable) -> PartTables:
         for version, some in enumerate(both):
             spans[version, rows[name]] = len(parts), len(some or ())
             parts += [_numbers(part, rows) for part in some or ()]
-    for name, fields in job.parts.items():
+    for name, fields in {**job.parts, **FLINK_PARTS}.items():
         differs[rows[name]] = any(part.arguments for part in fields)
         for version in range(2):
             spans[version, rows[name]] = len(parts), len(fields)

@@ -15,10 +15,12 @@ import numpy.typing as npt
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
-from flinkstate.kryo.classes import ClassTable, KnownClass, registered_ids
+from flinkstate.kryo.classes import IDENTITY_MAP, ClassTable, KnownClass, registered_ids
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
+    FLINK_EITHER,
     ArrayType,
+    EitherType,
     EnumType,
     FlinkType,
     KryoType,
@@ -27,6 +29,7 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     SetType,
     TupleType,
@@ -35,6 +38,7 @@ from flinkstate.serializers.types import (
 
 ROOT, OBJECT = "map", "object"
 MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
+EITHERS = (codes.EITHER,)
 LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
 # Of a node: a flag before the value says whether it is null.
 NULLABLE = -1
@@ -129,6 +133,7 @@ def _no_ids(lines: int, table: ClassTable) -> npt.NDArray[np.int64]:
 
 def _part(column: int) -> str:
     named = {codes.ELEMENT: "element", codes.KEY: "key", codes.VALUE: "value"}
+    named |= {codes.SIDES: "left", codes.SIDES + 1: "right"}
     return named.get(column) or f"f{column - codes.FIELDS}"
 
 
@@ -168,6 +173,8 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType], top: int) -> I
                 yield line[codes.ELEMENT]
             case PojoType(_, fields):
                 yield from range(line[codes.FIELDS], line[codes.FIELDS] + len(fields))
+            case RowType(fields):
+                yield from line[codes.FIELDS : codes.FIELDS + len(fields)]
 
 
 def places_of(type_: MapType, table: ClassTable, *, widen: bool = False, field: ObjectField | None = None) -> Places:
@@ -183,6 +190,9 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False, field: 
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
+        if node and isinstance(part, MapType):
+            # Where Flink makes a HashMap of it, two of its keys could become equal. Only the map's own are looked at.
+            cells[node, table.row(IDENTITY_MAP)] = 0
         if widen and node not in in_inner_keys and isinstance(part, Scalar):
             for narrow in WIDER_THAN.get(part, ()):
                 cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]
@@ -229,8 +239,11 @@ def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
             yield codes.VALUE, value
         case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
             yield codes.ELEMENT, element
-        case TupleType(fields) if len(fields) <= codes.CHILDREN - codes.FIELDS:
+        case TupleType(fields) | RowType(fields) if len(fields) <= codes.FIELDS_OF_TUPLES:
             yield from enumerate(fields, codes.FIELDS)
+        case EitherType(left, right):
+            yield codes.SIDES, left
+            yield codes.SIDES + 1, right
         case _:
             return
 
@@ -254,6 +267,10 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
             return known.kinds != (codes.FOREIGN,) * 2 and is_a(known, class_name, classes)
         case PojoType(class_name):
             return known.kinds[0] == codes.PARTS and known.name == class_name
+        case EitherType():
+            return known.kinds[0] == codes.EITHER and type_.class_name == FLINK_EITHER
+        case RowType(fields):
+            return known.kinds[0] == codes.ROW and len(fields) <= codes.FIELDS_OF_TUPLES
         case TupleType():
             return known.name == type_.class_name and known.param == len(type_.fields)
         case _:

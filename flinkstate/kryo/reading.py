@@ -12,6 +12,7 @@ from flinkstate.array_types import ByteFlags, Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, StateferryError
 from flinkstate.kryo import codes, kernels
 from flinkstate.kryo.classes import ClassTable
+from flinkstate.kryo.parts import EITHER, ROW, ROW_KIND
 from flinkstate.kryo.places import OBJECT, ROOT, WIDER_THAN, Places
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, MapType, simple_name
@@ -73,7 +74,8 @@ class MapReading:
         self.scratch = np.zeros(self.places.cells.shape if self.finding else (1, 1), np.int64)
         self.said = np.zeros((len(self.table.names), 2), np.int64)
         self.touched = np.zeros((self.scratch.size, 2), np.int64)
-        self.rows = np.array([self.table.row(f"java.time.{name}") for name in ("LocalDate", "LocalTime")], np.int64)
+        inside = ("java.time.LocalDate", "java.time.LocalTime", "[Ljava.lang.Object;", ROW_KIND)
+        self.rows = np.array([self.table.row(name) for name in inside], np.int64)
         self.flat = self._flat(), np.zeros((2, codes.FLAT_TAGS), np.int64), np.zeros(4, np.int64)
         self.state[codes.NODES] = len(self.places.names())
         self.state[codes.FIELD] = codes.NO_FIELD if self.places.with_map is None else codes.TAKEN
@@ -251,6 +253,9 @@ class MapReading:
             return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
         if code == codes.WITHOUT_FIELD:
             return f"found an object of {self.table.names[detail]}, which hasn't the field that was told"
+        if code == codes.OTHER_ROW:
+            place, count = self.places.names()[detail >> 32], detail & 0xFFFFFFFF
+            return f"expected another number of fields in the Row as {_a(place)}, found {count}"
         if code == codes.NOT_DECLARED:
             return f"found {_shown(self.table.names[detail])} where --declared has another class"
         if code == codes.NULL_PART:
@@ -335,6 +340,13 @@ _REFUSED = {
     codes.READ_BEYOND: (
         "an object that ends with a short[], char[], float[] or boolean[] of at most 6 bytes, behind which more is "
         "stored: Flink 2 reads beyond the array, and takes what follows for something else"
+    ),
+    codes.BOTH_SIDES: (
+        f"an Either with objects of both sides, of which Flink's own serializer stores one: as Kryo<{EITHER}> it stays "
+        "what it is"
+    ),
+    codes.NAMED_FIELDS: (
+        f"a Row whose fields have names, which Flink's own serializer doesn't store: as Kryo<{ROW}> it stays what it is"
     ),
     codes.BAD_COMPARATOR: "a sorted map with a comparator that is not one of the JDK's own without parts",
     codes.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",

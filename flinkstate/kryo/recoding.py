@@ -15,7 +15,7 @@ import numpy as np
 from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import codes, recode_kernels, recode_leaves
-from flinkstate.kryo.classes import KNOWN, ClassTable, class_table, registered_ids
+from flinkstate.kryo.classes import COPIED_AS, KNOWN, ClassTable, class_table, registered_ids
 from flinkstate.kryo.places import places_to_find
 from flinkstate.kryo.reading import MapReading
 from flinkstate.kryo.recode_flat import LAST_FLAT_TAG
@@ -56,7 +56,11 @@ _INSIDE = (
     "java.lang.String",
 )
 # Kryo 5 writes them, too, but can't read them.
-_NEVER_READ = ("java.util.Collections$Unmodifiable", "java.util.Collections$Synchronized")
+_NEVER_READ = (
+    *(f"java.util.Collections${name}" for name in ("Unmodifiable", "Synchronized", "Checked", "CopiesList")),
+    *("java.util.EnumMap", "java.util.TreeMap$", "java.util.concurrent.ConcurrentSkipListMap$"),
+    "java.util.AbstractList$",
+)
 _BY_NEITHER = (
     "neither Kryo 2 nor Kryo 5 alone can have written this value: it is damaged, or it is a list to which an upgraded "
     "job has added elements"
@@ -254,6 +258,8 @@ def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
     for name, row in rows.items():
         if name.startswith(_NEVER_READ):
             kinds[:, row] = codes.FOREIGN
+    for name, kind in COPIED_AS.items():
+        kinds[:, rows[name]] = kind
     ids = np.full(len(rows), -1, np.int64)
     for number, name in registered_ids(kryo).items():
         ids[rows[name]] = number

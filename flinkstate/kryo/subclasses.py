@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.kryo import codes
-from flinkstate.kryo.classes import KnownClass
+from flinkstate.kryo.classes import QUEUES, KnownClass
 from flinkstate.kryo.job_parts import interfaces
+from flinkstate.kryo.parts import EITHER
 
 _MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
 _LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
@@ -16,7 +17,7 @@ _OF_INTERFACE = {
     "java.util.Set": _SETS,
     "java.util.Collection": (*_LISTS, *_SETS),
 }
-_NOT_SETS = ("java.util.ArrayDeque", "java.util.PriorityQueue")
+_NOT_SETS = ("java.util.PriorityQueue", *(f"java.util.{name}" for name in QUEUES))
 _SUBCLASSES = {
     "java.lang.Number": (
         *(f"java.lang.{name}" for name in ("Byte", "Short", "Integer", "Long", "Float", "Double")),
@@ -28,6 +29,7 @@ _SUBCLASSES = {
     "java.util.Date": ("java.sql.Date", "java.sql.Time", "java.sql.Timestamp"),
     "java.util.Hashtable": ("java.util.Properties",),
     "java.util.Vector": ("java.util.Stack",),
+    EITHER: (f"{EITHER}$Left", f"{EITHER}$Right"),
 }
 
 

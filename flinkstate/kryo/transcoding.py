@@ -18,7 +18,17 @@ from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places import ObjectField, places_of
 from flinkstate.kryo.reading import MapReading, Values
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, TupleType
+from flinkstate.serializers.types import (
+    EitherType,
+    EnumType,
+    FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    PojoType,
+    RowType,
+    TupleType,
+)
 from flinkstate.serializers.walker import MapEntries, alternating
 
 TIMESTAMP = 8
@@ -91,6 +101,10 @@ def of_the_job(map_: MapType, kryo: KryoType, *, of_flink_2: bool) -> MapType:
                 return ListType(known(element))
             case TupleType(fields, name):
                 return TupleType(tuple(known(one) for one in fields), name)
+            case RowType(fields, has_kind):
+                return RowType(tuple(known(one) for one in fields), has_kind)
+            case EitherType(left, right):
+                return EitherType(known(left), known(right))
         return type_
 
     return MapType(known(map_.key), known(map_.value))

@@ -8,12 +8,14 @@ from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.snapshot_classes import (
     ARRAY_SNAPSHOT,
+    EITHER_SNAPSHOT,
     ENUM_SNAPSHOT,
     KRYO_SNAPSHOT,
     LIST_SNAPSHOT,
     MAP_SNAPSHOT,
     NULLABLE_SNAPSHOT,
     POJO_SNAPSHOT,
+    ROW_SNAPSHOT,
     SET_SNAPSHOT,
     SIMPLE_TYPES,
     TTL_SNAPSHOT,
@@ -30,7 +32,9 @@ from flinkstate.serializers.snapshots import (
     field_snapshot,
 )
 from flinkstate.serializers.types import (
+    FLINK_EITHER,
     ArrayType,
+    EitherType,
     EnumType,
     FlinkType,
     KryoCollectionType,
@@ -41,6 +45,7 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     SetType,
     TtlType,
@@ -73,9 +78,8 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
         case ArrayType(element, component_class):
             component = ByteWriter().utf(component_class).bytes()
             return composite_snapshot(ARRAY_SNAPSHOT, 1, type_, (snapshot_of(element),), component)
-        case TupleType(fields, class_name) if class_name.startswith(_TUPLES):
-            nested = tuple(map(snapshot_of, fields))
-            return composite_snapshot(TUPLE_SNAPSHOT, 2, type_, nested, ByteWriter().utf(class_name).bytes())
+        case TupleType() | RowType() | EitherType() if (found := _snapshot_of_parts(type_)) is not None:
+            return found
         case EnumType(class_name, (_, *_) as names, None):
             writer = ByteWriter().utf(ENUM_SNAPSHOT).i32(3).utf(class_name).i32(len(names))
             for name in names:
@@ -87,8 +91,23 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
             return _kryo_snapshot_of(type_)
     raise RefusedError(
         f"a new state of type {type_name(type_)} can't be described: only types without parts, arrays, lists, maps "
-        "and Flink's tuples. Let the job write a savepoint with the state, and copy that one with other entries"
+        "and Flink's tuples, rows and Either. Let the job write a savepoint with the state, and copy that one with "
+        "other entries"
     )
+
+
+def _snapshot_of_parts(type_: TupleType | RowType | EitherType) -> SerializerSnapshot | None:
+    """Builds the snapshot of a class of Flink; None if the type is none of these."""
+    match type_:
+        case TupleType(fields, class_name) if class_name.startswith(_TUPLES):
+            nested = tuple(map(snapshot_of, fields))
+            return composite_snapshot(TUPLE_SNAPSHOT, 2, type_, nested, ByteWriter().utf(class_name).bytes())
+        case RowType(fields, True):
+            has_kind = ByteWriter().boolean(True).bytes()
+            return composite_snapshot(ROW_SNAPSHOT, 4, type_, tuple(map(snapshot_of, fields)), has_kind)
+        case EitherType(left, right, class_name) if class_name == FLINK_EITHER:
+            return composite_snapshot(EITHER_SNAPSHOT, 1, type_, (snapshot_of(left), snapshot_of(right)))
+    return None
 
 
 def composite_snapshot(

@@ -44,6 +44,8 @@ NULLABLE_SNAPSHOT = _RUNTIME + "NullableSerializer$NullableSerializerSnapshot"
 TTL_SNAPSHOT = _STATE + "ttl.TtlStateFactory$TtlSerializerSnapshot"
 ARRAY_SNAPSHOT = _BASE + "GenericArraySerializerSnapshot"
 TUPLE_SNAPSHOT = _RUNTIME + "TupleSerializerSnapshot"
+ROW_SNAPSHOT = _RUNTIME + "RowSerializer$RowSerializerSnapshot"
+EITHER_SNAPSHOT = _RUNTIME + "JavaEitherSerializerSnapshot"
 TIMER_SNAPSHOT = _OPERATORS + "TimerSerializerSnapshot"
 
 
@@ -148,13 +150,9 @@ COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     TTL_SNAPSHOT: CompositeClass(2, 2, _nothing, _ttl_of),
     TIMER_SNAPSHOT: CompositeClass(2, 2, _nothing, lambda _, parts: TimerType(*parts)),
     TUPLE_SNAPSHOT: CompositeClass(2, None, _utf_class, lambda outer, parts: TupleType(parts, outer)),
-    _RUNTIME + "RowSerializer$RowSerializerSnapshot": CompositeClass(
-        4, None, _row_kind, lambda outer, parts: RowType(parts, outer)
-    ),
+    ROW_SNAPSHOT: CompositeClass(4, None, _row_kind, lambda outer, parts: RowType(parts, outer)),
     NULLABLE_SNAPSHOT: CompositeClass(2, 1, _padding, lambda outer, parts: NullableType(parts[0], outer)),
-    _RUNTIME + "JavaEitherSerializerSnapshot": CompositeClass(
-        1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1])
-    ),
+    EITHER_SNAPSHOT: CompositeClass(1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1])),
     _OPERATORS + "co.IntervalJoinOperator$BufferEntrySerializer$BufferEntrySerializerSnapshot": CompositeClass(
         2, 1, _nothing, lambda _, parts: TupleType((Scalar.BOOLEAN, *parts), "BufferEntry")
     ),

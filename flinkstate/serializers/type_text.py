@@ -8,7 +8,9 @@ from collections.abc import Callable
 from flinkstate.did_you_mean import there_are
 from flinkstate.errors import UsageError
 from flinkstate.serializers.types import (
+    FLINK_EITHER,
     ArrayType,
+    EitherType,
     EnumType,
     FlinkType,
     KryoType,
@@ -16,6 +18,7 @@ from flinkstate.serializers.types import (
     MapType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     TupleType,
     type_name,
@@ -86,6 +89,10 @@ def type_text(type_: FlinkType) -> str:
             return f"List<{type_text(element)}>"
         case TupleType(fields, class_name) if class_name.startswith(_TUPLE_PACKAGE):
             return f"{class_name.removeprefix(_TUPLE_PACKAGE)}<{','.join(map(type_text, fields))}>"
+        case RowType(fields):
+            return f"Row<{','.join(map(type_text, fields))}>"
+        case EitherType(left, right) if type_.class_name == FLINK_EITHER:
+            return f"Either<{type_text(left)},{type_text(right)}>"
         case _:
             return type_name(type_)
 
@@ -116,6 +123,11 @@ class _Parser:
             found = ListType(*self._arguments(name, 1, level))
         elif name in _TUPLES:
             found = TupleType(tuple(self._arguments(name, _TUPLES[name], level)), f"{_TUPLE_PACKAGE}{name}")
+        elif name == "Either":
+            left, right = self._arguments(name, 2, level)
+            found = EitherType(left, right)
+        elif name == "Row":
+            found = RowType(tuple(self._arguments(name, None, level)), has_kind=True)
         elif name in _SCALARS:
             found = _SCALARS[name]
         elif name in _OF_CLASSES:
@@ -134,11 +146,12 @@ class _Parser:
             found = _array_of(found)
         return found
 
-    def _arguments(self, name: str, count: int, level: int) -> list[FlinkType]:
-        letters = {1: "E", 2: "KV"}.get(count) or [f"T{number}" for number in range(count)]
+    def _arguments(self, name: str, count: int | None, level: int) -> list[FlinkType]:
+        """Reads types in brackets: so many, or as many as there are."""
+        letters = {1: "E", 2: "KV"}.get(count or 0) or [f"T{number}" for number in range(count or 2)]
         self._expect("<", f"{name}<{', '.join(letters)}>")
         found = [self.type(level + 1)]
-        while len(found) < count:
+        while self._next() == "," if count is None else len(found) < count:
             self._expect(",", f"{count} types in {name}<...>")
             found.append(self.type(level + 1))
         self._expect(">", f"> behind {name}<...")

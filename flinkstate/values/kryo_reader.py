@@ -16,6 +16,8 @@ A value is a class tag, a reference mark, the object.
 | map | varint n (Kryo 5: n + 1), then each key and value, with class tag and mark |
 | TreeMap, TreeSet | the comparator (with class tag and mark, `00` none), then as above; of Kryo 5 behind the count |
 | singletonList, singletonMap | the element, the key and the value; emptyList, emptyMap: nothing |
+| Either | the other side, which is null, and the value, each with class tag and mark |
+| Row | a map of its fields by their names, an array of them, the RowKind with a mark alone, their positions by names |
 | Tuple | its fields, in the order of their names (f10 before f2), with class tag and mark |
 | what is declared of a final class | a mark (`00` null; boxed ones too) and the object, without class tag |
 
@@ -31,7 +33,7 @@ from typing import Any
 from flinkstate.classfiles.class_file import ClassFile
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.values.java_values import LocalDateTime
+from flinkstate.values.java_values import LocalDateTime, RowKind
 from flinkstate.values.kryo_input import KryoInput
 from flinkstate.values.kryo_jobs import KryoArgument, KryoField, enum_of, kryo_fields
 
@@ -48,7 +50,7 @@ class KryoObject:
     """An object with its class. Its parts are such objects too, or None for null.
 
     The parts of lists, sets and arrays of objects are a list, of maps a list of pairs, of tuples a tuple, of the job's
-    own classes its fields by name. All else is as `java_values` has it.
+    own classes, rows and Either its fields by name. All else is as `java_values` has it.
     """
 
     class_name: str
@@ -281,7 +283,7 @@ class KryoReader(KryoInput):
             (self._part(key, may_be_null=True), self._part(value, may_be_null=True))
             for _ in range(self.count(number, 2))
         ]
-        never_null = (1 if is_sorted else 0) if name not in _MAPS_WITHOUT_NULL else 2
+        never_null = (1 if is_sorted or name == "java.util.EnumMap" else 0) if name not in _MAPS_WITHOUT_NULL else 2
         if any(None in pair[:never_null] for pair in found):
             raise self.damaged(f"a {name} without null", "null")
         return found
@@ -298,6 +300,56 @@ class KryoReader(KryoInput):
             read(self, name)
         else:
             self._referable(name, read, may_be_null=False)
+
+    def row(self) -> dict[str, KryoObject | None]:
+        """Reads a Row of Flink."""
+        by_name = self._map_in_field(_STRING, "")
+        fields = self.object()
+        if fields is not None and fields.class_name != _OBJECT_ARRAY:
+            raise self.damaged("the fields of a Row", f"a {fields.class_name}")
+        kind = self._constant_of(ROW_KIND, tuple(one.name for one in RowKind))
+        return {
+            "fieldByName": by_name,
+            "fieldByPosition": fields,
+            "kind": kind,
+            "positionByName": self._map_in_field(_STRING, _INTEGER),
+        }
+
+    def _constant_of(self, name: str, constants: tuple[str, ...]) -> KryoObject:
+        """Reads a constant that isn't null, of an enum that is known."""
+        if self.five:
+            self.expect(self.varint(), range(1, 2), "a mark 1")
+            return KryoObject(name, self.constant(constants))
+        found = self._referable(name, lambda reader, _: reader.constant(constants), may_be_null=False)
+        assert found is not None
+        return found
+
+    def _map_in_field(self, key: str, value: str) -> KryoObject | None:
+        """Reads a map with objects of final classes, which have no class tags. Their names are "" where they have."""
+        name = self._class()
+        if name is None:
+            return None
+        if name not in ("java.util.HashMap", "java.util.LinkedHashMap"):
+            raise self.damaged("a map of a Row", f"a {name}")
+        if not self.five and self._data[self.position : self.position + 1] != b"\1":
+            # Kryo 2 keeps the type arguments for the next map then.
+            raise RefusedError("one map stands in two rows")
+
+        def entries(reader: KryoReader, _: str) -> list[tuple[KryoObject | None, KryoObject | None]]:
+            number = reader.count(reader.varint() - reader.five, 2)
+            return [(reader.of_class(key), reader.of_class(value)) for _ in range(number)]
+
+        return self._referable(name, lambda reader, _: reader.nested(lambda: entries(reader, name)), may_be_null=False)
+
+    def of_class(self, name: str) -> KryoObject | None:
+        """Reads an object of a class that isn't said; "" if it is."""
+        return self._marked(name, may_be_null=True) if name else self.object()
+
+    def side(self, own: str, other: str) -> dict[str, KryoObject | None]:
+        """Reads an Either of Flink."""
+        unused = self.object()
+        found = {own: self.object()}
+        return found if unused is None else {**found, other: unused}
 
     def array(self, name: str) -> list[KryoObject | None]:
         return [self._marked(name, may_be_null=True) for _ in range(self.count(self.varint() - 1))]
@@ -350,6 +402,9 @@ def _nothing(_: KryoReader, __: str) -> None:
 
 
 _UNDECLARED = KryoArgument("")
+_STRING, _INTEGER, _OBJECT_ARRAY = "java.lang.String", "java.lang.Integer", "[Ljava.lang.Object;"
+ROW, ROW_KIND = "org.apache.flink.types.Row", "org.apache.flink.types.RowKind"
+EITHER_SIDES = {f"org.apache.flink.types.Either${name}": name.lower() for name in ("Left", "Right")}
 _UTIL, _LOCAL_DATE, _LOCAL_TIME = "java.util.", "java.time.LocalDate", "java.time.LocalTime"
 _AS_LIST, _SKIP_LIST = "java.util.Arrays$ArrayList", "java.util.concurrent.ConcurrentSkipListMap"
 _NATURAL_ORDER = "java.util.Comparators$NaturalOrderComparator"
@@ -372,8 +427,14 @@ MAPS = tuple(
     for name in (
         *("HashMap", "LinkedHashMap", "TreeMap", "Hashtable", "Properties", "WeakHashMap"),
         *("concurrent.ConcurrentHashMap", "concurrent.ConcurrentSkipListMap"),
-        *("Collections$UnmodifiableMap", "Collections$SynchronizedMap", "ImmutableCollections$MapN"),
-        *("ImmutableCollections$Map1", "Collections$EmptyMap", "Collections$SingletonMap"),
+        *("ImmutableCollections$MapN", "ImmutableCollections$Map1", "Collections$EmptyMap", "Collections$SingletonMap"),
+        *("EnumMap", "IdentityHashMap", "TreeMap$AscendingSubMap", "TreeMap$DescendingSubMap"),
+        *("concurrent.ConcurrentSkipListMap$SubMap", "Collections$UnmodifiableNavigableMap$EmptyNavigableMap"),
+        *(
+            f"Collections${how}{name}Map"
+            for how in ("Unmodifiable", "Synchronized", "Checked")
+            for name in ("", "Sorted", "Navigable")
+        ),
     )
 )
 LISTS = tuple(
@@ -383,7 +444,8 @@ LISTS = tuple(
         *("Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList", "Arrays$ArrayList"),
         *("Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList"),
         *("ImmutableCollections$ListN", "ImmutableCollections$List12", "ImmutableCollections$SubList"),
-        *("Collections$EmptyList", "Collections$SingletonList"),
+        *("Collections$EmptyList", "Collections$SingletonList", "Collections$CopiesList", "Collections$CheckedList"),
+        *("Collections$CheckedRandomAccessList", "AbstractList$SubList", "AbstractList$RandomAccessSubList"),
     )
 )
 SETS = tuple(
@@ -432,4 +494,14 @@ _READERS: dict[str, _Read] = {
     },
     "java.util.Collections$SingletonMap": lambda reader, _: reader.nested(lambda: [(reader.object(), reader.object())]),
     **{f"org.apache.flink.api.java.tuple.Tuple{arity}": _tuple(arity) for arity in range(1, 26)},
+    **{
+        name: lambda reader, name: reader.nested(
+            lambda: reader.side(EITHER_SIDES[name], "right" if EITHER_SIDES[name] == "left" else "left")
+        )
+        for name in EITHER_SIDES
+    },
+    ROW: lambda reader, _: reader.nested(reader.row),
+    _OBJECT_ARRAY: lambda reader, _: reader.nested(
+        lambda: [reader.object() for _ in range(reader.count(reader.varint() - 1))]
+    ),
 }

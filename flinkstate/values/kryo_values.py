@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import (
+    FLINK_EITHER,
     ArrayType,
+    EitherType,
     EnumType,
     FlinkType,
     KryoMapType,
@@ -22,14 +24,15 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     SetType,
     TupleType,
     simple_name,
     type_name,
 )
-from flinkstate.values.java_values import PojoValue
-from flinkstate.values.kryo_reader import LISTS, MAPS, SETS, KryoObject, KryoReader
+from flinkstate.values.java_values import EitherValue, PojoValue, RowKind, RowValue
+from flinkstate.values.kryo_reader import EITHER_SIDES, LISTS, MAPS, ROW, SETS, KryoObject, KryoReader
 
 SCALARS = {
     **{
@@ -67,6 +70,8 @@ _NARROWER = {
     Scalar.DOUBLE: (Scalar.FLOAT,),
 }
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
+# Of its keys two may be equal, which a map inside of a map of Flink's own wouldn't keep.
+_IDENTITY_MAP = "java.util.IdentityHashMap"
 
 _FIRST_OF_FLINK, _FIRST_OF_JOB = 73, 85
 _OF_KRYO = ("Integer", "String", "Float", "Boolean", "Byte", "Character", "Short", "Long", "Double")
@@ -108,6 +113,8 @@ def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[
 def map_entries(type_: KryoMapType, found: KryoObject | None) -> list[tuple[Any, Any]]:
     """Returns the entries of an object that is a map of the type."""
     map_, widen = type_.map, type_.widen
+    if found is not None and found.class_name == _IDENTITY_MAP:
+        found = KryoObject("java.util.HashMap", found.value)
     if found is None or found.class_name not in MAPS or not widen:
         return [] if found is None else as_flink(map_, found)
     entries = [(as_flink(map_.key, key, True), as_flink_or_null(map_.value, one, True)) for key, one in found.value]
@@ -131,7 +138,7 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
     if (element := _element_or_null(type_, name)) is not None:
         return [as_flink_or_null(element, part) for part in value]
     match type_:
-        case MapType(key, element) if name in MAPS:
+        case MapType(key, element) if name in MAPS and name != _IDENTITY_MAP:
             return [(as_flink(key, one), as_flink_or_null(element, other, widen)) for one, other in value]
         case ListType(element) if name in LISTS:
             return [as_flink(element, part, widen) for part in value]
@@ -139,8 +146,8 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
             return [as_flink(Scalar.STRING, part) for part in value]
         case TupleType(fields, class_name) if name == class_name and name == f"{_TUPLE}{len(fields)}":
             return tuple(as_flink(field, part, widen) for field, part in zip(fields, value, strict=True))
-        case PojoType() | EnumType() if name == type_.class_name:
-            return _of_the_job(type_, value)
+        case RowType() | EitherType() | PojoType() | EnumType() if _CLASSES.get(name, name) == _class_of(type_):
+            return _of_fields(type_, found, widen)
         case _ if type_ in (SCALARS.get(name), PRIMITIVE_ARRAYS.get(name)):
             return value
         case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):
@@ -165,6 +172,23 @@ def _element_or_null(type_: FlinkType, class_name: str) -> FlinkType | None:
     return None
 
 
+def _as_row(type_: RowType, row: dict[str, KryoObject | None], widen: bool) -> RowValue:
+    if row["fieldByName"] or row["positionByName"]:
+        raise RefusedError("a Row whose fields have names, which Flink's own serializer doesn't store")
+    fields, kind = row["fieldByPosition"], row["kind"]
+    if fields is None or kind is None or len(fields.value) != len(type_.fields):
+        raise RefusedError(f"expected a {type_name(type_)}, found a Row with another number of fields")
+    parts = zip(type_.fields, fields.value, strict=True)
+    return RowValue(tuple(as_flink_or_null(field, one, widen) for field, one in parts), RowKind[kind.value])
+
+
+def _as_either(type_: EitherType, side: str, value: dict[str, KryoObject | None], widen: bool) -> EitherValue:
+    if len(value) > 1:
+        raise RefusedError("an Either with objects of both sides, of which Flink's own serializer stores one")
+    is_left = side == "left"
+    return EitherValue(as_flink(type_.left if is_left else type_.right, value[side], widen), is_left)
+
+
 def as_collection(made: NullableType, found: KryoObject | None) -> Any:
     """Returns what an object is as a collection that Flink 2's own serializers write."""
     if found is None:
@@ -180,10 +204,22 @@ def as_collection(made: NullableType, found: KryoObject | None) -> Any:
     raise RefusedError(f"expected a {type_name(made)}, found a {simple_name(name)} ({name})")
 
 
-def _of_the_job(type_: PojoType | EnumType, value: Any) -> Any:
-    if isinstance(type_, EnumType):
-        return value
-    fields = {one.name: as_flink_or_null(one.type, value[one.name]) for one in type_.fields}
+_CLASSES = dict.fromkeys(EITHER_SIDES, FLINK_EITHER)
+
+
+def _class_of(type_: RowType | EitherType | PojoType | EnumType) -> str:
+    return ROW if isinstance(type_, RowType) else type_.class_name
+
+
+def _of_fields(type_: RowType | EitherType | PojoType | EnumType, found: KryoObject, widen: bool) -> Any:
+    match type_:
+        case EnumType():
+            return found.value
+        case RowType():
+            return _as_row(type_, found.value, widen)
+        case EitherType():
+            return _as_either(type_, EITHER_SIDES[found.class_name], found.value, widen)
+    fields = {one.name: as_flink_or_null(one.type, found.value[one.name]) for one in type_.fields}
     return PojoValue(type_.class_name, fields)
 
 

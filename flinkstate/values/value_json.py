@@ -57,7 +57,7 @@ from flinkstate.values.java_values import (
     TimerValue,
     TtlValue,
 )
-from flinkstate.values.kryo_reader import MAPS, KryoObject
+from flinkstate.values.kryo_reader import MAPS, ROW, KryoObject
 from flinkstate.values.kryo_values import PRIMITIVE_ARRAYS, SCALARS
 
 JsonText = Callable[[Any], str]
@@ -299,6 +299,8 @@ def _kryo(found: KryoObject | None) -> str:
         return json_text(type_)(value)
     if isinstance(value, str):
         return string_json(value)
+    if found.class_name == ROW:
+        return _kryo_row(value)
     if isinstance(value, dict):
         return object_json({name: _kryo(part) for name, part in value.items()})
     if found.class_name not in MAPS:
@@ -307,6 +309,19 @@ def _kryo(found: KryoObject | None) -> str:
     if len(keys) == len(value):
         return object_json({key.value: _kryo(part) for key, part in value})
     return _array(f"[{_kryo(key)},{_kryo(part)}]" for key, part in value)
+
+
+def _kryo_row(row: dict[str, KryoObject | None]) -> str:
+    """Writes a Row like one by Flink's serializer; one whose fields have names as an object."""
+    kind, names, fields = row["kind"], row["positionByName"], row["fieldByPosition"]
+    if names is not None and fields is not None:
+        named = {name.value: _kryo(fields.value[position.value]) for name, position in names.value}
+        text = object_json(named)
+    else:
+        text = _kryo(row["fieldByName"] or fields)
+    if kind is None or kind.value == RowKind.INSERT.name:
+        return text
+    return object_json({"kind": _kryo(kind), "fields": text})
 
 
 def _opaque(value: object) -> str:

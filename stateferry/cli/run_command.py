@@ -44,7 +44,7 @@ def how_to_migrate(
         yield f"{which} that is true for each key that the job has moved itself; if there is none, --no-flag-state"
     if legacy.map_type is not None:
         name = new[0].state.name if len(new) == 1 else "NEW_STATE"
-        yield f"the new job declares {declared(name, legacy.map_type)}"
+        yield f"the new job declares {declared(name, legacy.map_type, legacy.value)}"
     if legacy.ttl:
         yield "TTL: the time to live in the job's StateTtlConfig, such as 30d; the savepoint doesn't contain it"
 

@@ -28,10 +28,13 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     SetType,
     TupleType,
+    kryo_map_of,
     type_name,
+    with_parts,
 )
 from stateferry.look.balance.java_literals import java_literal
 
@@ -55,8 +58,11 @@ def map_state_declaration(name: str, map_: MapType) -> str:
     return f"new MapStateDescriptor<>({', '.join(map(str, parts))})"
 
 
-def declared(name: str, map_: MapType) -> str:
-    """Returns the same, or why Java has no such line."""
+def declared(name: str, map_: MapType, stored: FlinkType | None) -> str:
+    """Returns the same, or why Java has no such line; `stored` is the type of the values in which the maps are."""
+    if kryo_map_of(stored) is None and any(isinstance(one, RowType) for one in with_parts(map_)):
+        # A serializer of rows doesn't describe the names of their fields. Rows by Kryo have none if they become such.
+        return f"{name} as the old job declares its key and value: fields of a Row may have names, which no header says"
     try:
         return map_state_declaration(name, map_)
     except RefusedError as error:
@@ -87,6 +93,8 @@ def type_information(type_: FlinkType) -> str:
             return f"Types.MAP({type_information(key)}, {type_information(value)})"
         case TupleType(fields, class_name) if _TUPLE.fullmatch(class_name):
             return f"Types.TUPLE({', '.join(map(type_information, fields))})"
+        case RowType(fields, True):
+            return f"Types.ROW({', '.join(map(type_information, fields))})"
         case EitherType(left, right, class_name) if class_name == FLINK_EITHER:
             return f"Types.EITHER({type_information(left)}, {type_information(right)})"
         case EnumType(class_name, ids=None):

@@ -9,7 +9,7 @@ from flinkstate.files.digests import digest_of_bytes
 from flinkstate.metadata.bytes_read import WHOLE, BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import EmptySegment, InlineBytes
-from stateferry.runs.checks.plan_check import ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.report.file_digest import DigestTask
 from stateferry.steps.cut_over import BYTES
 from stateferry.steps.workers import Workers

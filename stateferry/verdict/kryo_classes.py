@@ -12,6 +12,7 @@ from stateferry.verdict.outcomes import Outcome
 _UTIL = "java.util."
 _LANG = "java.lang."
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
+_EITHER = "org.apache.flink.types.Either"
 NULL = "null"
 
 # Without parts of other classes.
@@ -26,7 +27,12 @@ ALIKE = frozenset(
     )
 )
 # Their parts bear their own classes, which are looked at too.
-_AROUND = frozenset((f"{_UTIL}Optional", f"[L{_LANG}Object;", *(f"{_TUPLE}{arity}" for arity in range(1, 26))))
+_AROUND = frozenset(
+    (
+        *(f"{_UTIL}Optional", f"[L{_LANG}Object;", f"{_EITHER}$Left", f"{_EITHER}$Right"),
+        *(f"{_TUPLE}{arity}" for arity in range(1, 26)),
+    )
+)
 # Of these no other class is a subclass.
 FINAL = frozenset(
     (*(f"{_LANG}{name}" for name in ("Integer", "Long", "Byte", "Boolean", "String")), "java.net.URI")
@@ -70,7 +76,11 @@ _DIFFERENCES = (
 
 
 # Of these Flink's Kryo writes whole values, and fails when it reads one.
-_NEVER_READ = ("java.util.Collections$Unmodifiable", "java.util.Collections$Synchronized")
+_NEVER_READ = (
+    *(f"java.util.Collections${name}" for name in ("Unmodifiable", "Synchronized", "Checked", "CopiesList")),
+    *("java.util.EnumMap", "java.util.TreeMap$", "java.util.concurrent.ConcurrentSkipListMap$"),
+    "java.util.AbstractList$",
+)
 _NOT_READ_BY_2 = ("java.util.ImmutableCollections$", "java.util.ArrayList$SubList", "java.util.Arrays$ArrayList")
 # Kryo 2 leaves out the name of an offset.
 _WITH_OFFSET = frozenset(

@@ -40,7 +40,8 @@ DECLARATIONS = (
     *(f"{name}{{0-9}}<String,Long?>" for name in ("HintedMap", "MapClass", "HashMap", "HashMapClass", "AnyMap")),
     *(f"{name}{{0-9}}<String,Long?>" for name in ("LinkedHashMap", "TreeMap", "SortedMap", "ReverseTreeMap")),
     *(f"{name}{{0-9}}<String,Long>" for name in ("ConcurrentHashMap", "ConcurrentMap", "ConcurrentSkipListMap")),
-    *(f"{name}{{0-9}}<String,Long>" for name in ("Hashtable", "UtilMap")),
+    *(f"{name}{{0-9}}<String,Long>" for name in ("Hashtable", "UtilMap", "IdentityHashMap")),
+    "SortedView{0-9}<String,Long?>",
     "AnyHashMap<String,AnyHashMap<String,Long?>>",
 )
 SCALARS = (
@@ -58,6 +59,7 @@ COMPOSITES = (
     *("List<HashMap<Long,Float>>", "List<String?>", "Tuple2<String?,Long>"),
     *("Tuple2<Long,Long>", "Tuple3<Integer,Boolean,Double>", "Tuple1<LocalDateTime>", "Tuple2<List<String>,long[]>"),
     "Tuple2<Tuple2<Long,Character>,HashMap<String,Long?>>",
+    *("Either<Long,String>", "List<Either<List<String>,Tuple2<Long,Either<Integer,Double>>>>"),
     # Kryo writes f10 before f2.
     "Tuple11<String?,Long,Integer,Double,LocalDateTime,List<String>,Byte,Date,Boolean,String,Long>",
     f"Tuple25<{','.join(('Long', 'String', _TUPLE_12, 'Float', 'Short') * 5)}>",
@@ -76,7 +78,7 @@ OF_KEYS = (
     *(f"HashMap<{type_},Long>" for type_ in SCALARS if type_ != "String"),
     *("HintedMap<Integer,Long>", "HintedMap<Character,String?>", "TreeMap<BigDecimal,Byte>", "TreeMap<Instant,Long?>"),
     *("HashMap<Tuple2<Integer,String>,Long>", f"HashMap<{_TUPLE_12},Long>"),
-    *("HashMap<List<String>,Double>", "LinkedHashMap<Tuple1<LocalDate>,Date>"),
+    *("HashMap<Either<Integer,String>,Long>", "HashMap<List<String>,Double>", "LinkedHashMap<Tuple1<LocalDate>,Date>"),
 )
 TYPES = {"declarations": DECLARATIONS, "values": OF_VALUES, "keys": OF_KEYS}
 CHANGES = {"same": Change(), "parallelism": Change(parallelism=3), "max": Change(max_parallelism=300)}
@@ -103,7 +105,8 @@ def old_job(types: Sequence[str], ttl: str | None, backend: str) -> Job:
 
 def of_flink(type_: str) -> str:
     """The type as the new job has it, whose maps and lists are Flink's own."""
-    return re.sub(r"\b\w*List<", "List<", re.sub(r"\b\w*(Map|MapClass|Hashtable)(?=[<{])", "Map", type_)).rstrip("?")
+    maps = re.sub(r"\b\w*(Map|MapClass|Hashtable|SortedView)(?=[<{])", "Map", type_)
+    return re.sub(r"\b\w*List<", "List<", maps).rstrip("?")
 
 
 def new_job(old: Job, run: Run) -> Job:
@@ -259,6 +262,8 @@ OF_CLASSES = {
     "HashMap<Address,Long>": f"Map<{_ADDRESS},Long>",
     "HashMap<String,List<Address>>": f"Map<String,List<{_ADDRESS}>>",
     "TreeMap<String,HashMap<Long,Person?>>": f"Map<String,Map<Long,{_PERSON}>>",
+    "EnumMap{0-3}<Color,Long?>": "Map<Enum<stateferry.flink.pojo.Color>,Long>",
+    "HashMap<String,EnumMap<Color,Long>>": "Map<String,Map<Enum<stateferry.flink.pojo.Color>,Long>>",
     "HashMap<String,Color>": "Map<String,Enum<stateferry.flink.pojo.Color>>",
 }
 
@@ -294,6 +299,36 @@ def test_objects_of_flink_1_become_pojos_of_flink_2(format_: str, made: Make, fl
     old = old_job(("HashMap{0-9}<String,Totals?>",), "stamped", BACKENDS[format_])
     told = {"types": ["Map<String,Pojo<stateferry.flink.pojo.Totals>>"], "classes": [str(jars.classes("1.20.0"))]}
     check("1.20.0", format_, old, Change(), made, flink, tmp_path, told=told | {"to": "flink-2"}, restoring=("2.3.0",))
+
+
+# Maps by Kryo with rows, and the types by which the new job is to have them: else they stay values of Kryo.
+OF_ROWS = {
+    "HashMap{0-9}<String,Row<Long?,String?>?>": "Map<String,Row<Long,String>>",
+    "MapClass{0-9}<Long,Row<Row<Integer?>?,List<Row<String?>>?,Double?>?>": (
+        "Map<Long,Row<Row<Integer>,List<Row<String>>,Double>>"
+    ),
+    "HashMap<Row<Long?,String?>,Row<LocalDate?,Either<Long,String>?,Boolean?,Short?,Instant?,Byte?,Date?>>": (
+        "Map<Row<Long,String>,Row<LocalDate,Either<Long,String>,Boolean,Short,Instant,Byte,Date>>"
+    ),
+    "TreeMap<String,Tuple2<Row<BigDecimal?>,long[]>>": "Map<String,Tuple2<Row<BigDecimal>,long[]>>",
+}
+
+
+@_in_each_cell
+def test_rows_become_flinks_own(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    old = old_job(tuple(OF_ROWS), TTLS[ttl], BACKENDS[format_])
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, told={"types": tuple(OF_ROWS.values())})
+
+
+@_in_each_cell
+def test_rows_stay_values_of_kryo(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    """In a new job of the same Flink: the other one has another Kryo."""
+    old = old_job(("HashMap{0-9}<String,Row<Long?,String?>>",), TTLS[ttl], BACKENDS[format_])
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, restoring=(version,))
 
 
 # Flink gives them ids, which come into every value; LocalTime gets one although it isn't written by itself.

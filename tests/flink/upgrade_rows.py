@@ -98,6 +98,7 @@ def _of_values() -> Iterator[tuple[str, Row]]:
             for type_ in (
                 *("Long", "Integer", "Boolean", "Byte", "BigInteger", "Date", "SqlDate", "SqlTime", "SqlTimestamp"),
                 *("long[]", "int[]", "byte[]", "String[]", "Long[]"),
+                *("Either<Long,String>", f"Tuple12<{','.join(('Long', 'String') * 6)}>"),
             )
         ),
     ):

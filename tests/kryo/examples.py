@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,9 +16,10 @@ import numpy as np
 from flinkstate.errors import StateferryError
 from flinkstate.kryo.transcoding import FlinkMaps, KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
-from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType
+from flinkstate.serializers.types import EnumType, FlinkType, KryoMapType, KryoType, MapType, with_parts
 from flinkstate.values.codecs import encode
 from flinkstate.values.kryo_values import read_kryo_map
+from tests.kryo.kept import classes
 
 VERSIONS = ("1.20.0", "2.3.0")
 
@@ -60,6 +61,8 @@ def _example(version: str, line: dict[str, str]) -> Example:
     assert map_ is None or isinstance(map_, MapType)
     flink = line.get("flink")
     written = None if flink is None else bytes.fromhex(flink)
+    if map_ is not None and any(isinstance(one, EnumType) for one in with_parts(map_)):
+        kryo = replace(kryo, classes=classes())
     name, own = line["name"], line.get("flink_snapshot", "")
     return Example(version, name, line["snapshot"], kryo, bytes.fromhex(line["bytes"]), map_, own, written)
 

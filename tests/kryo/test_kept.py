@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,14 +15,13 @@ from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, Scalar
-from tests.kryo.examples import by_compiled_code, compiled, maps_of
+from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, examples, maps_of
 from tests.kryo.kept import VERSIONS, Kept, classes, kept
 
 # What is refused, and a word of the reason.
 REFUSED = {
     "Class": "java.lang.Class|Kryo<Class>|Class",
     "EnumSet": "EnumSet",
-    "emptySet": "EmptySet|SingletonSet",
     "Set.copyOf": "can't be read",
     "Locale": "String|Locale",
     "links and things": "type arguments",
@@ -30,6 +30,7 @@ REFUSED = {
     "a list of a field": "type arguments",
     "a list class": "extends java.util.ArrayList",
     "a class with a type parameter": "type arguments",
+    "Row with the names of another": "type arguments",
 }
 
 
@@ -108,6 +109,7 @@ def test_types_are_proposed_and_have_a_notation() -> None:
     assert type_text(proposed(one)) == "Map<String,Kryo<java.util.UUID>>"
     assert type_text(proposed(kept("2.3.0")["HashSet of Long in lists"])) == "Map<String,List<Kryo<java.util.HashSet>>>"
     assert type_text(proposed(kept("1.20.0")["enums"])) == "Map<String,Kryo<stateferry.kryo.KryoThings$Color>>"
+    assert type_text(proposed(kept("1.20.0")["Row by Kryo"])) == "Map<String,Kryo<org.apache.flink.types.Row>>"
     bodies = "Map<String,Kryo<stateferry.kryo.KryoThings$Shape>>"
     assert type_text(proposed(kept("1.20.0")["enums with bodies"])) == bodies
     told = parse_map_type("Map<Kryo<java.util.UUID>, List<Enum<com.acme.Color>>>")
@@ -115,6 +117,56 @@ def test_types_are_proposed_and_have_a_notation() -> None:
     assert parse_map_type(type_text(told)) == told
     with pytest.raises(RefusedError, match=r"Thing.*Kryo<\.\.\.>"):
         proposed(kept("1.20.0")["things"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_keys_of_an_enum_map_are_enums(version: str) -> None:
+    color = "stateferry.kryo.KryoThings$Color"
+    one, inner = examples(version)["EnumMap of Color as Map"], examples(version)["EnumMap of Color in maps"]
+    assert type_text(map_type_of(find(one.kryo, one.written))) == f"Map<Kryo<{color}>,Long>"
+    assert type_text(map_type_of(find(inner.kryo, inner.written))) == f"Map<String,Map<Kryo<{color}>,Long>>"
+    found = find(replace(one.kryo, classes=None), one.written)
+    with pytest.raises(RefusedError, match=r"KryoThings\$Color 1\..*--classes"):
+        map_type_of(found)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_identity_map_inside_of_a_map_stays_kryos(version: str) -> None:
+    one, outer = kept(version)["IdentityHashMap"], examples(version)["IdentityHashMap of two"]
+    assert type_text(proposed(one)) == "Map<String,Kryo<java.util.IdentityHashMap>>"
+    assert map_type_of(find(outer.kryo, outer.written)) == outer.map
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_either_has_a_form_of_flinks_own(version: str) -> None:
+    one = examples(version)["Either of Either"]
+    found = map_type_of(find(one.kryo, one.written))
+    assert found == one.map
+    assert type_text(found) == "Map<String,Either<List<String>,Either<Integer,Map<String,Either<Long,String>>>>>"
+    assert parse_map_type(type_text(found)) == found
+    lefts = kept(version)["Either of one with a part by Kryo"]
+    assert type_text(proposed(lefts)) == "Map<String,Either<Kryo<java.util.UUID>,String>>"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_an_either_or_a_row_of_flink_would_lose_is_refused(version: str) -> None:
+    both = kept(version)["Either that was used twice"]
+    with pytest.raises(RefusedError, match=r"objects of both sides.*Kryo<org.apache.flink.types.Either>"):
+        find(both.kryo, both.written)
+    named, more = kept(version)["Row with names"], kept(version)["Row with names and positions"]
+    wide, other = examples(version)["Row of 5"], examples(version)["Row of 6"].map
+    assert other is not None
+    for kryo, written, told, why in (
+        (both.kryo, both.written, "Map<String, Either<Long, String>>", "objects of both sides"),
+        (named.kryo, named.written, "Map<String, Row<Long>>", r"fields have names.*Kryo<org.apache.flink.types.Row>"),
+        (more.kryo, more.written, "Map<String, Row<Long, String>>", "fields have names"),
+        (wide.kryo, wide.written, type_text(other), "another number of fields in the Row as the map's value, found 5"),
+        (wide.kryo, wide.written, "Map<String, Row<Long>>", "another number of fields"),
+    ):
+        made = by_compiled_code(kryo, parse_map_type(told), written)
+        assert isinstance(made, RefusedError)
+        assert re.search(why, str(made)), str(made)
+        assert isinstance(by_plain_code(kryo, parse_map_type(told), written), RefusedError)
 
 
 def proposed(one: Kept) -> MapType:
@@ -202,7 +254,7 @@ def test_the_jar_has_the_classes() -> None:
         ("com.acme.Thing", True),
         ("com.acme.Thing (it has type parameters)", False),
         ("com.acme.Thing (with the job's serializer com.acme.Own)", False),
-        ("java.util.EnumSet", False),
+        ("java.util.RegularEnumSet", False),
     ],
 )
 def test_a_jar_helps_with_classes_that_are_not_known(unread: str, helps: bool) -> None:

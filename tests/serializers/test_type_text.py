@@ -8,11 +8,13 @@ from flinkstate.errors import UsageError
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import (
     ArrayType,
+    EitherType,
     FlinkType,
     KryoType,
     ListType,
     MapType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     TupleType,
     type_name,
@@ -31,6 +33,12 @@ TYPES: dict[str, FlinkType] = {
     "Map<String, java.sql.Time[]>": MapType(STRING, ArrayType(Scalar.SQL_TIME, "java.sql.Time")),
     "Map<Tuple1<Long>, org.apache.flink.api.java.tuple.Tuple2<String, List<Long>>>": MapType(
         TupleType((LONG,), f"{_TUPLE}1"), TupleType((STRING, ListType(LONG)), f"{_TUPLE}2")
+    ),
+    "Map<Row<Long>, org.apache.flink.types.Row<String, Row<Long, Long, String>>>": MapType(
+        RowType((LONG,), True), RowType((STRING, RowType((LONG, LONG, STRING), True)), True)
+    ),
+    "Map<String, org.apache.flink.types.Either<Long, List<String>>>": MapType(
+        STRING, EitherType(LONG, ListType(STRING))
     ),
     f"Map<String,Tuple25<{','.join(['Long'] * 25)}>>": MapType(STRING, TupleType((LONG,) * 25, f"{_TUPLE}25")),
 }

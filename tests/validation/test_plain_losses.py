@@ -66,7 +66,7 @@ OLD: dict[object, object] = {"a": 1, "b": 2, "c": 3}
     ],
 )
 def test_the_last_entry_of_a_map_is_put_back_unless_there_is_a_newer_one(
-    now: dict[str, int], wanted: dict[str, int]
+    now: dict[object, object], wanted: dict[object, object]
 ) -> None:
     losses = losses_of(kryo_map(OLD, five=False))
     made = losses.restored(KEY, kryo_map(now, five=True), object_of(now))

@@ -108,7 +108,7 @@ def _state_facts(survey: StateSurvey) -> dict[str, Any]:
         "migratable": survey.why_not_migratable is None,
         "reason": survey.why_not_migratable,
         "kryo": survey.maps and kryo_facts(state, survey.maps),
-        "declaration": declared("NEW_STATE", state.map_type) if state.map_type is not None else None,
+        "declaration": declared("NEW_STATE", state.map_type, state.value) if state.map_type is not None else None,
         "worth": survey.blobs and worth_facts(survey.blobs),
     }
 

@@ -96,7 +96,7 @@ def _in_own_form(type_: FlinkType, kryo: KryoType, of_flink_2: bool) -> FlinkTyp
 def new_declarations(resolved: ResolvedPlan) -> tuple[str, ...]:
     """The lines of Java by which the new job declares the new states; none in reverse."""
     return tuple(
-        f"{one.operator.label}: {declared(rules.new_name, rules.map_type)}"
+        f"{one.operator.label}: {declared(rules.new_name, rules.map_type, rules.legacy.value)}"
         for one in resolved.operators
         for rules in one.rules
         if not rules.reverse

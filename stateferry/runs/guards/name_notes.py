@@ -12,7 +12,7 @@ from stateferry.changes.counts import StateSigns
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import rivals_of
-from stateferry.runs.checks.plan_check import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 
 
 def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:

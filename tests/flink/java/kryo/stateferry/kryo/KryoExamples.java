@@ -92,6 +92,7 @@ public final class KryoExamples {
         others();
         random();
         KryoFlinkTypes.maps();
+        KryoCollections.maps();
     }
 
     private static TypeInformation<?> map(TypeInformation<?> key, TypeInformation<?> value) {

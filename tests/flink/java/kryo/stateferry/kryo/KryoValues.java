@@ -94,6 +94,7 @@ public final class KryoValues {
             nested();
             KryoThings.examples();
             KryoFlinkTypes.kept();
+            KryoCollections.kept();
         }
     }
 

@@ -4,8 +4,10 @@ import java.lang.reflect.ParameterizedType;
 import java.lang.reflect.Type;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.Hashtable;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -18,6 +20,7 @@ import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.UnaryOperator;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.java.typeutils.TypeExtractor;
+import stateferry.flink.pojo.Color;
 import stateferry.flink.types.Composites.MapKind;
 import stateferry.flink.types.Composites.Size;
 
@@ -28,7 +31,7 @@ import stateferry.flink.types.Composites.Size;
  * {@code LinkedHashMap<K,V>}, {@code TreeMap<K,V>} and so on are hints of these classes; {@code MapClass<K,V>} is
  * {@code Map.class}, {@code HashMapClass<K,V>} is {@code HashMap.class}. {@code AnyMap<K,V>} is {@code HintedMap} where
  * a job puts maps of several classes, {@code AnyHashMap<K,V>} is {@code HashMap} where it puts subclasses as well, and
- * {@code UtilMap<K,V>} is {@code MapClass} where it puts what the JDK's methods return.
+ * {@code SortedView<K,V>} is {@code SortedMap} where it puts views of such. {@code UtilMap<K,V>} is {@code MapClass} where it puts what the JDK's methods return.
  */
 final class DeclaredMap<K, V> extends MapKind<K, V> {
     private static final int SAME_OBJECT_ONE_IN = 4;
@@ -56,7 +59,9 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
             case "HashMap", "HashMapClass", "AnyHashMap" -> HashMap.class;
             case "LinkedHashMap" -> LinkedHashMap.class;
             case "TreeMap", "ReverseTreeMap" -> TreeMap.class;
-            case "SortedMap" -> SortedMap.class;
+            case "SortedMap", "SortedView" -> SortedMap.class;
+            case "EnumMap" -> EnumMap.class;
+            case "IdentityHashMap" -> IdentityHashMap.class;
             case "Hashtable" -> Hashtable.class;
             case "ConcurrentMap" -> ConcurrentMap.class;
             case "ConcurrentHashMap" -> ConcurrentHashMap.class;
@@ -79,6 +84,13 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
             case "ConcurrentSkipListMap" -> List.of(ConcurrentSkipListMap::new);
             case "AnyMap" -> List.of(HashMap::new, LinkedHashMap::new, TreeMap::new);
             case "AnyHashMap" -> List.of(HashMap::new, LinkedHashMap::new);
+            case "EnumMap" -> List.of(DeclaredMap::ofColors);
+            case "IdentityHashMap" -> List.of(IdentityHashMap::new);
+            case "SortedView" -> List.of(
+                    map -> Collections.unmodifiableSortedMap(new TreeMap<>(map)),
+                    map -> Collections.synchronizedNavigableMap(new TreeMap<>(map)),
+                    map -> new TreeMap<>(map).descendingMap(),
+                    map -> map.isEmpty() ? new TreeMap<>(map) : new TreeMap<>(map).tailMap(new TreeMap<>(map).firstKey()));
             case "UtilMap" -> List.of(
                     Collections::unmodifiableMap,
                     Collections::synchronizedMap,
@@ -92,6 +104,13 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
 
     private static <K, V> Map<K, V> reversed(Map<K, V> map) {
         Map<K, V> out = new TreeMap<>(Collections.reverseOrder());
+        out.putAll(map);
+        return out;
+    }
+
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static <K, V> Map<K, V> ofColors(Map<K, V> map) {
+        Map<K, V> out = new EnumMap(Color.class);
         out.putAll(map);
         return out;
     }
