@@ -26,7 +26,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-airflow-samples test-images test-chaos test-saboteur test-mutants jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
+  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,8 +42,12 @@ setup: environments ## Make both environments: .venv (library, Spark, tools) and
 
 test: check-java ## Lint, then the tests: real Flink, Spark and Airflow, of large matrices a sample
 	$(MAKE) --no-print-directory -j4 environments programs
-	$(MAKE) --no-print-directory -j3 --output-sync=target lint jars
+	$(MAKE) --no-print-directory -j3 --output-sync=target lint jars compiled-tests
 	$(MAKE) --no-print-directory -j2 --output-sync=line test-airflow-samples test-samples
+
+# Else each of the processes that begin together would compile all modules of the tests, and of the packages they import.
+compiled-tests: $(VENV)/.made
+	@$(BIN)/pytest --collect-only -q >/dev/null 2>&1 || true
 
 test-airflow-samples:
 	$(IN_AIRFLOW) -m 'not full'

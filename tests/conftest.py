@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
+
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
@@ -36,6 +39,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Busy(_group))
     if hasattr(config, "workerinput") or getattr(config.option, "numprocesses", None):
         config.pluginmanager.register(LineCoverage())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests stay until the end: to look among them for garbage again and again takes long."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -96,7 +96,7 @@ class Sides:
     classes: JobClasses
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     def with_classes(version: str, side: str) -> tuple[FlinkHarness, Path]:
         folder = jars.evolved(version, side)
@@ -110,7 +110,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
         one.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def savepoint(sides: Sides, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """All states of the old job, in one operator."""
     return sides.old.make(job_of(*(one.state for one in CASES.values())), tmp_path_factory.mktemp("old") / "made")

@@ -153,14 +153,19 @@ def changed(state: LegacyState, chosen: random.Random, count: int) -> LegacyStat
 @pytest.mark.parametrize("max_parallelism", [128, pytest.param(300, marks=pytest.mark.full)])
 @pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
 def test_each_night_finds_what_a_first_night_would(
-    ttl: bool, max_parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ttl: bool,
+    max_parallelism: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
 ) -> None:
     monkeypatch.setattr(native_difference, "_MOST_CHANGED", 10.0)
     chosen, database = random.Random(max_parallelism), NightlyDatabase(tmp_path / "job")
     database.flush(first_state(ttl=ttl, max_parallelism=max_parallelism))
     of_state = {"ttl_ms": 10**9} if ttl else {}
     state = database.state
-    for night in range(6):
+    # The files of the second night are compacted, and two nights follow.
+    for night in range(6 if pytestconfig.getoption("--all") else 4):
         source = database.checkpoint(night)
         report, since = run(source, tmp_path, night, state=of_state)
         everything = run_on_everything(source, tmp_path, night, monkeypatch, state=of_state)
