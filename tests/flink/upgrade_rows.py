@@ -161,6 +161,9 @@ def _of_classes() -> Iterator[tuple[str, Row]]:
     ):
         yield f"classes {name}", Row(_one(type_), becomes, shown=shown)
         yield f"no classes {name}", Row(_one(type_), becomes, UNKNOWN, classes=False)
+    user_keys = _one("Map<Opaque,Long>", "MAP")
+    yield "classes user keys", Row(user_keys, RESTORES)
+    yield "no classes user keys", Row(user_keys, RESTORES, UNKNOWN, classes=False)
 
 
 def _of_pojos() -> Iterator[tuple[str, Row]]:
