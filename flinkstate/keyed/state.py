@@ -87,6 +87,11 @@ class KeyedState:
         """Returns the state, of whose values what is by Kryo may be of the job's classes."""
         return self if self.value is None else replace(self, value=with_classes(self.value, job))
 
+    def with_classes_in_keys(self, job: JobClasses | None) -> KeyedState:
+        """As `with_classes`, for keys and user keys too."""
+        user_key = None if self.user_key is None else with_classes(self.user_key, job)
+        return replace(self.with_classes(job), key=with_classes(self.key, job), user_key=user_key)
+
     @property
     def type_name(self) -> str:
         """The type of the state's values as a Java developer writes it; a timer's key and namespace."""

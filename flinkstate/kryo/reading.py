@@ -338,7 +338,7 @@ _REFUSED = {
     codes.TOO_MANY_NODES: "lists, maps or tuples nested in too many different ways",
     codes.TWO_CONTEXTS: "one collection stands at two places of the map, at one in a field with type arguments",
     codes.READ_BEYOND: (
-        "an object that ends with a short[], char[], float[] or boolean[] of at most 6 bytes, behind which more is "
+        "an object that ends with a short[], char[] or float[] of at most 6 bytes, behind which more is "
         "stored: Flink 2 reads beyond the array, and takes what follows for something else"
     ),
     codes.BOTH_SIDES: (

@@ -79,7 +79,7 @@ SPARE_OBJECTS = 8
 # Kryo 5 writes longer ASCII Strings with their length.
 _SHORT_STRING = 32
 _QUARTER = 900
-# Flink 2 reads up to so many bytes of an array of primitives at once, also if it has fewer.
+# Flink 2 reads so many bytes of a short[], char[] or float[] at once, also if it has fewer.
 READ_AT_ONCE = 7
 _NO_QUARTER = 127
 _BITS_32 = 0xFFFFFFFF
@@ -468,7 +468,7 @@ def recode_leaf(kind, param, rows, data, position, limit, out, at, room, scratch
         return put_varint(out, at, nano)
     if kind == PRIMITIVE_ARRAY:
         behind = _recode_array(param, data, position, end, out, at, room, failure)
-        if param in (SHORT, CHARACTER, FLOAT, BOOLEAN) and 1 < behind - at <= READ_AT_ONCE:
+        if param in (SHORT, CHARACTER, FLOAT) and 1 < behind - at <= READ_AT_ONCE:
             # Behind a byte for their number.
             state[SMALL_ARRAY] = at + 1
         return behind

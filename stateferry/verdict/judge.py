@@ -118,9 +118,7 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
         found = None
     if found is not None:
         header, states = found
-        states = tuple(
-            replace(state.with_classes(asked.classes), key=with_classes(state.key, asked.classes)) for state in states
-        )
+        states = tuple(state.with_classes_in_keys(asked.classes) for state in states)
         five = journey.source is Line.TWO
         rewritten = {state.name for state in states if (operator.hex_id, state.name) in asked.rewritten}
         others = tuple(state for state in states if state.name not in rewritten)

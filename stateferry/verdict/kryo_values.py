@@ -62,9 +62,15 @@ def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -
     found, name, place = sampled.found, kryo.class_name, part.place
     if journey.stays:
         return _of_same_line(place, kryo, journey.target, sampled)
+    read = _values_read(sampled)
+    if sampled.other_bytes and written_alike(_classes(sampled)):
+        reason = (
+            f"Kryo 5 writes some of its {place.value}s with other bytes, such as those with a String of 33 to 63 "
+            f"characters ({read}). The job finds nothing under them"
+        )
+        return Finding(Outcome.WRONG, reason, _REWRITE)
     if name in FINAL:
         return _by_declaration(place, kryo)
-    read = _values_read(sampled)
     if sampled.two_meanings:
         return _of_two_meanings(place, kryo, sampled.two_meanings)
     classes = _classes(sampled)

@@ -26,6 +26,7 @@ from flinkstate.values.kryo_reader import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from flinkstate.writing.operator_file import ElementFile
 from stateferry.verdict.journey import Place
+from stateferry.verdict.key_bytes import changed_by_kryo_5
 from stateferry.verdict.kryo_extents import KryoExtents
 
 MOST_VALUES = 10_000
@@ -41,13 +42,14 @@ class Sampled:
     """What was found in values by Kryo; `whole` if these were all there are.
 
     `two_meanings` are the classes in a value that both Kryos can read, but perhaps not as the same. `why_not` says why
-    no more values could be read.
+    no more values could be read. `other_bytes` says that Kryo 5 writes a key with other bytes than Kryo 2 did.
     """
 
     found: FoundClasses
     whole: bool
     two_meanings: tuple[str, ...] = ()
     why_not: str | None = None
+    other_bytes: bool = False
 
     @property
     def values(self) -> int:
@@ -61,9 +63,11 @@ class _Serializer:
 
     kryo: KryoType
     five: bool
+    are_keys: bool
     classes: ClassFinder = field(init=False)
     two_meanings: tuple[str, ...] = ()
     why_not: str | None = None
+    other_bytes: bool = False
 
     def __post_init__(self) -> None:
         self.classes = ClassFinder(self.kryo)
@@ -71,6 +75,8 @@ class _Serializer:
     def add(self, data: Bytes, starts: Positions, ends: Positions) -> None:
         if self.why_not is not None or not len(starts):
             return
+        if self.are_keys and not self.five and not self.other_bytes:
+            self.other_bytes = changed_by_kryo_5(self.kryo, data, starts, ends)
         try:
             self.classes.add(data, starts, ends)
         except RefusedValueError as error:
@@ -98,7 +104,8 @@ class _Serializer:
             self.two_meanings = tuple(without.found().foreign) or self.two_meanings
 
     def result(self, whole: bool) -> Sampled:
-        return Sampled(self.classes.found(), whole and self.why_not is None, self.two_meanings, self.why_not)
+        whole = whole and self.why_not is None
+        return Sampled(self.classes.found(), whole, self.two_meanings, self.why_not, self.other_bytes)
 
 
 @dataclass(slots=True)
@@ -108,6 +115,7 @@ class Finder:
     type: FlinkType
     five: bool
     most: int
+    are_keys: bool = False
     read: int = 0
     why_not: str | None = None
     _serializers: dict[KryoType, _Serializer | Sampled] = field(default_factory=dict)
@@ -116,7 +124,7 @@ class Finder:
         for kryo in with_parts(self.type):
             if isinstance(kryo, KryoType):
                 try:
-                    self._serializers[kryo] = _Serializer(kryo, self.five)
+                    self._serializers[kryo] = _Serializer(kryo, self.five, self.are_keys)
                 except RefusedError as error:
                     self._serializers[kryo] = Sampled(FoundClasses(), whole=False, why_not=str(error))
 
@@ -216,7 +224,7 @@ def samples_of(
     """Reads values of all states of the operator's subtasks, up to limits, or all of them without `most_bytes`."""
     most = sys.maxsize if most_bytes is None else MOST_VALUES
     finders = {
-        (state.name, place): (state, Finder(type_, five, most))
+        (state.name, place): (state, Finder(type_, five, most, place.is_key))
         for state in states
         for place, type_ in kryo_places(state)
     }

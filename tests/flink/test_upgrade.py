@@ -152,6 +152,20 @@ def test_a_job_may_have_avro_beside_kryo(has_avro: bool, started: Started, tmp_p
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("type_", ["Object<short[]>", "Object<float[]>"])
+def test_flink_2_reads_beyond_small_arrays_of_its_own(type_: str, started: Started, tmp_path: Path) -> None:
+    """In a list by Kryo it takes what follows such an array for something else. So the upgrade refuses them."""
+    states = (State("s", type_, kind="LIST"),)
+    job = Job((Operator("main", key="Long", keys=20, states=states),), parallelism=1)
+    by_2_3 = started("2.3.0", False).make(job, tmp_path / "new")
+    assert observed(started("2.3.0", False), job, by_2_3)[0] is not Outcome.RESTORES
+    made = started("1.20.0", False).make(job, tmp_path / "old")
+    assert observed(started("1.20.0", False), job, made) == (Outcome.RESTORES, "")
+    with pytest.raises(RefusedError, match="Flink 2 reads beyond the array"):
+        upgraded(made.path, tmp_path)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", _REFUSED)
 def test_what_cannot_be_written_is_refused_by_name(
     name: str, savepoints: Callable[[str, str], Made], tmp_path: Path

@@ -39,9 +39,11 @@ class Row:
     verdict_if_stays: Outcome | None = None
 
 
-def _one(type_: str, kind: str = "VALUE", key: str = "Long", backend: str = "rocksdb", ttl: str | None = None) -> Job:
+def _one(
+    type_: str, kind: str = "VALUE", key: str = "Long", backend: str = "rocksdb", ttl: str | None = None, keys: int = 12
+) -> Job:
     states = (State("s", type_, kind=kind, ttl=ttl),)
-    return Job((Operator("main", key=key, keys=12, states=states),), parallelism=2, backend=backend)
+    return Job((Operator("main", key=key, keys=keys, states=states),), parallelism=2, backend=backend)
 
 
 def _hint(of: str) -> str:
@@ -160,6 +162,9 @@ def _of_classes() -> Iterator[tuple[str, Row]]:
     ):
         yield f"classes {name}", Row(_one(type_), becomes, shown=shown)
         yield f"no classes {name}", Row(_one(type_), becomes, UNKNOWN, classes=False)
+    user_keys = _one("Map<Opaque,Long>", "MAP")
+    yield "classes user keys", Row(user_keys, RESTORES)
+    yield "no classes user keys", Row(user_keys, RESTORES, UNKNOWN, classes=False)
 
 
 def _of_pojos() -> Iterator[tuple[str, Row]]:
@@ -192,6 +197,8 @@ def _of_keys() -> Iterator[tuple[str, Row]]:
         row = Row(_one("String", key=type_), becomes, shown=shown, stays=stays, verdict_if_stays=if_stays)
         yield f"KEY {type_}", row
     yield "KEY Opaque", Row(_one("String", key="Opaque"), RESTORES)
+    # Each Kryo reads what the other has written of a String, but those in ASCII have other bytes from 33 characters on.
+    yield "KEY long Strings", Row(_one("String", key="Object<String{33-33}>", keys=400), WRONG)
     for type_ in KEYS:
         yield f"KEY {type_}", Row(_one("Map<String,Long>", "MAP", key=type_), RESTORES)
 

@@ -48,11 +48,7 @@ _READ_BEHIND = 64
 def states_by_kryo(states: Mapping[str, KeyedState], job: JobClasses | None) -> dict[str, KeyedState]:
     """Returns the states, by name, that have keys, user keys or values with parts by Kryo."""
     return {
-        name: replace(
-            state.with_classes(job),
-            key=with_classes(state.key, job),
-            user_key=None if state.user_key is None else with_classes(state.user_key, job),
-        )
+        name: state.with_classes_in_keys(job)
         for name, state in states.items()
         if not state.asynchronous and any(map(kept_by_kryo, _parts(state)))
     }

@@ -1,0 +1,31 @@
+"""Keys that Kryo wrote: Flink finds state by their bytes, so these must be the same by the other Kryo."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from flinkstate.array_types import Bytes, Positions
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.kryo.recoding import Recoder
+from flinkstate.serializers.programs import compile_type
+from flinkstate.serializers.types import KryoType
+
+
+def changed_by_kryo_5(kryo: KryoType, data: Bytes, starts: Positions, ends: Positions) -> bool:
+    """Whether Kryo 5 writes one of these values with other bytes than Kryo 2 did; False if they can't be written."""
+    sizes = ends - starts
+    offsets = np.cumsum(sizes) - sizes
+    with contextlib.suppress(DamagedError, RefusedError):
+        made = _recoder(kryo).recode(data, starts, ends, np.zeros_like(starts))
+        before = data[np.repeat(starts - offsets, sizes) + np.arange(int(sizes.sum()))]
+        return not np.array_equal(made.data, before)
+    return False
+
+
+@lru_cache(maxsize=16)
+def _recoder(kryo: KryoType) -> Recoder:
+    return Recoder(compile_type(replace(kryo, five=False)))
