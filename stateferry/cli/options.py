@@ -142,6 +142,7 @@ def named_by_options(options: argparse.Namespace) -> Iterator[None]:
             from stateferry.runs.plan.plan_options import in_words_of_options
 
             said = re.sub(r"^source(?=: )", "--savepoint", in_words_of_options(str(error)), flags=re.MULTILINE)
+            said = re.sub(r"^catalog_uri(?=: )", "the catalog", said, flags=re.MULTILINE)
             error.args = (re.sub(r"^(?=target: )", "--", said, flags=re.MULTILINE),)
         raise
 
