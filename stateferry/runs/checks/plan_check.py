@@ -34,13 +34,7 @@ from stateferry.runs.checks.lazy_flag import flag_of, lazy_problems
 from stateferry.runs.checks.named_flag import flag_problems
 from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2, find_elements_by_kryo, find_states_by_kryo
 from stateferry.runs.checks.reverse_check import state_to_make
-from stateferry.runs.checks.state_names import (
-    kept_before,
-    no_such_legacy,
-    not_migrated_before,
-    other_name_than_before,
-    slips,
-)
+from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
 from stateferry.runs.checks.told_ttls import find_told_ttls, with_told_ttl
 from stateferry.runs.checks.wanted_layout import layout_problems, wanted_layout
 from stateferry.runs.plan.plan import MigrationPlan
@@ -313,7 +307,6 @@ def _resolve_operator(
                 states[state.legacy] = with_known_map(state, states, source, operator, plan.job_classes)
             found = found or [
                 *contradictions(plan, state, states, operator),
-                *(kept_before(plan, state.legacy, state.new, operator) if state.new in states else ()),
                 *map_contradiction(state, states[state.legacy], operator),
                 *(lazy_problems(state, states, operator) if plan.lazy else ()),
             ]
