@@ -16,6 +16,7 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import format_duration, parse_duration
 from stateferry.basics.printable import say
 from stateferry.runs.checks.plan_check import open_source, resolve
+from stateferry.runs.guards.earlier_names import history_errors
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.record.run_list import runs_of
@@ -67,6 +68,8 @@ class NextSavepoint:
                     why = f"--next-in: {name} isn't a savepoint of the job: {missing}"
                     continue
                 resolved = resolve(like, open_source(like))
+                for error in history_errors(resolved):
+                    raise error
             except DamagedError as error:
                 why = f"--next-in: {error}"
                 continue

@@ -142,6 +142,7 @@ def named_by_options(options: argparse.Namespace) -> Iterator[None]:
             from stateferry.runs.plan.plan_options import in_words_of_options
 
             text = re.sub(r"^source(?=: )", "--savepoint", in_words_of_options(str(error)), flags=re.MULTILINE)
+            text = re.sub(r"^catalog_uri(?=: )", "the catalog", text, flags=re.MULTILINE)
             error.args = (re.sub(r"^(?=target: )", "--", text, flags=re.MULTILINE),)
         raise
 

@@ -34,6 +34,7 @@ from stateferry.inventory.inventory_change import (
     take_changes,
 )
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.guards.earlier_names import history_errors
 from stateferry.runs.guards.kryo_notes import kryo_maps, new_declarations, nullable_maps
 from stateferry.runs.guards.lazy_choice import choose, measured_rate, order_of
 from stateferry.runs.guards.name_guard import flagged_keys, name_errors
@@ -282,7 +283,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
 def stopping_errors(resolved: ResolvedPlan, inventory: Inventory) -> list[StateferryError]:
     """Errors that end the run because the plan doesn't say what to do."""
     # A wrong name may be the reason of all that follows.
-    errors: list[StateferryError] = list(name_errors(resolved, inventory))
+    errors: list[StateferryError] = [*history_errors(resolved), *name_errors(resolved, inventory)]
     for one in resolved.operators:
         for rules in one.rules:
             met = inventory.met.get((one.operator.hex_id, rules.legacy.name), InventoryCounts())

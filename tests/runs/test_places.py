@@ -88,6 +88,12 @@ def test_a_name_that_sqlite_or_iceberg_takes_for_another_is_refused(sign: str, t
     plan_of({**VALUES, "catalog_uri": "postgresql://me@db/catalog?sslmode=require"})
 
 
+@pytest.mark.parametrize("address", ["sqlite:///", "sqlite:///catalog.db", "sqlite:///:memory:", "mysql://db/catalog"])
+def test_a_catalog_that_each_working_folder_has_another_of_is_refused(address: str) -> None:
+    (line,) = problems({**VALUES, "catalog_uri": address})
+    assert line.startswith("catalog_uri: expected sqlite:////absolute/path.db or postgresql://host/database, found ")
+
+
 def test_a_catalog_in_the_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     values = {**VALUES, "source": str(tmp_path / "source"), "home": str(tmp_path / "home")}

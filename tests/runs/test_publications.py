@@ -346,7 +346,9 @@ def test_every_error_is_an_answer_of_no() -> None:
     assert issubclass(LeaseLostError, TransientError)
 
 
-@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "nonsense", "nosuch://host/db"])
+@pytest.mark.parametrize(
+    "uri", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///catalog.db", "nonsense", "nosuch://host/db"]
+)
 def test_a_catalog_that_can_t_be_is_refused(uri: str) -> None:
     with pytest.raises(UsageError, match="expected a catalog"):
         Control(uri)

@@ -248,6 +248,20 @@ def test_what_an_earlier_run_has_published_was_migrated(home: Path, capsys: pyte
     assert run(home, "--legacy-state", "x", **later) == USAGE
 
 
+def test_a_new_state_is_called_as_in_the_runs_before(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The job has moved nothing yet, and the savepoint shows no name."""
+    LegacyState(blobs(*COLD), lacks=frozenset({NEW, FLAG})).write(str(home / "source"))
+    assert run(home, "--rehearse") == 0
+    assert run(home, "--new-state", "newMainSate") == USAGE
+    said = capsys.readouterr().err
+    assert "has made newMainState of mainState, and this one would make newMainSate, which the savepoint" in said
+    assert "did you mean --new-state newMainState?" in said
+    assert not (home / "target").exists()
+    assert run(home, "--new-state", "newMainSate", "--rehearse", "--accept-empty", "100%") == 0
+    assert "--accept-empty had no effect" not in capsys.readouterr().out
+    assert run(home, "--new-state", "newMainSate") == 0
+
+
 def test_a_state_that_an_earlier_run_has_kept_is_not_migrated_again(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -200,9 +200,15 @@ def sqlite_file(catalog_uri: str) -> Path | None:
     url = _url(catalog_uri)
     if url.get_backend_name() != "sqlite":
         return None
-    if url.database is None or url.database == ":memory:":
+    if not url.database or url.database == ":memory:":
         raise UsageError("expected a catalog in a file, found one in memory, which ends with its process")
-    return Path(url.database)
+    file = Path(url.database)
+    if not file.is_absolute():
+        raise UsageError(
+            f"expected a catalog by its whole path, such as sqlite:////absolute/path.db, found {catalog_uri}, which is "
+            "another one in each working folder"
+        )
+    return file
 
 
 def _engine(catalog_uri: str, begin: str) -> Engine:

@@ -23,13 +23,7 @@ from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_
 from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.separate_places import check_separate_places
-from stateferry.runs.checks.state_names import (
-    kept_before,
-    no_such_legacy,
-    not_migrated_before,
-    other_name_than_before,
-    slips,
-)
+from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
 from stateferry.runs.checks.wanted_layout import layout_problems
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
@@ -168,7 +162,6 @@ def _resolve_operator(
                 states[state.legacy] = with_known_map(state, states, source, operator, plan)
             found = found or [
                 *contradictions(plan, state, states, operator),
-                *(kept_before(plan, state.legacy, state.new, operator) if state.new in states else ()),
                 *map_contradiction(state, states[state.legacy], operator),
                 *(lazy_problems(state, states, operator) if plan.lazy else ()),
             ]

@@ -144,28 +144,3 @@ def pairs_before(plan: MigrationPlan, operator: Operator, *, also_lazy: bool = T
         if one.operator in names
         for state in one.states
     }
-
-
-def kept_before(plan: MigrationPlan, legacy: str, new: str, operator: Operator) -> Iterator[str]:
-    """Yields a problem if the legacy state is what an earlier run has kept beside the new state, which counts since.
-
-    Its maps would become entries again that the new job has removed.
-    """
-    if plan.reverse or plan.accept_empty == 1:
-        return
-    names = {operator.hex_id, operator.uid, operator.name}
-    for run in runs_of(plan.home, plan.job):
-        if run.plan is None or run.state is not RunState.PUBLISHED or run.run_id == plan.run_id:
-            continue
-        named = (one for of in run.plan.operators if of.operator in names for one in of.states)
-        if not any((one.legacy, one.new) == (legacy, new) for one in named):
-            continue
-        # Of the newest run alone: a run in reverse has made the maps anew since.
-        if run.plan.keep_legacy and run.plan.source != plan.source:
-            yield (
-                f"operator {operator.label}: run {run.run_id} has made {new} of {legacy} and kept "
-                f"{legacy} beside it (--keep-legacy). Since then {new} counts, and entries that the job "
-                f"has removed there would come back from {legacy}: leave {legacy} out of the plan. If the "
-                "old job has gone on with it instead, say so: --accept-empty 100%"
-            )
-        return

@@ -12,9 +12,10 @@ from stateferry.changes.rules import Contradiction, Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import possible_flags
 from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
-from stateferry.runs.checks.state_names import kept_before, legacies_before, other_name_than_before, slips
+from stateferry.runs.checks.state_names import legacies_before, other_name_than_before, slips
 from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
 from stateferry.runs.guards.cleanup_promise import unkept_promises
+from stateferry.runs.guards.earlier_names import history_problems
 from stateferry.runs.guards.expiry_guard import needless
 from stateferry.runs.guards.kept_values import kept_notes
 from stateferry.runs.guards.kryo_notes import kryo_notes
@@ -206,7 +207,9 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
     if (
         plan.accept_empty is not None
         and inventory is not None
-        and not (needs_accepted_share(resolved, inventory) or _has_odd_names(resolved))
+        and not (
+            needs_accepted_share(resolved, inventory) or _has_odd_names(resolved) or history_problems(resolved, None)
+        )
     ):
         yield "--accept-empty had no effect: without it the run would not have stopped either"
     if plan.reverse and plan.like is None:
@@ -231,7 +234,6 @@ def _has_odd_names(resolved: ResolvedPlan) -> bool:
     return any(
         [*slips(plan, wanted, rules, one.states, one.operator)]
         or [*other_name_than_before(plan, rules.legacy.name, rules.new_name, one.states, one.operator)]
-        or (rules.new_name in one.states and [*kept_before(plan, rules.legacy.name, rules.new_name, one.operator)])
         for one, wanted in planned
         for rules in one.rules
     )

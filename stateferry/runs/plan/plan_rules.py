@@ -14,7 +14,8 @@ from stateferry.runs.plan.planned_states import StatePlan
 from stateferry.runs.plan.run_options import RunOptions
 
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
-_CATALOGS = ("sqlite:///", "postgresql://", "postgresql+")
+# A file without its whole path would be another one in another working folder.
+_CATALOGS = ("sqlite:////", "postgresql://", "postgresql+")
 
 
 def problems_of(plan: RunOptions) -> Iterator[str]:

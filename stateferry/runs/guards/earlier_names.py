@@ -1,0 +1,64 @@
+"""Holds the names of states in a plan against what earlier runs of the job have made of the same legacy state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from flinkstate.did_you_mean import is_alike
+from flinkstate.errors import PlanError
+from flinkstate.metadata.metadata import Operator
+from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.record.run_list import RunSummary, runs_of
+from stateferry.runs.record.run_states import RunState
+
+# Of others nobody has seen what comes of their names.
+_GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
+
+
+def history_errors(resolved: ResolvedPlan) -> list[PlanError]:
+    """The error of a plan whose names earlier runs contradict."""
+    problems = history_problems(resolved, resolved.plan.accept_empty)
+    return [PlanError("\n".join(problems))] if problems else []
+
+
+def history_problems(resolved: ResolvedPlan, accepted: float | None) -> list[str]:
+    """What earlier runs say against the names; nothing with an accepted share of 100 %, and nothing in reverse."""
+    plan = resolved.plan
+    wanted = [(one, rules.legacy.name, rules.new_name) for one in resolved.operators for rules in one.rules]
+    if plan.reverse or accepted == 1 or not wanted:
+        return []
+    runs = [run for run in runs_of(plan.home, plan.job) if run.state in _GREEN and run.run_id != plan.run_id]
+    found = (_problems(plan, runs, *one) for one in wanted)
+    return [problem for problems in found for problem in problems]
+
+
+def _problems(
+    plan: MigrationPlan, runs: Sequence[RunSummary], one: ResolvedOperator, legacy: str, new: str
+) -> Iterator[str]:
+    # Of the runs that name the legacy state the newest counts: a name may have changed, and a run in reverse has made
+    # the maps anew.
+    those = [(run, names) for run in runs if (names := _new_states(run, one.operator, legacy))]
+    for run, names in those[:1]:
+        if new not in one.states and new not in names and is_alike(new, min(names)):
+            yield (
+                f"operator {one.operator.label}: run {run.run_id} has made {min(names)} of {legacy}, and this one "
+                f"would make {new}, which the savepoint doesn't have: did you mean --new-state {min(names)}? If the "
+                f"new job calls it {new} now, say so: --accept-empty 100%"
+            )
+    for run, names in [one for one in those if one[0].state is RunState.PUBLISHED][:1]:
+        kept = run.plan is not None and run.plan.keep_legacy and run.plan.source != plan.source
+        if kept and new in names and new in one.states:
+            yield (
+                f"operator {one.operator.label}: run {run.run_id} has made {new} of {legacy} and kept {legacy} beside "
+                f"it (--keep-legacy). Since then {new} counts, and entries that the job has removed there would come "
+                f"back from {legacy}: leave {legacy} out of the plan. If the old job has gone on with it instead, say "
+                "so: --accept-empty 100%"
+            )
+
+
+def _new_states(run: RunSummary, operator: Operator, legacy: str) -> set[str]:
+    """Which new states the run has made of this legacy state, or in reverse it of them."""
+    names = {operator.hex_id, operator.uid, operator.name}
+    operators = run.plan.operators if run.plan is not None else ()
+    return {state.new for one in operators if one.operator in names for state in one.states if state.legacy == legacy}
