@@ -41,6 +41,7 @@ _DECLARED = {
 # What is refused by name: classes that are not known, or that Flink 2 can't read again; keys; operator state.
 _REFUSED = {
     "Object<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
+    "EnumMap<Color,Long>": "EnumMap",
     "no classes Color": "--classes",
     "no classes Person": "--classes",
     "KEY HintedList<String>": "inside of its keys",
