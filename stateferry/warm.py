@@ -18,12 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from flinkstate.classfiles.class_file import ClassFile, Member
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.columns import column_decoder
 from flinkstate.errors import RefusedError
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.keyed import row_sum_kernels
 from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.kryo.recoding import Recoder
+from flinkstate.kryo.transcoding import KryoReader
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import warming
@@ -34,6 +37,7 @@ from flinkstate.serializers.types import (
     ArrayType,
     FlinkType,
     KryoMapType,
+    KryoRegistration,
     KryoType,
     ListType,
     MapType,
@@ -228,8 +232,8 @@ def _call_the_rest() -> None:
     """Calls what the demo has no use for.
 
     Two kernels compute hashes if a key has both a blob and rows, one takes maps out of POJOs, one finds nulls that the
-    value's serializer writes, one leaves out what has expired of states that aren't migrated, and one finds entries
-    with values by Kryo.
+    value's serializer writes, one leaves out what has expired of states that aren't migrated, one finds entries with
+    values by Kryo, and one leaves maps out of objects by Kryo.
     """
     data, starts, seeds, out = (
         np.zeros(8, np.uint8),
@@ -243,6 +247,9 @@ def _call_the_rest() -> None:
     row_kernels.find_equal(data, starts, starts, data, np.zeros(1, np.bool_))
     row_kernels.copy_ranges(data, starts, starts, starts.copy(), data.copy())
     whole_maps(MapType(Scalar.STRING, KryoType("java.util.UUID")), data, starts, starts + 4)
+    part = ClassFile("a.A", "java.lang.Object", (), 0, (Member("m", "Ljava/util/Map;", 0),), None, False)
+    objects = KryoType("a.A", registrations=(KryoRegistration("a.A"),), classes=JobClasses("", {"a.A": part}))
+    KryoReader(objects, MapType(Scalar.STRING, Scalar.LONG), field="m").without_maps(data, starts + 4, starts + 5)
 
 
 def read_all(savepoint: Savepoint, *, decoded: bool = True) -> None:

@@ -16,6 +16,7 @@ from flinkstate.keyed.header import (
     KeyedHeader,
     StateMeta,
 )
+from flinkstate.kryo.job_pojos import map_fields_of
 from flinkstate.serializers.types import (
     FlinkType,
     KryoMapType,
@@ -120,12 +121,9 @@ class KeyedState:
         if opaque := (*opaque_parts(self.key), *opaque_parts(self.namespace)):
             return f"its key or namespace has a part whose end can't be found: {_named(opaque)}"
         if isinstance(self.value, OpaqueType) and self.map_type is None:
-            return f"its value is {self.value.class_name}, {self.value.reason}"
+            return f"its value is {self.value.class_name}, {self.value.reason}{_by_field(map_fields_of(self.value))}"
         if self.map_type is None:
-            fields = map_fields(self.value)
-            by_field = f"; it has a map in a field: --field {fields[0]}" if len(fields) == 1 else ""
-            by_field = f"; it has maps in fields: --field {' or '.join(fields)}" if len(fields) > 1 else by_field
-            return f"a ValueState<{self.type_name}>, not of a map{by_field}"
+            return f"a ValueState<{self.type_name}>, not of a map{_by_field(map_fields(self.value))}"
         if opaque := self._without_end:
             return f"its entries have a part whose end can't be found: {_named(opaque)}"
         return None
@@ -142,6 +140,14 @@ class KeyedState:
             case MapType() | NullableType():
                 return (*_without_end(map_.key), *_without_end(map_.value))
         return opaque_parts(map_)
+
+
+def _by_field(fields: tuple[str, ...]) -> str:
+    """Says how a map in a field can be migrated, if there is one."""
+    if not fields:
+        return ""
+    what = "a map in a field" if len(fields) == 1 else "maps in fields"
+    return f"; it has {what}: --field {' or '.join(fields)}"
 
 
 def _without_end(part: FlinkType) -> tuple[OpaqueType, ...]:

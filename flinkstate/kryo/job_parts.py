@@ -58,7 +58,7 @@ class JobPart:
     kind: int
     class_name: str = ""
     arguments: tuple[JavaType, ...] = ()
-    name: str = ""
+    name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

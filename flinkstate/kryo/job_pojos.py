@@ -37,6 +37,7 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
+    OpaqueType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
@@ -116,6 +117,14 @@ def stored_fields(name: str, job: JobClasses) -> tuple[tuple[Member, str], ...]:
     """Returns the fields of a class and its superclasses that Flink stores, with the class that declares each."""
     chain = tuple(job.classes[one] for one in job.superclasses(name) if one in job.classes)
     return tuple((field, one.name) for one in chain for field in one.fields if not field.access & (STATIC | TRANSIENT))
+
+
+def map_fields_of(type_: OpaqueType) -> tuple[str, ...]:
+    """Returns the fields of objects by Kryo that are maps by what their classes are called, if the class is known."""
+    if not isinstance(type_, KryoType) or type_.classes is None or type_.class_name not in type_.classes.classes:
+        return ()
+    fields = stored_fields(type_.class_name, type_.classes)
+    return tuple(sorted(field.name for field, _ in fields if field.descriptor.endswith("Map;")))
 
 
 def pojo_type(class_name: str, kryo: KryoType, *, of_flink_2: bool) -> PojoType:

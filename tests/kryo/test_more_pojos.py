@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from dataclasses import replace
 from functools import lru_cache
 
 import pytest
 
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
-from flinkstate.errors import RefusedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo.transcoding import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.types import KryoMapType, KryoType, MapType
@@ -21,10 +22,13 @@ from flinkstate.values.codecs import decode_whole
 from flinkstate.values.kryo_values import read_kryo_map
 from stateferry.proof.plain.plain_maps import by_kryo
 from tests.kryo.examples import VERSIONS, by_compiled_code, compiled, maps_of
+from tests.kryo.test_kept import damaged
 from tests.kryo.test_pojos import FOLDER, Example, _type_of, told
 
 # Of which classes the files don't say how Flink stores a field.
 NOT_KNOWN = {"arrays of lists": "its field lists is an array of a class with type arguments"}
+# What the compiled reading refuses, and plain code reads.
+NOT_ALIKE = ("type arguments", "becomes", "expected")
 # What isn't read of Kryo.
 NOT_READ = {"wild": "no class becomes Wild", "arrays of decimals": "no class becomes BigDecimal[]"}
 
@@ -114,3 +118,24 @@ def test_plain_code_reads_the_same_objects(version: str) -> None:
         assert repr(found) in [repr(decode_whole(by_flink, raw)) for raw in (one.flink, again)], one.name
         same += 1
     assert same > 9
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damage_is_refused_or_read_alike(version: str) -> None:
+    chosen, read = random.Random(5), 0
+    some = [one for one, _ in examples(version).values() if one.flink and one.name not in (*NOT_KNOWN, *NOT_READ)]
+    for one in chosen.choices(some, k=500):
+        written, type_ = damaged(chosen, one.written), known(one, version)
+        made = by_compiled_code(one.kryo, type_, written)
+        assert isinstance(made, bytes | RefusedError | DamagedError)
+        try:
+            plain = read_kryo_map(KryoMapType(one.kryo.class_name, one.kryo.reason, one.kryo, type_), written, 0)
+        except (RefusedError, DamagedError):
+            continue
+        if isinstance(made, bytes):
+            by_flink = by_kryo(type_, five=version >= "2", classes=one.kryo.classes)
+            assert repr(decode_whole(by_flink, made)) == repr(plain), (one.name, written.hex())
+            read += 1
+        else:
+            assert any(known_ in str(made) for known_ in NOT_ALIKE), (one.name, written.hex(), str(made))
+    assert read > 10

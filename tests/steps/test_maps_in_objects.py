@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flinkstate.classfiles.job_classes import job_classes
 from flinkstate.errors import PlanError, RefusedError, RejectedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.reading.reader import Savepoint
@@ -160,3 +161,11 @@ def test_a_pojo_that_stays_is_not_written_for_flink_2_in_the_same_run() -> None:
             continue
         with pytest.raises(PlanError, match=r"state totals .*one run can't both take the map out of its POJOs and"):
             resolve(plan, open_source(plan))
+
+
+def test_a_look_names_the_fields_with_maps() -> None:
+    source = Savepoint.open(str(GOLDENS / "in-objects-1.20-rocksdb"))
+    state = source.state(source.operator("main"), "whole")
+    assert state.why_not_migratable == "its value is stateferry.flink.pojo.Totals, serialized by Kryo"
+    known = state.with_classes(job_classes((str(JAR),)))
+    assert (known.why_not_migratable or "").endswith("by Kryo; it has maps in fields: --field counts or notes")
