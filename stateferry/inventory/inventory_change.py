@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flinkstate.errors import StateferryError
-from flinkstate.keyed.native_difference import EarlierPart, difference
+from flinkstate.keyed.native_difference import EarlierPart, difference, whole_difference
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.row_sum import RowSum
 from flinkstate.kryo.counted import FoundClasses
@@ -46,14 +46,20 @@ class InventoryChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangedKeysTask:
-    """The changes in one chunk, whose subtasks had the `earlier` parts."""
+    """The changes in one chunk, whose subtasks had the `earlier` parts.
+
+    If they `must` be found, it takes no matter how much was changed, and it is an error if they can't be.
+    """
 
     all: InventoryTask
     earlier: Mapping[int, EarlierPart]
+    must: bool = False
 
     def take(self) -> InventoryChange | None:
         """Reads the changed keys; returns None if that isn't possible, or would take no less than to read all."""
         change = InventoryChange()
+        if self.must:
+            return change if all(self._take(part, change) for part in self.all.chunk.parts) else None
         try:
             done = all(self._take(part, change) for part in self.all.chunk.parts)
         except StateferryError:
@@ -69,7 +75,8 @@ class ChangedKeysTask:
             NativeFile(self.all.folder, part.handle, width, part.subtask, change.found.read, groups) as new,
             NativeFile(earlier.folder, earlier.handle, width, part.subtask, None, groups) as old,
         ):
-            differing = difference(new, old, earlier.identities)
+            find = whole_difference if self.must else difference
+            differing = find(new, old, earlier.identities)
             if differing is None or (changed := differing.changed(self._groups(new))) is None:
                 return False
             new.only = old.only = changed

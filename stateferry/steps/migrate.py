@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from stateferry.changes.staging import add_counts, assemble
 from stateferry.runs.checks.plan_check import ResolvedPlan
 from stateferry.runs.record.facts import MigrateFacts, SentFiles, Step
-from stateferry.steps import movement, new_files, sent_files
+from stateferry.steps import catch_up, movement, new_files, sent_files
+from stateferry.steps.base_run import base_of
 from stateferry.steps.run_at_work import RunAtWork
 
 if TYPE_CHECKING:
@@ -29,7 +30,11 @@ def do(work: RunAtWork) -> MigrateFacts:
     new_files.begin(work)
     source, rewrites = work.resolved.described, work.resolved.rewrites()
     stay, go = new_files.stay_and_go(rewrites)
-    written = new_files.copy(work.workers, Step.MIGRATE, stay, work.files.shown)
+    base = base_of(work.resolved)
+    whole = stay if base is None else [one for one in stay if one.old.id not in base.operators]
+    written = new_files.copy(work.workers, Step.MIGRATE, whole, work.files.shown)
+    caught_up = [] if base is None else catch_up.write(work, base, stay)
+    written += [one.file for one in caught_up]
     sent = new_files.send(work.workers, Step.MIGRATE, go, run.exchange, plan.chunk_bytes)
     metadata, digests = assemble(source, stay, written, work.files.shown), new_files.digests_of(written)
     if go:
@@ -42,6 +47,7 @@ def do(work: RunAtWork) -> MigrateFacts:
         counts=add_counts([*(file.counts for file in written), *(one.counts for one in sent)]),
         layout=None if go else movement.changes(work.resolved) or None,
         sent=sum(sum(one.sizes) for one in sent) if go else None,
+        newer=None if base is None else catch_up.newer_rows(work.resolved, caught_up),
     )
 
 

@@ -288,11 +288,24 @@ class WritingFacts(TimedFacts):
 
 
 @dataclass(frozen=True, slots=True)
+class NewerRows:
+    """What a catch-up wrote of a state above its base: rows that are new or other, and deletions."""
+
+    put: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
 class MigrateFacts(WritingFacts):
-    """What the migrate step has written; nothing if the run migrates no state."""
+    """What the migrate step has written; nothing if the run migrates no state.
+
+    Of a catch-up, `newer` says by operator and state what it wrote above its base.
+    """
 
     name: ClassVar[str] = Step.MIGRATE.value
     nothing_to_do: ClassVar[str] = "nothing to do: the run migrates no state, so rescale writes the new savepoint"
+
+    newer: Mapping[str, NewerRows] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,6 +462,49 @@ class StagedAccounts(RunFacts):
     name: ClassVar[str] = "accounts"
 
     states: tuple[StagedAccount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BaseState:
+    """What a catch-up needs of a state of the staged savepoint: entries and hashes by key group.
+
+    Of a new state also what its source had.
+    """
+
+    operator: str
+    state: str
+    counts: tuple[int, ...]
+    sums: tuple[int, ...]
+    of_source: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BaseAccounts(RunFacts):
+    """What a catch-up needs of the staged savepoint, all of which the validation has found to be right."""
+
+    name: ClassVar[str] = "base"
+
+    states: tuple[BaseState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKeys:
+    """The changed keys of a state in one subtask as they were converted: how many, and their digest."""
+
+    operator: str
+    subtask: int
+    state: str
+    keys: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp(RunFacts):
+    """The changed keys that a catch-up has converted."""
+
+    name: ClassVar[str] = "caught_up"
+
+    lists: tuple[ChangedKeys, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
