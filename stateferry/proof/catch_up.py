@@ -148,10 +148,12 @@ class ChangedTask:
                 yield f"subtask {self.subtask}, {state}: changed are {expected}, converted were {found}"
 
 
-def sampled_groups(max_parallelism: int, seed: int) -> frozenset[int]:
-    """The key groups that are read whole: one of 128, others for each source."""
-    count = max(max_parallelism // 128, 1)
-    return frozenset((seed + number * max_parallelism // count) % max_parallelism for number in range(count))
+def sampled_groups(max_parallelism: int, seed: int, base: BaseOperator) -> frozenset[int]:
+    """The key groups that are read whole: one of 128, others for each source, of those that have any in the base."""
+    occupied = {group for one in base.accounts.values() for group in np.flatnonzero(one.account.counts).tolist()}
+    groups = sorted(occupied) or list(range(max_parallelism))
+    count = max(len(groups) // 128, 1)
+    return frozenset(groups[(seed + number * len(groups) // count) % len(groups)] for number in range(count))
 
 
 class CatchUpTally:

@@ -62,6 +62,8 @@ class CatchUp:
 
     base: Base | None = None
     found: BaseStates = field(default_factory=dict)
+
+
 DoTasks = Callable[[Sequence[CheckTask]], Iterable[CheckResult]]
 
 _MOST_GROUPS_PROBED = 32
@@ -112,7 +114,7 @@ def plan_checks(
     seed = seed_of(source)
     for pair in _pairs(source, staged):
         if base and pair.old.id in base:
-            whole = sampled_groups(pair.old.max_parallelism, seed)
+            whole = sampled_groups(pair.old.max_parallelism, seed, base[pair.old.id])
             tasks += pair.keyed(conversion, target_bytes, whole.__contains__, seed=seed)
             tasks += pair.changed(conversion, base[pair.old.id], whole, seed)
         else:
@@ -275,7 +277,7 @@ def tally_up(
         size = max(conversion.layout.of(pair.old).max_parallelism, pair.new.max_parallelism)
         tallies[pair.old.hex_id] = Tally(size)
         if base and pair.old.id in base:
-            whole = sampled_groups(pair.old.max_parallelism, seed_of(source))
+            whole = sampled_groups(pair.old.max_parallelism, seed_of(source), base[pair.old.id])
             of_base[pair.old.hex_id] = CatchUpTally(size, base[pair.old.id], whole)
     for result in results:
         if isinstance(result, ChangedResult) or result.operator in of_base:
@@ -382,9 +384,9 @@ class _Search:
         wanted = set(probe.key_groups)
         tasks = self.pair.keyed(self.conversion, self.target_bytes, wanted.__contains__, sides)
         for result in self.do([replace(task, probe=probe) for task in tasks]):
+            assert isinstance(result, KeyedResult)
             if result.damage is not None:
                 raise result.damage
-            assert isinstance(result, KeyedResult)
             yield result
 
     def differences(self, state: str, groups: list[int], tally: Tally) -> list[tuple[int, str]]:
