@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flinkstate.errors import StateferryError
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.keyed.native_difference import EarlierPart, difference, whole_difference
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.row_sum import RowSum
@@ -59,13 +59,21 @@ class ChangedKeysTask:
         """Reads the changed keys; returns None if that isn't possible, or would take no less than to read all."""
         change = InventoryChange()
         if self.must:
-            return change if all(self._take(part, change) for part in self.all.chunk.parts) else None
+            return self._must_take(change)
         try:
             done = all(self._take(part, change) for part in self.all.chunk.parts)
         except StateferryError:
             # The earlier snapshot may be gone. What is wrong with the later one is said by whoever reads all of it.
             return None
         return change if done else None
+
+    def _must_take(self, change: InventoryChange) -> InventoryChange | None:
+        try:
+            return change if all(self._take(part, change) for part in self.all.chunk.parts) else None
+        except (DamagedError, RefusedError) as error:
+            raise RefusedError(
+                f"{error}: so what has changed can't be told. Leave --since out, which converts everything"
+            ) from None
 
     def _take(self, part: FilePart, change: InventoryChange) -> bool:
         earlier, groups, width = self.earlier.get(part.subtask), part.key_groups, self.all.chunk.max_parallelism

@@ -88,7 +88,7 @@ class ChangedResult:
 class ChangedTask:
     """Reads the changed keys of one subtask: in its source, in its result, and in both of the base.
 
-    The key groups `whole` are read by other tasks.
+    The key groups `whole` are read by other tasks. It is one of `of` tasks.
     """
 
     operator: str
@@ -100,6 +100,7 @@ class ChangedTask:
     staged: tuple[Location, NativeHandle]
     base: BaseSubtask
     whole: frozenset[int]
+    of: int = 1
 
     def do(self) -> ChangedResult:
         """Lists the changed keys anew, and reads them."""
@@ -114,19 +115,23 @@ class ChangedTask:
         of_result = {
             rules.new_name: only[rules.legacy.name] for rules in self.conversion.rules if rules.legacy.name in only
         }
-        spec = SampleSpec(self.seed, 1.0)
+        # What the base had of them was sampled when it was validated.
+        spec = SampleSpec(self.seed, 1.0 / max(self.of, 1))
 
-        def read(side: Side, folder: Location, handle: NativeHandle) -> KeyedResult:
+        def read(side: Side, folder: Location, handle: NativeHandle, sample: SampleSpec | None) -> KeyedResult:
             part = FilePart(self.subtask, handle, tuple(handle.range))
             chunk = Chunk(self.conversion.old_max, (part,), handle.size)
             wanted = only | of_result
             return KeyedTask(
-                side, folder, self.operator, chunk, self.conversion, self.check_keys, sample=spec, only=wanted
+                side, folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=wanted
             ).do()
 
         base = self.base
-        after = read(Side.SOURCE, *self.source), read(Side.STAGED, *self.staged)
-        before = read(Side.SOURCE, base.source.folder, base.source.handle), read(Side.STAGED, base.folder, base.handle)
+        after = read(Side.SOURCE, *self.source, spec), read(Side.STAGED, *self.staged, spec)
+        before = (
+            read(Side.SOURCE, base.source.folder, base.source.handle, None),
+            read(Side.STAGED, base.folder, base.handle, None),
+        )
         # Of a legacy state that isn't kept, the changed keys count in its new state.
         keys = sum(len(one) for state, one in only.items() if state not in of_result)
         result = ChangedResult(self.operator, self.subtask, after, before, problems, keys, found.files)
@@ -163,6 +168,7 @@ class CatchUpTally:
         self._size, self._base, self._whole = size, base, whole
         self._after, self._before, self._sampled = Tally(size), Tally(size), Tally(size)
         self._problems: list[str] = []
+        self._unread = set(base.subtasks)
         self._keys = self._files = 0
 
     def take(self, result: ChangedResult | KeyedResult | CarriedResult) -> None:
@@ -176,6 +182,7 @@ class CatchUpTally:
                 for one in results:
                     tally.take(one)
             self._problems += result.problems
+            self._unread.discard(result.subtask)
             self._keys += result.keys
             self._files += result.files
 
@@ -205,7 +212,7 @@ class CatchUpTally:
 
     def checks(self, label: str) -> Iterator[Check]:
         """The checks that only a catch-up has."""
-        problems = self._problems
+        problems = [*self._problems, *(f"subtask {one} wasn't read" for one in sorted(self._unread))]
         yield Check(
             f"{label}: changed keys listed",
             Outcome.FAILED if problems else Outcome.PASSED,

@@ -115,7 +115,9 @@ def plan_checks(
     for pair in _pairs(source, staged):
         if base and pair.old.id in base:
             whole = sampled_groups(pair.old.max_parallelism, seed, base[pair.old.id])
-            tasks += pair.keyed(conversion, target_bytes, whole.__contains__, seed=seed)
+            # The changed keys have a sample of their own; of these key groups plain code reads RocksDB's files alone.
+            keyed = pair.keyed(conversion, target_bytes, whole.__contains__, seed=seed)
+            tasks += [replace(task, sample=SampleSpec(seed, 0.0)) for task in keyed]
             tasks += pair.changed(conversion, base[pair.old.id], whole, seed)
         else:
             tasks += pair.keyed(conversion, target_bytes, seed=seed)
@@ -189,7 +191,7 @@ class _Pair:
             if subtask.native_keyed is not None and staged is not None and index in base.subtasks:
                 yield ChangedTask(
                     self.old.hex_id, index, own, checks, seed, (self.source.folder, subtask.native_keyed),
-                    (self.staged.folder, staged), base.subtasks[index], whole,
+                    (self.staged.folder, staged), base.subtasks[index], whole, len(base.subtasks),
                 )  # fmt: skip
 
     def checks_keys(self, conversion: Conversion) -> bool:

@@ -14,10 +14,13 @@ import numpy as np
 from flinkstate.errors import DamagedError, RefusedError, RejectedError
 from flinkstate.files.digests import Digests, digest_of_bytes
 from flinkstate.keyed.native_difference import EarlierPart
+from flinkstate.keyed.stored_files import stored_files
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb.database import Database
+from flinkstate.writing.newer_files import MOST_NEWER
 from stateferry.changes.catch_up import BasePart
 from stateferry.changes.changed_keys import KeyList
 from stateferry.proof.catch_up import BaseAccount, BaseOperator, BaseSubtask
@@ -149,4 +152,12 @@ def _why_not(operator: Operator, base: BaseRun) -> str | None:
             return f"its subtask {subtask.index} has no files of RocksDB, here or in the base or in its result"
         if subtask.native_keyed.timers is not None:
             return "its timers are on the heap"
+        if (newer := _newer_files(there[subtask.index], base.staged)) >= MOST_NEWER:
+            return f"{newer} catch-ups lie above its first base, and a job would search the files of each"
     return None
+
+
+def _newer_files(part: BasePart, staged: Savepoint) -> int:
+    """How many newer files a state of a subtask has at the most."""
+    database = Database(stored_files(part.folder, part.handle), staged.folder.shown)
+    return max((len(family.of_level(0)) for family in database.families.values()), default=0)

@@ -8,7 +8,14 @@ from flinkstate.writing.newer_files import NewerCounts
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
 from stateferry.runs.checks.plan_check import ResolvedPlan
-from stateferry.runs.record.facts import CaughtUp, ChangedKeys, NewerRows, Step
+from stateferry.runs.record.facts import (
+    CaughtUp,
+    ChangedKeys,
+    NewerRows,
+    SnapshotFacts,
+    StateSize,
+    Step,
+)
 from stateferry.steps.base_run import BaseRun
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure
@@ -37,6 +44,21 @@ def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -
     )
     work.run.keep(CaughtUp(tuple(lists)))
     return found
+
+
+def may_lack_keys(work: RunAtWork, base: BaseRun, files: Sequence[CaughtUpFile]) -> bool:
+    """Whether more keys may have vanished since the base than a run accepts: only changed keys can have.
+
+    To know it is less than to look for all keys that the tables know, in a state that hasn't changed.
+    """
+    facts = base.run.facts(SnapshotFacts) or SnapshotFacts()
+    for one in work.resolved.operators:
+        for rules in one.rules:
+            mine = [file.lists[rules.legacy.name].keys for file in files if file.file.operator == one.operator.id]
+            before = facts.states.get(f"{one.operator.label}/{rules.legacy.name}", StateSize()).entries
+            if sum(mine) > work.run.plan.vanish_threshold * before:
+                return True
+    return False
 
 
 def newer_rows(resolved: ResolvedPlan, files: Iterable[CaughtUpFile]) -> dict[str, NewerRows]:

@@ -25,16 +25,18 @@ def do(work: RunAtWork) -> MigrateFacts:
     if plan.rescales_only:
         work.say(f"migrate: {MigrateFacts.nothing_to_do}")
         return MigrateFacts()
-    if not plan.rehearse:
+    base = base_of(work.resolved)
+    if not plan.rehearse and base is None:
         _check_known_keys(work)
     new_files.begin(work)
     source, rewrites = work.resolved.described, work.resolved.rewrites()
     stay, go = new_files.stay_and_go(rewrites)
-    base = base_of(work.resolved)
     whole = stay if base is None else [one for one in stay if one.old.id not in base.operators]
     written = new_files.copy(work.workers, Step.MIGRATE, whole, work.files.shown)
     caught_up = [] if base is None else catch_up.write(work, base, stay)
     written += [one.file for one in caught_up]
+    if not plan.rehearse and base is not None and catch_up.may_lack_keys(work, base, caught_up):
+        _check_known_keys(work)
     sent = new_files.send(work.workers, Step.MIGRATE, go, run.exchange, plan.chunk_bytes)
     metadata, digests = assemble(source, stay, written, work.files.shown), new_files.digests_of(written)
     if go:

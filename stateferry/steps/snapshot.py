@@ -90,6 +90,8 @@ def do(work: RunAtWork) -> SnapshotFacts:
     notes = option_notes(resolved, inventory, found)
     if counts.since is not None:
         notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since.run_id}"]
+    if run.plan.since is not None and found.states:
+        notes = [*notes, "what has expired since the base's now stays, with its timestamp: Flink drops it"]
     _keep(run, resolved, counts)
     for note in notes:
         work.say(f"note: {note}")

@@ -272,3 +272,25 @@ def test_under_time_to_live_a_job_that_moves_keys_is_refused(tmp_path: Path) -> 
     of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}}
     base(first, tmp_path, 1, **of_state)
     refused(tmp_path, second, "under time to live the job has begun to move keys", **of_state)
+
+
+def test_a_chain_ends_where_a_job_would_search_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stateferry.steps.base_run.MOST_NEWER", 1)
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    caught_up(second, tmp_path, 2, 1)
+    with pytest.raises(RefusedError, match=r"1 catch-ups lie above its first base.* leave --since out"):
+        caught_up(second, tmp_path, 3, 2)
+
+
+def test_files_of_the_base_s_savepoint_that_are_gone_are_named(tmp_path: Path) -> None:
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), tmp_path, 1)
+    database.flush(database.state.with_changes(blobs={"key-1": ({"u": 1}, NOW)}))
+    before = [database.path_of(file) for file in database.files]
+    database.compact()
+    source = database.checkpoint(2)
+    for path in before:
+        path.unlink()
+    refused(tmp_path, source, r"can.t be told\. Leave --since out")
