@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError
+from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError, TransientError
 from flinkstate.keyed import native_difference, native_file
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.reading.reader import Savepoint
@@ -22,6 +22,7 @@ from stateferry.proof import checks as checks_of_proof
 from stateferry.runs.record.facts import MigrateFacts, NewerRows
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report
+from stateferry.tables.update import VanishedKeysError
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import NOW, changed, first_state, run
 from tests.support.legacy_states import NEW
@@ -294,3 +295,32 @@ def test_files_of_the_base_s_savepoint_that_are_gone_are_named(tmp_path: Path) -
     for path in before:
         path.unlink()
     refused(tmp_path, source, r"can.t be told\. Leave --since out")
+
+
+def test_a_catch_up_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    for place in ("stateferry.steps.catch_up.newer_rows", "stateferry.steps.validate._report"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, stopped)
+            with pytest.raises(TransientError, match="stopped"):
+                caught_up(second, tmp_path, 2, 1, rehearse=False)
+    report, since = caught_up(second, tmp_path, 2, 1, rehearse=False)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2))
+
+
+def stopped(*_: object) -> None:
+    raise TransientError("stopped")
+
+
+def test_another_state_than_the_base_s_is_noticed_before_the_publication(tmp_path: Path) -> None:
+    """Only changed keys can have vanished; if they are many, all keys that the tables know are looked for."""
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), tmp_path, 1)
+    few = {key: blob for key, blob in database.state.blobs.items() if key < "key-2"}
+    database.flush(database.state.with_changes(blobs=few))
+    with pytest.raises(VanishedKeysError, match="are gone, more than the"):
+        caught_up(database.checkpoint(2), tmp_path, 2, 1, rehearse=False)
+    assert not (tmp_path / "target" / "_metadata").exists()
