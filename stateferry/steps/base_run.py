@@ -13,6 +13,7 @@ import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError, RejectedError
 from flinkstate.files.digests import Digests, digest_of_bytes
+from flinkstate.files.storage import Location
 from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.keyed.stored_files import stored_files
 from flinkstate.metadata.bytes_read import BytesRead
@@ -99,6 +100,8 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     where = f"run {run.plan.run_id} can't be caught up with"
     if not run.plan.rehearse or run.state is not RunState.VERIFIED:
         raise RefusedError(f"{where}: it isn't a green rehearsal: {_WHOLE}")
+    if not (run.staged.is_local and Location.of(plan.target).is_local):
+        raise RefusedError(f"{where}: a catch-up isn't tried with a home or a target on a store: {_WHOLE}")
     mine, its = (one.model_dump(exclude=_MAY_DIFFER) for one in (plan, run.plan))
     if other := sorted(name for name, value in mine.items() if its[name] != value):
         raise RefusedError(f"{where}: its plan has another {', '.join(other)}: {_WHOLE}")

@@ -135,6 +135,19 @@ def test_flink_finds_what_a_conversion_of_everything_gives(
     assert content == entries(tmp_path / "whole")
 
 
+def test_incremental_checkpoints_are_caught_up_with(flink: Flink, tmp_path: Path) -> None:
+    job = job_of("Map{0-9}<String,Long>", migrated=0.0)
+    first = flink("2.3.0").make_in_place(job, format_="CHECKPOINT").path
+    later = replace(job, seed=7)
+    second = flink("2.3.0").make_in_place(later, format_="CHECKPOINT", earlier=first).path
+    base = ferried(first, tmp_path / "base", "--rehearse")
+    ferried(second, tmp_path / "final", "--since", base.plan.run_id[:16])
+    ferried_whole(second, tmp_path / "whole", "--now", base.plan.now, "--job", "whole")
+    assert entries(tmp_path / "final") == entries(tmp_path / "whole")
+    found, expected = (lines_of(flink("2.3.0"), tmp_path / name, of_new_shape(job)) for name in ("final", "whole"))
+    assert found == expected
+
+
 def ferried_whole(source: Path, target: Path, *options: object) -> None:
     wanted = [part for part in OPTIONS if part not in ("--job", "orders")]
     command = ["run", "--savepoint", source, "--target", target, "--format", "native", *wanted, *options]

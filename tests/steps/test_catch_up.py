@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -119,6 +120,20 @@ def test_what_is_published_has_the_files_of_its_base_and_newer_ones(tmp_path: Pa
     tables = [one.stream.name for one in handle.files if one.name.endswith(".sst")]
     linked = [name for name in tables if (tmp_path / "target" / name).stat().st_ino in before]
     assert (len(tables), len(linked)) == (2, 1)
+
+
+def test_on_another_disk_the_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    of_base = base(first, tmp_path, 1)[1]
+
+    def link(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.link", link)
+    _, since = caught_up(second, tmp_path, 2, 1, rehearse=False)
+    before = {one.stat().st_ino for one in Path(of_base.staged.path).iterdir()}
+    assert before.isdisjoint(one.stat().st_ino for one in (tmp_path / "target").iterdir())
+    assert entries(since) == entries(whole(second, tmp_path, 2))
 
 
 def test_what_expires_meanwhile_stays_and_no_more_goes(tmp_path: Path) -> None:
