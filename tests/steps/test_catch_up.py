@@ -17,9 +17,11 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import scan
 from flinkstate.rocksdb.prefixes import Prefixes
+from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
+from stateferry.runs.guards.expiry_guard import ClockContradictedError
 from stateferry.runs.record.facts import MigrateFacts, NewerRows
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report
@@ -146,6 +148,23 @@ def test_what_expires_meanwhile_stays_and_no_more_goes(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="a catch-up has the now of its base"):
         caught_up(second, tmp_path, 3, 1, now=NOW + 50, **values)
     assert entries(since) == entries(whole(second, tmp_path, 2, **of_state))
+
+
+def test_timestamps_since_the_base_are_no_contradiction_but_those_of_the_future_are(tmp_path: Path) -> None:
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**12}}
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state(ttl=True))
+    base(database.checkpoint(1), tmp_path, 1, **of_state)
+    day = 86_400_000
+    for number, stamp in ((2, NOW + day), (3, now_ms() + day)):
+        blobs = {**database.state.blobs, f"key-{number}": ({"u": number}, stamp)}
+        database.flush(database.state.with_changes(blobs=blobs))
+        source = database.checkpoint(number)
+        if stamp < now_ms():
+            assert caught_up(source, tmp_path, number, 1, **of_state)[0].is_green
+        else:
+            with pytest.raises(ClockContradictedError, match="later than what counts as now"):
+                caught_up(source, tmp_path, number, 1, **of_state)
 
 
 def without_one(keys: Prefixes) -> Prefixes:
