@@ -132,9 +132,7 @@ class ChangedTask:
             read(Side.SOURCE, base.source.folder, base.source.handle, None),
             read(Side.STAGED, base.folder, base.handle, None),
         )
-        # Of a legacy state that isn't kept, the changed keys count in its new state.
-        keys = sum(len(one) for state, one in only.items() if state not in of_result)
-        result = ChangedResult(self.operator, self.subtask, after, before, problems, keys, found.files)
+        result = ChangedResult(self.operator, self.subtask, after, before, problems, found.count, found.files)
         if after[0].read is not None:
             result.read.take(after[0].read)
         for key_group, text in base.sums.items():

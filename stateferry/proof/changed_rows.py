@@ -38,9 +38,10 @@ class Snapshot:
 
 @dataclass(slots=True)
 class ChangedRows:
-    """The keys by state, how many files came or went, and what is wrong with what they say."""
+    """The keys by state, how many there are and files that came or went, and what is wrong with what these say."""
 
     keys: dict[str, Prefixes] = field(default_factory=dict)
+    count: int = 0
     files: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -69,6 +70,8 @@ def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorConversion, w
                 keys |= set(_keys_of(table, now, key if len(group) > 1 else None, found))
         for group, keys in of_groups.items():
             found.keys |= dict.fromkeys(group, Prefixes.of(keys))
+            # What a key has in the states of a group counts together.
+            found.count += len(keys)
     return found
 
 

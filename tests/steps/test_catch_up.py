@@ -112,6 +112,8 @@ def test_what_is_published_has_the_files_of_its_base_and_newer_ones(tmp_path: Pa
     report, since = caught_up(second, tmp_path, 2, 1, rehearse=False)
     assert report.is_green
     assert entries(since) == entries(whole(second, tmp_path, 2))
+    listed = next(check for check in report.checks if check.name == "main: changed keys listed")
+    assert listed.actual == "8 keys in 1 file"
     newer = since.facts(MigrateFacts)
     assert newer is not None
     # Six keys of five entries became two entries each, of which one is new; one key of five went, and one came.
