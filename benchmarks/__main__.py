@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks import (
     accessing,
+    catching_up,
     exchanging,
     hashing,
     kryo_maps,
@@ -57,6 +58,7 @@ SUBJECTS: dict[str, Subject] = {
     "publishing": publishing.SUBJECT,
     "native_runs": native_runs.SUBJECT,
     "native_nights": native_nights.SUBJECT,
+    "catching_up": catching_up.SUBJECT,
     "rescaling": rescaling.SUBJECT,
     "accessing": accessing.SUBJECT,
     "object_store": object_store.SUBJECT,

@@ -249,6 +249,21 @@ class Location:
         with reaching(other.shown, "written"):
             os.replace(self.path, other.path)
 
+    def link_to(self, other: Location) -> bool:
+        """Gives this local file another name as well, atomically; False if the other can't be on the same disk."""
+        draft = other.draft()
+        try:
+            os.link(self.path, draft.path)
+        except OSError:
+            return False
+        try:
+            draft.replace(other)
+        finally:
+            # Of two names of the same file, a rename keeps both.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft.path)
+        return True
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Holds a lock on the local file, which is made if it is missing and stays. Other processes wait for the lock.

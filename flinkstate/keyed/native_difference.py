@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from flinkstate.errors import RefusedError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.key_group_check import key_offset
 from flinkstate.keyed.native_file import NativeFile
@@ -91,30 +92,43 @@ class ChangedFiles:
 def difference(new: NativeFile, old: NativeFile, identities: Mapping[str, str]) -> ChangedFiles | None:
     """Returns by which files two snapshots differ, in the key groups that both are opened for.
 
-    None if it takes everything to find that out: if the states aren't the same, if a file isn't the one that was read
-    then, if whole ranges were deleted, or if too much has changed.
+    None if it takes everything to find that out, or no less: see `whole_difference`.
     """
-    has_heap_timers = new.handle.timers is not None or old.handle.timers is not None
-    if has_heap_timers or new.header != old.header or new.handle.range != old.handle.range:
+    try:
+        found = whole_difference(new, old, identities)
+    except RefusedError:
         return None
+    tables = [table for state in range(new.stored_states) for table in new.tables(state)]
+    differing = [table for of in (found.added, found.removed) for tables_ in of.values() for table in tables_]
+    size, changed = (sum(table.live.size for table in of) for of in (tables, differing))
+    return found if changed <= _MOST_CHANGED * size else None
+
+
+def whole_difference(new: NativeFile, old: NativeFile, identities: Mapping[str, str]) -> ChangedFiles:
+    """Returns by which files two snapshots differ, however much that is.
+
+    Refuses snapshots whose files don't tell that: if the states aren't the same, if a file isn't the one that was read
+    then, or if whole ranges were deleted.
+    """
+    if new.handle.timers is not None or old.handle.timers is not None:
+        raise RefusedError(f"{new.name}: timers are on the heap, so they are in no file of RocksDB")
+    if new.header != old.header or new.handle.range != old.handle.range:
+        raise RefusedError(f"{new.name}: its states, or their types, or its key groups are others than in {old.name}")
     streams = {file.name: file.stream for file in old.handle.files}
     added: dict[int, list[SstFile]] = {}
     removed: dict[int, list[SstFile]] = {}
-    size = changed = 0
     for state in range(new.stored_states):
         now, before = ({_what(table): table for table in file.tables(state)} for file in (new, old))
         for (identity, *_), table in before.items():
             named = stored_by_itself(streams[table.live.name])
             if named is None or identities.get(named) != identity:
-                return None
+                raise RefusedError(f"{table.name}: it isn't the file that was read before, or has no file of its own")
         added[state] = [table for what, table in now.items() if what not in before]
         removed[state] = [table for what, table in before.items() if what not in now]
-        differing = [*added[state], *removed[state]]
-        if any(table.range_deletions for table in differing):
-            return None
-        size += sum(table.live.size for table in now.values())
-        changed += sum(table.live.size for table in differing)
-    return ChangedFiles(new, old, added, removed) if changed <= _MOST_CHANGED * size else None
+        for table in (*added[state], *removed[state]):
+            if table.range_deletions:
+                raise RefusedError(f"{table.name}: whole ranges of keys were deleted, as after a rescale")
+    return ChangedFiles(new, old, added, removed)
 
 
 def _what(table: SstFile) -> tuple[str, LiveFile, str]:

@@ -18,6 +18,7 @@ import numpy as np
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.digests import new_hasher
 from flinkstate.files.storage import Location
+from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import BackendKind, parse_header, refuse_twins
 from flinkstate.keyed.heap_timers import HeapTimers, laid_out
@@ -249,9 +250,11 @@ class NativeFile(KeyedFile):
                 section = Section(
                     self, extent, writer.base, state, writer.buffer, starts, key_ends, ends, not found.needed
                 )
-                writer.take(found.rows, found.position)
+                position = found.position
                 if self.only is not None:
                     section = _rows_with(section, self.only[state])
+                    position = int(section.ends[-1]) if len(section) else writer.position
+                writer.take(found.rows, position)
                 with section.locating():
                     self.membership.check(state, extent.key_group, writer.buffer, section.starts, section.key_ends)
                 if len(section):
@@ -376,10 +379,17 @@ class _Window:
 
 
 def _rows_with(section: Section, prefixes: Prefixes) -> Section:
-    """Returns the rows with one of the prefixes. Others lie beside them in their blocks."""
+    """Returns the rows with one of the prefixes, one behind the other. Others lie beside them in their blocks."""
     rows = prefixes.rows_of(section.data, section.starts, section.key_ends)
     if rows.all():
         return section
-    return replace(
-        section, starts=section.starts[rows], key_ends=section.key_ends[rows], ends=section.ends[rows]
-    )  # fmt: skip
+    chosen = np.flatnonzero(rows)
+    starts, key_ends, ends = (part[chosen] for part in (section.starts, section.key_ends, section.ends))
+    sizes, prefix, begin = ends - starts, section.file.prefix, int(section.starts[0])
+    # Each row moves forward in the window, over rows that were moved before or aren't chosen.
+    groups = np.full(len(chosen), section.key_group, np.int64)
+    kernels.copy_entries(
+        section.data, starts, key_ends, groups, np.arange(len(chosen)), sizes, prefix, prefix, section.data[begin:]
+    )
+    moved = begin + np.cumsum(sizes) - sizes
+    return replace(section, starts=moved, key_ends=moved + key_ends - starts, ends=moved + sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.array_types import Bytes
+from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.write_kernels import SLACK
@@ -43,6 +43,13 @@ class PendingRows:
                 raise DamagedError("rows that fill a section", "others", offset=at)
             self._positions = np.concatenate((self._positions, np.zeros_like(self._positions)), axis=1)
         self.rows, self.bytes = rows, end
+
+    def add_some(self, data: Bytes, starts: Positions, ends: Positions) -> None:
+        """Adds some of the rows of a section, which has others between them."""
+        if len(starts):
+            gaps = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+            for begin, end in zip(starts[np.append(0, gaps)], ends[np.append(gaps - 1, len(ends) - 1)], strict=True):
+                self.add(data[begin:end])
 
     def in_order(self) -> SortedRows:
         """Returns the rows in the order of their keys, until rows are added."""

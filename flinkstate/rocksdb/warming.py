@@ -7,6 +7,7 @@ import numpy as np
 from flinkstate.array_types import Bytes
 from flinkstate.rocksdb import kernels, prefix_kernels
 from flinkstate.rocksdb.kernels import SLACK
+from flinkstate.rocksdb.newer_rows import newer_rows
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_manifest import manifest_bytes
 from flinkstate.rocksdb.write_sst_file import Buffers, SstWriter
@@ -43,6 +44,7 @@ def _write() -> None:
         pending.add(np.frombuffer(bytes([0, 0, 0, 2]) + key + bytes(4), np.uint8))
     table = SstWriter(_Nowhere(), 2, 0, "", 1, Buffers())
     table.append(pending.in_order(), 0)
+    newer_rows(pending, PendingRows())
     table.finish()
     manifest_bytes((), 3)
 

@@ -121,9 +121,7 @@ class FamilyWriter:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="stateferry-", dir=task_folder())
         number = len(self._waiting)
-        table = SstWriter(
-            _Temporary(self._path(number)), number, 0, self.name, self.id, self._buffers, is_limited=False
-        )
+        table = SstWriter(_Temporary(self._path(number)), number, 0, self.name, self.id, self._buffers)
         table.append(rows, 0)
         self._waiting.append(table.finish())
 

@@ -33,7 +33,6 @@ STATE = 9
 # Up to so many rows are sorted by insertion; longer segments in runs of half as many, which are merged.
 _INSERTED = 32
 _RUN = 16
-_VALUE = np.uint64(1)
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any, type_: Any) -> Any:
@@ -313,11 +312,12 @@ def _put_varint(out, at, value):
 
 @_kernel
 def make_blocks(
-    data, starts, key_ends, ends, order, first, rows, block_size, interval, key, out, limit, restarts, keys, bounds,
-    block_ends, state,
+    data, starts, key_ends, ends, order, tags, first, rows, block_size, interval, key, out, limit, restarts, keys,
+    bounds, block_ends, state,
 ):  # fmt: skip
     """Appends rows to blocks; returns the row before which it stopped, `rows` at the end.
 
+    `tags` are the sequence numbers and types of the rows, or of all rows if there is only one.
     `out` has blocks one behind the other, of which the last may be open; `block_ends` is where those end that are
     complete. `key` is the last key. `keys[bounds[i]:bounds[i + 1]]` is the last key of block i of the file. It stops
     where an array may be too small for one more row. A row whose key isn't larger than the one before is an error:
@@ -360,8 +360,7 @@ def make_blocks(
             at = _put_varint(out, at, value)
         _copy(out, at, data, start + shared, own)
         at += own
-        # Sequence 0, and the type of a value.
-        _put64(out, at, _VALUE)
+        _put64(out, at, tags[row] if len(tags) > 1 else tags[0])
         at += 8
         _copy(out, at, data, value_start, value)
         at += value

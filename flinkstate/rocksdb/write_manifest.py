@@ -1,4 +1,4 @@
-"""Writes the MANIFEST of a new database, whose files are all on one level and have values of sequence 0 only.
+"""Writes the MANIFEST of a new database: one whose files are all on the lowest level, or also on level 0 above it.
 
 The layout of both files is that of `manifest.py`.
 """
@@ -45,8 +45,9 @@ def manifest_bytes(families: Sequence[NewFamily], next_file: int) -> bytes:
 
 def _edits(families: Sequence[NewFamily], next_file: int) -> Iterator[bytes]:
     largest = max((family.id for family in families), default=0)
+    last = max((file.sequences[1] for family in families for file in family.files), default=0)
     yield _text(_COMPARATOR, COMPARATOR) + _numbers(
-        _LOG, 0, _PREVIOUS_LOG, 0, _NEXT_FILE, next_file, _LAST_SEQUENCE, 0, _LARGEST_FAMILY, largest
+        _LOG, 0, _PREVIOUS_LOG, 0, _NEXT_FILE, next_file, _LAST_SEQUENCE, last, _LARGEST_FAMILY, largest
     )
     for family in families:
         yield (
@@ -57,12 +58,11 @@ def _edits(families: Sequence[NewFamily], next_file: int) -> Iterator[bytes]:
         )
     for family in families:
         for file in family.files:
-            # The last two numbers are the first and the last sequence.
             yield (
                 _numbers(_COLUMN_FAMILY, family.id, _NEW_FILE, file.level, file.number, file.size)
                 + _sized(file.smallest)
                 + _sized(file.largest)
-                + _numbers(0, 0, _NO_MORE)
+                + _numbers(*file.sequences, _NO_MORE)
             )
 
 

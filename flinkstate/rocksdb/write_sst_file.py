@@ -1,7 +1,8 @@
 """Writes SST files as RocksDB's own: block-based tables of format version 5, as Flink 1.20 and 2.x read them.
 
-All entries are values with sequence 0, so the files belong on the lowest level of a database. Blocks are compressed
-with snappy if that makes them smaller, and bear masked crc32c: the RocksDB of Flink 1.20 knows no XXH3.
+A file of the lowest level has only values, with sequence 0. One of level 0 has values and deletions, all with one
+sequence number above those of the files below it. Blocks are compressed with snappy if that makes them smaller, and
+bear masked crc32c: the RocksDB of Flink 1.20 knows no XXH3.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any, Protocol
 import cramjam
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.array_types import Bytes, Flags, Positions, Tags
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
+from flinkstate.rocksdb.kernels import DELETE, VALUE
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
 from flinkstate.rocksdb.sst_blocks import (
@@ -36,7 +38,6 @@ _NONE, _SNAPPY = 0, 1
 _CRC32C = 1
 _VERSION = 5
 _MAGIC = 0x88E241B785F4CFF7
-_VALUE_TAG = (1).to_bytes(8, "little")
 
 
 class OutputFile(Protocol):
@@ -55,7 +56,7 @@ class OutputFile(Protocol):
 class SortedRows:
     """Rows in the order of their keys: the i-th is n = `order[i]`, which is `data[starts[n]:ends[n]]`.
 
-    Its key is `data[starts[n] + 4 : key_ends[n]]`.
+    Its key is `data[starts[n] + 4 : key_ends[n]]`. Row n with `deleted[n]` says that its key has no value any more.
     """
 
     data: Bytes
@@ -64,6 +65,7 @@ class SortedRows:
     ends: Positions
     order: Positions
     count: int
+    deleted: Flags | None = None
 
     def key(self, place: int) -> bytes:
         """Returns the key of a row by its place in the order."""
@@ -100,11 +102,15 @@ class SstWriter:
         buffers: Buffers,
         *,
         is_compressed: bool = True,
-        is_limited: bool = True,
+        sequence: int = 0,
     ) -> None:
-        """The file is full when it has `FILE` bytes or somewhat more, unless it isn't limited."""
+        """The file is full when it has `FILE` bytes or somewhat more, unless it is of level 0, which has one of a kind.
+
+        All its entries have the sequence number `sequence`.
+        """
+        self._sequence, self._deletions = sequence, 0
         self._is_compressed = is_compressed
-        self._largest, block = FILE if is_limited else 1 << 62, BLOCK
+        self._largest, block = FILE if level else 1 << 62, BLOCK
         self._sink, self.number, self._level = sink, number, level
         self._family, self._family_id, self._buffers, self._block = family, family_id, buffers, block
         self._raw = np.zeros(_RAW + 2 * block + SLACK, np.uint8)
@@ -117,7 +123,7 @@ class SstWriter:
         self._state = np.zeros(kernels.STATE, np.int64)
         self._state[kernels.KEY_SIZE] = -1
         self._rows = self._written = 0
-        self._smallest = b""
+        self._smallest = self._largest_tag = b""
 
     @property
     def size(self) -> int:
@@ -136,18 +142,22 @@ class SstWriter:
 
     def append(self, rows: SortedRows, first: int) -> int:
         """Appends rows from `first` in their order; returns where it stopped because the file is full."""
-        count = rows.count
+        count, tags = rows.count, self._tags(rows)
         if not self._rows and first < count:
-            self._smallest = rows.key(first)
+            self._smallest = rows.key(first) + self._tag(rows, tags, first)
         state = self._state
         while first < count:
             after = kernels.make_blocks(
-                rows.data, rows.starts, rows.key_ends, rows.ends, rows.order, first, count, self._block, _INTERVAL,
-                self._key, self._raw, len(self._raw) - SLACK, self._restarts, self._keys, self._bounds,
+                rows.data, rows.starts, rows.key_ends, rows.ends, rows.order, tags, first, count, self._block,
+                _INTERVAL, self._key, self._raw, len(self._raw) - SLACK, self._restarts, self._keys, self._bounds,
                 self._block_ends, state,
             )  # fmt: skip
             if after < 0:
                 raise _twice(rows, -1 - after)
+            if after > first:
+                self._largest_tag = self._tag(rows, tags, after - 1)
+                if rows.deleted is not None:
+                    self._deletions += int(rows.deleted[rows.order[first:after]].sum())
             self._rows += after - first
             stuck, first = after == first, after
             written = self._write_blocks()
@@ -156,6 +166,19 @@ class SstWriter:
             if first < count and stuck and not written:
                 self._grow(rows, first)
         return first
+
+    def _tags(self, rows: SortedRows) -> Tags:
+        """Returns the tag of each row, or one for all."""
+        value = np.uint64(self._sequence << 8 | VALUE)
+        if rows.deleted is None or not rows.count:
+            return np.array([value], np.uint64)
+        tags = np.where(rows.deleted, np.uint64(self._sequence << 8 | DELETE), value)
+        # One tag alone would be that of all rows, and it is.
+        return tags.astype(np.uint64)
+
+    @staticmethod
+    def _tag(rows: SortedRows, tags: Tags, place: int) -> bytes:
+        return int(tags[rows.order[place]] if len(tags) > 1 else tags[0]).to_bytes(8, "little")
 
     def _grow(self, rows: SortedRows, place: int) -> None:
         """Makes every array large enough for the next row."""
@@ -203,7 +226,8 @@ class SstWriter:
         self._sink.write(footer + struct.pack("<IQ", _VERSION, _MAGIC))
         size = self._sink.position
         self._sink.end()
-        return LiveFile(self.number, self._level, size, self._smallest + _VALUE_TAG, largest + _VALUE_TAG)
+        sequences = self._sequence, self._sequence
+        return LiveFile(self.number, self._level, size, self._smallest, largest + self._largest_tag, sequences)
 
     def _end_block(self) -> None:
         state = self._state
@@ -247,7 +271,7 @@ class SstWriter:
             # When a file was made would differ each time that it is made.
             "creation.time": 0,
             "data.size": data_size,
-            "deleted.keys": 0,
+            "deleted.keys": self._deletions,
             "file.creation.time": 0,
             "filter.size": 0,
             "fixed.key.length": 0,

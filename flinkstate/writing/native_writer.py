@@ -9,6 +9,7 @@ another folder: the checkpoint can't be restored.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -41,6 +42,102 @@ class _BegunFile:
     hasher: Any = field(repr=False)
 
 
+class NativeFiles:
+    """The files of one subtask's database while they are written. Their names in `folder` begin with `named`."""
+
+    def __init__(
+        self, folder: Location, named: str, key_groups: KeyGroupRange, checkpoint_id: int, digests: Digests | None
+    ) -> None:
+        self._folder, self._named, self._range, self._checkpoint_id = folder, named, key_groups, checkpoint_id
+        self._digests = {} if digests is None else digests
+        self.next_number, self._files = FIRST_FILE, dict[str, _BegunFile]()
+        self._kept: dict[str, NamedFile] = {}
+
+    def location(self, name: str) -> Location:
+        """Returns where a file of the database is, by its own name."""
+        return self._folder.child(f"{self._named}-{name}")
+
+    def _create(self, name: str, *, stays_draft: bool = False) -> WriteBehind:
+        hasher = new_hasher()
+        location = self.location(name)
+        stream = WriteBehind(location, hasher=hasher, stays_draft=stays_draft)
+        self._files[name] = _BegunFile(location, stream, hasher)
+        return stream
+
+    def next_table(self, stays_draft: bool = False) -> tuple[int, WriteBehind]:
+        """Begins the next SST file, or a draft of it, and returns its number."""
+        number, self.next_number = self.next_number, self.next_number + 1
+        # While a file is written, no more than one before it is on its way to disk.
+        on_their_way = [written.stream for written in self._files.values() if written.stream.is_on_its_way]
+        for stream in on_their_way[:-1]:
+            stream.finish()
+        return number, self._create(f"{number:06}.sst", stays_draft=stays_draft)
+
+    def stored(self, file: LiveFile) -> StoredFile:
+        """Returns a file that was written, for reading."""
+        place = self._files[file.name].stream.place
+        return StoredFile(place.shown, file.size, place.open)
+
+    def keep(self, file: LiveFile) -> None:
+        """Gives a draft its own name."""
+        stream = self._files[file.name].stream
+        stream.finish()
+        stream.take_name()
+
+    def remove(self, file: LiveFile) -> None:
+        """Removes a draft, which only this attempt to write the database knows."""
+        self._files.pop(file.name).stream.close()
+
+    def keep_file(self, name: str, size: int, digest: str) -> None:
+        """Notes a complete file, which somebody else has put in its place."""
+        location = self.location(name)
+        self._kept[name] = NamedFile(name, RelativeFile(location.name, size))
+        self._digests[location.name] = size, digest
+
+    def finish(self, families: Sequence[NewFamily], header: KeyedHeader) -> NativeHandle:
+        """Completes all files, with what describes them, and returns their handle; they are on disk then."""
+        tables = [file.name for family in families for file in family.files]
+        self._write(NAME, manifest_bytes(families, self.next_number))
+        self._write(_CURRENT, CURRENT)
+        self._write(_META, build_header(header))
+        for written in self._files.values():
+            written.stream.finish()
+            self._digests[written.location.name] = written.stream.position, digest_of(written.hasher)
+        meta = self._file(_META).stream
+        files = tuple(self._file(name) for name in (*tables, NAME, _CURRENT))
+        return NativeHandle(
+            self._range,
+            self._checkpoint_id,
+            self._id("backend"),
+            meta,
+            (),
+            files,
+            checkpointed_size=meta.size + sum(file.stream.size for file in files),
+            id=self._id("handle"),
+        )
+
+    def close(self) -> None:
+        """Removes what isn't complete."""
+        for written in self._files.values():
+            written.stream.close()
+
+    def _write(self, name: str, data: bytes) -> None:
+        stream = self._create(name)
+        stream.write(data)
+        stream.end()
+
+    def _file(self, name: str) -> NamedFile:
+        if name in self._kept:
+            return self._kept[name]
+        written = self._files[name]
+        return NamedFile(name, RelativeFile(written.location.name, written.stream.position))
+
+    def _id(self, of: str) -> str:
+        """Returns an id as Flink's, which is the same each time that the file is written."""
+        text = f"{of} {self._named} {self._checkpoint_id}".encode()
+        return str(uuid.UUID(bytes=blake2b(text, digest_size=16).digest(), version=4))
+
+
 class NativeFileWriter:
     """A subtask's database: key groups in ascending order, each state once in a key group, in any order."""
 
@@ -57,10 +154,8 @@ class NativeFileWriter:
         is_compressed: bool = True,
     ) -> None:
         """The names of the files in `folder` begin with `named`, which tells this subtask from others."""
-        self._folder, self._named, self._checkpoint_id = folder, named, checkpoint_id
-        self._digests = {} if digests is None else digests
+        self._files = NativeFiles(folder, named, key_groups, checkpoint_id, digests)
         self._header, self._range = replace(header, compressed=False), key_groups
-        self._next, self._files = FIRST_FILE, dict[str, _BegunFile]()
         self._pending = PendingRows()
         self._group = key_groups.start - 1
         self._state: int | None = None
@@ -71,10 +166,10 @@ class NativeFileWriter:
                 id_ + 1,
                 meta.name,
                 prefix,
-                self._next_file,
-                self._stored,
-                self._keep,
-                self._remove,
+                self._files.next_table,
+                self._files.stored,
+                self._files.keep,
+                self._files.remove,
                 buffers,
                 is_compressed=is_compressed,
             )
@@ -87,39 +182,7 @@ class NativeFileWriter:
     def __exit__(self, *_: object) -> None:
         for family in self._families:
             family.close()
-        for written in self._files.values():
-            written.stream.close()
-
-    def _location(self, name: str) -> Location:
-        return self._folder.child(f"{self._named}-{name}")
-
-    def _create(self, name: str, *, stays_draft: bool = False) -> WriteBehind:
-        hasher = new_hasher()
-        location = self._location(name)
-        stream = WriteBehind(location, hasher=hasher, stays_draft=stays_draft)
-        self._files[name] = _BegunFile(location, stream, hasher)
-        return stream
-
-    def _next_file(self, stays_draft: bool) -> tuple[int, WriteBehind]:
-        number, self._next = self._next, self._next + 1
-        # While a file is written, no more than one before it is on its way to disk.
-        on_their_way = [written.stream for written in self._files.values() if written.stream.is_on_its_way]
-        for stream in on_their_way[:-1]:
-            stream.finish()
-        return number, self._create(f"{number:06}.sst", stays_draft=stays_draft)
-
-    def _stored(self, file: LiveFile) -> StoredFile:
-        place = self._files[file.name].stream.place
-        return StoredFile(place.shown, file.size, place.open)
-
-    def _keep(self, file: LiveFile) -> None:
-        stream = self._files[file.name].stream
-        stream.finish()
-        stream.take_name()
-
-    def _remove(self, file: LiveFile) -> None:
-        # It is a draft, which only this attempt to write the database knows.
-        self._files.pop(file.name).stream.close()
+        self._files.close()
 
     def entries(self, key_group: int, state: int, entries: Buffer, _: int) -> None:
         """Writes entries as they are in a section."""
@@ -147,35 +210,4 @@ class NativeFileWriter:
         self._flush(is_all=True)
         self._state = None
         families = [NewFamily(family.id, family.name, family.finish()) for family in self._families]
-        tables = [file.name for family in families for file in family.files]
-        self._write(NAME, manifest_bytes(families, self._next))
-        self._write(_CURRENT, CURRENT)
-        self._write(_META, build_header(self._header))
-        size = sum(written.stream.position for written in self._files.values())
-        for written in self._files.values():
-            written.stream.finish()
-            self._digests[written.location.name] = written.stream.position, digest_of(written.hasher)
-        return NativeHandle(
-            self._range,
-            self._checkpoint_id,
-            self._id("backend"),
-            self._file(_META).stream,
-            (),
-            tuple(self._file(name) for name in (*tables, NAME, _CURRENT)),
-            checkpointed_size=size,
-            id=self._id("handle"),
-        )
-
-    def _write(self, name: str, data: bytes) -> None:
-        stream = self._create(name)
-        stream.write(data)
-        stream.end()
-
-    def _file(self, name: str) -> NamedFile:
-        written = self._files[name]
-        return NamedFile(name, RelativeFile(written.location.name, written.stream.position))
-
-    def _id(self, of: str) -> str:
-        """Returns an id as Flink's, which is the same each time that the file is written."""
-        text = f"{of} {self._named} {self._checkpoint_id}".encode()
-        return str(uuid.UUID(bytes=blake2b(text, digest_size=16).digest(), version=4))
+        return self._files.finish(families, self._header)

@@ -238,8 +238,13 @@ class OperatorRewrite:
             return writer.keyed_file(self.old.hex_id, index, header, key_groups, self.compression)
         return writer.native_files(
             self.old.hex_id, index, header, key_groups, self.destination.prefix, self.source.metadata.checkpoint_id,
-            is_compressed=self.compression not in (Compression.NONE, Compression.STORED),
+            is_compressed=self.is_compressed,
         )  # fmt: skip
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the blocks of a new database are compressed."""
+        return self.compression not in (Compression.NONE, Compression.STORED)
 
     def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
         """Yields the entries of old key groups, grouped by the key groups that they go to."""

@@ -17,6 +17,7 @@ from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.compression import Buffer, Compression, new_stream
 from flinkstate.keyed.header import KeyedHeader, build_header
+from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA, is_state_file
 from flinkstate.metadata.metadata import (
@@ -30,7 +31,8 @@ from flinkstate.metadata.metadata import (
     Subtask,
 )
 from flinkstate.metadata.streams import open_stream
-from flinkstate.writing.native_writer import NativeFileWriter
+from flinkstate.writing.native_writer import NativeFiles, NativeFileWriter
+from flinkstate.writing.newer_files import NewerFilesWriter
 from flinkstate.writing.write_behind import WriteBehind
 
 _COPY = 4 << 20
@@ -206,6 +208,23 @@ class SavepointWriter:
         return NativeFileWriter(
             self.folder, named, header, key_groups, prefix, snapshot, self._digests, is_compressed=is_compressed
         )
+
+    def newer_files(
+        self,
+        operator_id: str,
+        subtask: int,
+        base: NativeFile,
+        base_folder: Location,
+        known: Digests,
+        header: KeyedHeader,
+        snapshot: int,
+        *,
+        is_compressed: bool,
+    ) -> NewerFilesWriter:
+        """Opens a subtask's database that is a base and newer files; see `NewerFilesWriter`."""
+        named = self._file(operator_id, "native", subtask).name
+        files = NativeFiles(self.folder, named, base.handle.range, snapshot, self._digests)
+        return NewerFilesWriter(files, base, base_folder, known, header, is_compressed=is_compressed)
 
     def carry_native(self, source: Location, operator_id: str, subtask: int, handle: NativeHandle) -> NativeHandle:
         """Copies the files of a subtask's RocksDB database byte for byte and returns their handle.

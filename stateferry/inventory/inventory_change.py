@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flinkstate.errors import StateferryError
-from flinkstate.keyed.native_difference import EarlierPart, difference
+from flinkstate.errors import DamagedError, RefusedError, StateferryError
+from flinkstate.keyed.native_difference import EarlierPart, difference, whole_difference
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.row_sum import RowSum
 from flinkstate.kryo.counted import FoundClasses
@@ -46,20 +46,34 @@ class InventoryChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangedKeysTask:
-    """The changes in one chunk, whose subtasks had the `earlier` parts."""
+    """The changes in one chunk, whose subtasks had the `earlier` parts.
+
+    If they `must` be found, it takes no matter how much was changed, and it is an error if they can't be.
+    """
 
     all: InventoryTask
     earlier: Mapping[int, EarlierPart]
+    must: bool = False
 
     def take(self) -> InventoryChange | None:
         """Reads the changed keys; returns None if that isn't possible, or would take no less than to read all."""
         change = InventoryChange()
+        if self.must:
+            return self._must_take(change)
         try:
             done = all(self._take(part, change) for part in self.all.chunk.parts)
         except StateferryError:
             # The earlier snapshot may be gone. What is wrong with the later one is said by whoever reads all of it.
             return None
         return change if done else None
+
+    def _must_take(self, change: InventoryChange) -> InventoryChange | None:
+        try:
+            return change if all(self._take(part, change) for part in self.all.chunk.parts) else None
+        except (DamagedError, RefusedError) as error:
+            raise RefusedError(
+                f"{error}: so what has changed can't be told. Leave --since out, which converts everything"
+            ) from None
 
     def _take(self, part: FilePart, change: InventoryChange) -> bool:
         earlier, groups, width = self.earlier.get(part.subtask), part.key_groups, self.all.chunk.max_parallelism
@@ -69,7 +83,8 @@ class ChangedKeysTask:
             NativeFile(self.all.folder, part.handle, width, part.subtask, change.found.read, groups) as new,
             NativeFile(earlier.folder, earlier.handle, width, part.subtask, None, groups) as old,
         ):
-            differing = difference(new, old, earlier.identities)
+            find = whole_difference if self.must else difference
+            differing = find(new, old, earlier.identities)
             if differing is None or (changed := differing.changed(self._groups(new))) is None:
                 return False
             new.only = old.only = changed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +24,14 @@ from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.metadata.savepoint_properties import in_version
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
+from stateferry.proof.catch_up import (
+    BaseAccount,
+    BaseOperator,
+    CatchUpTally,
+    ChangedResult,
+    ChangedTask,
+    sampled_groups,
+)
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.conversion import Conversion
@@ -39,10 +47,23 @@ from stateferry.proof.metadata_check import (
     moving,
 )
 
-CheckTask = KeyedTask | CarriedTask
-CheckResult = KeyedResult | CarriedResult
+CheckTask = KeyedTask | CarriedTask | ChangedTask
+CheckResult = KeyedResult | CarriedResult | ChangedResult
 # The accounts of the staged savepoint by operator and new state.
 StagedStates = dict[tuple[str, str], Account]
+# What a catch-up can build on, by operator and state; and what one builds on, by operator id.
+BaseStates = dict[tuple[str, str], BaseAccount]
+Base = Mapping[bytes, BaseOperator]
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """What a catch-up builds on, if the savepoint is of one; and what another one can build on, once it is known."""
+
+    base: Base | None = None
+    found: BaseStates = field(default_factory=dict)
+
+
 DoTasks = Callable[[Sequence[CheckTask]], Iterable[CheckResult]]
 
 _MOST_GROUPS_PROBED = 32
@@ -78,16 +99,28 @@ def open_staged(name: str, places: Sequence[str] = ()) -> Savepoint | Check:
 
 
 def plan_checks(
-    source: Savepoint, staged: Savepoint, conversion: Conversion, *, target_bytes: int = TARGET_BYTES
+    source: Savepoint,
+    staged: Savepoint,
+    conversion: Conversion,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    base: Base | None = None,
 ) -> list[CheckTask]:
-    """All tasks.
+    """All tasks. Of the operators in `base` only changed keys are read, and some key groups.
 
     Keyed state of the staged savepoint that can't be cut into chunks gets none; `tally_up` records it as damage.
     """
     tasks: list[CheckTask] = []
     seed = seed_of(source)
     for pair in _pairs(source, staged):
-        tasks += pair.keyed(conversion, target_bytes, seed=seed)
+        if base and pair.old.id in base:
+            whole = sampled_groups(pair.old.max_parallelism, seed, base[pair.old.id])
+            # The changed keys have a sample of their own; of these key groups plain code reads RocksDB's files alone.
+            keyed = pair.keyed(conversion, target_bytes, whole.__contains__, seed=seed)
+            tasks += [replace(task, sample=SampleSpec(seed, 0.0)) for task in keyed]
+            tasks += pair.changed(conversion, base[pair.old.id], whole, seed)
+        else:
+            tasks += pair.keyed(conversion, target_bytes, seed=seed)
         if has_carried_state(pair.old) or has_carried_state(pair.new):
             elements = conversion.elements.get(pair.old.id, {})
             tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new, elements))
@@ -147,6 +180,20 @@ class _Pair:
             ]
         return tasks
 
+    def changed(
+        self, conversion: Conversion, base: BaseOperator, whole: frozenset[int], seed: int
+    ) -> Iterator[ChangedTask]:
+        """The tasks that read changed keys. A subtask that can't be read in the staged savepoint gets none."""
+        own, checks = conversion.of(self.source, self.old), self.checks_keys(conversion)
+        there = {subtask.index: subtask.native_keyed for subtask in self.new.subtasks}
+        for subtask in self.old.subtasks:
+            staged, index = there.get(subtask.index), subtask.index
+            if subtask.native_keyed is not None and staged is not None and index in base.subtasks:
+                yield ChangedTask(
+                    self.old.hex_id, index, own, checks, seed, (self.source.folder, subtask.native_keyed),
+                    (self.staged.folder, staged), base.subtasks[index], whole, len(base.subtasks),
+                )  # fmt: skip
+
     def checks_keys(self, conversion: Conversion) -> bool:
         """Whether to check that each key is in the key group of its hash.
 
@@ -183,15 +230,25 @@ def validate(
     target_bytes: int = TARGET_BYTES,
     accounts: StagedStates | None = None,
     derived: Mapping[str, Derived] | None = None,
+    catch_up: CatchUp | None = None,
 ) -> list[Check]:
     """Does all checks. Damage in the source raises an error; damage in the staged savepoint is a failed check.
 
     The accounts of the new states in the staged savepoint are put into `accounts`, of a lazy run those of all keys.
-    `derived` is what the snapshot didn't read, by operator and legacy state.
+    `derived` is what the snapshot didn't read, by operator and legacy state. With `catch_up` only changed keys
+    are read where that has a base.
     """
-    tallies = tally_up(
-        source, staged, conversion, do(plan_checks(source, staged, conversion, target_bytes=target_bytes))
-    )
+    base = None if catch_up is None else catch_up.base
+    caught_up: dict[str, CatchUpTally] = {}
+    tasks = plan_checks(source, staged, conversion, target_bytes=target_bytes, base=base)
+    tallies = tally_up(source, staged, conversion, do(tasks), base, caught_up)
+    if catch_up is not None:
+        catch_up.found.update(
+            ((pair.old.hex_id, state), BaseAccount(account, tallies[pair.old.hex_id].counts.get(state)))
+            for pair in _pairs(source, staged)
+            if conversion.rules.get(pair.old.id)
+            for state, account in tallies[pair.old.hex_id].found.accounts.items()
+        )
     if accounts is not None:
         accounts |= {
             (pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
@@ -202,20 +259,34 @@ def validate(
             if not rules.reverse
         }
     samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
-    return judge(source, staged, conversion, tallies, samples, derived)
+    labels = {pair.old.hex_id: pair.old.label for pair in _pairs(source, staged)}
+    own = [check for id_, tally in caught_up.items() for check in tally.checks(labels[id_])]
+    return judge(source, staged, conversion, tallies, samples, derived) + own
 
 
 def tally_up(
-    source: Savepoint, staged: Savepoint, conversion: Conversion, results: Iterable[CheckResult]
+    source: Savepoint,
+    staged: Savepoint,
+    conversion: Conversion,
+    results: Iterable[CheckResult],
+    base: Base | None = None,
+    caught_up: dict[str, CatchUpTally] | None = None,
 ) -> dict[str, Tally]:
-    """Adds up the results of each operator."""
-    tallies = {}
+    """Adds up the results of each operator; those of operators in `base` go into `caught_up` as well."""
+    tallies, of_base = {}, {} if caught_up is None else caught_up
     for pair in _pairs(source, staged):
         # The staged savepoint may have another max parallelism than it should.
-        expected = conversion.layout.of(pair.old).max_parallelism
-        tallies[pair.old.hex_id] = Tally(max(expected, pair.new.max_parallelism))
+        size = max(conversion.layout.of(pair.old).max_parallelism, pair.new.max_parallelism)
+        tallies[pair.old.hex_id] = Tally(size)
+        if base and pair.old.id in base:
+            whole = sampled_groups(pair.old.max_parallelism, seed_of(source), base[pair.old.id])
+            of_base[pair.old.hex_id] = CatchUpTally(size, base[pair.old.id], whole)
     for result in results:
-        tallies[result.operator].take(result)
+        if isinstance(result, ChangedResult) or result.operator in of_base:
+            of_base[result.operator].take(result)
+        else:
+            tallies[result.operator].take(result)
+    tallies |= {id_: tally.total() for id_, tally in of_base.items()}
     for pair in _pairs(source, staged):
         error = pair.uncuttable()
         if error is not None:
@@ -315,9 +386,9 @@ class _Search:
         wanted = set(probe.key_groups)
         tasks = self.pair.keyed(self.conversion, self.target_bytes, wanted.__contains__, sides)
         for result in self.do([replace(task, probe=probe) for task in tasks]):
+            assert isinstance(result, KeyedResult)
             if result.damage is not None:
                 raise result.damage
-            assert isinstance(result, KeyedResult)
             yield result
 
     def differences(self, state: str, groups: list[int], tally: Tally) -> list[tuple[int, str]]:

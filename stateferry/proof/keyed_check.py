@@ -8,7 +8,7 @@ key and user key), then it returns the entries in the slices that differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -25,10 +25,12 @@ from flinkstate.keyed.key_group_check import Membership
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.row_sum import RowSum
 from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk
 from flinkstate.reading.group_sections import GroupSections
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.types import field_of
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
@@ -115,6 +117,8 @@ class KeyedResult:
     # What an upgrade has lost, by state; how many entries these states have before any is put back, or in the result.
     losses: dict[str, LossCounts] = field(default_factory=dict)
     entries_of: Counter[str] = field(default_factory=Counter)
+    # Of a task that reads only some keys: the digests of their rows, by key group.
+    sums: dict[int, RowSum] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,8 @@ class KeyedTask:
     """Reads a chunk.
 
     With `check_keys`, the hash of every key must lead to its key group. With `sample`, some keys of migrated states,
-    and some rows of RocksDB's own files, are read a second time, by plain code.
+    and some rows of RocksDB's own files, are read a second time, by plain code. With `only`, no other keys of these
+    states are read, and no other states.
     """
 
     side: Side
@@ -133,6 +138,7 @@ class KeyedTask:
     check_keys: bool
     probe: Probe | None = None
     sample: SampleSpec | None = None
+    only: Mapping[str, Prefixes] | None = None
 
     @property
     def size(self) -> int:
@@ -282,6 +288,7 @@ class _ChunkReading:
         self._rules = {rules.made_name: rules for rules in task.conversion.rules}
         self._rests = {rules.legacy.name: rules for rules in task.conversion.rules if rules.keeps_rest}
         self._states: dict[str, KeyedState] = {}
+        self._sums: dict[int, RowSum] = {}
 
     def result(self, damage: DamagedError | RefusedError | None = None) -> KeyedResult:
         result = KeyedResult(
@@ -300,6 +307,7 @@ class _ChunkReading:
             plain=self._plain,
             losses=self._losses,
             entries_of=self._entries_of,
+            sums=self._sums,
         )
         self._sink.fill(result)
         return result
@@ -326,6 +334,9 @@ class _ChunkReading:
                 if task.side is Side.STAGED:
                     # The reader's own check of the keys is switched off, because the validation names what is wrong.
                     file.membership = _AnyMember(file.header, task.chunk.max_parallelism, file.prefix)
+                if task.only is not None and isinstance(file, NativeFile):
+                    there = enumerate(file.header.states)
+                    file.only = {number: task.only[meta.name] for number, meta in there if meta.name in task.only}
                 states = keyed_states(file.header, file.name)
                 self._states.update({state.name: state for state in states})
                 plain = self._plain_rows(file, part.key_groups)
@@ -338,6 +349,8 @@ class _ChunkReading:
                         self._staged(group)
                         if self._of_staged is not None:
                             self._of_staged.read(group, carries=False)
+                if isinstance(file, NativeFile):
+                    self._sums |= file.sums
                 if plain is not None:
                     plain.end()
                     self._plain.add(plain.result)
@@ -384,7 +397,7 @@ class _ChunkReading:
     def _plain_rows(self, file: KeyedFile, key_groups: Sequence[int]) -> PlainRows | None:
         """Reads rows of RocksDB's own files by plain code as well, unless this is a closer look at a difference."""
         sample = self._task.sample
-        if sample is None or not isinstance(file, NativeFile):
+        if sample is None or self._task.only is not None or not isinstance(file, NativeFile):
             return None
         return PlainRows(self._task.folder, file, key_groups, sample.seed)
 

@@ -13,7 +13,8 @@ from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import SentFiles
 from stateferry.runs.record.step_facts import MigrateFacts
 from stateferry.runs.record.steps import Step
-from stateferry.steps import movement, new_files, sent_files
+from stateferry.steps import catch_up, movement, new_files, sent_files
+from stateferry.steps.base_run import base_of
 from stateferry.steps.run_at_work import RunAtWork
 
 if TYPE_CHECKING:
@@ -26,12 +27,18 @@ def do(work: RunAtWork) -> MigrateFacts:
     if plan.rescales_only:
         work.say(f"migrate: {MigrateFacts.nothing_to_do}")
         return MigrateFacts()
-    if not plan.rehearse:
+    base = base_of(work.resolved)
+    if not plan.rehearse and base is None:
         _check_known_keys(work)
     new_files.begin(work)
     source, rewrites = work.resolved.described, work.resolved.rewrites()
     stay, go = new_files.stay_and_go(rewrites)
-    written = new_files.copy(work.workers, Step.MIGRATE, stay, work.files.shown)
+    whole = stay if base is None else [one for one in stay if one.old.id not in base.operators]
+    written = new_files.copy(work.workers, Step.MIGRATE, whole, work.files.shown)
+    caught_up = [] if base is None else catch_up.write(work, base, stay)
+    written += [one.file for one in caught_up]
+    if not plan.rehearse and base is not None and catch_up.may_lack_keys(work, base, caught_up):
+        _check_known_keys(work)
     sent = new_files.send(work.workers, Step.MIGRATE, go, run.exchange, plan.chunk_bytes)
     metadata, digests = assemble(source, stay, written, work.files.shown), new_files.digests_of(written)
     if go:
@@ -44,6 +51,7 @@ def do(work: RunAtWork) -> MigrateFacts:
         counts=add_counts([*(file.counts for file in written), *(one.counts for one in sent)]),
         layout=None if go else movement.changes(work.resolved) or None,
         sent=sum(sum(one.sizes) for one in sent) if go else None,
+        newer=None if base is None else catch_up.newer_rows(work.resolved, caught_up),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flinkstate.errors import StateferryError
+from flinkstate.errors import RefusedError, StateferryError
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import (
@@ -50,6 +50,7 @@ from stateferry.runs.record.step_facts import LazyChoice, SnapshotFacts, StateSi
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report import source_check
 from stateferry.steps import key_groups
+from stateferry.steps.base_run import base_of
 from stateferry.steps.guards import AFTER_COUNTING, BEFORE_COUNTING, Seen
 from stateferry.steps.other_sources import read_others
 from stateferry.steps.run_at_work import RunAtWork
@@ -83,7 +84,7 @@ def do(work: RunAtWork) -> SnapshotFacts:
     for guard in BEFORE_COUNTING:
         guard(Seen(work, Inventory(), FoundAges(run.plan.now, run.plan.keep_expired, ())))
     rate, others = measured_rate(run.plan), read_others(work.workers, resolved)
-    counts = count(work.workers, resolved, earlier_night(resolved))
+    counts = count(work.workers, resolved, _night(resolved))
     inventory = counts.inventory
     found = ages(resolved, inventory)
     for guard in AFTER_COUNTING:
@@ -93,6 +94,8 @@ def do(work: RunAtWork) -> SnapshotFacts:
     notes = option_notes(resolved, inventory, found)
     if counts.since is not None:
         notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since.run_id}"]
+    if run.plan.since is not None and found.states:
+        notes = [*notes, "what has expired since the base's now stays, with its timestamp: Flink drops it"]
     _keep(run, resolved, counts)
     for note in notes:
         work.say(f"note: {note}")
@@ -122,6 +125,12 @@ def count(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None =
     """
     work = inventory_work(resolved, workers.at_once)
     counts = _since(workers, resolved, work, night) if night is not None else None
+    if counts is None and resolved.plan.since is not None:
+        raise RefusedError(
+            f"run {resolved.plan.since} can't be caught up with: what has changed since doesn't say what everything "
+            "amounts to now. Under time to live that is so once the job has begun to move keys: leave --since out, "
+            "which converts everything"
+        )
     if counts is None:
         inventory = total(workers.do(Step.SNAPSHOT, work, take, _BYTES))
         counts = CountedSource(inventory, _to_keep(resolved, work, inventory))
@@ -130,9 +139,15 @@ def count(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None =
     return counts
 
 
+def _night(resolved: ResolvedPlan) -> EarlierNight | None:
+    """The run from which this one can go on; a catch-up goes on from its base, or not at all."""
+    base = base_of(resolved)
+    return earlier_night(resolved) if base is None else base.night
+
+
 def first_work(resolved: ResolvedPlan, at_once: int) -> tuple[Sequence[Any], Callable[[Any], Any]]:
     """The tasks with which the step begins, and what does them."""
-    work, night = inventory_work(resolved, at_once), earlier_night(resolved)
+    work, night = inventory_work(resolved, at_once), _night(resolved)
     changes = _changed_keys_work(resolved, work, night) if night is not None else None
     return (work, take) if changes is None else (changes, take_changes)
 
@@ -169,7 +184,10 @@ def _changed_keys_work(
     if night.counted is None or not can_be_brought_forward(keyed, resolved.plan):
         return None
     parts = {operator.hex_id: night.parts(operator) for operator in resolved.source.keyed_operators()}
-    return [ChangedKeysTask(task, parts[task.operator]) if isinstance(task, InventoryTask) else task for task in work]
+    must = resolved.plan.since is not None
+    return [
+        ChangedKeysTask(task, parts[task.operator], must) if isinstance(task, InventoryTask) else task for task in work
+    ]
 
 
 def _to_keep(

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 
 from flinkstate.errors import StateferryError
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import now_ms
 from stateferry.inventory.blob_times import read_blob_times
-from stateferry.proof.checks import CheckResult, CheckTask, StagedStates, do_check, open_staged, validate
+from stateferry.proof.checks import (
+    BaseStates,
+    CatchUp,
+    CheckResult,
+    CheckTask,
+    StagedStates,
+    do_check,
+    open_staged,
+    validate,
+)
 from stateferry.proof.expected.check_result import Check
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.judgement import Derived
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.prediction import predicted
-from stateferry.runs.record.facts import StagedAccount, StagedAccounts, StagedDigests
+from stateferry.runs.record.facts import (
+    BaseAccounts,
+    BaseState,
+    CaughtUp,
+    StagedAccount,
+    StagedAccounts,
+    StagedDigests,
+)
 from stateferry.runs.record.key_group_sizes import SourceSizes, StagedSizes
 from stateferry.runs.record.step_facts import SnapshotFacts, ValidateFacts
 from stateferry.runs.record.steps import Step
@@ -26,6 +43,7 @@ from stateferry.runs.report.balance_facts import balance_of
 from stateferry.runs.report.proven import digest_of_report, reported_facts
 from stateferry.runs.report.report import FileDigest, Report
 from stateferry.steps import cut_over, key_groups
+from stateferry.steps.base_run import base_of
 from stateferry.steps.other_sources import read_others
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
@@ -38,8 +56,9 @@ def do(work: RunAtWork) -> ValidateFacts:
     run, resolved = work.run, work.resolved
     # The new files are made of them.
     run.exchange.remove()
-    read, accounts = BytesRead(), StagedStates()
-    checks = check(work.workers, resolved, run.staged.shown, read, accounts, _derived(work))
+    read, accounts, base = BytesRead(), StagedStates(), base_of(resolved)
+    catch_up = CatchUp(None if base is None else base.validated(run.facts(CaughtUp) or CaughtUp()))
+    checks = check(work.workers, resolved, run.staged.shown, read, accounts, _derived(work), catch_up)
     source_check.note_metadata(resolved.source, read, run.plan.files_from)
     read.take(read_others(work.workers, resolved))
     checks.append(source_check.check_source((run.facts(SnapshotFacts) or SnapshotFacts()).read, read))
@@ -47,6 +66,8 @@ def do(work: RunAtWork) -> ValidateFacts:
     report.write(run.report)
     if report.tables_pending:
         run.keep(_to_facts(accounts))
+    if report.is_green and run.plan.rehearse and run.plan.output_format == "native":
+        run.keep(_to_base(catch_up.found))
     return ValidateFacts(green=report.is_green, report=digest_of_report(report))
 
 
@@ -104,6 +125,22 @@ def _to_facts(accounts: Mapping[tuple[str, str], Account]) -> StagedAccounts:
     )
 
 
+def _to_base(bases: BaseStates) -> BaseAccounts:
+    """What a catch-up needs of the staged savepoint, as facts of the run."""
+    return BaseAccounts(
+        tuple(
+            BaseState(
+                operator,
+                state,
+                tuple(one.account.counts.tolist()),
+                tuple(one.account.sums.tolist()),
+                None if one.of_source is None else asdict(one.of_source),
+            )
+            for (operator, state), one in bases.items()
+        )
+    )
+
+
 def check(
     workers: Workers,
     resolved: ResolvedPlan,
@@ -111,11 +148,13 @@ def check(
     read: BytesRead | None = None,
     accounts: StagedStates | None = None,
     derived: Mapping[str, Derived] | None = None,
+    catch_up: CatchUp | None = None,
 ) -> list[Check]:
     """The checks of the staged savepoint.
 
     The bytes of the source that were read are added to `read`, the accounts of the new states in the staged savepoint
-    to `accounts`. `derived` is what the snapshot didn't read, by operator and legacy state.
+    to `accounts`. `derived` is what the snapshot didn't read, by operator and legacy state. For
+    `catch_up` see `validate`.
     """
     opened = open_staged(staged, (resolved.plan.target,))
     if isinstance(opened, Check):
@@ -145,4 +184,5 @@ def check(
         target_bytes=resolved.plan.chunk_bytes,
         accounts=accounts,
         derived=derived,
+        catch_up=catch_up,
     )

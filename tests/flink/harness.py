@@ -99,11 +99,15 @@ class FlinkHarness:
             shutil.move(unquote(urlparse(made).path), path)
             return Made(path, _lines(expected))
 
-    def make_in_place(self, job: Job, *, format_: str) -> Made:
+    def make_in_place(self, job: Job, *, format_: str, earlier: Path | None = None) -> Made:
         """As `make`, but the snapshot stays where Flink wrote it, which the absolute paths of a checkpoint need."""
         scratch = Path(tempfile.mkdtemp(dir=self._scratch))
         expected = scratch / "expected.jsonl"
-        places = {"target": str(scratch), "expected": str(expected), "earlier": None}
+        places = {
+            "target": str(scratch),
+            "expected": str(expected),
+            "earlier": None if earlier is None else str(earlier),
+        }
         answer = self.ask("make", job=dataclasses.asdict(job), format=format_, **places)
         made = Path(unquote(urlparse(answer["savepoint"]).path))
         return Made(made, _lines(expected))

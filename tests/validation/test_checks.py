@@ -812,7 +812,7 @@ def test_the_tables_are_a_third_account(tmp_path: Path) -> None:
     staged = Savepoint.open(str(case.folder))
     account = Account.of(128)
     for result in do_here(plan_checks(case.source, staged, case.conversion)):
-        if result.side is Side.STAGED and isinstance(result, KeyedResult):
+        if isinstance(result, KeyedResult) and result.side is Side.STAGED:
             account.take(result.accounts[NEW])
     hex_id, accounts = operator_id("main").hex(), StagedStates()
     assert_green(validate(case.source, staged, case.conversion, accounts=accounts))

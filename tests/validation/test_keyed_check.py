@@ -240,7 +240,7 @@ def test_a_result_has_all_that_was_found() -> None:
         None, _task=task, _expected=collected, _strays="strays", _expired="expired", _read="read", _plain="plain",
         _sink=Filling(), _samples={"s": "sample"}, _sampled_keys=lambda *of: of,
         _whole=SimpleNamespace(accounts=books["whole"]), _blobs=books["blobs"], _losses="losses",
-        _entries_of="entries of",
+        _entries_of="entries of", _sums="sums",
     )  # fmt: skip
     damage = DamagedError("a row", "nothing")
     found = reading.result(damage)
@@ -248,7 +248,7 @@ def test_a_result_has_all_that_was_found() -> None:
         "operator": "hex", "side": Side.STAGED, "size": 77, "damage": damage, "accounts": {}, "counts": "counts",
         "aging": "aging", "strays": "strays", "expired": "expired", "samples": {"s": ("s", "sample")},
         "whole": "whole", "slices": None, "entries": ["probed"], "blobs": "blobs", "read": "read", "plain": "plain",
-        "losses": "losses", "entries_of": "entries of",
+        "losses": "losses", "entries_of": "entries of", "sums": "sums",
     }  # fmt: skip
     assert reading.result().damage is None
 
@@ -317,7 +317,9 @@ def test_who_reads_the_key_groups_of_a_chunk(
     monkeypatch.setattr(keyed_check, "GroupSections", lambda file, group, states, window, see, write: (group, see))
     monkeypatch.setattr(keyed_check, "_AnyMember", lambda header, width, prefix: ("any", width, prefix))
     parts = [SimpleNamespace(handle="handle", subtask=at, key_groups=(at, 5 + at)) for at in (2, 3)]
-    task: Any = SimpleNamespace(side=side, folder="folder", chunk=SimpleNamespace(parts=parts, max_parallelism=9))
+    task: Any = SimpleNamespace(
+        side=side, folder="folder", only=None, chunk=SimpleNamespace(parts=parts, max_parallelism=9)
+    )
     expected, of_staged, staged, rows = Reader(), Reader(), Reader(), PlainRowsStub()
     reading = reading_of(
         None, _task=task, _read="read", _states={}, _expected=expected, _staged=staged.read, _plain=rows,

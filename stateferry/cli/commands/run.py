@@ -167,6 +167,11 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
             if before is None and (undone := asked_for_before(plan, {RunState.ROLLED_BACK})) is not None:
                 check_may_continue(undone, control)
             raise
+        if resolved.plan.since is not None:
+            from stateferry.steps.base_run import base_of
+
+            # What it can't go on from is said before there is a run.
+            base_of(resolved)
         _check_age(resolved, control)
         check_buckets(resolved.plan)
         run = before or Run.create(plan, now_ms())

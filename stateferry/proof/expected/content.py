@@ -68,6 +68,12 @@ class Account:
         """Adds all of another account, which may have been made for another number of key groups."""
         self._take(*other._occupied())
 
+    def take_away(self, other: Account) -> None:
+        """Undoes `take`."""
+        groups, counts, sums = other._occupied()
+        self.counts[groups] -= counts
+        self.sums[groups] -= sums
+
     def _take(self, groups: Positions, counts: Positions, sums: Hashes) -> None:
         if len(groups) and groups[-1] >= len(self.counts):
             raise ValueError(f"an account of {groups[-1] + 1} key groups where there are {len(self.counts)}")

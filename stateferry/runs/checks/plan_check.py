@@ -28,6 +28,7 @@ from stateferry.runs.checks.wanted_layout import layout_problems
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
+from stateferry.runs.record.run_list import find_run
 
 
 def open_source(plan: MigrationPlan) -> Savepoint:
@@ -41,12 +42,27 @@ def planned(values: Mapping[str, object], origin: str = "the plan") -> Migration
     The name is the one in the savepoint, so that an operator named by its id or by its uid gives the same job.
     """
     if values.get("job") is not None:
-        return plan_of(values, origin)
+        return _as_its_base(plan_of(values, origin), values, origin)
     named_later = plan_of({**values, "job": "named later"}, origin)
     source = open_source(named_later)
     operator, wanted = _naming_operator(named_later, source)
     # `_metadata` before version 5 has neither name nor uid: then the plan has the uid, or at least the id.
-    return plan_of({**values, "job": operator.name or operator.uid or wanted}, origin)
+    values = {**values, "job": operator.name or operator.uid or wanted}
+    return _as_its_base(plan_of(values, origin), values, origin)
+
+
+def _as_its_base(plan: MigrationPlan, values: Mapping[str, object], origin: str) -> MigrationPlan:
+    """The plan; that of a catch-up has the whole id of its base, and the base's now, at which nothing more expires."""
+    if plan.since is None:
+        return plan
+    base = find_run(plan.home, plan.job, plan.since).plan
+    of_base = {"since": base.run_id, "now": base.now, "now_from": base.now_from}
+    if "now" in values and plan.now != base.now:
+        raise PlanError(
+            f"now: a catch-up has the now of its base, {base.now}: leave now out, or leave since out, which converts "
+            "everything"
+        )
+    return plan_of({**values, **of_base}, origin)
 
 
 def _naming_operator(plan: MigrationPlan, source: Savepoint) -> tuple[Operator, str]:

@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from flinkstate.errors import RejectedError
-from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, format_duration, moment, rough_duration
+from stateferry.basics.durations import (
+    MAX_MILLISECONDS,
+    MILLISECONDS_PER_UNIT,
+    format_duration,
+    moment,
+    now_ms,
+    rough_duration,
+)
 from stateferry.basics.quantities import noun, percent, percent_at_least
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
@@ -188,7 +195,9 @@ def _ages_of(run: Run) -> tuple[StateAges, ...]:
 
 def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> Iterator[str]:
     latest = min(found.states, key=lambda state: state.youngest, default=None)
-    if latest is None or -latest.youngest <= plan.clock_tolerance_ms:
+    # The now of a catch-up is that of its base: what is newer was written since.
+    since = max(now_ms() - plan.now, 0) if plan.since is not None else 0
+    if latest is None or -latest.youngest - since <= plan.clock_tolerance_ms:
         return
     ahead = -latest.youngest
     # If the timestamps of the last green run were about as far ahead, the difference is not new.

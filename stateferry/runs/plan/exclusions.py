@@ -48,6 +48,11 @@ def _not_in_reverse(option: str, why: str) -> Exclusion:
     return Exclusion(option, f"{option} and reverse: {why}: leave {option} out", beside="reverse")
 
 
+def _not_since(option: str) -> Exclusion:
+    why = f"since and {option}: a catch-up isn't tried with {option}: leave since out, which converts everything"
+    return Exclusion("since", why, beside=option)
+
+
 # The rows of an option stand in the order in which they count: of each option, the first problem is reported.
 EXCLUSIONS: tuple[Exclusion, ...] = (
     *map(
@@ -115,6 +120,18 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         "rest and keep_legacy: keep_legacy keeps the POJO as it is, with its map: leave one of them out",
         beside="keep_legacy",
     ),
+    _of_a_migration("since"),
+    Exclusion(
+        "since",
+        "since: a catch-up writes RocksDB's own files: give format native as well, or leave since out, which converts "
+        "everything",
+        needs=("output_format",),
+    ),
+    *map(
+        _not_since,
+        ("lazy", "reverse", "to", "state_ttls", "keep_expired", "keep_legacy", "field", "classes", "declared"),
+    ),
+    *map(_not_since, ("parallelism", "max_parallelism", "files_from")),
     Exclusion(
         "keep_legacy",
         "lazy and keep_legacy exclude each other: a lazy run keeps the blobs of the keys that it doesn't move, and "

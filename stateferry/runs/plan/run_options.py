@@ -121,6 +121,20 @@ class RunOptions(PlanModel):
         ),
     ] = "canonical"
     rehearse: StrictBool = False
+    since: Annotated[
+        Name | None,
+        Option(
+            Kind.TEXT,
+            "Since a rehearsal",
+            "convert only what has changed since a green native rehearsal of the same plan, whose files stay below the "
+            "newer ones; the rehearsal's savepoint must still be there",
+            row=162,
+            section=RUN,
+            metavar="RUN",
+            if_empty="convert everything",
+            in_form=False,
+        ),
+    ] = None
     keep_expired: Annotated[
         StrictBool, Option(Kind.SWITCH, "Keep expired entries", "carry expired entries over too", row=90)
     ] = False

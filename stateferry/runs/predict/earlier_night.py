@@ -103,7 +103,7 @@ def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> b
     Counts by age do, unless what has expired is kept. What is the largest of its kind doesn't.
     """
     return (
-        plan.rehearse
+        (plan.rehearse or plan.since is not None)
         and not plan.lazy
         and not plan.reverse
         and not any(
@@ -157,13 +157,17 @@ def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
     newest = next((run for run in runs_of(plan.home, plan.job) if run.run_id != plan.run_id), None)
     if newest is None or newest.plan is None or newest.state is not RunState.VERIFIED or not _alike(newest.plan, plan):
         return None
-    run = Run(newest.plan, newest.folder)
+    return night_of(Run(newest.plan, newest.folder), resolved)
+
+
+def night_of(run: Run, resolved: ResolvedPlan) -> EarlierNight | None:
+    """A rehearsal as one from which another run can go on; None if its source isn't there any more as it was."""
     facts, counted = run.facts_if_sound(SnapshotFacts), run.facts_if_sound(Counted)
     if facts is None:
         return None
     read = BytesRead.of_facts(facts.read)
     try:
-        source = open_source(newest.plan)
+        source = open_source(run.plan)
         hasher = new_hasher()
         hasher.update(source.folder.child(METADATA).read())
     except StateferryError:

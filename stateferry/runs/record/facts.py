@@ -171,6 +171,49 @@ class StagedAccounts(RunFacts):
 
 
 @dataclass(frozen=True, slots=True)
+class BaseState:
+    """What a catch-up needs of a state of the staged savepoint: entries and hashes by key group.
+
+    Of a new state also what its source had.
+    """
+
+    operator: str
+    state: str
+    counts: tuple[int, ...]
+    sums: tuple[int, ...]
+    of_source: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BaseAccounts(RunFacts):
+    """What a catch-up needs of the staged savepoint, all of which the validation has found to be right."""
+
+    name: ClassVar[str] = "base"
+
+    states: tuple[BaseState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKeys:
+    """The changed keys of a state in one subtask as they were converted: how many, and their digest."""
+
+    operator: str
+    subtask: int
+    state: str
+    keys: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp(RunFacts):
+    """The changed keys that a catch-up has converted."""
+
+    name: ClassVar[str] = "caught_up"
+
+    lists: tuple[ChangedKeys, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NothingToDo(RunFacts):
     """The run had nothing to do, and why."""
 

@@ -178,11 +178,24 @@ class WritingFacts(TimedFacts):
 
 
 @dataclass(frozen=True, slots=True)
+class NewerRows:
+    """What a catch-up wrote of a state above its base: rows that are new or other, and deletions."""
+
+    put: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
 class MigrateFacts(WritingFacts):
-    """What the migrate step has written; nothing if the run migrates no state."""
+    """What the migrate step has written; nothing if the run migrates no state.
+
+    Of a catch-up, `newer` says by operator and state what it wrote above its base.
+    """
 
     name: ClassVar[str] = Step.MIGRATE.value
     nothing_to_do: ClassVar[str] = "nothing to do: the run migrates no state, so rescale writes the new savepoint"
+
+    newer: Mapping[str, NewerRows] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,152 @@
+"""Writes one subtask's keyed state as an earlier database of ours, whose files stay, and newer files above them.
+
+The newer files are on level 0, one for each state in which anything differs. All their entries have one sequence
+number, above those of the files below, so that RocksDB finds them first. The files of a local database get another name
+(a hard link); others are copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.files.digests import Digests, digest_of, hasher_of
+from flinkstate.files.storage import Location
+from flinkstate.keyed.header import KeyedHeader
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile
+from flinkstate.metadata.streams import open_stream
+from flinkstate.rocksdb.live_files import LiveFile
+from flinkstate.rocksdb.newer_rows import newer_rows
+from flinkstate.rocksdb.pending_rows import PendingRows
+from flinkstate.rocksdb.write_manifest import NewFamily
+from flinkstate.rocksdb.write_sst_file import Buffers, SortedRows, SstWriter
+from flinkstate.writing.native_writer import NativeFiles
+from flinkstate.writing.write_behind import WriteBehind
+
+# RocksDB compacts level 0 from four files on, and writes slower from twenty on. Each catch-up adds one for each state:
+# whoever makes a chain of them ends it here.
+MOST_NEWER = 8
+_COPY = 4 << 20
+
+
+@dataclass(slots=True)
+class NewerCounts:
+    """How many rows of a state were put into the newer file, and how many it deletes."""
+
+    put: int = 0
+    deleted: int = 0
+
+    def add(self, other: NewerCounts) -> None:
+        self.put += other.put
+        self.deleted += other.deleted
+
+
+@dataclass(slots=True)
+class _Family:
+    """A column family: the files of the base, and the newer file once it is begun."""
+
+    id: int
+    name: str
+    files: list[LiveFile]
+    newer: SstWriter | None = None
+    counts: NewerCounts = field(default_factory=NewerCounts)
+
+
+class NewerFilesWriter:
+    """A subtask's database: that of `base`, with newer files. States are written in ascending order of key groups."""
+
+    def __init__(
+        self,
+        files: NativeFiles,
+        base: NativeFile,
+        base_folder: Location,
+        known: Digests,
+        header: KeyedHeader,
+        *,
+        is_compressed: bool,
+    ) -> None:
+        """`known` are the digests that the base's files in `base_folder` must have, by their names there."""
+        self._files, self._base, self._folder, self._known, self._header = files, base, base_folder, known, header
+        self._is_compressed, self._buffers = is_compressed, Buffers()
+        there = base.database.families
+        self._families = [
+            _Family(number + 1, meta.name, sorted(there[meta.name].files.values(), key=lambda one: one.number))
+            for number, meta in enumerate(header.states)
+        ]
+        live = [file for family in self._families for file in family.files]
+        self._sequence = max((file.sequences[1] for file in live), default=0) + 1
+        files.next_number = max((file.number for file in live), default=files.next_number - 1) + 1
+
+    def __enter__(self) -> NewerFilesWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for family in self._families:
+            if family.newer is not None:
+                family.newer.close()
+        self._files.close()
+
+    @property
+    def counts(self) -> dict[str, NewerCounts]:
+        """What was written, by state."""
+        return {family.name: family.counts for family in self._families}
+
+    def write(self, state: int, wanted: PendingRows, there: PendingRows) -> None:
+        """Brings rows that the base has of some keys to those that are wanted of the same keys."""
+        rows = newer_rows(wanted, there)
+        if not rows.count:
+            return
+        family = self._families[state]
+        if family.newer is None:
+            number, sink = self._files.next_table()
+            family.newer = SstWriter(
+                sink, number, 0, family.name, family.id, self._buffers,
+                is_compressed=self._is_compressed, sequence=self._sequence,
+            )  # fmt: skip
+        _append(family.newer, rows)
+        deleted = 0 if rows.deleted is None else int(rows.deleted.sum())
+        family.counts.add(NewerCounts(rows.count - deleted, deleted))
+
+    def close(self) -> NativeHandle:
+        """Completes the files and returns their handle; they are on disk then."""
+        families, kept = [], [file for family in self._families for file in family.files]
+        for family in self._families:
+            newer = [] if family.newer is None else [family.newer.finish()]
+            families.append(NewFamily(family.id, family.name, [*family.files, *newer]))
+        streams = {file.name: file for file in self._base.handle.files}
+        for file in kept:
+            self._take_over(streams[file.name])
+        return self._files.finish(families, self._header)
+
+    def _take_over(self, file: NamedFile) -> None:
+        """Gives a file of the base its name in the new folder, if it is still what it was when it was validated."""
+        stream = file.stream
+        if not isinstance(stream, RelativeFile) or stream.name not in self._known:
+            raise RefusedError(f"{self._base.name}: {file.name} isn't one of the files that were validated")
+        source, target = self._folder.child(stream.path), self._files.location(file.name)
+        if not (source.is_local and target.is_local and source.link_to(target)):
+            self._copy(stream, target)
+        with target.open() as written:
+            found = target.size(), digest_of(hasher_of(written))
+        if found != tuple(self._known[stream.name]):
+            expected = f"the {self._known[stream.name][0]} bytes that were validated"
+            raise DamagedError(expected, f"{found[0]} others", file=source.shown)
+        self._files.keep_file(file.name, *found)
+
+    def _copy(self, stream: RelativeFile, target: Location) -> None:
+        opened, _, _ = open_stream(self._folder, stream)
+        out = WriteBehind(target)
+        try:
+            with opened:
+                while portion := opened.read(_COPY):
+                    out.write(portion)
+            out.finish()
+        finally:
+            out.close()
+
+
+def _append(table: SstWriter, rows: SortedRows) -> None:
+    done = 0
+    while done < rows.count:
+        done = table.append(rows, done)

@@ -1,0 +1,268 @@
+"""The validation of a catch-up: the changed keys are read whole, all others follow from the base.
+
+The account of the result is that of the base, without what the changed keys had before, and with what they have now: by
+the source's bytes, and by the result's. Of a key that no list calls changed nothing is read, but for some key groups,
+which are read whole on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from flinkstate.files.storage import Location
+from flinkstate.keyed.row_sum import RowSum
+from flinkstate.metadata.bytes_read import BytesRead
+from flinkstate.metadata.chunks import Chunk, FilePart
+from flinkstate.metadata.metadata import NativeHandle
+from stateferry.basics.quantities import noun
+from stateferry.changes.changed_keys import KeyList
+from stateferry.proof.carried_check import CarriedResult
+from stateferry.proof.changed_rows import Snapshot, changed_rows
+from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.proof.expected.content import Account
+from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.expected.expected_entries import SourceCounts
+from stateferry.proof.expected.sample_text import MOST_SAMPLES
+from stateferry.proof.expected.sampling import SampleSpec
+from stateferry.proof.judgement import Tally
+from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Side
+
+
+@dataclass(frozen=True, slots=True)
+class BaseAccount:
+    """What a green validation has found of a state in a result; of a new state also what its source had."""
+
+    account: Account
+    of_source: SourceCounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSubtask:
+    """A subtask's database in the base's source, and in the base's result.
+
+    `lists` are the changed keys by state as they were converted, and `sums` the digests of the source's rows, by key
+    group, as the base has read them.
+    """
+
+    source: Snapshot
+    folder: Location
+    handle: NativeHandle
+    lists: Mapping[str, KeyList]
+    sums: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BaseOperator:
+    """An operator in the base: its subtasks, and its accounts by state."""
+
+    subtasks: Mapping[int, BaseSubtask]
+    accounts: Mapping[str, BaseAccount]
+
+
+@dataclass(slots=True)
+class ChangedResult:
+    """What a task has found of the changed keys of one subtask.
+
+    `after` are its source and its result, `before` those of the base. `read` are the digests of the source's bytes that
+    follow from what the base has read, and what has changed.
+    """
+
+    operator: str
+    subtask: int
+    after: tuple[KeyedResult, KeyedResult]
+    before: tuple[KeyedResult, KeyedResult]
+    problems: list[str]
+    keys: int
+    files: int
+    read: BytesRead = field(default_factory=BytesRead)
+
+    @property
+    def size(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTask:
+    """Reads the changed keys of one subtask: in its source, in its result, and in both of the base.
+
+    The key groups `whole` are read by other tasks. It is one of `of` tasks.
+    """
+
+    operator: str
+    subtask: int
+    conversion: OperatorConversion
+    check_keys: bool
+    seed: int
+    source: tuple[Location, NativeHandle]
+    staged: tuple[Location, NativeHandle]
+    base: BaseSubtask
+    whole: frozenset[int]
+    of: int = 1
+
+    def do(self) -> ChangedResult:
+        """Lists the changed keys anew, and reads them."""
+        folder, handle = self.source
+        found = changed_rows(
+            Snapshot(folder, handle), self.base.source, self.conversion, self.conversion.old_max, self.subtask
+        )
+        problems = found.problems + list(
+            self._other_lists({state: KeyList.of(keys) for state, keys in found.keys.items()})
+        )
+        only = dict(found.keys)
+        of_result = {
+            rules.new_name: only[rules.legacy.name] for rules in self.conversion.rules if rules.legacy.name in only
+        }
+        # What the base had of them was sampled when it was validated.
+        spec = SampleSpec(self.seed, 1.0 / max(self.of, 1))
+
+        def read(side: Side, folder: Location, handle: NativeHandle, sample: SampleSpec | None) -> KeyedResult:
+            part = FilePart(self.subtask, handle, tuple(handle.range))
+            chunk = Chunk(self.conversion.old_max, (part,), handle.size)
+            wanted = only | of_result
+            return KeyedTask(
+                side, folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=wanted
+            ).do()
+
+        base = self.base
+        after = read(Side.SOURCE, *self.source, spec), read(Side.STAGED, *self.staged, spec)
+        before = (
+            read(Side.SOURCE, base.source.folder, base.source.handle, None),
+            read(Side.STAGED, base.folder, base.handle, None),
+        )
+        result = ChangedResult(self.operator, self.subtask, after, before, problems, found.count, found.files)
+        if after[0].read is not None:
+            result.read.take(after[0].read)
+        for key_group, text in base.sums.items():
+            known = RowSum.of_text(text)
+            now, then = (one.sums.get(key_group) for one in (after[0], before[0]))
+            if key_group not in self.whole and known is not None and now is not None and then is not None:
+                result.read.add(handle.meta.name, key_group, (known + now - then).text)
+        return result
+
+    def _other_lists(self, mine: Mapping[str, KeyList]) -> Iterator[str]:
+        for state in sorted(mine.keys() | self.base.lists.keys()):
+            one, other = mine.get(state), self.base.lists.get(state)
+            if one != other:
+                found = "none" if other is None else f"{other.keys} keys (digest {other.digest})"
+                expected = "none" if one is None else f"{one.keys} keys (digest {one.digest})"
+                yield f"subtask {self.subtask}, {state}: changed are {expected}, converted were {found}"
+
+
+def sampled_groups(max_parallelism: int, seed: int, base: BaseOperator) -> frozenset[int]:
+    """The key groups that are read whole: one of 128, others for each source, of those that have any in the base."""
+    occupied = {group for one in base.accounts.values() for group in np.flatnonzero(one.account.counts).tolist()}
+    groups = sorted(occupied) or list(range(max_parallelism))
+    count = max(len(groups) // 128, 1)
+    return frozenset(groups[(seed + number * len(groups) // count) % len(groups)] for number in range(count))
+
+
+class CatchUpTally:
+    """The results of one operator's tasks, added up: of changed keys, and of key groups that were read whole."""
+
+    def __init__(self, size: int, base: BaseOperator, whole: frozenset[int]) -> None:
+        self._size, self._base, self._whole = size, base, whole
+        self._after, self._before, self._sampled = Tally(size), Tally(size), Tally(size)
+        self._problems: list[str] = []
+        self._unread = set(base.subtasks)
+        self._keys = self._files = 0
+
+    def take(self, result: ChangedResult | KeyedResult | CarriedResult) -> None:
+        """Adds the result of one task."""
+        if isinstance(result, KeyedResult):
+            self._sampled.take(result)
+        elif isinstance(result, CarriedResult):
+            self._after.take(result)
+        else:
+            for tally, results in ((self._after, result.after), (self._before, result.before)):
+                for one in results:
+                    tally.take(one)
+            self._problems += result.problems
+            self._unread.discard(result.subtask)
+            self._keys += result.keys
+            self._files += result.files
+
+    def total(self) -> Tally:
+        """What all keys amount to: the base, without the changed keys as they were, and with them as they are."""
+        tally, after, before = Tally(self._size), self._after, self._before
+        for state, known in self._base.accounts.items():
+            for of in (tally.expected, tally.found):
+                of.of(state).take(known.account)
+            if known.of_source is not None:
+                tally.counts[state] = replace(known.of_source)
+        for mine, gone, came in (
+            (tally.expected, before.expected, after.expected), (tally.found, before.found, after.found),
+        ):  # fmt: skip
+            for state, account in gone.accounts.items():
+                mine.of(state).take_away(account)
+            mine.take(came.accounts)
+        for state, counts in before.counts.items():
+            tally.counts.setdefault(state, SourceCounts()).take_off(counts)
+        for state, counts in after.counts.items():
+            tally.counts.setdefault(state, SourceCounts()).add(counts)
+        tally.strays, tally.expired, tally.plain = after.strays, after.expired, after.plain
+        tally.carried, tally.carried_is_damaged = after.carried, after.carried_is_damaged
+        tally.damage = [*after.damage, *before.damage, *self._sampled.damage]
+        tally.plain_rows = self._sampled.plain_rows
+        return tally
+
+    def checks(self, label: str) -> Iterator[Check]:
+        """The checks that only a catch-up has."""
+        problems = [*self._problems, *(f"subtask {one} wasn't read" for one in sorted(self._unread))]
+        yield Check(
+            f"{label}: changed keys listed",
+            Outcome.FAILED if problems else Outcome.PASSED,
+            "every entry of each file that came or went",
+            problems[0]
+            if problems
+            else f"{self._keys} {noun(self._keys, 'key')} in {self._files} {noun(self._files, 'file')}",
+            samples=tuple(problems[:MOST_SAMPLES]),
+        )
+        yield _compared(f"{label}: changed keys as they were", self._before)
+        yield _compared(f"{label}: changed keys as they are", self._after)
+        yield self._read_whole(label)
+
+    def _read_whole(self, label: str) -> Check:
+        total, sampled = self.total(), self._sampled
+        groups = sorted(self._whole)
+        states = {*total.expected.accounts, *total.found.accounts, *sampled.expected.accounts, *sampled.found.accounts}
+        wrong, entries = list[str](), 0
+        for state in sorted(states):
+            for side, whole, derived in (
+                ("source", sampled.expected, total.expected), ("result", sampled.found, total.found),
+            ):  # fmt: skip
+                one, other = (_at(of.of(state), groups) for of in (whole, derived))
+                entries += int(one.counts.sum())
+                if len(one.differences(other)):
+                    wrong.append(f"{state}: the {side} has others than follow from the base and the changed keys")
+        named = f"{noun(len(groups), 'key group')} {', '.join(map(str, groups[:10]))}"
+        return Check(
+            f"{label}: {named} read whole", Outcome.FAILED if wrong else Outcome.PASSED,
+            "what follows from the base and the changed keys", wrong[0] if wrong else f"{entries // 2} entries",
+            tuple(groups) if wrong else (), tuple(wrong[:MOST_SAMPLES]),
+        )  # fmt: skip
+
+
+def _at(account: Account, groups: list[int]) -> Account:
+    return Account(account.counts[groups], account.sums[groups])
+
+
+def _compared(name: str, tally: Tally) -> Check:
+    differing = tally.differing()
+    count = sum(int(account.counts.sum()) for account in tally.expected.accounts.values())
+    found = sum(int(account.counts.sum()) for account in tally.found.accounts.values())
+    groups = tuple(sorted({group for groups in differing.values() for group in groups}))
+    outcome = Outcome.FAILED if differing else Outcome.PASSED
+    if differing and tally.damage:
+        outcome = Outcome.COULD_NOT_TELL
+    sums = [
+        sum(int(account.sums.sum(dtype=np.uint64)) for account in of.accounts.values()) % 2**64
+        for of in (tally.expected, tally.found)
+    ]
+    texts = tuple(f"{state}: key groups {', '.join(map(str, groups[:10]))}" for state, groups in differing.items())
+    return Check(
+        name, outcome, f"{count} {noun(count, 'entry', 'entries')}, checksum {sums[0]:016x}",
+        f"{found} {noun(found, 'entry', 'entries')}, checksum {sums[1]:016x}", groups, texts[:MOST_SAMPLES],
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""The validation's own list of the keys that may have changed between two snapshots of a RocksDB database.
+
+It shares nothing with the list by which the changes were converted but the reading of single files. It opens each file
+that the MANIFEST has, and says of each that came or went whether all of its entries were looked at, as its properties
+count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flinkstate.files.storage import Location
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.stored_files import stored_by_itself, stored_files
+from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.scan import entries_of
+from flinkstate.rocksdb.sst_file import SstFile
+from flinkstate.serializers.types import FlinkType
+from flinkstate.serializers.walker import skip_runs
+from stateferry.proof.expected.conversion import OperatorConversion
+
+_EVERY = 1 << 16
+_FileOf = tuple[str, int, int, bytes, bytes, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A subtask's database in a snapshot; with `identities`, its files must be those, by their names."""
+
+    folder: Location
+    handle: NativeHandle
+    identities: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True)
+class ChangedRows:
+    """The keys by state, how many there are and files that came or went, and what is wrong with what these say."""
+
+    keys: dict[str, Prefixes] = field(default_factory=dict)
+    count: int = 0
+    files: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorConversion, width: int, subtask: int) -> ChangedRows:
+    """Lists the keys whose entries came or went; of a migrated state with those of its flag and of its new state."""
+    found = ChangedRows()
+    with (
+        NativeFile(new.folder, new.handle, width, subtask) as now,
+        NativeFile(old.folder, old.handle, width, subtask) as before,
+    ):
+        names = [meta.name for meta in now.header.states]
+        if names != [meta.name for meta in before.header.states]:
+            found.problems.append(f"{now.name}: its states aren't those of {before.name}")
+            return found
+        together = _together(conversion, set(names))
+        key = now.header.key_serializer.type
+        of_groups: dict[frozenset[str], set[bytes]] = {}
+        for name in names:
+            group = next((one for one in together if name in one), frozenset([name]))
+            keys = of_groups.setdefault(group, set())
+            ours, theirs = (dict(_files(one, file, name, found)) for one, file in ((new, now), (old, before)))
+            for place in ours.keys() ^ theirs.keys():
+                table = ours.get(place) or theirs[place]
+                found.files += 1
+                keys |= set(_keys_of(table, now, key if len(group) > 1 else None, found))
+        for group, keys in of_groups.items():
+            found.keys |= dict.fromkeys(group, Prefixes.of(keys))
+            # What a key has in the states of a group counts together.
+            found.count += len(keys)
+    return found
+
+
+def _together(conversion: OperatorConversion, names: set[str]) -> list[frozenset[str]]:
+    groups: list[frozenset[str]] = []
+    for rules in conversion.rules:
+        group = frozenset(names & {rules.legacy.name, rules.new_name, rules.flag_name or rules.legacy.name})
+        sharing = [one for one in groups if one & group]
+        groups = [one for one in groups if one not in sharing] + [group.union(*sharing)]
+    return groups
+
+
+def _files(snapshot: Snapshot, file: NativeFile, state: str, found: ChangedRows) -> Iterator[tuple[_FileOf, SstFile]]:
+    stored, family = stored_files(snapshot.folder, snapshot.handle), file.database.families[state]
+    streams = {one.name: one.stream for one in snapshot.handle.files}
+    for live in family.files.values():
+        with SstFile(stored[live.name], live, family.name, family.id) as table:
+            identity = table.identity
+            if snapshot.identities is not None:
+                named = stored_by_itself(streams[live.name])
+                if named is None or snapshot.identities.get(named) != identity:
+                    found.problems.append(f"{table.name}: it isn't the file that was read for the base")
+            # A file of ours doesn't say which database wrote it.
+            place = "" if table.names_its_database else table.name
+            yield (identity, live.number, live.size, live.smallest, live.largest, place), table
+
+
+def _keys_of(table: SstFile, file: NativeFile, key: FlinkType | None, found: ChangedRows) -> Iterator[bytes]:
+    """Yields the keys of a file's entries: with `key` key group and key, else all of a row's key."""
+    prefix, own, seen = file.prefix, file.handle.range, 0
+    for data, starts, ends in entries_of(table, prefix, 0, _EVERY):
+        seen += len(starts)
+        groups = np.zeros(len(starts), np.int64)
+        for byte in range(prefix):
+            groups = groups << 8 | data[starts + 4 + byte]
+        mine = (groups >= own.start) & (groups <= own.end)
+        firsts, lasts = starts[mine] + 4, ends[mine]
+        if key is not None and len(firsts):
+            keys, lasts = skip_runs(key, data, firsts + prefix, lasts)
+            firsts = keys - prefix
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            yield data[first:last].tobytes()
+    if seen != table.entries:
+        found.problems.append(f"{table.name}: {seen} of {table.entries} entries were looked at")
+    if table.range_deletions:
+        found.problems.append(f"{table.name}: it deletes whole ranges of keys")

@@ -1,0 +1,168 @@
+"""The rehearsal on which a catch-up builds: its source, its result with what is proven of it, and what it counted.
+
+It must be a green rehearsal of the same plan, with native files, whose source is still there as it was. Everything else
+is refused by name, before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flinkstate.errors import DamagedError, RefusedError, RejectedError
+from flinkstate.files.digests import Digests, digest_of_bytes
+from flinkstate.files.storage import Location
+from flinkstate.keyed.native_difference import EarlierPart
+from flinkstate.keyed.stored_files import stored_files
+from flinkstate.metadata.bytes_read import BytesRead
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb.database import Database
+from flinkstate.writing.newer_files import MOST_NEWER
+from stateferry.changes.catch_up import BasePart
+from stateferry.changes.changed_keys import KeyList
+from stateferry.proof.catch_up import BaseAccount, BaseOperator, BaseSubtask
+from stateferry.proof.changed_rows import Snapshot
+from stateferry.proof.expected.content import Account
+from stateferry.proof.expected.expected_entries import SourceCounts
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.predict.earlier_night import EarlierNight, night_of
+from stateferry.runs.record.facts import BaseAccounts, CaughtUp
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.report.proven import proven_report
+
+_MAY_DIFFER = {"run_id", "source", "target", "rehearse", "since", "now_from"}
+_WHOLE = "leave --since out, which converts everything"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRun:
+    """A base: the night from which the counts go on, its result, the digests of its files, its accounts.
+
+    `operators` are the ids of the operators that a catch-up writes as newer files; others are converted whole.
+    """
+
+    run: Run
+    night: EarlierNight
+    staged: Savepoint
+    digests: Digests
+    accounts: Mapping[tuple[str, str], BaseAccount]
+    read: BytesRead
+    operators: frozenset[bytes]
+
+    def earlier(self, operator: Operator) -> dict[int, EarlierPart]:
+        """The databases that the operator's subtasks had in the source of the base."""
+        return self.night.parts(operator)
+
+    def parts(self, operator: Operator) -> dict[int, BasePart]:
+        """The databases of the operator's subtasks in the result of the base."""
+        there = next((one for one in self.staged.metadata.operators if one.id == operator.id), None)
+        return {
+            subtask.index: BasePart(self.staged.folder, subtask.native_keyed, self.digests)
+            for subtask in (there.subtasks if there is not None else ())
+            if subtask.native_keyed is not None
+        }
+
+    def validated(self, lists: CaughtUp) -> dict[bytes, BaseOperator]:
+        """What the validation needs of the base; `lists` are the changed keys as they were converted."""
+        found = {}
+        for operator in self.night.source.metadata.operators:
+            if operator.id in self.operators:
+                accounts = {state: one for (id_, state), one in self.accounts.items() if id_ == operator.hex_id}
+                subtasks = dict(self._subtasks(operator, lists))
+                found[operator.id] = BaseOperator(subtasks, accounts)
+        return found
+
+    def _subtasks(self, operator: Operator, lists: CaughtUp) -> Iterator[tuple[int, BaseSubtask]]:
+        parts = self.parts(operator)
+        for index, earlier in self.earlier(operator).items():
+            converted = {
+                one.state: KeyList(one.keys, one.digest)
+                for one in lists.lists
+                if (one.operator, one.subtask) == (operator.hex_id, index)
+            }
+            read = self.read.files.get(earlier.handle.meta.name, {})
+            sums = {part: digest for part, digest in read.items() if part >= 0}
+            source = Snapshot(earlier.folder, earlier.handle, earlier.identities)
+            yield index, BaseSubtask(source, parts[index].folder, parts[index].handle, converted, sums)
+
+
+def base_of(resolved: ResolvedPlan) -> BaseRun | None:
+    """The base of a catch-up; None if the plan is of none."""
+    plan = resolved.plan
+    if plan.since is None:
+        return None
+    run = find_run(plan.home, plan.job, plan.since)
+    where = f"run {run.plan.run_id} can't be caught up with"
+    if not run.plan.rehearse or run.state is not RunState.VERIFIED:
+        raise RefusedError(f"{where}: it isn't a green rehearsal: {_WHOLE}")
+    if not (run.staged.is_local and Location.of(plan.target).is_local):
+        raise RefusedError(f"{where}: a catch-up isn't tried with a home or a target on a store: {_WHOLE}")
+    mine, its = (one.model_dump(exclude=_MAY_DIFFER) for one in (plan, run.plan))
+    if other := sorted(name for name, value in mine.items() if its[name] != value):
+        raise RefusedError(f"{where}: its plan has another {', '.join(other)}: {_WHOLE}")
+    night, facts, kept = night_of(run, resolved), run.facts(SnapshotFacts), run.facts(BaseAccounts)
+    if night is None or facts is None:
+        raise RefusedError(f"{where}: its savepoint {run.plan.source} isn't there any more as it was: {_WHOLE}")
+    if night.counted is None or kept is None:
+        raise RefusedError(
+            f"{where}: what it counted doesn't follow from changed keys: under time to live the job has begun to move "
+            "keys, or null counts only while its map is alive, or there are fewer than two key groups for a subtask, "
+            f"or another version made it: {_WHOLE}"
+        )
+    try:
+        staged, report = Savepoint.open(run.staged.shown), proven_report(run)
+    except (DamagedError, RejectedError) as error:
+        raise RefusedError(f"{where}: its result isn't what was validated ({error}): {_WHOLE}") from None
+    digests = {name: (one.size, one.digest) for name, one in report.staged.files.items()}
+    metadata = run.staged_metadata.read()
+    if not report.is_green or digests.get(METADATA) != (len(metadata), digest_of_bytes(metadata)):
+        raise RefusedError(f"{where}: its result isn't what was validated: {_WHOLE}")
+    accounts = {
+        (one.operator, one.state): BaseAccount(
+            Account(np.array(one.counts, np.int64), np.array(one.sums, np.uint64)),
+            None if one.of_source is None else SourceCounts(**one.of_source),
+        )
+        for one in kept.states
+    }
+    read = BytesRead.of_facts(facts.read)
+    operators = frozenset(one.operator.id for one in resolved.operators if one.rules)
+    found = BaseRun(run, night, staged, digests, accounts, read, operators)
+    for one in resolved.operators:
+        if one.rules and (why := _why_not(one.operator, found)) is not None:
+            raise RefusedError(f"{where}: operator {one.operator.label}: {why}: {_WHOLE}")
+    if resolved.source.metadata.checkpoint_id < night.source.metadata.checkpoint_id:
+        raise RefusedError(f"{where}: {plan.source} is older than the savepoint that it read: {_WHOLE}")
+    return found
+
+
+def _why_not(operator: Operator, base: BaseRun) -> str | None:
+    """Why the operator can't be caught up with; None if it can, as far as `_metadata` says."""
+    before = next((one for one in base.night.source.metadata.operators if one.id == operator.id), None)
+    if before is None:
+        return "the base doesn't know it"
+    if (before.parallelism, before.max_parallelism) != (operator.parallelism, operator.max_parallelism):
+        return "it has another parallelism or max parallelism than in the base"
+    earlier, there = base.earlier(operator), base.parts(operator)
+    for subtask in operator.subtasks:
+        if subtask.keyed is None and subtask.index not in earlier and subtask.index not in there:
+            continue
+        if subtask.native_keyed is None or subtask.index not in earlier or subtask.index not in there:
+            return f"its subtask {subtask.index} has no files of RocksDB, here or in the base or in its result"
+        if subtask.native_keyed.timers is not None:
+            return "its timers are on the heap"
+        if (newer := _newer_files(there[subtask.index], base.staged)) >= MOST_NEWER:
+            return f"{newer} catch-ups lie above its first base, and a job would search the files of each"
+    return None
+
+
+def _newer_files(part: BasePart, staged: Savepoint) -> int:
+    """How many newer files a state of a subtask has at the most."""
+    database = Database(stored_files(part.folder, part.handle), staged.folder.shown)
+    return max((len(family.of_level(0)) for family in database.families.values()), default=0)

@@ -1,0 +1,66 @@
+"""Writes what has changed since the base of a catch-up, for the step migrate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flinkstate.writing.newer_files import NewerCounts
+from flinkstate.writing.operator_rewrite import OperatorRewrite
+from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.record.facts import CaughtUp, ChangedKeys
+from stateferry.runs.record.step_facts import NewerRows, SnapshotFacts, StateSize
+from stateferry.runs.record.steps import Step
+from stateferry.steps.base_run import BaseRun
+from stateferry.steps.run_at_work import RunAtWork
+from stateferry.steps.workers import Measure
+
+_WRITTEN: Measure[CaughtUpFile] = Measure("B", lambda one: one.file.size)
+
+
+def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> list[CaughtUpFile]:
+    """Writes the databases of the operators that are caught up with, and keeps the lists of their changed keys."""
+    rules = {one.operator.id: one.rules for one in work.resolved.operators}
+    tasks = []
+    for rewrite in rewrites:
+        if rewrite.old.id in base.operators:
+            earlier, parts, ranges = base.earlier(rewrite.old), base.parts(rewrite.old), rewrite.ranges()
+            for (subtask, _), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
+                tasks.append(
+                    CatchUpTask(
+                        part, rules[rewrite.old.id], work.files.shown, subtask, earlier[subtask], parts[subtask]
+                    )
+                )  # fmt: skip
+    found = list(work.workers.do(Step.MIGRATE, tasks, CatchUpTask.write, _WRITTEN))
+    lists = (
+        ChangedKeys(one.file.operator.hex(), one.file.subtask, state, keys.keys, keys.digest)
+        for one in found
+        for state, keys in one.lists.items()
+    )
+    work.run.keep(CaughtUp(tuple(lists)))
+    return found
+
+
+def may_lack_keys(work: RunAtWork, base: BaseRun, files: Sequence[CaughtUpFile]) -> bool:
+    """Whether more keys may have vanished since the base than a run accepts: only changed keys can have.
+
+    To know it is less than to look for all keys that the tables know, in a state that hasn't changed.
+    """
+    facts = base.run.facts(SnapshotFacts) or SnapshotFacts()
+    for one in work.resolved.operators:
+        for rules in one.rules:
+            mine = [file.lists[rules.legacy.name].keys for file in files if file.file.operator == one.operator.id]
+            before = facts.states.get(f"{one.operator.label}/{rules.legacy.name}", StateSize()).entries
+            if sum(mine) > work.run.plan.vanish_threshold * before:
+                return True
+    return False
+
+
+def newer_rows(resolved: ResolvedPlan, files: Iterable[CaughtUpFile]) -> dict[str, NewerRows]:
+    """What was written above the base, by operator and state."""
+    labels = {one.operator.id: one.operator.label for one in resolved.operators}
+    counts: dict[str, NewerCounts] = {}
+    for one in files:
+        for state, written in one.written.items():
+            counts.setdefault(f"{labels[one.file.operator]}/{state}", NewerCounts()).add(written)
+    return {name: NewerRows(one.put, one.deleted) for name, one in counts.items()}

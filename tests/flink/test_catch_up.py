@@ -1,0 +1,155 @@
+"""Catch-ups on what real Flink writes: the result is, entry by entry, that of a conversion of everything."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateferry.cli import main
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import MigrateFacts
+from tests.flink.harness import FlinkHarness, restored_by_state
+from tests.flink.jars import VERSIONS
+from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
+from tests.flink.judge import raw_entries
+from tests.flink.scenarios import legacy
+from tests.support.in_process import without_spark
+
+pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
+Flink = Callable[[str], FlinkHarness]
+OPTIONS = (
+    *("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"),
+    *("--flag-state", "isMigratedState", "--job", "orders", "--accept-empty", "100%", "--no-timers"),
+)
+TTL = ("--ttl", "3650d", "--clock-tolerance", "106751991000d", "--accept-expired", "100%")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    without_spark(monkeypatch)
+    return tmp_path / "home"
+
+
+def job_of(type_: str, *, ttl: str | None = None, migrated: float = 0.3) -> Job:
+    """A job with states of every kind, timers and operator state beside its maps."""
+    (main_,) = legacy(type_, new_type="Map{0-9}<String,Long>", keys=60, ttl=ttl, migrated=migrated).operators
+    beside = (
+        State("other", "Person"),
+        State("list", "Long", kind="LIST"),
+        State("sum", "Long", kind="REDUCING"),
+        State("windowed", "Map<String,Long>", namespace="TimeWindow", namespaces=2),
+    )
+    offsets = (OperatorState("offsets", "Tuple2<String,Long>", elements=11),)
+    # What is due would fire when the job is started again.
+    main_ = replace(main_, states=(*main_.states, *beside), timers=Timers(event=2, far=1), operator_states=offsets)
+    other = Operator("beside", key="Tuple2<String,Long>", keys=20, states=(State("untouched", "Long"),))
+    settings = {"execution.checkpointing.incremental": "true"}
+    return Job((main_, other), parallelism=2, backend="rocksdb", settings=settings, inline_threshold=0, rounds=2)
+
+
+def snapshots(flink: FlinkHarness, job: Job, seeds: Sequence[int], folder: Path) -> list[Path]:
+    """Snapshots of a job that goes on: each time it writes, deletes and clears by another seed, and RocksDB flushes."""
+    found: list[Path] = []
+    for number, seed in enumerate(seeds):
+        earlier = found[-1] if found else None
+        found.append(flink.make(replace(job, seed=seed), folder / f"{number}", format_="NATIVE", earlier=earlier).path)
+    return found
+
+
+def ferried(source: Path, target: Path, *options: object) -> Run:
+    command = ["run", "--savepoint", source, "--target", target, "--format", "native", *OPTIONS, *options]
+    assert main([str(part) for part in command]) == 0
+    newest = runs_of(str(target.parent / "home"), "orders")[0]
+    assert newest.plan is not None
+    return Run(newest.plan, newest.folder)
+
+
+def entries(folder: str | Path) -> Counter[Any]:
+    return raw_entries(Path(folder))
+
+
+def lines_of(flink: FlinkHarness, path: Path, job: Job) -> Mapping[Any, Any]:
+    restored = flink.restore(path, job)
+    assert restored.problems == []
+    assert restored.timers_missed == 0
+    fired = Counter(json.dumps(line, sort_keys=True) for line in restored.fired)
+    return {**restored_by_state(restored, job), "fired": fired}
+
+
+def of_new_shape(job: Job) -> Job:
+    gone = ("mainState", "isMigratedState")
+    operators = (replace(o, states=tuple(one for one in o.states if one.name not in gone)) for o in job.operators)
+    return replace(job, operators=tuple(operators), rounds=0)
+
+
+CASES = {
+    "by Flink's serializer, half migrated": (job_of("Map{0-9}<String,Long>"), ("--on-contradiction", "rows")),
+    "by Kryo": (job_of("HashMap{0-9}<String,Long>", migrated=0.0), ()),
+    "under time to live": (job_of("Map{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL),
+    "by Kryo, under time to live": (job_of("HintedMap{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL),
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", CASES)
+def test_flink_finds_what_a_conversion_of_everything_gives(
+    case: str, version: str, flink: Flink, tmp_path: Path
+) -> None:
+    job, options = CASES[case]
+    chosen = random.Random(f"{case} {version}")
+    sources = snapshots(flink(version), job, [chosen.randrange(1000) for _ in range(3)], tmp_path)
+    base = ferried(sources[0], tmp_path / "base", "--rehearse", *options)
+    caught_up = ferried(sources[1], tmp_path / "first", "--rehearse", "--since", base.plan.run_id, *options)
+    ferried(sources[2], tmp_path / "final", "--since", caught_up.plan.run_id, *options)
+    newest = runs_of(str(tmp_path / "home"), "orders")[0]
+    assert newest.plan is not None
+    newer = Run(newest.plan, newest.folder).facts(MigrateFacts)
+    assert newer is not None
+    assert newer.newer is not None
+    (of_new,) = (one for name, one in newer.newer.items() if name.endswith("/newMainState"))
+    assert min(of_new.put, of_new.deleted) > 0
+    now = ("--now", base.plan.now, "--job", "whole")
+    ferried_whole(sources[2], tmp_path / "whole", *options, *now)
+    assert entries(tmp_path / "final") == entries(tmp_path / "whole")
+    started = of_new_shape(job)
+    found, expected = (lines_of(flink(version), tmp_path / name, started) for name in ("final", "whole"))
+    assert found == expected
+    # The new job goes on with its own incremental checkpoints, at another parallelism too.
+    path, content = tmp_path / "final", Counter[Any]()
+    for parallelism in (2, 3, 1):
+        operators = tuple(replace(o, parallelism=None) for o in started.operators)
+        path = flink(version).carry(
+            path, replace(started, operators=operators, parallelism=parallelism), format_="CHECKPOINT"
+        )
+        content = content or entries(path)
+        assert entries(path) == content
+    assert content == entries(tmp_path / "whole")
+
+
+def test_incremental_checkpoints_are_caught_up_with(flink: Flink, tmp_path: Path) -> None:
+    job = job_of("Map{0-9}<String,Long>", migrated=0.0)
+    first = flink("2.3.0").make_in_place(job, format_="CHECKPOINT").path
+    later = replace(job, seed=7)
+    second = flink("2.3.0").make_in_place(later, format_="CHECKPOINT", earlier=first).path
+    base = ferried(first, tmp_path / "base", "--rehearse")
+    ferried(second, tmp_path / "final", "--since", base.plan.run_id[:16])
+    ferried_whole(second, tmp_path / "whole", "--now", base.plan.now, "--job", "whole")
+    assert entries(tmp_path / "final") == entries(tmp_path / "whole")
+    found, expected = (lines_of(flink("2.3.0"), tmp_path / name, of_new_shape(job)) for name in ("final", "whole"))
+    assert found == expected
+
+
+def ferried_whole(source: Path, target: Path, *options: object) -> None:
+    wanted = [part for part in OPTIONS if part not in ("--job", "orders")]
+    command = ["run", "--savepoint", source, "--target", target, "--format", "native", *wanted, *options]
+    assert main([str(part) for part in command]) == 0

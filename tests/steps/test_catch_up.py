@@ -1,0 +1,363 @@
+"""Catch-ups: what is converted since a base is, entry by entry, what a conversion of everything gives."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError, TransientError
+from flinkstate.keyed import native_difference, native_file
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb import scan
+from flinkstate.rocksdb.prefixes import Prefixes
+from stateferry.basics.durations import now_ms
+from stateferry.changes import changed_keys
+from stateferry.proof import changed_rows
+from stateferry.proof import checks as checks_of_proof
+from stateferry.runs.guards.expiry_guard import ClockContradictedError
+from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
+from stateferry.runs.report.report import Report
+from stateferry.tables.update import VanishedKeysError
+from tests.flink.judge import raw_entries
+from tests.steps.test_nights_since import NOW, changed, first_state, run
+from tests.support.legacy_states import NEW
+from tests.support.native_nights import NightlyDatabase
+
+NATIVE: dict[str, Any] = {"output_format": "native", "now": NOW}
+
+
+def base(source: Path, folder: Path, number: int, **options: Any) -> tuple[Report, Run]:
+    return run(source, folder, number, job="catch-up", **(NATIVE | options))
+
+
+def caught_up(source: Path, folder: Path, number: int, since: int, **options: Any) -> tuple[Report, Run]:
+    return base(source, folder, number, since=f"catch-up-{since}", **options)
+
+
+def whole(source: Path, folder: Path, number: int, **options: Any) -> Run:
+    report, found = run(source, folder, number, job="whole", **(NATIVE | options))
+    assert report.is_green
+    return found
+
+
+def entries(of: Run) -> Counter[Any]:
+    return raw_entries(Path(of.staged.path if of.plan.rehearse else of.plan.target))
+
+
+def checks(report: Report) -> list[tuple[str, str]]:
+    return [(check.name, check.outcome.value) for check in report.checks]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 30))])
+def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(seed: int, ttl: bool, tmp_path: Path) -> None:
+    chosen, database = random.Random(seed), NightlyDatabase(tmp_path / "job")
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}} if ttl else {}
+    first = first_state(ttl=ttl)
+    if not ttl:
+        # A state of the same types that isn't migrated.
+        database.state = database.state.with_changes(more_rows={"other": {}})
+        first = first.with_changes(more_rows={"other": {"key-1": {"u": (1, NOW)}}})
+        of_state["accept_empty"] = 1.0
+    database.flush(first)
+    report, _ = base(database.checkpoint(0), tmp_path, 0, **of_state)
+    assert report.is_green, report.failed
+    for number in range(1, 4):
+        for _ in range(chosen.randrange(3)):
+            state = changed(database.state, chosen, chosen.randrange(1, 12))
+            if ttl:
+                state = state.with_changes(rows={}, flags={})
+            back = [key for key in first_state().blobs if key not in {*state.blobs, *state.rows}]
+            blobs = {key: ({"u1": chosen.randrange(9)}, NOW) for key in back if chosen.random() < 0.5}
+            rivals = {"other": {f"key-{chosen.randrange(60)}": {"u": (chosen.randrange(9), NOW)} for _ in range(20)}}
+            database.flush(state.with_changes(blobs={**state.blobs, **blobs}, more_rows={} if ttl else rivals))
+            if chosen.random() < 0.4:
+                database.compact(chosen.randrange(3))
+        source = database.checkpoint(number)
+        report, since = caught_up(source, tmp_path, number, number - 1, **of_state)
+        assert report.is_green, report.failed
+        assert entries(since) == entries(whole(source, tmp_path, number, **of_state))
+        newer = since.facts(MigrateFacts)
+        assert newer is not None
+        assert newer.newer is not None
+        assert f"main/{NEW}" in newer.newer
+
+
+def two(folder: Path, *, keys: int = 6, **of_first: Any) -> tuple[Path, Path]:
+    """Two checkpoints, between which some keys got other maps, one is new and one is gone."""
+    database = NightlyDatabase(folder / "job")
+    database.flush(first_state(**of_first))
+    first = database.checkpoint(1)
+    blobs = dict(database.state.blobs)
+    for number in range(keys):
+        blobs[f"key-{number}"] = ({"u0": -1 - number, "u7": 7}, NOW)
+    del blobs["key-9"]
+    blobs["new"] = ({"u": 1}, NOW)
+    database.flush(database.state.with_changes(blobs=blobs))
+    return first, database.checkpoint(2)
+
+
+def test_what_is_published_has_the_files_of_its_base_and_newer_ones(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    of_base = base(first, tmp_path, 1)[1]
+    report, since = caught_up(second, tmp_path, 2, 1, rehearse=False)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2))
+    listed = next(check for check in report.checks if check.name == "main: changed keys listed")
+    assert listed.actual == "8 keys in 1 file"
+    newer = since.facts(MigrateFacts)
+    assert newer is not None
+    # Six keys of five entries became two entries each, of which one is new; one key of five went, and one came.
+    assert newer.newer == {f"main/{NEW}": NewerRows(6 * 2 + 1, 6 * 4 + 5)}
+    handle = Savepoint.open(str(tmp_path / "target")).metadata.operators[0].subtasks[0].native_keyed
+    assert handle is not None
+    before = {one.stat().st_ino for one in Path(of_base.staged.path).iterdir()}
+    tables = [one.stream.name for one in handle.files if one.name.endswith(".sst")]
+    linked = [name for name in tables if (tmp_path / "target" / name).stat().st_ino in before]
+    assert (len(tables), len(linked)) == (2, 1)
+
+
+def test_on_another_disk_the_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    of_base = base(first, tmp_path, 1)[1]
+
+    def link(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.link", link)
+    _, since = caught_up(second, tmp_path, 2, 1, rehearse=False)
+    before = {one.stat().st_ino for one in Path(of_base.staged.path).iterdir()}
+    assert before.isdisjoint(one.stat().st_ino for one in (tmp_path / "target").iterdir())
+    assert entries(since) == entries(whole(second, tmp_path, 2))
+
+
+def test_what_expires_meanwhile_stays_and_no_more_goes(tmp_path: Path) -> None:
+    first, second = two(tmp_path, ttl=True)
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 10}, "now": NOW + 5}
+    base(first, tmp_path, 1, **of_state)
+    values = {key: value for key, value in of_state.items() if key != "now"}
+    report, since = caught_up(second, tmp_path, 2, 1, now=NOW + 5, **values)
+    assert report.is_green
+    with pytest.raises(PlanError, match="a catch-up has the now of its base"):
+        caught_up(second, tmp_path, 3, 1, now=NOW + 50, **values)
+    assert entries(since) == entries(whole(second, tmp_path, 2, **of_state))
+
+
+def test_timestamps_since_the_base_are_no_contradiction_but_those_of_the_future_are(tmp_path: Path) -> None:
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**12}}
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state(ttl=True))
+    base(database.checkpoint(1), tmp_path, 1, **of_state)
+    day = 86_400_000
+    for number, stamp in ((2, NOW + day), (3, now_ms() + day)):
+        blobs = {**database.state.blobs, f"key-{number}": ({"u": number}, stamp)}
+        database.flush(database.state.with_changes(blobs=blobs))
+        source = database.checkpoint(number)
+        if stamp < now_ms():
+            assert caught_up(source, tmp_path, number, 1, **of_state)[0].is_green
+        else:
+            with pytest.raises(ClockContradictedError, match="later than what counts as now"):
+                caught_up(source, tmp_path, number, 1, **of_state)
+
+
+def without_one(keys: Prefixes) -> Prefixes:
+    """The list of changed keys without its first one."""
+    return Prefixes(keys.keys, keys.bounds[1:])
+
+
+def converted_short(patch: pytest.MonkeyPatch) -> None:
+    """The conversion forgets a key."""
+    found = changed_keys.changed_keys
+
+    def short(*of: Any) -> dict[int, Prefixes]:
+        return {state: without_one(keys) for state, keys in found(*of).items()}
+
+    patch.setattr("stateferry.changes.catch_up.changed_keys", short)
+
+
+def listed_short(patch: pytest.MonkeyPatch) -> None:
+    """The snapshot and the conversion forget a key, as both have it from the same place."""
+    found = native_difference.ChangedFiles.changed
+
+    def changed(self: Any, groups: Any) -> Any:
+        return {state: without_one(keys) for state, keys in (found(self, groups) or {}).items()}
+
+    patch.setattr(native_difference.ChangedFiles, "changed", changed)
+
+
+def a_file_less(patch: pytest.MonkeyPatch) -> None:
+    """The snapshot and the conversion don't see the newest file."""
+    tables = NativeFile.tables
+
+    def older(self: NativeFile, state: int) -> Iterator[Any]:
+        files = self.database.families[self.header.states[state].name].files
+        for table in tables(self, state):
+            if len(files) == 1 or table.live.number != max(files):
+                yield table
+
+    patch.setattr(NativeFile, "tables", older)
+
+
+def validated_short(patch: pytest.MonkeyPatch) -> None:
+    """The validation forgets a key."""
+    found = changed_rows.changed_rows
+
+    def short(*of: Any) -> Any:
+        made = found(*of)
+        made.keys = {state: without_one(keys) for state, keys in made.keys.items()}
+        return made
+
+    patch.setattr("stateferry.proof.catch_up.changed_rows", short)
+
+
+def entries_short(patch: pytest.MonkeyPatch) -> None:
+    """Whoever lists the entries of a file, all get one less."""
+    every = scan.entries_of
+
+    def short(*of: Any) -> Iterator[Any]:
+        for data, starts, ends in every(*of):
+            yield data, starts[1:], ends[1:]
+
+    patch.setattr(native_file, "entries_of", short)
+    patch.setattr(changed_rows, "entries_of", short)
+
+
+def no_changes(patch: pytest.MonkeyPatch) -> None:
+    """Two files that differ count as the same for everyone, so that no list has any key of them."""
+    patch.setattr(native_difference, "_what", lambda table: (table.identity, table.live.level, ""))
+    patch.setattr(
+        native_difference.ChangedFiles, "changed", lambda self, groups: {n: Prefixes.of(()) for n in range(3)}
+    )
+    patch.setattr(changed_rows, "_keys_of", lambda *_: iter(()))
+    # The key groups that are read whole hold a changed key.
+    patch.setattr(checks_of_proof, "sampled_groups", lambda *_: frozenset(range(128)))
+
+
+ALTERED = {
+    "changed keys listed": (converted_short, listed_short, a_file_less, validated_short, entries_short),
+    "read whole": (no_changes,),
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "alter"), [(check, alter) for check, several in ALTERED.items() for alter in several]
+)
+def test_a_wrong_list_of_changed_keys_is_found(
+    check: str, alter: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    with monkeypatch.context() as patch:
+        alter(patch)
+        with pytest.raises(RejectedError, match="nothing is published"):
+            caught_up(second, tmp_path, 2, 1)
+    since = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2")
+    failed = [one.name for one in Report.read(since.report).failed]
+    assert any(check in name for name in failed), failed
+    # The same command, with nothing altered, writes it again.
+    report, _ = caught_up(second, tmp_path, 3, 1)
+    assert report.is_green
+
+
+def test_a_base_that_was_altered_is_found(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    of_base = base(first, tmp_path, 1)[1]
+    table = next(one for one in Path(of_base.staged.path).iterdir() if one.name.endswith(".sst"))
+    data = bytearray(table.read_bytes())
+    data[100] ^= 1
+    table.write_bytes(data)
+    with pytest.raises(DamagedError, match="bytes that were validated"):
+        caught_up(second, tmp_path, 2, 1)
+
+
+def refused(tmp_path: Path, second: Path, what: str, **options: Any) -> None:
+    number = 2 + len(list((tmp_path / "home" / "runs" / "catch-up").iterdir()))
+    with pytest.raises((RefusedError, PlanError), match=what):
+        caught_up(second, tmp_path, number, 1, **options)
+    assert not (tmp_path / "home" / "runs" / "catch-up" / f"catch-up-{number}" / "staged").exists()
+    assert not (tmp_path / "target").exists()
+
+
+def test_what_cannot_be_caught_up_with_is_refused_by_name(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    refused(tmp_path, second, "since and parallelism", parallelism=2)
+    refused(tmp_path, second, "give format native as well", output_format="canonical")
+    refused(tmp_path, second, "its plan has another nulls: leave --since out", nulls="keep")
+    for file in first.iterdir():
+        file.unlink()
+    refused(tmp_path, second, "isn't there any more as it was")
+
+
+def test_a_base_is_a_green_rehearsal_with_native_files(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    run(first, tmp_path, 1, job="catch-up", now=NOW)
+    refused(tmp_path, second, "its plan has another output_format")
+
+
+def test_under_time_to_live_a_job_that_moves_keys_is_refused(tmp_path: Path) -> None:
+    first, second = two(tmp_path, ttl=True, rows={"key-7": {"u0": (1, NOW)}})
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}}
+    base(first, tmp_path, 1, **of_state)
+    refused(tmp_path, second, "under time to live the job has begun to move keys", **of_state)
+
+
+def test_a_chain_ends_where_a_job_would_search_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stateferry.steps.base_run.MOST_NEWER", 1)
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    caught_up(second, tmp_path, 2, 1)
+    with pytest.raises(RefusedError, match=r"1 catch-ups lie above its first base.* leave --since out"):
+        caught_up(second, tmp_path, 3, 2)
+
+
+def test_files_of_the_base_s_savepoint_that_are_gone_are_named(tmp_path: Path) -> None:
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), tmp_path, 1)
+    database.flush(database.state.with_changes(blobs={"key-1": ({"u": 1}, NOW)}))
+    before = [database.path_of(file) for file in database.files]
+    database.compact()
+    source = database.checkpoint(2)
+    for path in before:
+        path.unlink()
+    refused(tmp_path, source, r"can.t be told\. Leave --since out")
+
+
+def test_a_catch_up_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    for place in ("stateferry.steps.catch_up.newer_rows", "stateferry.steps.validate._report"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, stopped)
+            with pytest.raises(TransientError, match="stopped"):
+                caught_up(second, tmp_path, 2, 1, rehearse=False)
+    report, since = caught_up(second, tmp_path, 2, 1, rehearse=False)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2))
+
+
+def stopped(*_: object) -> None:
+    raise TransientError("stopped")
+
+
+def test_another_state_than_the_base_s_is_noticed_before_the_publication(tmp_path: Path) -> None:
+    """Only changed keys can have vanished; if they are many, all keys that the tables know are looked for."""
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), tmp_path, 1)
+    few = {key: blob for key, blob in database.state.blobs.items() if key < "key-2"}
+    database.flush(database.state.with_changes(blobs=few))
+    with pytest.raises(VanishedKeysError, match="are gone, more than the"):
+        caught_up(database.checkpoint(2), tmp_path, 2, 1, rehearse=False)
+    assert not (tmp_path / "target" / "_metadata").exists()
