@@ -31,8 +31,8 @@ from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.earlier_night import EarlierNight, night_of
 from stateferry.runs.record.facts import BaseAccounts, CaughtUp
-from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
 from stateferry.runs.report.proven import proven_report
