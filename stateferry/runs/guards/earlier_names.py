@@ -43,8 +43,8 @@ def _problems(
         if new not in one.states and new not in names and is_alike(new, min(names)):
             yield (
                 f"operator {one.operator.label}: run {run.run_id} has made {min(names)} of {legacy}, and this one "
-                f"would make {new}, which the savepoint doesn't have: did you mean --new-state {min(names)}? If the new "
-                f"job calls it {new} now, say so: --accept-empty 100%"
+                f"would make {new}, which the savepoint doesn't have: did you mean --new-state {min(names)}? If the "
+                f"new job calls it {new} now, say so: --accept-empty 100%"
             )
     for run, names in [one for one in those if one[0].state is RunState.PUBLISHED][:1]:
         kept = run.plan is not None and run.plan.keep_legacy and run.plan.source != plan.source
