@@ -188,3 +188,16 @@ def test_values_of_a_map_in_an_object_may_stay_kryos(version: str, name: str, tm
     found = contents(Savepoint.open(str(tmp_path / "run" / "target")))
     assert {value for state, _, value in found if state == "totals"} <= set(one.rest)
     assert {state for state, _, _ in found} == {"totals", "entries"}
+
+
+def test_an_object_that_contains_itself_is_migrated_and_the_report_says_what_was_not_read(tmp_path: Path) -> None:
+    one = field_examples("2.3.0")["itself"]
+    write(tmp_path / "source", one, version=5)  # type: ignore[arg-type]
+    state = {"legacy": "totals", "new": "entries", "field": "counts", "rest": "keep"}
+    told = {"classes": [str(JAR.with_name("field-classes.jar"))], **PLAIN, "nulls": "keep"}
+    operators = [{"operator": "main", "states": [state]}]
+    report, _ = run(tmp_path / "source", tmp_path / "run", **told, operators=operators)
+    assert report.is_green, report
+    assert [check.name for check in report.checks if check.outcome.value == "could not tell"]
+    found = contents(Savepoint.open(str(tmp_path / "run" / "target")))
+    assert {value for state, _, value in found if state == "totals"} <= set(one.rest)
