@@ -29,6 +29,20 @@ def test_flink_writes_what_the_golden_file_says(version: str) -> None:
     assert [json.loads(line)["name"] for line in written] == [json.loads(line)["name"] for line in golden]
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_flink_writes_the_same_fields(version: str) -> None:
+    for of_golden, examples in (
+        (kryo.golden_fields, kryo.field_examples),
+        (kryo.golden_more_pojos, kryo.more_pojo_examples),
+    ):
+        golden = gzip.decompress(of_golden(version).read_bytes()).decode("ascii").splitlines()
+        written = examples(version).splitlines()
+        differing = [json.loads(one)["name"] for one, other in zip(written, golden, strict=True) if one != other]
+        # Each JVM has an order of its own for the constants of an enum in a HashMap.
+        assert [name for name in differing if not name.startswith("concrete")] == []
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_flink_reads_the_same(version: str) -> None:
     assert_flink_agrees(version, count=1000, seed=5)

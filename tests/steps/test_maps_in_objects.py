@@ -13,6 +13,7 @@ from flinkstate.classfiles.job_classes import job_classes
 from flinkstate.errors import PlanError, RefusedError, RejectedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import object_of
 from stateferry.changes import rests
 from stateferry.changes.rules import Rules
@@ -20,7 +21,10 @@ from stateferry.proof.plain.plain_objects import object_without_map
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink.judge import dumped
+from tests.kryo.test_fields import VERSIONS
+from tests.kryo.test_fields import examples as field_examples
 from tests.rocksdb.goldens import contents
+from tests.steps.test_kept_values import write
 from tests.steps.test_maps_in_pojos import GOLDENS, OPTIONS, PLAIN, lines_of, moved, options_of, rows_of, texts
 from tests.steps.test_native_source import run
 
@@ -169,3 +173,31 @@ def test_a_look_names_the_fields_with_maps() -> None:
     assert state.why_not_migratable == "its value is stateferry.flink.pojo.Totals, serialized by Kryo"
     known = state.with_classes(job_classes((str(JAR),)))
     assert (known.why_not_migratable or "").endswith("by Kryo; it has maps in fields: --field counts or notes")
+
+
+@pytest.mark.parametrize("name", ["parts", "pojos", "typed and kept"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_values_of_a_map_in_an_object_may_stay_kryos(version: str, name: str, tmp_path: Path) -> None:
+    one = field_examples(version)[name]
+    write(tmp_path / "source", one, version=4 if version < "2" else 5)  # type: ignore[arg-type]
+    state = {"legacy": "totals", "new": "entries", "field": "counts", "rest": "keep", "map_type": type_text(one.map)}
+    told = {"classes": [str(JAR.with_name("field-classes.jar"))], **PLAIN}
+    operators = [{"operator": "main", "states": [state]}]
+    report, _ = run(tmp_path / "source", tmp_path / "run", **told, operators=operators)
+    assert report.is_green, report
+    found = contents(Savepoint.open(str(tmp_path / "run" / "target")))
+    assert {value for state, _, value in found if state == "totals"} <= set(one.rest)
+    assert {state for state, _, _ in found} == {"totals", "entries"}
+
+
+def test_an_object_that_contains_itself_is_migrated_and_the_report_says_what_was_not_read(tmp_path: Path) -> None:
+    one = field_examples("2.3.0")["itself"]
+    write(tmp_path / "source", one, version=5)  # type: ignore[arg-type]
+    state = {"legacy": "totals", "new": "entries", "field": "counts", "rest": "keep"}
+    told = {"classes": [str(JAR.with_name("field-classes.jar"))], **PLAIN, "nulls": "keep"}
+    operators = [{"operator": "main", "states": [state]}]
+    report, _ = run(tmp_path / "source", tmp_path / "run", **told, operators=operators)
+    assert report.is_green, report
+    assert [check.name for check in report.checks if check.outcome.value == "could not tell"]
+    found = contents(Savepoint.open(str(tmp_path / "run" / "target")))
+    assert {value for state, _, value in found if state == "totals"} <= set(one.rest)
