@@ -59,6 +59,15 @@ _VIEWS_OF_LISTS = (
     *("Collections$CheckedList", "Collections$CheckedRandomAccessList", "Collections$CopiesList"),
     *("AbstractList$SubList", "AbstractList$RandomAccessSubList"),
 )
+ENUM_SET = "java.util.EnumSet"
+ENUM_SETS = ("java.util.RegularEnumSet", "java.util.JumboEnumSet")
+# What a job can write into its code of classes that are not public.
+PUBLIC = {
+    **dict.fromkeys(ENUM_SETS, ENUM_SET),
+    **{f"java.util.ImmutableCollections${name}": "java.util.Set" for name in ("SetN", "Set12")},
+    **{f"java.util.Collections${name}": "java.util.Set" for name in ("EmptySet", "SingletonSet")},
+    "java.time.ZoneRegion": "java.time.ZoneId",
+}
 # Its keys are equal if they are the same object.
 IDENTITY_MAP = "java.util.IdentityHashMap"
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
@@ -158,6 +167,8 @@ def _containers() -> Iterator[KnownClass]:
     yield KnownClass(ROW_KIND, (codes.ENUM, codes.ENUM), param=4)
     for name in ("HashSet", "LinkedHashSet", "Collections$EmptySet", "Collections$SingletonSet", *_MORE_SETS, *QUEUES):
         yield KnownClass(util + name, (codes.SET, codes.SET))
+    for name in (ENUM_SET, *ENUM_SETS):
+        yield KnownClass(name, (codes.ENUM_SET, codes.ENUM_SET))
     yield KnownClass("java.util.TreeSet", (codes.SORTED_SET, codes.SORTED_SET))
     # The serializer that Kryo 2 has for it knows no type arguments.
     yield KnownClass("java.util.PriorityQueue", (codes.SORTED_SET, codes.SORTED_SET), param=1)

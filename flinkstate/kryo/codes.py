@@ -40,17 +40,18 @@ ENUM_COMPARATOR = 32
 PARTS = 33
 ENUM = 34
 ROW = 35
-SET = 36
-FILLED_SET = 37
-SORTED_SET = 38
-ANY_ARRAY = 39
+ENUM_SET = 36
+SET = 37
+FILLED_SET = 38
+SORTED_SET = 39
+ANY_ARRAY = 40
 
 # Parts without tag and mark: of the kinds above up to LOCAL_DATE_TIME, and these.
-POSITIVE_INT = 40
-POSITIVE_LONG = 41
-EIGHT_BYTES = 42
-LONGS = 43
-ZONE_OFFSET = 44
+POSITIVE_INT = 41
+POSITIVE_LONG = 42
+EIGHT_BYTES = 43
+LONGS = 44
+ZONE_OFFSET = 45
 # Parts that are objects: with a class tag, or of a class that is known.
 TAGGED_PART = 50
 KNOWN_PART = 51

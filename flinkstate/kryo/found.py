@@ -14,7 +14,7 @@ import numpy as np
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
-from flinkstate.kryo.classes import IDENTITY_MAP, KNOWN, KnownClass, class_table
+from flinkstate.kryo.classes import IDENTITY_MAP, KNOWN, PUBLIC, KnownClass, class_table
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.places import EITHERS, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
@@ -83,6 +83,8 @@ class _Types:
         in_inner_key = "key" in place.split(".")[1:]
         if self.widen and not in_inner_key and (wide := _widest(known)) is not None:
             return wide
+        if len(known) > 1 and len(public := {PUBLIC.get(name, name) for name in classes}) == 1:
+            return KryoType(public.pop())
         if len(known) > 1:
             why = f"{_of(place)} is not always of one class: {_listed(classes)}"
             if _widest(known) is None:
@@ -106,7 +108,7 @@ class _Types:
         if known.type is not None:
             return known.type
         if known.kinds[1] > codes.ENUM_COMPARATOR or known.kinds[1] == codes.FOREIGN:
-            return KryoType(known.name)
+            return KryoType(PUBLIC.get(known.name, known.name))
         if known.component:
             element = _KNOWN[known.component].type
             if not isinstance(element, Scalar):

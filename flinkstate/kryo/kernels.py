@@ -34,6 +34,7 @@ null |
 | Either | `00`, then the value with class tag, mark, object; Row: see `flink_rows.py` |
 | set | as a list; sorted set, priority queue: as a list, the comparator where a sorted map has it |
 | enum | varint number of the constant + 1; in Kryo 5 it has no mark. Flink's: i32 number |
+| EnumSet | the class tag of its constants, varint n, of each the varint as of an enum |
 | array of objects | varint n + 1, for each class tag, mark, object; of a final class, mark (`00` null) and object |
 | other classes | parts, one after another, as the table of classes says. Flink's POJO: 02, then for each field \
 bool isNull and the value |
@@ -84,6 +85,7 @@ from flinkstate.kryo.codes import (
     ENTRIES,
     ENUM,
     ENUM_COMPARATOR,
+    ENUM_SET,
     FIELD,
     FIELD_NODE,
     FIELDS,
@@ -164,7 +166,7 @@ from flinkstate.kryo.flink_rows import begin_row, end_row
 from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, widen
 from flinkstate.kryo.primitives import are_equal, copy_bytes, fail, put32, put_varint, read_flagged, varint
 from flinkstate.kryo.tuples import FIELD_ORDER, IN_ORDER, put_in_order
-from flinkstate.kryo.whole import copy_comparator, flush, pass_part, put_class
+from flinkstate.kryo.whole import copy_comparator, flush, pass_constants, pass_part, put_class
 
 # Columns of a frame of the stack.
 _KIND = 0
@@ -506,6 +508,27 @@ def _read_map(  # type: ignore[no-untyped-def]
                 there = True
             elif kind in (COMPARATOR, ENUM_COMPARATOR):
                 return fail(failure, FOREIGN_CLASS, start, -1 - row)
+            elif kind == ENUM_SET:
+                # Only copied: the class of its constants, their number, the number of each.
+                listed = position
+                row = read_class(data, position, limit, five, table, names, known, np.bool_(False), state, failure)
+                if row < 0:
+                    return row
+                if kinds[version, row] != ENUM:
+                    return fail(failure, BAD_CONTENT, listed, row)
+                at = flush(data, flushed, listed, out, at, room, failure)
+                flushed = state[POSITION]
+                if at >= 0:
+                    at = put_class(row, new_ids[copier], said, names, table[3], five, out, at, room, state, failure)
+                if at < 0:
+                    return at
+                position = pass_constants(params[row], data, flushed, limit, failure)
+                if position < 0:
+                    return position
+                objects[number, END] = at
+                objects[number, SOURCE_END] = position
+                objects[number, NEXT_OBJECT] = state[OBJECTS]
+                there = True
             else:
                 if depth == DEEPEST:
                     return fail(failure, TOO_DEEP, start, depth)

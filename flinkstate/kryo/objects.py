@@ -128,9 +128,13 @@ def read_class(data, position, limit, five, table, names, known, foreign_too, st
             if count < 2 or count - 1 > limit - position:
                 return fail(failure, TRUNCATED, at, count)
             code = np.uint64(14695981039346656037)
+            all_bits = np.uint8(0)
             for index in range(count - 1):
+                all_bits |= data[position + index]
                 code = (code ^ np.uint64(data[position + index] & 0x7F)) * np.uint64(1099511628211)
-            row = _row_of(data, position, count - 1, code, slots, extents, names)
+            # Here bit 7 is a part of a letter; no class that is known has such.
+            if all_bits < 0x80:
+                row = _row_of(data, position, count - 1, code, slots, extents, names)
             position += count - 1
         else:
             code = np.uint64(14695981039346656037)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import codes
-from flinkstate.kryo.classes import IDENTITY_MAP, ClassTable, KnownClass, registered_ids
+from flinkstate.kryo.classes import ENUM_SET, ENUM_SETS, IDENTITY_MAP, ClassTable, KnownClass, registered_ids
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
     FLINK_EITHER,
@@ -209,6 +209,8 @@ def places_of(type_: MapType, table: ClassTable, *, widen: bool = False, field: 
     new_ids = _no_ids(max(1, len(copied)), table)
     for line_of_ids, part in zip(new_ids, copied, strict=False):
         ids = {name: number for number, name in registered_ids(part).items()}
+        # Kryo takes the registration of EnumSet for its subclasses, unless they have one.
+        ids |= {name: ids[ENUM_SET] for name in ENUM_SETS if ENUM_SET in ids and name not in ids}
         for row, name in enumerate(table.names):
             line_of_ids[row] = ids.get(table.job.enum_of.get(name, name), -1)
     kin = np.array([kinds[part] for part in types], np.int64)

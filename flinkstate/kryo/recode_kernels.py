@@ -28,6 +28,7 @@ from flinkstate.kryo.codes import (
     END,
     ENUM,
     ENUM_COMPARATOR,
+    ENUM_SET,
     FILLED_LIST,
     FILLED_SET,
     FOREIGN,
@@ -82,7 +83,7 @@ from flinkstate.kryo.recode_leaves import (
     recode_part,
     recode_special,
 )
-from flinkstate.kryo.whole import put_class
+from flinkstate.kryo.whole import pass_constants, put_class
 from flinkstate.serializers.kernels import OPAQUE_VALUE, walk
 
 # Columns of a frame of the stack.
@@ -320,6 +321,28 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 position = behind
             elif shared:
                 objects[number, END] = 0
+            there = True
+        elif not there and kind == ENUM_SET:
+            row = read_class(
+                data, position, limit, np.bool_(False), table, names, known, np.bool_(False), state, failure
+            )
+            if row < 0:
+                return row
+            if kinds[0, row] != ENUM:
+                return fail(failure, BAD_CONTENT, position, row)
+            content = state[POSITION]
+            position = pass_constants(params[row], data, content, limit, failure)
+            if position < 0:
+                return position
+            if writing:
+                at = put_class(row, ids, said, names, table[3], np.bool_(True), out, at, room, state, failure)
+                if at < 0:
+                    return at
+                if at + position - content + SPARE > room:
+                    return fail(failure, NO_ROOM, content, position - content)
+                copy_bytes(data, content, out, at, position - content)
+                at += position - content
+            objects[number, END] = 0
             there = True
         elif not there:
             if kind in (COMPARATOR, ENUM_COMPARATOR):

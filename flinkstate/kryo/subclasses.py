@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.kryo import codes
-from flinkstate.kryo.classes import QUEUES, KnownClass
+from flinkstate.kryo.classes import ENUM_SET, ENUM_SETS, QUEUES, KnownClass
 from flinkstate.kryo.job_parts import interfaces
 from flinkstate.kryo.parts import EITHER
 
 _MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
 _LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
-_SETS = (codes.SET, codes.FILLED_SET, codes.SORTED_SET)
+_SETS = (codes.SET, codes.FILLED_SET, codes.SORTED_SET, codes.ENUM_SET)
 _OF_INTERFACE = {
     "java.util.Map": _MAPS,
     "java.util.List": _LISTS,
@@ -29,6 +29,7 @@ _SUBCLASSES = {
     "java.util.Date": ("java.sql.Date", "java.sql.Time", "java.sql.Timestamp"),
     "java.util.Hashtable": ("java.util.Properties",),
     "java.util.Vector": ("java.util.Stack",),
+    ENUM_SET: ENUM_SETS,
     EITHER: (f"{EITHER}$Left", f"{EITHER}$Right"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flinkstate.kryo.codes import (
+    BAD_CONTENT,
     COMPARATOR_AT,
     COMPARATOR_OBJECT,
     ENUM_COMPARATOR,
@@ -94,6 +95,22 @@ def pass_part(kind, rows, data, position, limit, five, out, at, room, objects, s
     if size > limit - position:
         return fail(failure, TRUNCATED, start, size)
     return position + size
+
+
+@kernel
+def pass_constants(most, data, position, limit, failure):  # type: ignore[no-untyped-def]
+    """Passes the constants of an EnumSet, in their order. Returns the position behind them."""
+    start = position
+    count, position = varint(data, position, limit, failure)
+    before = np.int64(0)
+    for _ in range(count if position >= 0 else 0):
+        number, position = varint(data, position, limit, failure)
+        if position < 0:
+            return position
+        if number <= before or number > most > 0:
+            return fail(failure, BAD_CONTENT, start, number)
+        before = number
+    return position
 
 
 @kernel

@@ -155,6 +155,16 @@ def shown(kryo: KryoType, _: MapType, value: bytes) -> str | StateferryError:
         return error
 
 
+def test_a_long_name_with_another_letter_is_another_class() -> None:
+    """Kryo 2 writes a name of 64 letters or more with its length: bit 7 of a byte doesn't end it."""
+    one = examples("1.20.0")["emptySortedMap in maps"]
+    assert one.map is not None
+    at = one.written.index(b"UnmodifiableNavigableMap")
+    damaged = one.written[:at] + bytes([one.written[at] | 0x80]) + one.written[at + 1 :]
+    for read in (by_compiled_code, by_plain_code):
+        assert isinstance(read(one.kryo, one.map, damaged), StateferryError), read
+
+
 def test_lists_may_be_nested_some_levels() -> None:
     for five in (False, True):
         assert "[[[" in str(shown(KRYO, LISTS, nested_lists(five, 20)))

@@ -46,6 +46,7 @@ UNKNOWN = {
     "Optional": "java.util.Optional",
     "BitSet": "java.util.BitSet",
     "ZonedDateTime": "java.time.ZonedDateTime",
+    "AtomicLong": "java.util.concurrent.atomic.AtomicLong",
 }
 
 

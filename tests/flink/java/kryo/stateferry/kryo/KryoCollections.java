@@ -3,10 +3,12 @@ package stateferry.kryo;
 import static stateferry.kryo.KryoFlinkTypes.linked;
 import static stateferry.kryo.KryoFlinkTypes.list;
 
+import java.time.temporal.ChronoUnit;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.EnumMap;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -97,6 +99,13 @@ final class KryoCollections {
             kept(name + " as Object", objects, linked("a", list(text, one), "b", one, "c", list(one, one), text, linked("x", one)));
         });
         kept("emptySet as Set", Types.MAP(S, Types.GENERIC(Set.class)), linked("a", Collections.emptySet(), "b", Collections.singleton(text), text, Collections.emptySet()));
+        EnumSet<ChronoUnit> units = EnumSet.range(ChronoUnit.SECONDS, ChronoUnit.DAYS);
+        EnumSet<Color> colors = EnumSet.of(Color.GREEN, Color.BLUE);
+        TypeInformation<?> sets = Types.MAP(S, Types.GENERIC(EnumSet.class));
+        kept("EnumSet of many", sets, linked("a", colors, text, EnumSet.noneOf(Color.class), "b", colors, "c", null, "d", EnumSet.allOf(Color.class)));
+        kept("EnumSet of the JDK", sets, linked("a", units, text, units, "b", EnumSet.noneOf(ChronoUnit.class)));
+        kept("EnumSet in others", objects, linked("a", list(text, colors, Color.BLUE), "b", colors, "c", list(colors, colors), text, linked("x", units), "d", Color.GREEN, "e", linked(colors, units)));
+        kept("registered EnumSet", sets, linked("a", colors, "b", colors), EnumSet.class, Color.class);
         Map<Object, Object> identical = new IdentityHashMap<>(linked(text, id));
         kept("IdentityHashMap", Types.MAP(S, Types.GENERIC(IdentityHashMap.class)), linked("a", identical, text, identical));
     }
@@ -105,7 +114,7 @@ final class KryoCollections {
         KryoExamples.show(name, declared, type, map);
     }
 
-    private static void kept(String name, TypeInformation<?> type, Object map) {
-        KryoValues.show(name, HashMap.class, type, map);
+    private static void kept(String name, TypeInformation<?> type, Object map, Class<?>... registered) {
+        KryoValues.show(name, HashMap.class, type, map, registered);
     }
 }
