@@ -29,6 +29,7 @@ from stateferry.proof.changed_rows import Snapshot
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.predict.earlier_night import EarlierNight, night_of
 from stateferry.runs.record.facts import BaseAccounts, CaughtUp
 from stateferry.runs.record.run_list import find_run
@@ -100,6 +101,20 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
         return None
     run = find_run(plan.home, plan.job, plan.since)
     where = f"run {run.plan.run_id} can't be caught up with"
+    operators = frozenset(one.operator.id for one in resolved.operators if one.rules)
+    if len(operators) != 1:
+        raise RefusedError(f"{where}: {len(operators)} operators have maps to migrate, a catch-up has one: {_WHOLE}")
+    _check_plan(plan, run, where)
+    found = _opened(resolved, run, where, operators)
+    for one in resolved.operators:
+        if one.rules and (why := _why_not(one.operator, found)) is not None:
+            raise RefusedError(f"{where}: operator {one.operator.label}: {why}: {_WHOLE}")
+    if resolved.source.metadata.checkpoint_id < found.night.source.metadata.checkpoint_id:
+        raise RefusedError(f"{where}: {plan.source} is older than the savepoint that it read: {_WHOLE}")
+    return found
+
+
+def _check_plan(plan: MigrationPlan, run: Run, where: str) -> None:
     if not run.plan.rehearse or run.state is not RunState.VERIFIED:
         raise RefusedError(f"{where}: it isn't a green rehearsal: {_WHOLE}")
     if not (run.staged.is_local and Location.of(plan.target).is_local):
@@ -107,6 +122,10 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     mine, its = (one.model_dump(exclude=_MAY_DIFFER) for one in (plan, run.plan))
     if other := sorted(name for name, value in mine.items() if its[name] != value):
         raise RefusedError(f"{where}: its plan has another {', '.join(other)}: {_WHOLE}")
+
+
+def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[bytes]) -> BaseRun:
+    """The base, if its source is still there, and its result is what was validated."""
     night, facts, kept = night_of(run, resolved), run.facts(SnapshotFacts), run.facts(BaseAccounts)
     if night is None or facts is None:
         raise RefusedError(f"{where}: its savepoint {run.plan.source} isn't there any more as it was: {_WHOLE}")
@@ -132,14 +151,7 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
         for one in kept.states
     }
     read = BytesRead.of_facts(facts.read)
-    operators = frozenset(one.operator.id for one in resolved.operators if one.rules)
-    found = BaseRun(run, night, staged, digests, accounts, read, operators)
-    for one in resolved.operators:
-        if one.rules and (why := _why_not(one.operator, found)) is not None:
-            raise RefusedError(f"{where}: operator {one.operator.label}: {why}: {_WHOLE}")
-    if resolved.source.metadata.checkpoint_id < night.source.metadata.checkpoint_id:
-        raise RefusedError(f"{where}: {plan.source} is older than the savepoint that it read: {_WHOLE}")
-    return found
+    return BaseRun(run, night, staged, digests, accounts, read, operators)
 
 
 def _why_not(operator: Operator, base: BaseRun) -> str | None:

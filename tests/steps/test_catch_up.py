@@ -29,8 +29,10 @@ from stateferry.runs.report.report import Report
 from stateferry.tables.update import VanishedKeysError
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import NOW, changed, first_state, run
-from tests.support.legacy_states import NEW
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.native_nights import NightlyDatabase
+
+pytestmark = pytest.mark.slow
 
 NATIVE: dict[str, Any] = {"output_format": "native", "now": NOW}
 
@@ -57,7 +59,6 @@ def checks(report: Report) -> list[tuple[str, str]]:
     return [(check.name, check.outcome.value) for check in report.checks]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 30))])
 def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(seed: int, ttl: bool, tmp_path: Path) -> None:
@@ -125,6 +126,26 @@ def test_what_is_published_has_the_files_of_its_base_and_newer_ones(tmp_path: Pa
     tables = [one.stream.name for one in handle.files if one.name.endswith(".sst")]
     linked = [name for name in tables if (tmp_path / "target" / name).stat().st_ino in before]
     assert (len(tables), len(linked)) == (2, 1)
+
+
+def test_several_maps_of_an_operator_are_caught_up_with(tmp_path: Path) -> None:
+    """Two legacy states that share a flag."""
+    database = NightlyDatabase(tmp_path / "job", LegacyState(more_blobs={"second": {}}))
+    names = [{"legacy": LEGACY, "new": NEW, "flag": FLAG}, {"legacy": "second", "new": "newSecond", "flag": FLAG}]
+    options: dict[str, Any] = {"operators": [{"operator": "main", "states": names}], "accept_empty": 1.0}
+    seconds = {f"key-{number}": ({"v": number}, NOW) for number in range(0, 400, 3)}
+    database.flush(first_state(more_blobs={"second": seconds}))
+    base(database.checkpoint(1), tmp_path, 1, **options)
+    chosen = random.Random(5)
+    for number in (2, 3):
+        state = changed(database.state, chosen, 9)
+        moved = {key: blob for key, blob in seconds.items() if key not in state.flags}
+        moved |= {f"late-{number}": ({"v": 1}, NOW), "key-3": ({"v": -number}, NOW)}
+        database.flush(state.with_changes(more_blobs={"second": moved}))
+        source = database.checkpoint(number)
+        report, since = caught_up(source, tmp_path, number, number - 1, **options)
+        assert report.is_green, report.failed
+        assert entries(since) == entries(whole(source, tmp_path, number, **options))
 
 
 def test_on_another_disk_the_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,16 @@ from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.plan.plan_options import PLAN_OPTIONS, in_words_of_options, name_of_option, plan_values_of
 from tests.airflow.state_migration.test_request import GIVEN, NEEDED, defaults
 
-ROWS = pytest.mark.parametrize(
-    "row", [*EXCLUSIONS, *STATE_EXCLUSIONS], ids=lambda row: f"{row.option}-{row.beside or row.needs[0]}"
-)
+# The form doesn't have all options.
+_OF_THE_COMMAND_LINE = {one.field for one in PLAN_OPTIONS if not one.option.in_form}
+
+
+def _rows(*, in_form: bool) -> pytest.MarkDecorator:
+    rows = [row for row in (*EXCLUSIONS, *STATE_EXCLUSIONS) if (row.option not in _OF_THE_COMMAND_LINE) == in_form]
+    return pytest.mark.parametrize("row", rows, ids=lambda row: f"{row.option}-{row.beside or row.needs[0]}")
+
+
+ROWS = _rows(in_form=True)
 Options = dict[str, Any]
 # Typed where the kernels are, which Airflow's environment doesn't have.
 COMMAND_LINE: Any = importlib.import_module("stateferry.cli.options")
@@ -87,6 +94,19 @@ def test_what_is_allowed_is_taken_by_all_three(row: Exclusion) -> None:
     options = given(row, excluded=False)
     for ask in (as_a_plan, in_the_form, on_the_command_line):
         assert refusal(ask, options) == ""
+
+
+@_rows(in_form=False)
+def test_what_the_form_does_not_have_is_refused_by_the_others(row: Exclusion) -> None:
+    options: Options = {"parallelism": 3, "job": "orders"} if OPERATORS in row.needs else {**STATE, "format": "native"}
+    if "output_format" in row.needs:
+        options["format"] = "canonical"
+    options["since"] = "a-run"
+    if row.beside:
+        beside = name_of_option(row.beside)
+        options |= {**NEEDED.get(beside, {}), beside: GIVEN[beside][0]}
+    assert row.why in refusal(as_a_plan, options)
+    assert in_words_of_options(row.why) in refusal(on_the_command_line, options)
 
 
 def test_that_much_expires_may_be_accepted_of_states_that_are_not_migrated() -> None:

@@ -1,0 +1,171 @@
+"""The validation of a catch-up by itself: its list of changed keys, and what it makes of the base and of these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flinkstate.files.storage import Location
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb.prefixes import Prefixes
+from stateferry.changes.changed_keys import KeyList
+from stateferry.changes.rules import Rules
+from stateferry.proof.catch_up import (
+    BaseAccount,
+    BaseOperator,
+    BaseSubtask,
+    CatchUpTally,
+    ChangedResult,
+    sampled_groups,
+)
+from stateferry.proof.changed_rows import ChangedRows, Snapshot, changed_rows
+from stateferry.proof.expected.check_result import Outcome
+from stateferry.proof.expected.content import Account
+from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.expected.expected_entries import SourceCounts
+from stateferry.proof.keyed_check import KeyedResult, Side
+from tests.steps.test_nights_since import NOW, first_state
+from tests.support.legacy_states import FLAG, LEGACY, NEW
+from tests.support.native_nights import NightlyDatabase
+
+
+def handle_of(folder: Path) -> NativeHandle:
+    (operator,) = Savepoint.open(str(folder)).keyed_operators()
+    handle = operator.subtasks[0].native_keyed
+    assert handle is not None
+    return handle
+
+
+def listed(before: Path, after: Path, identities: dict[str, str] | None = None) -> ChangedRows:
+    source = Savepoint.open(str(after))
+    (operator,) = source.keyed_operators()
+    states = {state.name: state for state in source.keyed_states(operator)}
+    rules = (Rules(states[LEGACY], NEW, FLAG, None, NOW),)
+    conversion = OperatorConversion(rules, states, False, 128, 128)
+    new, old = (Snapshot(Location.of(str(folder)), handle_of(folder)) for folder in (after, before))
+    return changed_rows(new, replace(old, identities=identities), conversion, 128, 0)
+
+
+def texts(keys: Prefixes) -> set[str]:
+    """The keys without their key groups, as text."""
+    bounds = zip(keys.bounds[:-1].tolist(), keys.bounds[1:].tolist(), strict=True)
+    return {keys.keys[start + 2 : end].tobytes().decode() for start, end in bounds}
+
+
+def test_every_key_of_a_file_that_came_or_went_is_listed(tmp_path: Path) -> None:
+    database = NightlyDatabase(tmp_path)
+    database.flush(first_state(flags={"moved": NOW}))
+    first = database.checkpoint(1)
+    blobs = {**database.state.blobs, "key-1": ({"u": 1}, NOW), "new": ({"u": 1}, NOW)}
+    del blobs["key-2"]
+    database.flush(database.state.with_changes(blobs=blobs, flags={"moved": NOW, "key-3": NOW}))
+    second = database.checkpoint(2)
+    found = listed(first, second)
+    assert (found.problems, found.files, found.count) == ([], 2, 4)
+    for state in (LEGACY, FLAG):
+        assert texts(found.keys[state]) == {"key-1", "key-2", "key-3", "new"}
+    assert KeyList.of(found.keys[LEGACY]) == KeyList.of(found.keys[FLAG])
+    assert KeyList.of(found.keys[LEGACY]) != KeyList.of(Prefixes.of(()))
+    assert listed(second, second).count == 0
+    # The other way round the same files differ; after a compaction every key is in one.
+    assert listed(second, first).keys[LEGACY].bounds.tolist() == found.keys[LEGACY].bounds.tolist()
+    database.compact()
+    assert listed(second, database.checkpoint(3)).count == 401
+
+
+def test_another_file_than_the_base_has_read_is_a_problem(tmp_path: Path) -> None:
+    database = NightlyDatabase(tmp_path)
+    database.flush(first_state())
+    first = database.checkpoint(1)
+    (operator,) = Savepoint.open(str(first)).keyed_operators()
+    with NativeFile(Location.of(str(first)), handle_of(first), 128, 0) as file:
+        streams = {one.name: one.stream for one in file.handle.files}
+        known = {streams[table.live.name].name: table.identity for state in range(3) for table in file.tables(state)}
+    assert operator.max_parallelism == 128
+    assert listed(first, first, known).problems == []
+    assert len(listed(first, first, dict.fromkeys(known, "other")).problems) == 1
+    assert len(listed(first, first, {}).problems) == 1
+
+
+def account(**counts: int) -> Account:
+    made = Account.of(4)
+    for group, count in counts.items():
+        made.counts[int(group[1:])], made.sums[int(group[1:])] = count, np.uint64(1000 * count)
+    return made
+
+
+def result(side: Side, found: Account, blob_entries: int = 0) -> KeyedResult:
+    counts = {NEW: SourceCounts(blob_entries=blob_entries)} if side is Side.SOURCE else {}
+    return KeyedResult("hex", side, 0, accounts={NEW: found}, counts=counts)
+
+
+def tally(**other: Any) -> CatchUpTally:
+    """A base of ten entries, of which three belong to changed keys, that have five now; of the other key group four."""
+    nothing: Any = None
+    subtask = BaseSubtask(nothing, nothing, nothing, {}, {})
+    base = BaseOperator({0: subtask}, {NEW: BaseAccount(account(g1=6, g2=4), SourceCounts(blob_entries=10))})
+    made = CatchUpTally(4, base, frozenset([2]))
+    values: dict[str, Any] = {
+        "after": (result(Side.SOURCE, account(g1=5), 5), result(Side.STAGED, account(g1=5))),
+        "before": (result(Side.SOURCE, account(g1=3), 3), result(Side.STAGED, account(g1=3))),
+        "problems": [],
+    } | {name: value for name, value in other.items() if name != "whole"}
+    made.take(ChangedResult("hex", 0, values["after"], values["before"], values["problems"], 2, 1))
+    for side, whole in zip(Side, other.get("whole", (account(g2=4), account(g2=4))), strict=True):
+        made.take(result(side, whole))
+    return made
+
+
+def outcomes(of: CatchUpTally) -> list[bool]:
+    return [check.outcome is Outcome.PASSED for check in of.checks("main")]
+
+
+def test_the_result_is_the_base_without_what_was_and_with_what_is() -> None:
+    total = tally().total()
+    for book in (total.expected, total.found):
+        assert book.of(NEW).counts.tolist() == [0, 8, 4, 0]
+        assert book.of(NEW).sums.tolist() == [0, 8000, 4000, 0]
+    assert total.counts[NEW].blob_entries == 12
+    assert outcomes(tally()) == [True] * 4
+    assert [check.name for check in tally().checks("main")] == [
+        "main: changed keys listed", "main: changed keys as they were", "main: changed keys as they are",
+        "main: key group 2 read whole",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "failed"),
+    [
+        ({"problems": ["one"]}, 0),
+        ({"before": (result(Side.SOURCE, account(g1=3)), result(Side.STAGED, account(g1=2)))}, 1),
+        ({"after": (result(Side.SOURCE, account(g1=5)), result(Side.STAGED, account(g3=5)))}, 2),
+        ({"whole": (account(g2=5), account(g2=4))}, 3),
+        ({"whole": (account(g2=4), account(g2=3))}, 3),
+    ],
+)
+def test_what_differs_is_found(other: dict[str, Any], failed: int) -> None:
+    assert outcomes(tally(**other)) == [number != failed for number in range(4)]
+
+
+def test_a_subtask_that_no_task_has_read_is_found() -> None:
+    nothing: Any = None
+    subtask = BaseSubtask(nothing, nothing, nothing, {}, {})
+    made = CatchUpTally(4, BaseOperator({3: subtask}, {}), frozenset([2]))
+    (first, *_) = made.checks("main")
+    assert (first.outcome, first.actual) == (Outcome.FAILED, "subtask 3 wasn't read")
+
+
+def test_key_groups_with_entries_are_read_whole() -> None:
+    accounts = {NEW: BaseAccount(account(g1=6, g3=4))}
+    assert {sampled_groups(4, seed, BaseOperator({}, accounts)) for seed in range(9)} == {
+        frozenset([1]), frozenset([3]),
+    }  # fmt: skip
+    assert sampled_groups(4, 7, BaseOperator({}, {})) == {3}
+    wide = Account(np.ones(1000, np.int64), np.ones(1000, np.uint64))
+    assert len(sampled_groups(1000, 7, BaseOperator({}, {NEW: BaseAccount(wide)}))) == 7
