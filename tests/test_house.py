@@ -50,9 +50,13 @@ def test_the_workflow_runs_the_checks_on_the_oldest_and_the_newest_python() -> N
 
 # Compiled code: numba's cache wants the functions of a kernel in one file, and a loop in one piece.
 KERNELS = re.compile(r"kernels\.py$|flinkstate/kryo/(flat|objects|primitives|recode_leaves)\.py$")
-# One class for each of Flink's types; the validation's comparisons, each with its twin in plain code.
+# One class for each of Flink's types; one reader for all of Kryo's classes, and one model for all options of a plan; the
+# validation's comparisons, each with its twin in plain code.
 LONG_MODULES = {
     "flinkstate/serializers/types.py",
+    "flinkstate/values/kryo_reader.py",
+    "stateferry/proof/checks.py",
+    "stateferry/runs/plan/run_options.py",
     "stateferry/proof/judgement.py",
     "stateferry/proof/keyed_check.py",
     "stateferry/proof/plain/plain_reader.py",
