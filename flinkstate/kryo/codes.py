@@ -95,7 +95,8 @@ COMPARATOR_OBJECT = 13  # the object to which it refers, -1 if it is new
 NEW_NAMES = 14  # in the copied value
 FLAT_BY_5 = 15  # whether Kryo 5 wrote a flat map
 FLAT_ROW = 16  # the class of a flat map
-STATES = 17
+CONSTANTS = 17  # of enums in the value that is written for Kryo 2
+STATES = 18
 
 # What a reading does with the classes that it meets: holds them against those allowed, counts them, or neither.
 HOLDING = 0
@@ -145,6 +146,7 @@ BAD_COMPARATOR = 21
 NO_MARKS = 22
 TWO_CONTEXTS = 23
 NOT_DECLARED = 24
+NOT_WRITTEN = 25
 
 # What is said of a value.
 KRYO_2 = 1

@@ -222,6 +222,9 @@ class MapReading:
             names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != codes.NULL]
             told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
             return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
+        if code == codes.NOT_WRITTEN:
+            name = _shown(self.table.names[detail])
+            return f"{name}: the Kryo of the other Flink can't read such an object, or not as it was"
         if code == codes.NOT_DECLARED:
             return f"found {_shown(self.table.names[detail])} where --declared has another class"
         if code == codes.NULL_PART:

@@ -24,7 +24,7 @@ from flinkstate.serializers.types import (
     Scalar,
 )
 from flinkstate.serializers.walker import MapEntries
-from stateferry.changes.upgrade.for_kryo_5 import expect_rewritable, for_kryo_5
+from stateferry.changes.upgrade.for_other_kryo import expect_rewritable, for_other_kryo
 from stateferry.changes.upgrade.nullable_maps import expect_keys, nullable_maps
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from tests.steps.test_for_another_flink import ALONE, GOLDEN
@@ -61,7 +61,7 @@ def test_both_ways_write_the_same(golden: str, stamp: int) -> None:
     for section, state in maps_of(golden):
         assert isinstance(state.value, KryoCollectionType)
         for one in (section, with_null(section, stamp)):
-            expected, found = for_kryo_5(one, state), nullable_maps(one, state, state.value)
+            expected, found = for_other_kryo(one, state), nullable_maps(one, state, state.value)
             for name in ("data", "starts", "key_ends", "ends"):
                 assert np.array_equal(getattr(found, name), getattr(expected, name)), name
             seen += len(one)

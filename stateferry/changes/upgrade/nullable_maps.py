@@ -55,6 +55,8 @@ def map_with_objects(state: KeyedState) -> KryoCollectionType | None:
     found = [one for one in with_parts(state.value) if isinstance(one, KryoCollectionType) and has_objects(one.made)]
     if not found:
         return None
+    if not found[0].kryo.for_five:
+        raise RefusedError(f"a {type_name(found[0].made)} with POJOs, enums or objects by Kryo in it stays Flink 2's")
     if state.kind is not StateKind.VALUE or found[0] is not state.value or not isinstance(found[0].made.value, MapType):
         raise RefusedError(
             f"a {type_name(found[0].made)} is made of a {found[0].class_name} by Kryo only where it is a map, and the "
