@@ -304,7 +304,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                 out[at] = np.uint8(flag - 1 if row != NULL else 2 - flag)
                 at += 1
             # Where an enum or a class of the job has a form of Flink's own, it is held against that.
-            only_copied = kind > ENUM_COMPARATOR and not (finding == HOLDING and kind in (PARTS, ENUM))
+            # So is the collection that a value is as a whole.
+            only_copied = kind > ENUM_COMPARATOR and not (finding == HOLDING and (kind in (PARTS, ENUM) or depth == 0))
             if row != NULL and (only_copied or copies[node] >= 0):
                 base = depth
                 copier = max(copies[node], np.int64(0))
@@ -603,6 +604,10 @@ def _read_map(  # type: ignore[no-untyped-def]
                         if marked >= 0 and marked + 2 * count > len(marks):
                             return fail(failure, NO_MARKS, start, marked + 2 * count)
                 if kind not in (TUPLE, PARTS) and base < 0:
+                    if depth == 1 and frame[_KIND] != _MAP_FRAME and marked >= 0:
+                        state[ENTRIES] = count
+                        if marked + 2 * count > len(marks):
+                            return fail(failure, NO_MARKS, start, marked + 2 * count)
                     put32(out, at, count)
                     at += 4
                 frame[_LEFT] = count
@@ -696,7 +701,12 @@ def _read_map(  # type: ignore[no-untyped-def]
                 if parts[part, PART_KIND] == KNOWN_PART:
                     fixed = parts[part, PART_CLASS]
                     marked_too = True
-            elif frame[_KIND] == _TYPED_FRAME:
+            elif depth == 1 and marked >= 0:
+                # An element of a collection is an entry without a key.
+                marks[marked] = at
+                marks[marked + 1] = at
+                marked += 2
+            if frame[_KIND] == _TYPED_FRAME:
                 fixed = frame[_CLASS]
                 marked_too = frame[_MARKED] != 0
                 owner = objects[frame[_OBJECT], OF_CLASS]

@@ -27,12 +27,14 @@ from flinkstate.serializers.types import (
     PojoType,
     PrimitiveArrayType,
     Scalar,
+    SetType,
     TupleType,
     type_name,
 )
 
 ROOT = "map"
 MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
+SETS = tuple(f"java.util.{name}" for name in ("HashSet", "LinkedHashSet", "TreeSet", "concurrent.CopyOnWriteArraySet"))
 LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
 # Types whose serializers write null by themselves, and in how many zero bytes.
 _NULLS = {Scalar.STRING: 1, Scalar.BIG_INTEGER: 4, Scalar.BIG_DECIMAL: 4}
@@ -99,7 +101,7 @@ def _part(column: int) -> str:
     return named.get(column) or f"f{column - codes.FIELDS}"
 
 
-def _nodes_of(type_: MapType) -> tuple[list[list[int]], list[FlinkType]]:
+def _nodes_of(type_: MapType | ListType | SetType) -> tuple[list[list[int]], list[FlinkType]]:
     """Returns the children of all nodes of a type, and the types at the nodes."""
     lines: list[list[int]] = []
     types: list[FlinkType] = []
@@ -133,8 +135,8 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType]) -> Iterator[in
                 yield from range(line[codes.FIELDS], line[codes.FIELDS] + len(fields))
 
 
-def places_of(type_: MapType, table: ClassTable, *, widen: bool = False) -> Places:
-    """Returns the places of maps of a type. Refuses types that objects of Kryo can't become.
+def places_of(type_: MapType | ListType | SetType, table: ClassTable, *, widen: bool = False) -> Places:
+    """Returns the places of maps, lists or sets of a type. Refuses types that objects of Kryo can't become.
 
     With `widen` numbers of narrower types are allowed too, but in the keys of maps inside the map.
     """
@@ -186,7 +188,7 @@ def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
         case MapType(key, value):
             yield codes.KEY, key
             yield codes.VALUE, value
-        case ListType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
+        case ListType(element) | SetType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
             yield codes.ELEMENT, element
         case TupleType(fields) if len(fields) <= codes.CHILDREN - codes.FIELDS:
             yield from enumerate(fields, codes.FIELDS)
@@ -201,6 +203,8 @@ def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) ->
             return known.kinds[0] in MAPS
         case ListType():
             return known.kinds[0] in LISTS
+        case SetType():
+            return known.name in SETS
         case ArrayType(element):
             return isinstance(element, Scalar) and known.component == f"java.lang.{element.label}" != _STRING
         case PrimitiveArrayType(Scalar.STRING):

@@ -14,7 +14,7 @@ from flinkstate.kryo import codes, kernels
 from flinkstate.kryo.classes import ClassTable
 from flinkstate.kryo.places import WIDER_THAN, Places
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.types import FlinkType, MapType, simple_name
+from flinkstate.serializers.types import FlinkType, ListType, MapType, SetType, simple_name
 
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
@@ -50,12 +50,12 @@ class Said:
 class MapReading:
     """The readings of one serializer's values; the Kryo that wrote the last one is tried first for the next one.
 
-    They find the classes of all objects, or hold them against those of `map_`.
+    They find the classes of all objects, or hold them against those of `made`: a map, a list or a set.
     """
 
     table: ClassTable
     places: Places
-    map_: MapType | None = None
+    made: MapType | ListType | SetType | None = None
     hint: int = 0
     objects: Positions = field(default_factory=lambda: np.zeros((_LEAST_OBJECTS, codes.OBJECT_PARTS), np.int64))
     state: Positions = field(default_factory=lambda: np.zeros(codes.STATES, np.int64))
@@ -98,7 +98,7 @@ class MapReading:
     @property
     def finding(self) -> bool:
         """Whether the readings find classes."""
-        return self.map_ is None
+        return self.made is None
 
     def read(self, values: Values) -> Said:
         """Reads all values."""
@@ -233,7 +233,7 @@ class MapReading:
 
     def _user_key(self, values: Values, index: int, out: Bytes, reported: list[int]) -> tuple[FlinkType, bytes] | None:
         """Reads the value again, and returns the key of the entry that was refused, if that was read."""
-        if self.map_ is None:
+        if not isinstance(self.made, MapType):
             return None
         table, places, failure = self.table, self.places, np.zeros(5, np.int64)
         marks = np.zeros(2 * int(values.ends[index] - values.starts[index]) + 2, np.int64)
@@ -249,7 +249,7 @@ class MapReading:
             entries = kernels.entries_read(self.stack, self.state)
             if entries is not None and failure[:2].tolist() == reported:
                 begin, end = marks[2 * entries : 2 * entries + 2].tolist()
-                return self.map_.key, out[begin:end].tobytes()
+                return self.made.key, out[begin:end].tobytes()
         return None
 
     def foreign(self, detail: int, data: Bytes) -> str:

@@ -7,6 +7,7 @@ serializer. Null and empty maps both become a map without entries.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places import places_of
 from flinkstate.kryo.reading import MapReading, Values
-from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, TupleType
+from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, SetType, TupleType
 from flinkstate.serializers.walker import MapEntries
 
 TIMESTAMP = 8
@@ -67,10 +68,13 @@ class FlinkMaps:
     entries: MapEntries
 
 
-def of_the_job(map_: MapType, kryo: KryoType) -> MapType:
+_Collection = TypeVar("_Collection", MapType, ListType, SetType)
+
+
+def of_the_job(collection: _Collection, kryo: KryoType) -> _Collection:
     """Returns the type with the serializers that the job has for what stays a value of Kryo."""
-    made = _of_the_job(map_, kryo)
-    assert isinstance(made, MapType)
+    made = _of_the_job(collection, kryo)
+    assert isinstance(made, type(collection))
     return made
 
 
@@ -89,18 +93,20 @@ def _of_the_job(type_: FlinkType, kryo: KryoType) -> FlinkType:
             return MapType(_of_the_job(key, kryo), _of_the_job(value, kryo))
         case ListType(element):
             return ListType(_of_the_job(element, kryo))
+        case SetType(element):
+            return SetType(_of_the_job(element, kryo))
         case TupleType(fields, name):
             return TupleType(tuple(_of_the_job(one, kryo) for one in fields), name)
     return type_
 
 
 class KryoReader:
-    """Transcodes the values of one Kryo serializer into maps of one type; keep it, it owns buffers."""
+    """Transcodes the values of one Kryo serializer into maps, lists or sets of one type; keep it, it owns buffers."""
 
-    def __init__(self, kryo: KryoType, map_: MapType, *, widen: bool = False) -> None:
-        table = class_table(kryo)
-        map_ = of_the_job(map_, kryo)
-        self._reading = MapReading(table, places_of(map_, table, widen=widen), map_)
+    def __init__(self, kryo: KryoType, type_: MapType | ListType | SetType, *, widen: bool = False) -> None:
+        table, made = class_table(kryo), _of_the_job(type_, kryo)
+        assert isinstance(made, MapType | ListType | SetType)
+        self._reading = MapReading(table, places_of(made, table, widen=widen), made)
 
     def to_flink(
         self, data: Bytes, starts: Positions, key_ends: Positions, ends: Positions, *, timestamps: bool

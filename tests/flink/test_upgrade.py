@@ -29,6 +29,11 @@ _DECLARED = {
     "HintedMap<Long,Color?>": {"main/s": "Map<Long, Enum<stateferry.flink.pojo.Color>>"},
     "HintedMap<String,List<String>>": {"main/s": "Map<String, List<String>>"},
     "HintedList<String>": {"main/s": "List<String>"},
+    "HintedList<UUID?>": {"main/s": "List<Kryo<java.util.UUID>>"},
+    "HintedList<Person>": {"main/s": "List<Pojo<stateferry.flink.pojo.Person>>"},
+    "HintedSet<Color>": {"main/s": "Set<Enum<stateferry.flink.pojo.Color>>"},
+    "HintedSet<UUID>": {"main/s": "Set<Kryo<java.util.UUID>>"},
+    "HintedCollection<Person>": {"main/s": "Collection<Pojo<stateferry.flink.pojo.Person>>"},
     "HintedSet<String>": {"main/s": "Set<String>"},
     "HintedCollection<String>": {"main/s": "Collection<String>"},
     "MapClass<String,Long>": {"main/s": "Map"},
@@ -49,7 +54,15 @@ _REFUSED = {
 _BREAK = [name for name, row in ROWS.items() if row.becomes is not Outcome.RESTORES and not row.whole_class_path]
 _SAMPLE = (
     *("HashMap<String,Long>", "TreeMap<String,Long>", "Object<Double>", "POJO KryoTotals", "MAP UUID", "TTL HashMap"),
-    *("HintedMap<String,Long>", "HintedSet<String>", "POJO Tagged", "operator state HashMap", "KEY UUID"),
+    *(
+        "HintedMap<String,Long>",
+        "HintedSet<String>",
+        "HintedList<UUID?>",
+        "HintedList<Person>",
+        "POJO Tagged",
+        "operator state HashMap",
+        "KEY UUID",
+    ),
     "operator state broadcast UUID",
 )
 

@@ -20,7 +20,10 @@ pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 # A list and a collection look alike in Flink 2.
 _DECLARED = {
     "HintedList<String>": {"main/s": "List<String>"},
+    "HintedList<UUID?>": {"main/s": "List"},
+    "HintedList<Person>": {"main/s": "List"},
     "HintedCollection<String>": {"main/s": "Collection<String>"},
+    "HintedCollection<Person>": {"main/s": "Collection"},
 }
 # What is refused by name: classes that are not known or that Flink 1.20 can't read as they were, and serializers of
 # Flink 2's own around what is by Kryo in Flink 1.
@@ -30,6 +33,8 @@ _REFUSED = {
     "Object<UtilMap<String,Long>>": "(Synchronized|Unmodifiable).*: the Kryo of the other Flink can't read",
     **{f"no classes {name}": "--classes" for name in ("nested", "Opaque", "Color", "Person")},
     **dict.fromkeys(("HintedMap<String,UUID>", "HintedMap<String,Person?>", "HintedMap<Long,Color?>"), _OBJECTS),
+    **dict.fromkeys(("HintedList<UUID?>", "HintedList<Person>", "HintedSet<Color>", "HintedSet<UUID>"), _OBJECTS),
+    "HintedCollection<Person>": _OBJECTS,
     "TTL HintedMap": _OBJECTS,
     "KEY HintedList<String>": "inside of its keys or values",
     "operator state HintedList": "inside of its keys or values",
@@ -109,7 +114,7 @@ def test_what_flink_1_cannot_have_is_refused_by_name(
 ) -> None:
     row, made = ROWS[name], savepoints("2.3.0", name)
     with pytest.raises((PlanError, RefusedError), match=_REFUSED[name]):
-        way_back(made.path, tmp_path, row.classes)
+        way_back(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
     assert not (tmp_path / "new").exists()
 
 

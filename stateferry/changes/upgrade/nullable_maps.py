@@ -1,13 +1,14 @@
-"""Maps by Kryo 2 become the nullable maps that Flink 2 writes: with POJOs, enums and objects by Kryo in them, too.
+"""Maps, lists and sets by Kryo 2 become those that Flink 2 writes: with POJOs, enums and objects by Kryo in them, too.
 
 | part | bytes |
 |---|---|
-| null map | `01` |
-| other map | `00`, i32 number of entries, the entries |
-| entry | `00`, key, bool whether the value is null, value |
+| null map, list or set | `01` |
+| other one | `00`, i32 number of entries or elements, the entries or elements |
+| entry of a map | `00`, key, bool whether the value is null, value |
+| element | bool whether it is null, the element |
 
-`recoding.py` writes maps of numbers and texts in one pass, anywhere in a value. Maps with objects are read here as a
-migration reads them, and get the flags that a nullable map has.
+`recoding.py` writes those of numbers and texts in one pass, anywhere in a value. Those with objects are read here as a
+migration reads maps, and get the flags that nullable ones have.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flinkstate.array_types import Positions
+from flinkstate.array_types import Flags, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
@@ -29,9 +30,11 @@ from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
     KryoType,
+    ListType,
     MapType,
     NullableType,
     PojoType,
+    SetType,
     TtlType,
     type_name,
     with_parts,
@@ -49,7 +52,7 @@ def has_objects(made: FlinkType) -> bool:
 
 
 def map_with_objects(state: KeyedState) -> KryoCollectionType | None:
-    """Returns the map that the state's values are, if it has objects in it; refuses it elsewhere."""
+    """Returns the map, list or set that the state's values are, if it has objects in it; refuses it elsewhere."""
     if state.value is None:
         return None
     found = [one for one in with_parts(state.value) if isinstance(one, KryoCollectionType) and has_objects(one.made)]
@@ -57,10 +60,10 @@ def map_with_objects(state: KeyedState) -> KryoCollectionType | None:
         return None
     if not found[0].kryo.for_five:
         raise RefusedError(f"a {type_name(found[0].made)} with POJOs, enums or objects by Kryo in it stays Flink 2's")
-    if state.kind is not StateKind.VALUE or found[0] is not state.value or not isinstance(found[0].made.value, MapType):
+    if state.kind is not StateKind.VALUE or found[0] is not state.value:
         raise RefusedError(
-            f"a {type_name(found[0].made)} is made of a {found[0].class_name} by Kryo only where it is a map, and the "
-            "whole value of a ValueState"
+            f"a {type_name(found[0].made)} is made of a {found[0].class_name} by Kryo only where it is the whole value "
+            "of a ValueState"
         )
     return found[0]
 
@@ -77,7 +80,7 @@ def nullable_maps(section: Section, state: KeyedState, map_: KryoCollectionType)
     expect_keys(maps, section, map_)
     begins = maps.key_ends + _LENGTH + (TIMESTAMP if ttl else 0)
     data = np.append(maps.data, np.array([_NOT_NULL, _NULL], np.uint8))
-    starts, ends, firsts = _ranges(maps, begins, len(maps.data))
+    starts, ends, firsts = _ranges(maps, begins, len(maps.data), _nulls(maps, map_))
     out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(len(starts), np.int64)
     kernels.copy_ranges(data, starts, ends, offsets, out)
     new_starts = offsets[firsts]
@@ -89,7 +92,8 @@ def nullable_maps(section: Section, state: KeyedState, map_: KryoCollectionType)
 
 def expect_keys(maps: FlinkMaps, section: Section, map_: KryoCollectionType) -> None:
     """Refuses a null key, which Flink 2 would say by the flag before it."""
-    zeros = zeros_of_null(_map_type(map_).key)
+    plain = _plain(map_)
+    zeros = zeros_of_null(plain.key) if isinstance(plain, MapType) else 0
     if not zeros:
         return
     starts = maps.entries.starts[maps.entries.key_ends - maps.entries.starts == zeros]
@@ -102,7 +106,16 @@ def expect_keys(maps: FlinkMaps, section: Section, map_: KryoCollectionType) -> 
         )
 
 
-def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, Positions, Positions]:
+def _nulls(maps: FlinkMaps, map_: KryoCollectionType) -> Flags:
+    """Which elements of lists and sets are null: only those by Kryo can be, which are a class tag 0 then."""
+    entries, plain = maps.entries, _plain(map_)
+    if isinstance(plain, MapType) or not isinstance(plain.element, KryoType):
+        return np.zeros(len(entries.starts), np.bool_)
+    nulls: Flags = (entries.ends - entries.starts == 1) & (maps.data[entries.starts] == 0)
+    return nulls
+
+
+def _ranges(maps: FlinkMaps, begins: Positions, flags: int, nulls: Flags) -> tuple[Positions, Positions, Positions]:
     """Returns which bytes follow one another, and which of these ranges is the first of each map.
 
     Of a map these are what is before it, its flag, its count, and for each entry a flag and the entry.
@@ -119,19 +132,25 @@ def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, 
     starts[with_count], ends[with_count] = begins[~null], begins[~null] + _COUNT
     before = np.repeat(np.cumsum(counts) - counts, counts)
     of_entries = np.repeat(firsts + 4, counts) + 2 * (np.arange(len(before)) - before)
-    starts[of_entries], ends[of_entries] = entries.starts, entries.ends
+    starts[of_entries], ends[of_entries] = entries.starts, np.where(nulls, entries.starts, entries.ends)
+    starts[of_entries - 1] += nulls * (_NULL - _NOT_NULL)
+    ends[of_entries - 1] = starts[of_entries - 1] + 1
     return starts, ends, firsts
 
 
 @lru_cache(maxsize=16)
 def reader_of(map_: KryoCollectionType) -> KryoReader:
-    """Returns what reads the maps; refuses a type that objects of Kryo can't become."""
-    return KryoReader(map_.kryo, _map_type(map_))
+    """Returns what reads the maps, lists or sets; refuses a type that objects of Kryo can't become."""
+    return KryoReader(map_.kryo, _plain(map_))
 
 
-def _map_type(map_: KryoCollectionType) -> MapType:
-    """The type of the maps, with keys that aren't null."""
-    made = map_.made.value
-    assert isinstance(made, MapType)
-    assert isinstance(made.key, NullableType)
-    return MapType(made.key.value, made.value)
+def _plain(map_: KryoCollectionType) -> MapType | ListType | SetType:
+    """The type of the maps, lists or sets, without flags for null keys and elements."""
+    match map_.made.value:
+        case MapType(NullableType(key), value):
+            return MapType(key, value)
+        case ListType(NullableType(element)):
+            return ListType(element)
+        case SetType() as made:
+            return made
+    raise RefusedError(f"a {type_name(map_.made)} isn't made of a {map_.class_name} by Kryo")

@@ -215,19 +215,18 @@ def _made(name: str, text: str, kryo: KryoType) -> FlinkType | None:
     if any(isinstance(part, MapType | ListType | SetType) for part in parts):
         return None
     for part in parts:
-        if (
-            part not in _PARTS
-            and not isinstance(part, PrimitiveArrayType)
-            and not (name == "Map" and has_objects(part))
-        ):
-            what = "numbers, texts, dates and arrays" + (
-                ", Pojo<...>, Enum<...> and Kryo<...>" if name == "Map" else ""
-            )
+        if part not in _PARTS and not isinstance(part, PrimitiveArrayType) and not has_objects(part):
+            what = "numbers, texts, dates and arrays, Pojo<...>, Enum<...> and Kryo<...>"
             raise UsageError(f"--declared: {text!r}: only {what} are rewritten inside of it")
+    made: FlinkType
     if name == "Map":
         map_ = of_the_job(MapType(*parts), kryo)
-        return with_classes(MapType(NullableType(map_.key, 0), map_.value), kryo.classes)
-    return SetType(parts[0]) if name == "Set" else ListType(NullableType(parts[0], 0))
+        made = MapType(NullableType(map_.key, 0), map_.value)
+    elif name == "Set":
+        made = of_the_job(SetType(parts[0]), kryo)
+    else:
+        made = ListType(NullableType(of_the_job(ListType(parts[0]), kryo).element, 0))
+    return with_classes(made, kryo.classes)
 
 
 def _split(arguments: str) -> list[str]:
