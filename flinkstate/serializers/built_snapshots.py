@@ -41,6 +41,7 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     SetType,
     TtlType,
@@ -200,6 +201,9 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
             fields = {one.name: one.type for one in type_.fields if _has_collection(one.type)}
             made = {name: described_as(field_snapshot(snapshot, name), one) for name, one in fields.items()}
             return with_fields(snapshot, made)
+        case TupleType() | RowType():
+            parts = zip(snapshot.nested, type_.fields, strict=True)
+            return with_nested(snapshot, tuple(described_as(one, part) for one, part in parts))
     raise RefusedError(f"a collection inside of a {type_name(type_)} can't be described for another Flink")
 
 

@@ -39,6 +39,12 @@ _DECLARED = {
     "MapClass<String,Long>": {"main/s": "Map"},
     "ListClass<String>": {"main/s": "java.util.List"},
     "SetClass<String>": {"main/s": "Set"},
+    "nested Tuple2<HintedMap<String,Long>,HintedList<String>>": {
+        "main/s.f0": "Map<String, Long>",
+        "main/s.f1": "List<String>",
+    },
+    "operator state HintedList": {"plain/o": "List<String>"},
+    "operator state broadcast HintedMap": {"plain/o": "Map<String, Long>"},
     "POJO Tagged": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
     "POJO List<Tagged>": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
     "POJO Totals": {"main/s.counts": "Map<String, Long>", "main/s.notes": "Map<Integer, String>"},
@@ -49,7 +55,6 @@ _REFUSED = {
     "no classes Color": "--classes",
     "no classes Person": "--classes",
     "KEY HintedList<String>": "inside of its keys",
-    "operator state HintedList": "not rewritten in operator state",
 }
 _BREAK = [name for name, row in ROWS.items() if row.becomes is not Outcome.RESTORES and not row.whole_class_path]
 _SAMPLE = (
@@ -63,7 +68,7 @@ _SAMPLE = (
         "operator state HashMap",
         "KEY UUID",
     ),
-    "operator state broadcast UUID",
+    *("operator state broadcast UUID", "operator state HintedList"),
 )
 
 

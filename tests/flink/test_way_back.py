@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 # A list and a collection look alike in Flink 2.
 _DECLARED = {
     "HintedList<String>": {"main/s": "List<String>"},
+    "nested Tuple2<HintedMap<String,Long>,HintedList<String>>": {"main/s.f1": "List"},
+    "operator state HintedList": {"plain/o": "List"},
     "HintedList<UUID?>": {"main/s": "List"},
     "HintedList<Person>": {"main/s": "List"},
     "HintedCollection<String>": {"main/s": "Collection<String>"},
@@ -37,7 +39,6 @@ _REFUSED = {
     "HintedCollection<Person>": _OBJECTS,
     "TTL HintedMap": _OBJECTS,
     "KEY HintedList<String>": "inside of its keys or values",
-    "operator state HintedList": "inside of its keys or values",
     "protobuf": "StringValue",
     "registered serializer": "with the job's serializer",
 }
@@ -46,7 +47,7 @@ _ROWS = [name for name in ROWS if name not in _REFUSED and name not in _NOT_IN_F
 _SAMPLE = (
     *("HashMap<String,Long>", "TreeMap<String,Long>", "Object<Double>", "MAP UUID", "TTL HashMap", "POJO Tagged"),
     *("HintedMap<String,Long>", "HintedCollection<String>", "operator state broadcast UUID", "KEY UUID", "windows"),
-    *("operator state", "avro beside Kryo", "heap HashMap"),
+    *("operator state", "operator state HintedList", "avro beside Kryo", "heap HashMap"),
 )
 
 

@@ -138,6 +138,7 @@ def _of_kinds() -> Iterator[tuple[str, Row]]:
     yield "nested List", Row(_one("List<UUID>"), FAILS)
     for type_, becomes in (
         ("Tuple2<Long,Object<Double>>", WRONG),
+        ("Tuple2<HintedMap<String,Long>,HintedList<String>>", REFUSED),
         ("Tuple2<Object<Long>,String>", RESTORES),
         ("List<Object<Long>>", RESTORES),
         ("Map<String,Object<Long>>", RESTORES),
@@ -241,6 +242,7 @@ def _of_operator_state() -> Iterator[tuple[str, Row]]:
         ("HashMap", "HashMap<String,Long>", "UNION", FAILS, None),
         ("HintedList", "HintedList<String>", "SPLIT", FAILS, None),
         ("broadcast UUID", "Map<String,UUID>", "BROADCAST", FAILS, None),
+        ("broadcast HintedMap", "Map<String,HintedMap<String,Long>>", "BROADCAST", FAILS, None),
         ("Object", "Object<Long>", "SPLIT", RESTORES, None),
         ("Object of Double", "Object<Double>", "SPLIT", WRONG, None),
         ("Tuple2", "Tuple2<String,Object<Long>>", "UNION", RESTORES, None),

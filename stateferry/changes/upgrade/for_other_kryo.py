@@ -7,7 +7,7 @@ The types of the states say which Flink that is (`KryoType.for_five`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -115,8 +115,20 @@ class ForOtherKryo:
     def header_of_elements(self, header: OperatorHeader) -> OperatorHeader:
         if not self._changes_kryo:
             return header
-        lists, broadcasts = (tuple(map(_without_avro, states)) for states in (header.lists, header.broadcasts))
+        lists = tuple(self._described_element(meta, is_broadcast=False) for meta in header.lists)
+        broadcasts = tuple(self._described_element(meta, is_broadcast=True) for meta in header.broadcasts)
         return replace(header, lists=lists, broadcasts=broadcasts)
+
+    def _described_element(self, meta: StateMeta, *, is_broadcast: bool) -> StateMeta:
+        if (type_ := self.elements.get(meta.name)) is not None:
+            value = value_of_element(type_, is_broadcast=is_broadcast)
+            # A list has one serializer, whatever its name.
+            made = (
+                (name, one if is_broadcast and name != VALUE_SERIALIZER else described_as(one, value))
+                for name, one in meta.serializers
+            )
+            meta = replace(meta, serializers=tuple(made))
+        return _without_avro(meta)
 
     @property
     def _changes_kryo(self) -> bool:
@@ -158,15 +170,33 @@ def element_for_other_kryo(type_: FlinkType, data: bytes) -> bytes:
     return _recoded(compile_type(type_), raw.copy(), start, start + len(data), start).data.tobytes()
 
 
-def elements_by_kryo(header: OperatorHeader, job: JobClasses | None) -> dict[str, FlinkType]:
-    """Returns the types of elements with parts by Kryo, by operator state. A broadcast state is one list of entries."""
+def elements_by_kryo(
+    header: OperatorHeader, job: JobClasses | None, change: Callable[[str, FlinkType], FlinkType]
+) -> dict[str, FlinkType]:
+    """Returns the types of elements with parts by Kryo, by operator state, as `change` makes them of a name and a type.
+
+    A broadcast state is one list of entries, of which it changes the values.
+    """
     found: dict[str, FlinkType] = {}
     for meta in (*header.lists, *header.broadcasts):
         types = tuple(with_classes(one.type, job) for _, one in meta.serializers)
-        type_ = types[0] if meta in header.lists else ListType(TupleType(_in_order(meta, types), "an entry"))
+        if meta in header.lists:
+            type_ = change(meta.name, types[0])
+        else:
+            key, value = _in_order(meta, types)
+            type_ = ListType(TupleType((key, change(meta.name, value)), "an entry"))
         if kept_by_kryo(type_):
             found[meta.name] = type_
     return found
+
+
+def value_of_element(type_: FlinkType, *, is_broadcast: bool) -> FlinkType:
+    """Returns the type of an element, or of the values of a broadcast state."""
+    if not is_broadcast:
+        return type_
+    assert isinstance(type_, ListType)
+    assert isinstance(type_.element, TupleType)
+    return type_.element.fields[1]
 
 
 def _in_order(meta: StateMeta, types: tuple[FlinkType, ...]) -> tuple[FlinkType, ...]:

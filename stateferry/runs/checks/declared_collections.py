@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import cast
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
@@ -30,9 +29,12 @@ from flinkstate.serializers.types import (
     OpaqueType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     SetType,
+    TupleType,
     children,
+    numbered,
     simple_name,
     with_classes,
     with_opaque,
@@ -62,10 +64,13 @@ def told_by_operator(declared: Mapping[str, str], source: Savepoint) -> dict[byt
 
 
 def told_in_vain(
-    told: Mapping[str, str], states: Iterable[KeyedState], operator: Operator, *, back: bool = False
+    told: Mapping[str, str], values: Iterable[tuple[str, FlinkType]], operator: Operator, *, back: bool = False
 ) -> Iterator[str]:
-    """Yields a problem for each name of which there is no collection whose serializer depends on the declaration."""
-    open_ones = [name for state in states for name in _open_names(state, back)]
+    """Yields a problem for each name of which there is no collection whose serializer depends on the declaration.
+
+    `values` are the types of values and elements, each with the name of its state.
+    """
+    open_ones = [path for name, type_ in values for path, _, _ in open_places(type_, name, back=back)]
     for name in told:
         if name not in open_ones:
             by = "a serializer of Flink 2's own" if back else "Kryo"
@@ -73,11 +78,6 @@ def told_in_vain(
                 f"--declared {operator.label}/{name}: operator {operator.label} has no Map, List, Set or Collection by "
                 f"{by} of this name. {there_are(name, open_ones)}"
             )
-
-
-def _open_names(state: KeyedState, back: bool) -> Iterator[str]:
-    if state.value is not None:
-        yield from (path for path, _, _ in open_places(state.value, state.name, back=back))
 
 
 # A path, what is there, and the POJO of whose fields it is one, with the name of the field.
@@ -101,6 +101,9 @@ def open_places(
         case PojoType(fields=fields):
             for one in fields:
                 yield from open_places(one.type, f"{path}.{one.name}", (type_, one.name), back=back)
+        case TupleType() | RowType():
+            for name, part in numbered(type_.fields):
+                yield from open_places(part, f"{path}.{name}", back=back)
 
 
 def _is_open(type_: FlinkType, back: bool) -> bool:
@@ -132,22 +135,40 @@ def as_declared(
     state: KeyedState, told: Mapping[str, str], job: JobClasses | None, operator: Operator, problems: list[str]
 ) -> KeyedState:
     """Returns the state with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
+    keys = [one for part in (state.key, state.namespace, state.user_key) for one in interfaces_in(part)]
+    where = f"state {state.name} of operator {operator.label}"
+    problems += (undecided(where, one) for one in keys)
+    if state.value is None:
+        return state
+    return replace(state, value=declared_type(state.value, state.name, told, job, operator, problems))
+
+
+def declared_type(
+    type_: FlinkType,
+    path: str,
+    told: Mapping[str, str],
+    job: JobClasses | None,
+    operator: Operator,
+    problems: list[str],
+) -> FlinkType:
+    """Returns the type with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
     by_path: dict[str, OpaqueType] = {}
-    places = [] if state.value is None else list(open_places(state.value, state.name))
-    for path, kryo, of_pojo in places:
+    rest = list(interfaces_in(type_))
+    for place, kryo, of_pojo in open_places(type_, path):
         assert isinstance(kryo, KryoType)
-        text = told.get(path) or (None if of_pojo is None else text_of_class(*of_pojo, job))
-        by_path[path] = _declared(kryo, text, path, operator, problems)
-    parts = (state.key, state.namespace, state.user_key, state.value)
-    undecided = [one for part in parts for one in interfaces_in(part)]
-    for _, kryo, _ in places:
-        undecided.remove(cast("KryoType", kryo))
-    for one in undecided:
-        problems.append(
-            f"state {state.name} of operator {operator.label}: Flink 2 may have a serializer of its own for the "
-            f"{simple_name(one.class_name)} by Kryo inside of its keys or values, which is not rewritten there"
-        )
-    return state if state.value is None else replace(state, value=with_places(state.value, state.name, by_path))
+        rest.remove(kryo)
+        text = told.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, job))
+        by_path[place] = _declared(kryo, text, place, operator, problems)
+    problems += (undecided(f"state {path} of operator {operator.label}", one) for one in rest)
+    return with_places(type_, path, by_path)
+
+
+def undecided(where: str, one: KryoType) -> str:
+    """Says that a collection's serializer in Flink 2 depends on a declaration that can't be told."""
+    return (
+        f"{where}: Flink 2 may have a serializer of its own for the {simple_name(one.class_name)} by Kryo inside of "
+        "its keys or values, which is not rewritten there"
+    )
 
 
 def with_places(type_: FlinkType, path: str, by_path: Mapping[str, OpaqueType], *, back: bool = False) -> FlinkType:
@@ -164,6 +185,9 @@ def with_places(type_: FlinkType, path: str, by_path: Mapping[str, OpaqueType], 
                 replace(one, type=with_places(one.type, f"{path}.{one.name}", by_path, back=back)) for one in fields
             )
             return replace(type_, fields=tuple(made))
+        case TupleType() | RowType():
+            parts = (with_places(part, f"{path}.{name}", by_path, back=back) for name, part in numbered(type_.fields))
+            return replace(type_, fields=tuple(parts))
     return type_
 
 

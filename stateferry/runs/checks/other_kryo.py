@@ -6,19 +6,27 @@ what it has not written since is still as Kryo 2 wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from flinkstate.errors import RefusedError
+from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoType, kept_by_kryo, simple_name, with_kryo
+from flinkstate.serializers.types import FlinkType, KryoType, with_kryo
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, elements_by_kryo, expect_rewritable, states_by_kryo
 from stateferry.look.kryo_maps import OF_FLINK_2
-from stateferry.runs.checks.declared_collections import as_declared, interfaces_in, told_by_operator, told_in_vain
+from stateferry.runs.checks.declared_collections import (
+    as_declared,
+    declared_type,
+    interfaces_in,
+    told_by_operator,
+    told_in_vain,
+    undecided,
+)
 from stateferry.runs.checks.way_back import WayBack, from_kryo_5, not_for_flink_1
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import SAME_FLINK
@@ -85,7 +93,10 @@ def find_states_by_kryo(
         gone = {one.legacy.name for one in rules.get(operator.id, ()) if not (stay or one.keeps_rest)}
         states = {state.name: state for state in source.keyed_states(operator) if state.name not in gone}
         of_operator = told.get(operator.id, {})
-        problems += told_in_vain(of_operator, states.values(), operator, back=back is not None)
+        if of_operator:
+            values = [(state.name, state.value) for state in states.values() if state.value is not None]
+            values += _values(source, operator)
+            problems += told_in_vain(of_operator, values, operator, back=back is not None)
         if back is not None:
             states = {name: back.state(one, of_operator, operator, problems) for name, one in states.items()}
         by_kryo = states_by_kryo(states, plan.job_classes)
@@ -99,8 +110,9 @@ def find_states_by_kryo(
             problems += _not_rewritable(operator, by_kryo.values(), line)
     keyed = {operator.id for operator in source.keyed_operators()}
     for operator in source.metadata.operators:
-        if operator.id not in keyed:
-            problems += told_in_vain(told.get(operator.id, {}), (), operator)
+        of_others = {} if operator.id in keyed else told.get(operator.id, {})
+        if of_others:
+            problems += told_in_vain(of_others, list(_values(source, operator)), operator, back=back is not None)
     return found
 
 
@@ -116,46 +128,71 @@ def find_elements_by_kryo(
     # A job of Flink 2 has read all operator state at its start, and written it anew.
     if line is None or (line is Line.ONE) == of_flink_1:
         return found
+    told, back = told_by_operator(plan.declared or {}, source), None if of_flink_1 else WayBack.of(plan, source)
     for operator in source.metadata.operators:
-        for subtask in operator.subtasks:
-            if (handle := subtask.managed_operator) is None:
-                continue
-            header = read_operator_header(source.folder, handle)
+        these = list[str]()
+        change = _as_told(plan, back, told.get(operator.id, {}), operator, these)
+        for header in _operator_headers(source, operator):
             by_kryo = {
                 name: with_kryo(type_, _by_kryo_2) if of_flink_1 else from_kryo_5(type_)
-                for name, type_ in elements_by_kryo(header, plan.job_classes).items()
+                for name, type_ in elements_by_kryo(header, plan.job_classes, change).items()
             }
-            if not of_flink_1:
-                problems += _not_for_flink_1(operator, header)
+            if by_kryo and header.compressed:
+                names = ", ".join(by_kryo)
+                these.append(
+                    f"operator state {names} of operator {operator.label} is compressed, and has values by Kryo: take "
+                    "a savepoint without compression"
+                )
+            these += _not_for_flink_1(operator, header, by_kryo) if back else _open_keys(operator, header)
             if by_kryo:
-                problems += _not_rewritable_elements(operator, header, by_kryo)
                 found[operator.id] = {**by_kryo, **found.get(operator.id, {})}
+        problems += dict.fromkeys(these)
         if operator.id in found and not problems:
             try_elements(source.folder, operator, ForOtherKryo({}, found[operator.id]))
     return found
 
 
-def _not_rewritable_elements(
-    operator: Operator, header: OperatorHeader, by_kryo: Mapping[str, FlinkType]
-) -> Iterator[str]:
-    for name, type_ in by_kryo.items():
-        where = f"operator state {name} of operator {operator.label}"
-        if header.compressed:
-            yield f"{where} is compressed, and has values by Kryo: take a savepoint without compression"
-        for one in interfaces_in(type_) if any(kryo.for_five for kryo in kept_by_kryo(type_)) else ():
-            yield (
-                f"{where}: Flink 2 may have a serializer of its own for the {simple_name(one.class_name)} by Kryo in "
-                "it, which is not rewritten in operator state"
-            )
+def _as_told(
+    plan: MigrationPlan, back: WayBack | None, told: Mapping[str, str], operator: Operator, problems: list[str]
+) -> Callable[[str, FlinkType], FlinkType]:
+    """Returns what makes of an operator state's type that which the new Flink has."""
+
+    def change(name: str, type_: FlinkType) -> FlinkType:
+        if back is not None:
+            return back.type(type_, name, told, operator, problems)
+        return declared_type(with_kryo(type_, _by_kryo_2), name, told, plan.job_classes, operator, problems)
+
+    return change
 
 
-def _not_for_flink_1(operator: Operator, header: OperatorHeader) -> Iterator[str]:
+def _operator_headers(source: Savepoint, operator: Operator) -> Iterator[OperatorHeader]:
+    for subtask in operator.subtasks:
+        if subtask.managed_operator is not None:
+            yield read_operator_header(source.folder, subtask.managed_operator)
+
+
+def _values(source: Savepoint, operator: Operator) -> Iterator[tuple[str, FlinkType]]:
+    """Yields the operator states' names and types of elements, of broadcast states those of values."""
+    for header in _operator_headers(source, operator):
+        for meta in header.lists:
+            yield from ((meta.name, one.type) for _, one in meta.serializers)
+        for meta in header.broadcasts:
+            yield from ((meta.name, one.type) for name, one in meta.serializers if name == VALUE_SERIALIZER)
+
+
+def _open_keys(operator: Operator, header: OperatorHeader) -> Iterator[str]:
+    """Yields the keys of broadcast states that Flink 2 may store by a serializer of its own."""
+    for meta in header.broadcasts:
+        where = f"operator state {meta.name} of operator {operator.label}"
+        keys = (one.type for name, one in meta.serializers if name != VALUE_SERIALIZER)
+        yield from (undecided(where, one) for key in keys for one in interfaces_in(key))
+
+
+def _not_for_flink_1(operator: Operator, header: OperatorHeader, by_kryo: Mapping[str, FlinkType]) -> Iterator[str]:
     for meta in (*header.lists, *header.broadcasts):
-        for _, one in meta.serializers:
-            yield from (
-                f"operator state {meta.name} of operator {operator.label}: {problem}"
-                for problem in not_for_flink_1(one.type)
-            )
+        where = f"operator state {meta.name} of operator {operator.label}"
+        types = [by_kryo[meta.name]] if meta.name in by_kryo else [one.type for _, one in meta.serializers]
+        yield from (f"{where}: {problem}" for type_ in types for problem in not_for_flink_1(type_))
 
 
 def _not_rewritable(operator: Operator, states: Iterable[KeyedState], line: Line) -> Iterator[str]:

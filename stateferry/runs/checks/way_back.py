@@ -61,19 +61,26 @@ class WayBack:
         if state.asynchronous:
             problems.append(f"{where} is asynchronous (V2) state, which Flink 1.20 doesn't have")
             return state
-        by_path: dict[str, OpaqueType] = {}
-        for path, part, of_pojo in [] if state.value is None else open_places(state.value, state.name, back=True):
-            assert isinstance(part, NullableType)
-            text = told.get(path) or (None if of_pojo is None else text_of_class(*of_pojo, self.job))
-            name = _declared(part, text, f"{operator.label}/{path}", problems)
-            by_path[path] = KryoCollectionType.of(self._kryo(name), part)
+        has_collections = state.value is not None and any(open_places(state.value, state.name, back=True))
         if state.value is not None:
-            state = replace(state, value=with_places(state.value, state.name, by_path, back=True))
+            state = replace(state, value=self.type(state.value, state.name, told, operator, problems))
         parts = (state.key, state.namespace, state.user_key, state.value)
         problems += (f"{where}: {one}" for part in parts if part is not None for one in not_for_flink_1(part))
         # A job that was upgraded may have values of Kryo 2 still, but not together with collections of Flink 2's own.
-        told_apart = not (by_path or self.all_by_5)
+        told_apart = not (has_collections or self.all_by_5)
         return state.with_kryo(lambda kryo: _for_kryo_2(kryo, told_apart))
+
+    def type(
+        self, type_: FlinkType, path: str, told: Mapping[str, str], operator: Operator, problems: list[str]
+    ) -> FlinkType:
+        """Returns the type with collections that Kryo 2 is to write; adds a problem for each that must be told."""
+        by_path: dict[str, OpaqueType] = {}
+        for place, part, of_pojo in open_places(type_, path, back=True):
+            assert isinstance(part, NullableType)
+            text = told.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, self.job))
+            name = _declared(part, text, f"{operator.label}/{place}", problems)
+            by_path[place] = KryoCollectionType.of(self._kryo(name), part)
+        return with_places(type_, path, by_path, back=True)
 
     def _kryo(self, name: str) -> KryoType:
         known = KryoType(f"java.util.{name}").of_the_job(self.kryo)

@@ -317,8 +317,8 @@ class RunOptions(PlanModel):
         Option(
             Kind.LINES,
             "Declared as",
-            "if the result is for Flink 2: how the job declares a state, or a field of a POJO, that is a Map, List, "
-            "Set or Collection by Kryo: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List)",
+            "if the result is for another Flink: how the job declares a state, or a field in it, that is a Map, List, "
+            "Set or Collection: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List)",
             row=164,
             section=RUN,
             metavar="OPERATOR/STATE=TYPE",
