@@ -80,7 +80,7 @@ def _put_text(data, start, end, five, out, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _put_object(kind, data, start, end, five, out, at):  # type: ignore[no-untyped-def]
+def put_object(kind, data, start, end, five, out, at):  # type: ignore[no-untyped-def]
     """Writes an object with its class tag. Returns the place behind it, or -1 if the bytes aren't of its kind."""
     if kind == STRING:
         return _put_text(data, start, end, five, out, at)
@@ -152,7 +152,7 @@ def write_maps(  # type: ignore[no-untyped-def]
         for _ in range(counts[one]):
             row = order[turn]
             turn += 1
-            at = _put_object(key_kind, data, key_ends[row], user_ends[row], five, out, position)
+            at = put_object(key_kind, data, key_ends[row], user_ends[row], five, out, position)
             if at < 0:
                 return row
             if nulls[row]:
@@ -161,7 +161,7 @@ def write_maps(  # type: ignore[no-untyped-def]
                 continue
             # Between them are an i32, the null flag and the timestamp.
             start = user_ends[row] + (13 if stamped else 5)
-            position = _put_object(value_kind, data, start, ends[row], five, out, at)
+            position = put_object(value_kind, data, start, ends[row], five, out, at)
             if position < 0:
                 return row
         put32(out, begin, position - begin - 4)
