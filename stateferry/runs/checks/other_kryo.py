@@ -14,7 +14,7 @@ from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoType, with_kryo
+from flinkstate.serializers.types import FlinkType, KryoCollectionType, KryoType, with_kryo, with_parts
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, elements_by_kryo, expect_rewritable, states_by_kryo
@@ -108,6 +108,8 @@ def find_states_by_kryo(
         if by_kryo:
             found[operator.id] = by_kryo
             problems += _not_rewritable(operator, by_kryo.values(), line)
+            migrated = {one.legacy.name for one in rules.get(operator.id, ())}
+            problems += _changed_twice(operator, (by_kryo[name] for name in by_kryo.keys() & migrated))
     keyed = {operator.id for operator in source.keyed_operators()}
     for operator in source.metadata.operators:
         of_others = {} if operator.id in keyed else told.get(operator.id, {})
@@ -193,6 +195,17 @@ def _not_for_flink_1(operator: Operator, header: OperatorHeader, by_kryo: Mappin
         where = f"operator state {meta.name} of operator {operator.label}"
         types = [by_kryo[meta.name]] if meta.name in by_kryo else [one.type for _, one in meta.serializers]
         yield from (f"{where}: {problem}" for type_ in types for problem in not_for_flink_1(type_))
+
+
+def _changed_twice(operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
+    """Yields the migrated states that stay with another serializer: their maps would be read as what they become."""
+    for state in states:
+        if state.value is not None and any(isinstance(one, KryoCollectionType) for one in with_parts(state.value)):
+            yield (
+                f"state {state.name} of operator {operator.label} is migrated, and what stays of it (--keep-legacy, "
+                "--lazy or --rest keep) would get another serializer in the same run: leave --to out, and give the "
+                "result to another run with --to alone"
+            )
 
 
 def _not_rewritable(operator: Operator, states: Iterable[KeyedState], line: Line) -> Iterator[str]:
