@@ -23,7 +23,7 @@ _DECLARED = {
     "nested Tuple2<HintedMap<String,Long>,HintedList<String>>": {"main/s.f1": "List"},
     "operator state HintedList": {"plain/o": "List"},
     "HintedList<UUID?>": {"main/s": "List"},
-    "HintedList<Person>": {"main/s": "List"},
+    "HintedList<Person?>": {"main/s": "List"},
     "HintedCollection<String>": {"main/s": "Collection<String>"},
     "HintedCollection<Person>": {"main/s": "Collection"},
 }
@@ -35,7 +35,7 @@ _REFUSED = {
     "Object<UtilMap<String,Long>>": "(Synchronized|Unmodifiable).*: the Kryo of the other Flink can't read",
     **{f"no classes {name}": "--classes" for name in ("nested", "Opaque", "Color", "Person")},
     **dict.fromkeys(("HintedMap<String,UUID>", "HintedMap<String,Person?>", "HintedMap<Long,Color?>"), _OBJECTS),
-    **dict.fromkeys(("HintedList<UUID?>", "HintedList<Person>", "HintedSet<Color>", "HintedSet<UUID>"), _OBJECTS),
+    **dict.fromkeys(("HintedList<UUID?>", "HintedList<Person?>", "HintedSet<Color?>", "HintedSet<UUID>"), _OBJECTS),
     "HintedCollection<Person>": _OBJECTS,
     "TTL HintedMap": _OBJECTS,
     "KEY HintedList<String>": "inside of its keys or values",

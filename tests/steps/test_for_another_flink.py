@@ -158,6 +158,26 @@ def test_a_savepoint_of_flink_2_is_written_for_flink_1(name: str, told: dict[str
         assert "mainState: sample read plainly" in names
 
 
+@pytest.mark.parametrize("name", ["hint-map-2.3-rocksdb", "hint-hash-map-2.3-rocksdb"])
+def test_on_the_way_back_a_map_may_be_migrated(name: str, tmp_path: Path) -> None:
+    report, made = run(GOLDEN / name, tmp_path, to="flink-1.20", **MIGRATED)
+    assert report.is_green, report
+    found = list(verdicts(Savepoint.open(made.plan.target), Asked(Line.ONE, everything=True)))
+    assert {one.finding.outcome for one in found} == {Outcome.RESTORES}
+
+
+def test_a_migrated_map_stays_only_by_the_serializer_that_it_has(tmp_path: Path) -> None:
+    report, _ = run(
+        GOLDEN / "hint-hash-map-2.3-rocksdb", tmp_path / "kryo", to="flink-1.20", keep_legacy=True, **MIGRATED
+    )
+    assert report.is_green, report
+    told = {"declared": {"main/mainState": "Map<String, Long>"}}
+    for name, to in (("hint-map-2.3-rocksdb", "flink-1.20"), ("hint-map-1.20-rocksdb", "flink-2")):
+        with pytest.raises(PlanError, match=r"mainState .* is migrated, and what stays of it"):
+            run(GOLDEN / name, tmp_path, to=to, keep_legacy=True, **told, **MIGRATED)
+    assert not (tmp_path / "target").exists()
+
+
 def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     """To Flink 2 and back: each file has the same bytes as one that was only brought into the same layout."""
     for number, source in enumerate((KRYO, GOLDEN / "hint-map-1.20-rocksdb")):

@@ -114,29 +114,14 @@ def find_states_by_kryo(
         if by_kryo:
             found[operator.id] = by_kryo
             problems += _not_rewritable(operator, by_kryo.values(), line)
-            problems += _other_rests(operator, by_kryo, rules.get(operator.id, ()), plan.to)
+            migrated = {one.legacy.name for one in rules.get(operator.id, ())}
+            problems += _changed_twice(operator, (by_kryo[name] for name in by_kryo.keys() & migrated))
     keyed = {operator.id for operator in source.keyed_operators()}
     for operator in source.metadata.operators:
         of_others = {} if operator.id in keyed else of_operators.get(operator.id, {})
         if of_others:
             problems += declared_in_vain(of_others, list(_values(source, operator)), operator, back=back is not None)
     return found
-
-
-def _other_rests(
-    operator: Operator, by_kryo: Mapping[str, KeyedState], rules: Iterable[Rules], to: str
-) -> Iterator[str]:
-    """Yields a problem for each POJO that stays without its map, and has fields that one Flink alone gives to Kryo."""
-    for one in rules:
-        state = by_kryo.get(one.legacy.name)
-        if not one.keeps_rest or state is None or state.value is None:
-            continue
-        if any(isinstance(part, KryoCollectionType) for part in with_parts(state.value)):
-            yield (
-                f"state {one.legacy.name} of operator {operator.label}: one run can't both take the map out of its "
-                f"POJOs and write their fields as Flink {target_of(to).number} does: take it out by a run without "
-                f"--to, and write the result of that by another one with --to {to}; or give rest drop"
-            )
 
 
 def find_elements_by_kryo(
@@ -217,6 +202,17 @@ def _not_for_flink_1(operator: Operator, header: OperatorHeader, by_kryo: Mappin
         where = f"operator state {meta.name} of operator {operator.label}"
         types = [by_kryo[meta.name]] if meta.name in by_kryo else [one.type for _, one in meta.serializers]
         yield from (f"{where}: {problem}" for type_ in types for problem in not_for_flink_1(type_))
+
+
+def _changed_twice(operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
+    """Yields the migrated states that stay with another serializer: their maps would be read as what they become."""
+    for state in states:
+        if state.value is not None and any(isinstance(one, KryoCollectionType) for one in with_parts(state.value)):
+            yield (
+                f"state {state.name} of operator {operator.label} is migrated, and what stays of it (--keep-legacy, "
+                "--lazy or --rest keep) would get another serializer in the same run: leave --to out, and give the "
+                "result to another run with --to alone"
+            )
 
 
 def _not_rewritable(operator: Operator, states: Iterable[KeyedState], line: Line) -> Iterator[str]:
