@@ -49,13 +49,17 @@ def test_the_workflow_runs_the_checks_on_the_oldest_and_the_newest_python() -> N
 
 
 # Compiled code: numba's cache wants the functions of a kernel in one file, and a loop in one piece.
-KERNELS = re.compile(r"kernels\.py$|flinkstate/kryo/(flat|objects|primitives|recode_leaves)\.py$")
-# One class for each of Flink's types; the validation's comparisons, each with its twin in plain code.
+KERNELS = re.compile(
+    r"kernels\.py$|flinkstate/kryo/(flat|objects|primitives|recode_(collections|flat|for_2|leaves))\.py$"
+)
+# One class for each of Flink's types; one field for each option; the validation's comparisons, each with its twin in
+# plain code.
 LONG_MODULES = {
     "flinkstate/serializers/types.py",
     "stateferry/proof/judgement.py",
     "stateferry/proof/keyed_check.py",
     "stateferry/proof/plain/plain_reader.py",
+    "stateferry/runs/plan/run_options.py",
 }
 
 

@@ -50,8 +50,8 @@ from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
 from flinkstate.kryo.primitives import fail, put32, put_varint, varint
 from flinkstate.kryo.recode_for_2 import ROW_LIST, ROW_MAP, ROW_SET, content_for_2, end_of_form, i32_at
 from flinkstate.kryo.recode_leaves import SPARE_OBJECTS, enter, read_again
+from flinkstate.kryo.scalars import put_object
 from flinkstate.kryo.whole import put_class
-from flinkstate.kryo.write_kernels import put_object
 
 # As what a part by Kryo is written.
 BY_KRYO = 0
