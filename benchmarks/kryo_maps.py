@@ -68,7 +68,7 @@ def into_sections(reader: KryoReader, sections: Sections) -> int:
     return sum(one.counts.entries for one in made)
 
 
-def for_kryo_5(recoder: Recoder, sections: Sections) -> int:
+def for_other_kryo(recoder: Recoder, sections: Sections) -> int:
     """Writes all maps as Kryo 5 does, and returns the number of entries."""
     made = (recoder.recode(data, starts + _HEAD, ends, np.zeros_like(starts)) for data, starts, ends in sections)
     return sum(len(one.ends) for one in made) * ENTRIES_PER_BLOB
@@ -92,8 +92,8 @@ def measure(scale: Scale) -> Iterator[Rate]:
         yield Rate(f"{what}: into Flink's form", "entries", written, _INTO_SECTIONS_GOAL, twin)
         if not five:
             recoder = Recoder(compile_type(replace(kryo, five=False)))
-            expect(for_kryo_5(recoder, sections), count, "entries written")
-            upgraded = timed(count, partial(for_kryo_5, recoder, sections), scale.rounds)
+            expect(for_other_kryo(recoder, sections), count, "entries written")
+            upgraded = timed(count, partial(for_other_kryo, recoder, sections), scale.rounds)
             yield Rate(f"{what}: for Kryo 5", "entries", upgraded)
 
 

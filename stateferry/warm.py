@@ -139,7 +139,7 @@ def _warm_others() -> None:
     row_sum_kernels.add_rows(np.zeros(16, np.uint8), numbers, numbers, np.uint64(1), np.zeros(2, np.uint64))
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     _call_the_rest()
-    _write_for_kryo_5()
+    _write_for_other_kryo()
     for type_, value in _VALUES:
         column_decoder.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))
@@ -148,7 +148,7 @@ def _warm_others() -> None:
         hash_codes(type_, *_as_column(type_, value))
 
 
-def _write_for_kryo_5() -> None:
+def _write_for_other_kryo() -> None:
     """Writes a map by Kryo 2 for Kryo 5: null, which is in any map's serializer."""
     recoder, one = Recoder(compile_type(kryo_snapshot("java.util.HashMap").type)), np.zeros(1, np.int64)
     recoder.recode(np.zeros(64, np.uint8), one, one + 1, one)

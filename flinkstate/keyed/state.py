@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -29,11 +30,13 @@ from flinkstate.serializers.types import (
     TimerType,
     TtlType,
     fixed_length,
+    kept_by_kryo,
     map_fields,
     map_of,
     opaque_parts,
     type_name,
     with_classes,
+    with_kryo,
 )
 
 
@@ -92,6 +95,18 @@ class KeyedState:
         """As `with_classes`, for keys and user keys too."""
         user_key = None if self.user_key is None else with_classes(self.user_key, job)
         return replace(self.with_classes(job), key=with_classes(self.key, job), user_key=user_key)
+
+    @property
+    def for_kryo_5(self) -> bool:
+        """Whether what is by Kryo in the state is written for Kryo 5, and not for Kryo 2."""
+        parts = (self.key, self.namespace, self.user_key, self.value)
+        return all(one.for_five for part in parts if part is not None for one in kept_by_kryo(part))
+
+    def with_kryo(self, change: Callable[[KryoType], KryoType]) -> KeyedState:
+        """Returns the state with other serializers by Kryo in its keys, namespaces, user keys and values."""
+        user_key, value = (None if one is None else with_kryo(one, change) for one in (self.user_key, self.value))
+        key, namespace = with_kryo(self.key, change), with_kryo(self.namespace, change)
+        return replace(self, key=key, namespace=namespace, user_key=user_key, value=value)
 
     @property
     def type_name(self) -> str:

@@ -102,7 +102,8 @@ FLAT_BY_5 = 15  # whether Kryo 5 wrote a flat map
 FLAT_ROW = 16  # the class of a flat map
 SMALL_ARRAY = 17  # where the elements of the last array are whose end Flink 2 reads beyond
 FIELD = 18  # what is done with the field in which a map is, see below
-STATES = 19
+CONSTANTS = 19  # of enums in the value that is written for Kryo 2
+STATES = 20
 
 # A value is read whole, or it is an object with a map in a field: that map is taken, or all but it is.
 NO_FIELD = 0
@@ -164,6 +165,7 @@ WITHOUT_FIELD = 26
 BOTH_SIDES = 27
 NAMED_FIELDS = 28
 OTHER_ROW = 29
+NOT_WRITTEN = 30
 
 # What is said of a value.
 KRYO_2 = 1

@@ -16,8 +16,9 @@ import numba.extending
 
 _FOLDER = Path(__file__).parent
 _HERE = (
-    *("codes", "compiling", "entry_kernels", "flat", "kernels", "objects", "primitives", "recode_flat"),
-    *("recode_kernels", "recode_leaves", "flink_rows", "tuples", "whole", "write_kernels"),
+    *("codes", "compiling", "entry_kernels", "flat", "flink_rows", "kernels", "objects", "primitives"),
+    *("recode_collections", "recode_flat", "recode_for_2", "recode_kernels", "recode_leaves", "scalars", "tuples"),
+    *("whole", "write_kernels"),
 )
 _COMPILED = (*(_FOLDER / f"{name}.py" for name in _HERE), _FOLDER.parent / "serializers" / "kernels.py")
 _STATS = tuple(file.stat() for file in _COMPILED)

@@ -177,8 +177,10 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType], top: int) -> I
                 yield from line[codes.FIELDS : codes.FIELDS + len(fields)]
 
 
-def places_of(type_: MapType, table: ClassTable, *, widen: bool = False, field: ObjectField | None = None) -> Places:
-    """Returns the places of maps of a type, in a field of objects or as they are.
+def places_of(
+    type_: MapType | ListType | SetType, table: ClassTable, *, widen: bool = False, field: ObjectField | None = None
+) -> Places:
+    """Returns the places of maps, lists or sets of a type, in a field of objects or as they are.
 
     Refuses types that objects of Kryo can't become. With `widen` numbers of narrower types are allowed too, but in the
     keys of maps inside the map.

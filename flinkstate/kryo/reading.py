@@ -15,7 +15,7 @@ from flinkstate.kryo.classes import ClassTable
 from flinkstate.kryo.parts import EITHER, ROW, ROW_KIND
 from flinkstate.kryo.places import OBJECT, ROOT, WIDER_THAN, Places
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.types import FlinkType, MapType, simple_name
+from flinkstate.serializers.types import FlinkType, ListType, MapType, SetType, simple_name
 
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
@@ -52,12 +52,12 @@ class Said:
 class MapReading:
     """The readings of one serializer's values; the Kryo that wrote the last one is tried first for the next one.
 
-    They find the classes of all objects, or hold them against those of `map_`.
+    They find the classes of all objects, or hold them against those of `made`: a map, a list or a set.
     """
 
     table: ClassTable
     places: Places
-    map_: MapType | None = None
+    made: MapType | ListType | SetType | None = None
     hint: int = 0
     objects: Positions = field(default_factory=lambda: np.zeros((_LEAST_OBJECTS, codes.OBJECT_PARTS), np.int64))
     state: Positions = field(default_factory=lambda: np.zeros(codes.STATES, np.int64))
@@ -102,7 +102,7 @@ class MapReading:
     @property
     def finding(self) -> bool:
         """Whether the readings find classes."""
-        return self.map_ is None
+        return self.made is None
 
     def read(self, values: Values) -> Said:
         """Reads all values."""
@@ -256,6 +256,9 @@ class MapReading:
         if code == codes.OTHER_ROW:
             place, count = self.places.names()[detail >> 32], detail & 0xFFFFFFFF
             return f"expected another number of fields in the Row as {_a(place)}, found {count}"
+        if code == codes.NOT_WRITTEN:
+            name = _shown(self.table.names[detail])
+            return f"{name}: the Kryo of the other Flink can't read such an object, or not as it was"
         if code == codes.NOT_DECLARED:
             return f"found {_shown(self.table.names[detail])} where --declared has another class"
         if code == codes.NULL_PART:
@@ -264,7 +267,7 @@ class MapReading:
 
     def _user_key(self, values: Values, index: int, out: Bytes, reported: list[int]) -> tuple[FlinkType, bytes] | None:
         """Reads the value again, and returns the key of the entry that was refused, if that was read."""
-        if self.map_ is None or not len(values.starts):
+        if not isinstance(self.made, MapType) or not len(values.starts):
             return None
         table, places, failure = self.table, self.places, np.zeros(5, np.int64)
         marks = np.zeros(2 * int(values.ends[index] - values.starts[index]) + 2, np.int64)
@@ -280,7 +283,7 @@ class MapReading:
             entries = kernels.entries_read(self.stack, self.state)
             if entries is not None and failure[:2].tolist() == reported:
                 begin, end = marks[2 * entries : 2 * entries + 2].tolist()
-                return self.map_.key, out[begin:end].tobytes()
+                return self.made.key, out[begin:end].tobytes()
         return None
 
     def foreign(self, detail: int, data: Bytes) -> str:

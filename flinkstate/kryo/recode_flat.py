@@ -1,4 +1,4 @@
-"""Compiled: the fast way of a flat map from the bytes of Kryo 2 to those of Kryo 5.
+"""Compiled: the fast way of a flat map from the bytes of one Kryo to those of the other.
 
 A flat map has keys and values that are boxed primitives and short Strings, none of them by a reference. But for the
 count both Kryos store it alike, so whole runs of bytes are copied; only fractions and characters are turned round.
@@ -80,11 +80,16 @@ def _behind_varint(data, position, limit, most, last):  # type: ignore[no-untype
 
 
 @kernel
-def recode_flat(data, position, limit, table, params, names, known, out, at, state, failure):  # type: ignore[no-untyped-def]
-    """Writes a flat map. Returns where it ends in `out`, and `state` the position behind it; -1 if it isn't one."""
+def recode_flat(  # type: ignore[no-untyped-def]
+    data, position, limit, five, table, params, names, known, out, at, state, failure
+):
+    """Writes a flat map, which Kryo 5 has written if `five`.
+
+    Returns where it ends in `out`, and `state` the position behind it; -1 if it isn't one.
+    """
     begin = position
     state[NAMES] = 0
-    row = read_class(data, position, limit, np.bool_(False), table, names, known, np.bool_(False), state, failure)
+    row = read_class(data, position, limit, five, table, names, known, np.bool_(False), state, failure)
     if row <= 0 or table[0][0, row] != MAP or table[0][1, row] != MAP or params[row] != 0:
         return np.int64(-1)
     position = state[POSITION]
@@ -97,9 +102,11 @@ def recode_flat(data, position, limit, table, params, names, known, out, at, sta
     copy_bytes(data, begin, out, at, position - begin)
     at += position - begin
     count, position = varint(data, position, limit, failure)
-    if position < 0 or count > limit - position:
+    if five:
+        count -= 1
+    if position < 0 or not 0 <= count <= limit - position:
         return np.int64(-1)
-    at = put_varint(out, at, count + 1)
+    at = put_varint(out, at, count + (0 if five else 1))
     copied = position
     for _ in range(2 * count):
         if position >= limit:
@@ -123,7 +130,9 @@ def recode_flat(data, position, limit, table, params, names, known, out, at, sta
             if position + size > limit:
                 return np.int64(-1)
             # Of what isn't a number there are several forms.
-            if size > 2 and data[position] & 0x7F == 0x7F and data[position + 1] >= (0xF0 if size == 8 else 0x80):
+            first, second = (size - 1, size - 2) if five else (0, 1)
+            least = 0xF0 if size == 8 else 0x80
+            if size > 2 and data[position + first] & 0x7F == 0x7F and data[position + second] >= least:
                 return np.int64(-1)
             copy_bytes(data, copied, out, at, position - copied)
             at += position - copied

@@ -1,9 +1,10 @@
-"""The compiled way of a value from the bytes of Kryo 2 to those that Kryo 5 writes of the same objects.
+"""The compiled way of a value from the bytes of one Kryo to those that the other writes of the same objects.
 
-The tables of both are in `kernels.py`. A value is walked twice. The first time nothing is written: it finds out of each
-collection whether all its elements have one class, which Kryo 5 says before them. The second time each object is
-written: with the class's tag and a mark where Kryo 5 has them, what is in it, and references to objects by the numbers
-that they have then. Dates inside of other dates, and enums, have numbers in Kryo 2 alone: they are written once more.
+`five` says that Kryo 5 wrote the value, and Kryo 2 is to. The tables of both are in `kernels.py`. A value is walked
+twice. The first time nothing is written: it finds out of each collection whether all its elements have one class, which
+Kryo 5 says before them. The second time each object is written: with the class's tag and a mark where the other Kryo
+has them, what is in it, and references to objects by the numbers that they have then. Dates inside of other dates, and
+enums, have numbers in Kryo 2 alone: Kryo 5 has them once more, and for Kryo 2 a constant is found again by its number.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from flinkstate.kryo.codes import (
     ANY_ARRAY,
     AS_LIST,
+    BAD_COMPARATOR,
     BAD_CONTENT,
     BAD_COUNT,
     BAD_MARK,
@@ -21,6 +23,7 @@ from flinkstate.kryo.codes import (
     COMPARATOR,
     COMPARATOR_AT,
     COMPARATOR_OBJECT,
+    CONSTANTS,
     CYCLE,
     DOUBLE,
     EMPTY_LIST,
@@ -36,6 +39,7 @@ from flinkstate.kryo.codes import (
     KNOWN_PART,
     LEFTOVER,
     LIST,
+    LOCAL_DATE_TIME,
     MAP,
     NAMES,
     NEW_NAMES,
@@ -44,7 +48,7 @@ from flinkstate.kryo.codes import (
     NO_NULL_VALUE,
     NO_OBJECTS,
     NO_ROOM,
-    NOT_DECLARED,
+    NOT_WRITTEN,
     NULL,
     OBJECT_ARRAY,
     OBJECTS,
@@ -71,13 +75,14 @@ from flinkstate.kryo.codes import (
     TWO_CONTEXTS,
 )
 from flinkstate.kryo.compiling import inlined, kernel
-from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
-from flinkstate.kryo.primitives import copy_bytes, fail, put32, put_varint, varint
+from flinkstate.kryo.objects import read_class, read_comparator
+from flinkstate.kryo.primitives import copy_bytes, fail, put_varint, read_flagged, varint
+from flinkstate.kryo.recode_collections import BY_KRYO, collection_for_2, collection_for_5
 from flinkstate.kryo.recode_flat import recode_flat
+from flinkstate.kryo.recode_for_2 import ZONE_REGION
 from flinkstate.kryo.recode_leaves import (
     READ_AT_ONCE,
     SPARE_OBJECTS,
-    enter,
     read_again,
     recode_leaf,
     recode_part,
@@ -93,18 +98,13 @@ _OBJECT = 2
 _NEXT = 3  # of a map whether the value is next, of parts the number of the next one
 _CONTEXT = 4
 _NEW_CONTEXT = 5
-_CLASS = 6  # which all elements have in Kryo 2, without tags; -1 without one
-_NEW_CLASS = 7  # the same in Kryo 5
-_NEW_MARKED = 8  # whether Kryo 5 says of each element whether it is null
-_OF_CLASS = 9
-FRAME_PARTS = 10
+_CLASS = 6  # which all elements have, without tags; -1 without one
+_NEW_CLASS = 7  # the same in what is written
+_MARKED = 8  # whether the value says of each element whether it is null
+_NEW_MARKED = 9  # the same of what is written
+_OF_CLASS = 10
+FRAME_PARTS = 11
 DEEPEST = 64
-
-# As what a part by Kryo is written.
-BY_KRYO = 0
-AS_MAP = 1
-AS_LIST_OF_FLINK = 2
-AS_SET = 3
 
 # Kinds of frames.
 _MAP_FRAME = 0
@@ -127,27 +127,52 @@ def _is_in_context(kind):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _is_shared_by_5(kind):  # type: ignore[no-untyped-def]
-    """Whether Kryo 5 refers to objects of this kind."""
-    return kind > DOUBLE and kind != ENUM
+def _is_shared(five, kind):  # type: ignore[no-untyped-def]
+    """Whether this Kryo refers to objects of this kind."""
+    return kind > DOUBLE and not (five and kind == ENUM)
+
+
+@kernel
+def _said_constant(row, constant, objects, new_objects, state, failure):  # type: ignore[no-untyped-def]
+    """The number that a constant of an enum has in the value of Kryo 2, -1 if it is new: then it gets the next one.
+
+    Constants are at the end of `objects`, from the last one on. Of each class there are as many as it has at most.
+    """
+    end = len(objects) - SPARE_OBJECTS - 1
+    for place in range(state[CONSTANTS]):
+        if objects[end - place, OF_CLASS] == row and objects[end - place, SOURCE] == constant:
+            return objects[end - place, NEW_NUMBER]
+    place = end - state[CONSTANTS]
+    objects[place, OF_CLASS] = row
+    objects[place, SOURCE] = constant
+    objects[place, NEW_NUMBER] = new_objects
+    state[CONSTANTS] += 1
+    return np.int64(-1)
 
 
 @kernel
 def _put_comparator(  # type: ignore[no-untyped-def]
-    data, start, table, names, known, ids, said, objects, new_objects, out, at, room, state, failure
+    data, start, five, table, names, known, ids, said, objects, new_objects, out, at, room, state, failure
 ):
     """Writes the comparator that was read at `start`. Returns the end in `out`, and the number of objects."""
     mark, number = state[COMPARATOR_AT], state[COMPARATOR_OBJECT]
     behind = state[POSITION]
-    row = read_class(data, start, len(data), np.bool_(False), table, names, known, np.bool_(False), state, failure)
+    row = read_class(data, start, len(data), five, table, names, known, np.bool_(False), state, failure)
     state[POSITION] = behind
     if row == NULL:
         out[at] = 0
         return at + 1, new_objects
-    at = put_class(row, ids, said, names, table[3], np.bool_(True), out, at, room, state, failure)
+    at = put_class(row, ids, said, names, table[3], not five, out, at, room, state, failure)
     if at < 0:
         return at, new_objects
-    if table[0][1, row] == ENUM_COMPARATOR:
+    if table[0][0, row] == ENUM_COMPARATOR:
+        if five:
+            number = _said_constant(row, np.int64(1), objects, new_objects, state, failure)
+            if number >= 0:
+                return put_varint(out, at, number + 2), new_objects
+            out[at] = 1
+            at += 1
+            new_objects += 1
         out[at] = 1
         return at + 1, new_objects
     if number < 0 and mark >= 0:
@@ -161,27 +186,32 @@ def _put_comparator(  # type: ignore[no-untyped-def]
 
 @kernel
 def _walk_value(  # type: ignore[no-untyped-def]
-    data, position, limit, writing, tables, stack, objects, scratch, out, begin, state, failure
+    data, position, limit, five, writing, tables, stack, objects, scratch, out, begin, state, failure
 ):
-    """Walks the value of Kryo 2 at `position`; with `writing` it writes that of Kryo 5 to `out` from `begin`.
+    """Walks the value of one Kryo at `position`; with `writing` it writes that of the other to `out` from `begin`.
 
     Returns where the value ends in `out`, negative on failure; `state` gets the position behind it. `objects` has for
     collections what the walk without `writing` found. `tables` are those of the serializer, see `recoding.py`.
     """
     table, params, rows, names, known, spans, parts, contexts, special, ids, said, _ = tables
     kinds = table[0]
+    version = 1 if five else 0
+    other = 1 - version
     room = len(out) - SPARE
     most = begin + _MOST_GROWTH * (limit - position) + _FREE_GROWTH
     state[OBJECTS] = 0
     state[NAMES] = 0
     state[SERIAL] += 1
     state[NEW_NAMES] = 0
+    state[CONSTANTS] = 0
     at = begin
     depth = 0
     new_objects = np.int64(0)
-    # How the next object is stored: the class, unless its tag says it; whether Kryo 5 says whether it is null.
+    nulls_left = most - begin
+    # How the next object is stored and written: the class, unless its tag says it; whether it says that it isn't null.
     fixed = np.int64(-1)
     new_fixed = np.int64(-1)
+    marked = False
     new_marked = False
     context = np.int64(0)
     new_context = np.int64(0)
@@ -191,29 +221,29 @@ def _walk_value(  # type: ignore[no-untyped-def]
         if at > most:
             # Only what refers to objects can grow like this.
             return fail(failure, BAD_COUNT, position, 0)
-        if state[OBJECTS] + 2 * SPARE_OBJECTS > len(objects):
+        if state[OBJECTS] + state[CONSTANTS] + 2 * SPARE_OBJECTS > len(objects):
             return fail(failure, NO_OBJECTS, position, 0)
         start = position
         row = fixed
         if fixed < 0:
-            row = read_class(
-                data, position, limit, np.bool_(False), table, names, known, np.bool_(False), state, failure
-            )
+            row = read_class(data, position, limit, five, table, names, known, np.bool_(False), state, failure)
             if row < 0:
                 return row
             position = state[POSITION]
-        kind = np.int64(kinds[0, row])
-        new_kind = np.int64(kinds[1, row])
-        shared = kind > DOUBLE
+        kind = np.int64(kinds[version, row])
+        new_kind = np.int64(kinds[other, row])
+        shared = _is_shared(five, kind)
         mark = np.int64(1)
         if row != NULL and kind == FOREIGN:
             return fail(failure, FOREIGN_CLASS, start, -1 - row)
-        if row != NULL and (shared or fixed >= 0):
+        if row != NULL and new_kind == FOREIGN:
+            return fail(failure, NOT_WRITTEN, start, row)
+        if row != NULL and (shared or marked):
             mark, position = varint(data, position, limit, failure)
             if position < 0:
                 return position
             if mark == 0:
-                if fixed < 0:
+                if not marked:
                     return fail(failure, BAD_MARK, start, 0)
                 row = np.int64(NULL)
             elif not shared and mark != 1:
@@ -226,7 +256,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 never = params[around[_OF_CLASS]]
                 if never & (NO_NULL_KEY if around[_NEXT] == 1 else NO_NULL_VALUE):
                     return fail(failure, BAD_CONTENT, start, 0)
-            if around[_KIND] == _LIST_FRAME and not writing:
+            if around[_KIND] == _LIST_FRAME and not (writing or five):
                 if row == NULL:
                     objects[holder, BEGIN] = 1
                 elif objects[holder, OF_NODE] == _NONE_YET:
@@ -241,20 +271,32 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 return fail(failure, BAD_REFERENCE, start, number)
             if objects[number, END] < 0 and not writing:
                 return fail(failure, CYCLE, start, number)
-            if context > 0:
+            if (new_context if five else context) > 0:
                 # Kryo 2 keeps the type arguments for the next collection then.
                 return fail(failure, TWO_CONTEXTS, start, number)
         said_before = again and objects[number, NEW_NUMBER] >= 0
+        is_constant = five and kind == ENUM and row != NULL
         if writing:
             if new_fixed < 0 and row != NULL:
-                at = put_class(row, ids, said, names, table[3], np.bool_(True), out, at, room, state, failure)
+                at = put_class(row, ids, said, names, table[3], not five, out, at, room, state, failure)
                 if at < 0:
                     return at
             elif row == NULL and new_fixed != NULL:
                 # If all elements of a collection are null, nothing is stored of them.
                 out[at] = 0
                 at += 1
-            if row != NULL and _is_shared_by_5(new_kind):
+            if is_constant:
+                constant, behind_it = varint(data, position, limit, failure)
+                if behind_it < 0:
+                    return behind_it
+                number = _said_constant(row, constant, objects, new_objects, state, failure)
+                said_before = number >= 0
+                at = put_varint(out, at, number + 2 if said_before else 1)
+                if said_before:
+                    position = behind_it
+                else:
+                    new_objects += 1
+            elif row != NULL and _is_shared(not five, new_kind):
                 at = put_varint(out, at, objects[number, NEW_NUMBER] + 2 if said_before else 1)
             elif row != NULL and new_fixed >= 0 and new_marked:
                 out[at] = 1
@@ -266,7 +308,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
             if kind >= OBJECT_ARRAY and not (kind == ENUM or special[row] > 0):
                 return fail(failure, BAD_REFERENCE, start, number)
             position = objects[number, SOURCE]
-            if _is_shared_by_5(new_kind):
+            if _is_shared(not five, new_kind):
                 objects[number, NEW_NUMBER] = new_objects
                 new_objects += 1
         elif not there and shared:
@@ -278,7 +320,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 objects[number, NEW_NUMBER] = -1
                 objects[number, OF_NODE] = _NONE_YET
                 objects[number, BEGIN] = 0
-            elif _is_shared_by_5(new_kind):
+            elif _is_shared(not five, new_kind):
                 objects[number, NEW_NUMBER] = new_objects
                 new_objects += 1
             state[OBJECTS] = number + 1
@@ -296,8 +338,8 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 position = end
             elif special[row] > 0:
                 end = recode_special(
-                    special[row], rows, data, position, limit, table, names, known, out, at, room, scratch, objects,
-                    state, failure,
+                    special[row], rows, data, position, limit, five, table, names, known, out, at, room, scratch,
+                    objects, state, failure,
                 )  # fmt: skip
                 if end < 0:
                     return end
@@ -305,12 +347,16 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 position = state[POSITION]
             else:
                 end = recode_leaf(
-                    kind, params[row], rows, data, position, limit, out, at, room, scratch, objects, state, failure
-                )
+                    kind, params[row], rows, data, position, limit, five, out, at, room, scratch, objects, state,
+                    failure,
+                )  # fmt: skip
                 if end < 0:
                     return end
                 at = end
                 position = state[POSITION]
+            if five:
+                # What Kryo 2 has inside as objects.
+                new_objects += 2 if kind == LOCAL_DATE_TIME else 1 if special[row] == ZONE_REGION else 0
             if not writing:
                 for inside in range(before, state[OBJECTS]):
                     objects[inside, NEW_NUMBER] = -1
@@ -358,13 +404,14 @@ def _walk_value(  # type: ignore[no-untyped-def]
             frame[_NEW_CONTEXT] = new_context if _is_in_context(new_kind) else 0
             frame[_CLASS] = -1
             frame[_NEW_CLASS] = -1
-            frame[_NEW_MARKED] = 0
+            frame[_MARKED] = 0 if five else 1
+            frame[_NEW_MARKED] = 1 if five else 0
             frame[_OF_CLASS] = row
             count = np.int64(0)
             if kind == PARTS:
                 frame[_KIND] = _PARTS_FRAME
-                count = spans[0, row, 1]
-                if count != spans[1, row, 1]:
+                count = spans[version, row, 1]
+                if count != spans[other, row, 1]:
                     return fail(failure, FOREIGN_CLASS, start, -1 - row)
             elif kind == TUPLE:
                 frame[_KIND] = _TUPLE_FRAME
@@ -381,34 +428,90 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 if kind == OBJECT_ARRAY:
                     frame[_CLASS] = params[row]
                     frame[_NEW_CLASS] = params[row]
+                    frame[_MARKED] = 1
                     frame[_NEW_MARKED] = 1
             elif kind != EMPTY_LIST and kind != EMPTY_MAP:
                 compared = np.int64(-1)
-                if kind in (SORTED_SET, SORTED_MAP):
+                is_list = kind <= AS_LIST or kind >= SET
+                is_sorted = kind in (SORTED_SET, SORTED_MAP)
+                if is_sorted and not five:
                     compared = position
                     position = read_comparator(
-                        data, position, limit, np.bool_(False), table, names, known, np.int64(0), objects, state,
-                        failure,
-                    )  # fmt: skip
+                        data, position, limit, five, table, names, known, np.int64(0), objects, state, failure
+                    )
                     if position < 0:
                         return position
-                    if not writing and state[COMPARATOR_AT] >= 0 and state[COMPARATOR_OBJECT] < 0:
-                        objects[state[OBJECTS] - 1, NEW_NUMBER] = -1
-                count, position = varint(data, position, limit, failure)
+                # Kryo 5 says of a list in a flag whether one class is said for all, or that some of that are null.
+                typed = contexts[frame[_CONTEXT], 0] if is_list else np.int64(-1)
+                is_filled_5 = five and kind in (FILLED_LIST, FILLED_SET)
+                said_once = False
+                if five and is_list and not (is_filled_5 and typed >= 0):
+                    flags = position
+                    count, position = read_flagged(data, position, limit, failure)
+                    if position >= 0 and data[flags] >= 0x80:
+                        frame[_MARKED] = 1
+                        if typed < 0:
+                            said_once = True
+                else:
+                    count, position = varint(data, position, limit, failure)
                 if position < 0:
                     return position
-                is_list = kind <= AS_LIST or kind >= SET
+                if five:
+                    count -= 1
+                if is_sorted and five:
+                    compared = position
+                    position = read_comparator(
+                        data, position, limit, five, table, names, known, np.int64(0), objects, state, failure
+                    )
+                    if position < 0:
+                        return position
+                if not writing and compared >= 0 and state[COMPARATOR_AT] >= 0 and state[COMPARATOR_OBJECT] < 0:
+                    objects[state[OBJECTS] - 1, NEW_NUMBER] = -1
                 if kind == AS_LIST:
                     # The class of the array, which Kryo 5 doesn't say.
                     listed = read_class(
-                        data, position, limit, np.bool_(False), table, names, known, np.bool_(True), state, failure
+                        data, position, limit, five, table, names, known, np.bool_(True), state, failure
                     )
                     if listed < 0:
                         return listed
                     position = state[POSITION]
-                if (is_list and kind in (LIST, SET)) or (kind == SORTED_SET and params[row] == 0):
-                    frame[_CLASS] = contexts[frame[_CONTEXT], 0]
-                if writing:
+                if five or kind in (LIST, SET) or (kind == SORTED_SET and params[row] == 0):
+                    frame[_CLASS] = typed
+                if said_once:
+                    frame[_MARKED] = 0
+                    listed = position
+                    frame[_CLASS] = read_class(
+                        data, position, limit, five, table, names, known, np.bool_(False), state, failure
+                    )
+                    if frame[_CLASS] < 0:
+                        return frame[_CLASS]
+                    position = state[POSITION]
+                    if frame[_CLASS] == NULL:
+                        # All elements are null, and nothing is stored of them.
+                        if is_filled_5 or not 0 <= count <= nulls_left:
+                            return fail(failure, BAD_COUNT, listed, count)
+                        nulls_left -= count
+                    elif not is_filled_5:
+                        if position >= limit or data[position] > 1:
+                            return fail(failure, BAD_CONTENT, position, 0)
+                        frame[_MARKED] = data[position]
+                        position += 1
+                if writing and five:
+                    # Only what Kryo 5 sorts may have a comparator that Kryo 2 has no place for.
+                    if is_sorted and new_kind not in (SORTED_SET, SORTED_MAP):
+                        if data[compared] != 0:
+                            return fail(failure, BAD_COMPARATOR, compared, row)
+                    elif is_sorted:
+                        at, new_objects = _put_comparator(
+                            data, compared, five, table, names, known, ids, said, objects, new_objects, out, at, room,
+                            state, failure,
+                        )  # fmt: skip
+                        if at < 0:
+                            return at
+                    at = put_varint(out, at, count)
+                    if new_kind in (LIST, SET) or (new_kind == SORTED_SET and params[row] == 0):
+                        frame[_NEW_CLASS] = contexts[frame[_NEW_CONTEXT], 0]
+                elif writing:
                     new_typed = contexts[frame[_NEW_CONTEXT], 0] if is_list else np.int64(-1)
                     one_class = objects[number, OF_NODE]
                     has_null = objects[number, BEGIN]
@@ -431,8 +534,8 @@ def _walk_value(  # type: ignore[no-untyped-def]
                         if compared >= 0:
                             before_names = state[POSITION]
                             at, new_objects = _put_comparator(
-                                data, compared, table, names, known, ids, said, objects, new_objects, out, at, room,
-                                state, failure,
+                                data, compared, five, table, names, known, ids, said, objects, new_objects, out, at,
+                                room, state, failure,
                             )  # fmt: skip
                             if at < 0:
                                 return at
@@ -462,7 +565,8 @@ def _walk_value(  # type: ignore[no-untyped-def]
                             frame[_NEW_MARKED] = has_null
             if EMPTY_MAP <= kind < TUPLE:
                 frame[_KIND] = _MAP_FRAME
-            if count < 0 or (count > limit - position and kind != PARTS):
+            # Of nulls alone nothing is stored.
+            if count < 0 or (count > limit - position and kind != PARTS and frame[_CLASS] != NULL):
                 return fail(failure, BAD_COUNT, start, count)
             frame[_LEFT] = count
         # What comes next: a part of what was entered, or of what is around it.
@@ -470,10 +574,10 @@ def _walk_value(  # type: ignore[no-untyped-def]
             frame = stack[depth - 1]
             if frame[_KIND] == _PARTS_FRAME:
                 row = frame[_OF_CLASS]
-                while frame[_LEFT] > 0 and parts[spans[0, row, 0] + frame[_NEXT], PART_KIND] < TAGGED_PART:
+                while frame[_LEFT] > 0 and parts[spans[version, row, 0] + frame[_NEXT], PART_KIND] < TAGGED_PART:
                     end = recode_part(
-                        parts[spans[0, row, 0] + frame[_NEXT], PART_KIND], rows, data, position, limit, out, at, room,
-                        scratch, objects, state, failure,
+                        parts[spans[version, row, 0] + frame[_NEXT], PART_KIND], rows, data, position, limit, five, out,
+                        at, room, scratch, objects, state, failure,
                     )  # fmt: skip
                     if end < 0:
                         return end
@@ -499,20 +603,22 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 frame[_LEFT] -= 1
             fixed, context = old_line[column], old_line[column + 1]
             new_fixed, new_context = new_line[column], new_line[column + 1]
-            new_marked = new_fixed >= 0
+            marked, new_marked = fixed >= 0, new_fixed >= 0
         elif frame[_KIND] == _PARTS_FRAME:
             row = frame[_OF_CLASS]
-            old, new = spans[0, row, 0] + frame[_NEXT], spans[1, row, 0] + frame[_NEXT]
+            old, new = spans[version, row, 0] + frame[_NEXT], spans[other, row, 0] + frame[_NEXT]
             frame[_NEXT] += 1
             frame[_LEFT] -= 1
             fixed = parts[old, PART_CLASS] if parts[old, PART_KIND] == KNOWN_PART else np.int64(-1)
             new_fixed = fixed
-            new_marked = True
+            marked, new_marked = parts[old, PART_KIND] == KNOWN_PART, True
             context, new_context = parts[old, PART_CONTEXT], parts[new, PART_CONTEXT]
         else:
             frame[_LEFT] -= 1
             fixed, new_fixed = frame[_CLASS], frame[_NEW_CLASS]
-            new_marked = frame[_NEW_MARKED] != 0
+            marked, new_marked = frame[_MARKED] != 0, frame[_NEW_MARKED] != 0
+            if fixed < 0:
+                marked = False
             context, new_context = old_line[1], new_line[1]
             if frame[_KIND] == _TUPLE_FRAME:
                 context, new_context = np.int64(0), np.int64(0)
@@ -521,127 +627,21 @@ def _walk_value(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _recode_value(data, position, limit, tables, stack, objects, scratch, out, at, state, failure):  # type: ignore[no-untyped-def]
-    """Writes the value of Kryo 2 at `position` as Kryo 5 does. Returns as `_walk_value`."""
+def _recode_value(data, position, limit, five, tables, stack, objects, scratch, out, at, state, failure):  # type: ignore[no-untyped-def]
+    """Writes the value of one Kryo at `position` as the other does. Returns as `_walk_value`."""
     if tables[11][0]:
-        found = recode_flat(data, position, limit, tables[0], tables[1], tables[3], tables[4], out, at, state, failure)
+        found = recode_flat(
+            data, position, limit, five, tables[0], tables[1], tables[3], tables[4], out, at, state, failure
+        )
         if found >= 0:
             return found
-    found = _walk_value(
-        data, position, limit, np.bool_(False), tables, stack, objects, scratch, out, at, state, failure
-    )
-    if found < 0:
-        return found
-    return _walk_value(data, position, limit, np.bool_(True), tables, stack, objects, scratch, out, at, state, failure)
-
-
-@kernel
-def _is_declared(kind, form):  # type: ignore[no-untyped-def]
-    if form == AS_MAP:
-        return EMPTY_MAP <= kind < TUPLE
-    if form == AS_LIST_OF_FLINK:
-        return kind in (LIST, AS_LIST, EMPTY_LIST, SINGLETON_LIST)
-    return kind in (SET, SORTED_SET)
-
-
-@kernel
-def _put_collection(  # type: ignore[no-untyped-def]
-    data, position, limit, form, tables, objects, out, begin, state, failure
-):
-    """Writes the collection of Kryo 2 at `position` as Flink 2's own serializer of it does. Returns as `_recode_value`.
-
-    bool `isNull`; i32 count; each element, or each key and each value, behind a bool `isNull`. `form` says whether it
-    is a map, a list or a set, and the classes of what is in it, which have no parts of their own.
-    """
-    table, params, rows, names, known = tables[:5]
-    kinds = table[0]
-    room = len(out) - SPARE
-    state[OBJECTS] = 0
-    state[NAMES] = 0
-    at = begin
-    if at + SPARE > room:
-        return fail(failure, NO_ROOM, position, SPARE)
-    start = position
-    row = read_class(data, position, limit, np.bool_(False), table, names, known, np.bool_(False), state, failure)
-    if row < 0:
-        return row
-    position = state[POSITION]
-    if row == NULL:
-        out[at] = 1
-        return at + 1
-    kind = np.int64(kinds[0, row])
-    if not _is_declared(kind, form[0]):
-        return fail(failure, NOT_DECLARED, start, row)
-    mark, position = varint(data, position, limit, failure)
-    if position < 0:
-        return position
-    if mark != 1:
-        return fail(failure, BAD_MARK, start, mark)
-    objects[0, OF_CLASS] = row
-    objects[0, END] = -1
-    state[OBJECTS] = 1
-    count = np.int64(1 if kind in (SINGLETON_LIST, SINGLETON_MAP) else 0)
-    if kind in (SORTED_SET, SORTED_MAP):
-        position = read_comparator(
-            data, position, limit, np.bool_(False), table, names, known, np.int64(0), objects, state, failure
+    for writing in (False, True):
+        found = _walk_value(
+            data, position, limit, five, writing, tables, stack, objects, scratch, out, at, state, failure
         )
-        if position < 0:
-            return position
-    if kind in (LIST, AS_LIST, SET, SORTED_SET, MAP, SORTED_MAP):
-        count, position = varint(data, position, limit, failure)
-        if position < 0:
-            return position
-    if count > limit - position:
-        return fail(failure, BAD_COUNT, start, count)
-    if kind == AS_LIST:
-        listed = read_class(data, position, limit, np.bool_(False), table, names, known, np.bool_(True), state, failure)
-        if listed < 0:
-            return listed
-        position = state[POSITION]
-    out[at] = 0
-    put32(out, at + 1, count)
-    at += 5
-    never = params[row] if form[0] == AS_MAP else np.int64(0)
-    each = 2 if form[0] == AS_MAP else 1
-    for number in range(each * count):
-        if at + SPARE > room:
-            return fail(failure, NO_ROOM, position, SPARE)
-        if state[OBJECTS] + SPARE_OBJECTS > len(objects):
-            return fail(failure, NO_OBJECTS, position, 0)
-        start = position
-        part = number % each
-        found = read_class(data, position, limit, np.bool_(False), table, names, known, np.bool_(False), state, failure)
         if found < 0:
-            return found
-        position = state[POSITION]
-        out[at] = 1 if found == NULL else 0
-        at += 1
-        if found == NULL:
-            if never & (NO_NULL_KEY if part == 0 else NO_NULL_VALUE):
-                return fail(failure, BAD_CONTENT, start, 0)
-            continue
-        if found != form[1 + part]:
-            return fail(failure, NOT_DECLARED, start, found)
-        content, behind = position, np.int64(0)
-        if kinds[0, found] > DOUBLE:
-            content, behind = enter(found, data, position, limit, objects, state, failure)
-            if content < 0:
-                return content
-        before = state[OBJECTS]
-        if behind > 0:
-            read_again(objects, state)
-        at = put_scalar(
-            kinds[0, found], params[found], rows, data, content, limit, np.bool_(False), np.int64(0), out, at, room,
-            objects, state, failure,
-        )  # fmt: skip
-        if at < 0:
-            return at
-        position = state[POSITION]
-        if behind > 0:
-            state[OBJECTS] = before
-            position = behind
-    state[POSITION] = position
-    return at
+            break
+    return found
 
 
 @kernel
@@ -670,16 +670,16 @@ def walk_to_kryo(data, places, limits, pcs, program, registers, ends, failure): 
 
 @kernel
 def recode_parts(  # type: ignore[no-untyped-def]
-    data, starts, limits, heads, first, kept, followed, program, of_parts, tables, stack, objects, scratch, out, at,
-    new_ends, state, failure,
+    data, starts, limits, heads, first, kept, followed, five, program, of_parts, tables, stack, objects, scratch, out,
+    at, new_ends, state, failure,
 ):  # fmt: skip
-    """Copies values, and writes what is by Kryo 2 in them for Flink 2; from the value with the number `first` on.
+    """Copies values, and writes what is by one Kryo in them for the other's Flink; from number `first` on.
 
     Value i is `data[starts[i]:limits[i]]`; `heads[i]` bytes before it are copied too. `program` finds the parts by
     Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs, and as what it is
-    written: by Kryo 5, or see `_put_collection`. `out` is filled
-    up to `at`, `new_ends` gets where each value ends in it. Values that are `kept` are copied as
-    they are. `followed` says that Flink reads more from the stream behind each value. Returns how many values are done.
+    written: by Kryo, or see `recode_collections.py`. `out` is filled up to `at`, `new_ends` gets where each value ends
+    in it. Values that are `kept` are copied as they are. `followed` says that Flink reads more from the stream behind
+    each value. Returns how many values are done.
     """
     code, pool, registers, place, end = program
     room = len(out) - SPARE
@@ -710,10 +710,15 @@ def recode_parts(  # type: ignore[no-untyped-def]
             state[SMALL_ARRAY] = -READ_AT_ONCE
             if of_part[1] == BY_KRYO:
                 at = _recode_value(
-                    data, position, limit, tables[of_part[0]], stack, objects, scratch, out, at + size, state, failure
+                    data, position, limit, five, tables[of_part[0]], stack, objects, scratch, out, at + size, state,
+                    failure,
+                )  # fmt: skip
+            elif five:
+                at = collection_for_2(
+                    data, position, limit, of_part[1:], tables[of_part[0]], out, at + size, state, failure
                 )
             else:
-                at = _put_collection(
+                at = collection_for_5(
                     data, position, limit, of_part[1:], tables[of_part[0]], objects, out, at + size, state, failure
                 )
             if at >= 0 and (followed or state[POSITION] < limit) and at - state[SMALL_ARRAY] < READ_AT_ONCE:

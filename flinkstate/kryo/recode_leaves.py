@@ -1,6 +1,6 @@
-"""Compiled: objects without parts of their own, and those of `java.time`, from the bytes of Kryo 2 to those of Kryo 5.
+"""Compiled: objects without parts of their own, and those of `java.time`, from one Kryo's bytes to the other's.
 
-What both Kryos store alike is copied. The tables of both are in `kernels.py`.
+What both Kryos store alike is copied. The tables of both are in `kernels.py`. `five` says that Kryo 5 wrote them.
 """
 
 from __future__ import annotations
@@ -46,33 +46,32 @@ from flinkstate.kryo.primitives import (
     long_varint,
     put_varint,
     store64,
-    swapped,
     unzigzag,
     varint,
 )
-
-# Classes whose parts the two Kryos store in another order or form.
-SAME_PARTS = 0
-UUID = 1
-DURATION = 2
-PERIOD = 3
-YEAR = 4
-YEAR_MONTH = 5
-MONTH_DAY = 6
-ZONE_OFFSET = 7
-ZONE_REGION = 8
-OFFSET_TIME = 9
-OFFSET_DATE_TIME = 10
-ZONED_DATE_TIME = 11
-PATTERN = 12
-
-# Columns of `rows`: the rows of the classes that objects of `java.time` have inside.
-ROW_DATE = 0
-ROW_TIME = 1
-ROW_DATE_TIME = 2
-ROW_OFFSET = 3
-ROW_REGION = 4
-ROW_STRING = 5
+from flinkstate.kryo.recode_for_2 import (
+    DURATION,
+    MONTH_DAY,
+    OFFSET_TIME,
+    PATTERN,
+    ROW_DATE_TIME,
+    ROW_OFFSET,
+    ROW_REGION,
+    ROW_STRING,
+    ROW_TIME,
+    UUID,
+    YEAR,
+    YEAR_MONTH,
+    ZONE_OFFSET,
+    ZONE_REGION,
+    ZONED_DATE_TIME,
+    i32_at,
+    i64_at,
+    moment_for_2,
+    put_long,
+    special_for_2,
+    string_for_2,
+)
 
 # Objects at the end of `objects` for what is read again.
 SPARE_OBJECTS = 8
@@ -88,37 +87,6 @@ _BITS_32 = 0xFFFFFFFF
 @inlined
 def _u32(number):  # type: ignore[no-untyped-def]
     return np.int64(number) & _BITS_32
-
-
-@inlined
-def _put_long(out, at, number):  # type: ignore[no-untyped-def]
-    """Writes 64 bits as a varint, of which the ninth byte has eight."""
-    word = np.uint64(number)
-    index = 0
-    while word >= np.uint64(0x80) and index < 8:
-        out[at] = np.uint8(word & np.uint64(0x7F) | np.uint64(0x80))
-        word >>= np.uint64(7)
-        at += 1
-        index += 1
-    out[at] = np.uint8(word)
-    return at + 1
-
-
-@inlined
-def _i32(data, at):  # type: ignore[no-untyped-def]
-    return np.int64(
-        np.int32(
-            np.uint32(data[at]) << np.uint32(24)
-            | np.uint32(data[at + 1]) << np.uint32(16)
-            | np.uint32(data[at + 2]) << np.uint32(8)
-            | np.uint32(data[at + 3])
-        )
-    )
-
-
-@inlined
-def _i64(data, at):  # type: ignore[no-untyped-def]
-    return np.int64(swapped(load64(data, at)))
 
 
 @kernel
@@ -152,7 +120,7 @@ def _put_reversed(data, position, size, out, at):  # type: ignore[no-untyped-def
 @kernel
 def _put_date(data, at_date, out, at):  # type: ignore[no-untyped-def]
     """Writes the date that stands in Flink's form at `at_date`."""
-    at = put_varint(out, at, _u32(_i32(data, at_date)))
+    at = put_varint(out, at, _u32(i32_at(data, at_date)))
     out[at] = data[at_date + 4]
     out[at + 1] = data[at_date + 5]
     return at + 2
@@ -161,7 +129,7 @@ def _put_date(data, at_date, out, at):  # type: ignore[no-untyped-def]
 @kernel
 def _put_time(data, at_time, out, at):  # type: ignore[no-untyped-def]
     """Writes the time that stands in Flink's form at `at_time`: without the zeros at its end."""
-    nano = _i32(data, at_time + 3)
+    nano = i32_at(data, at_time + 3)
     parts = 3
     if nano == 0:
         parts = 3 if data[at_time + 2] != 0 else 2 if data[at_time + 1] != 0 else 1
@@ -336,9 +304,11 @@ def _zone(  # type: ignore[no-untyped-def]
 
 @kernel
 def recode_special(  # type: ignore[no-untyped-def]
-    special, rows, data, position, limit, table, names, known, out, at, room, scratch, objects, state, failure
+    special, rows, data, position, limit, five, table, names, known, out, at, room, scratch, objects, state, failure
 ):
-    """Writes an object whose parts Kryo 5 stores in another order or form. Returns as `recode_leaf`."""
+    """Writes an object whose parts the other Kryo stores in another order or form. Returns as `recode_leaf`."""
+    if five:
+        return special_for_2(special, rows, data, position, limit, out, at, room, scratch, objects, state, failure)
     if special == UUID:
         for part in range(2):
             number = _long_at(data, position, limit, state, failure)
@@ -443,17 +413,23 @@ def _recode_array(kind, data, position, end, out, at, room, failure):  # type: i
 
 
 @kernel
-def recode_leaf(kind, param, rows, data, position, limit, out, at, room, scratch, objects, state, failure):  # type: ignore[no-untyped-def]
+def recode_leaf(  # type: ignore[no-untyped-def]
+    kind, param, rows, data, position, limit, five, out, at, room, scratch, objects, state, failure
+):
     """Writes an object that has no parts of its own. Returns where it ends in `out`; `state` gets the position."""
     end = put_scalar(
-        kind, param, rows, data, position, limit, np.bool_(False), np.int64(0), scratch, np.int64(0), len(scratch),
-        objects, state, failure,
+        kind, param, rows, data, position, limit, five, np.int64(0), scratch, np.int64(0), len(scratch), objects,
+        state, failure,
     )  # fmt: skip
     if end < 0:
         return end
     end = state[POSITION]
+    if kind == STRING and five:
+        return string_for_2(data, position, end, out, at, room, failure)
     if kind == STRING:
         return _put_string(data, position, end, out, at, room, failure)
+    if five and (LOCAL_DATE <= kind <= INSTANT or kind == TIMESTAMP):
+        return moment_for_2(kind, scratch, np.int64(0), out, at)
     if kind in (SHORT, CHARACTER, FLOAT, DOUBLE):
         return _put_reversed(data, position, end - position, out, at)
     if kind in (LOCAL_DATE, LOCAL_DATE_TIME):
@@ -462,13 +438,13 @@ def recode_leaf(kind, param, rows, data, position, limit, out, at, room, scratch
     if kind == LOCAL_TIME:
         return _put_time(scratch, np.int64(0), out, at)
     if kind in (INSTANT, TIMESTAMP):
-        nano = _i32(scratch, 8)
-        first = _i64(scratch, 0)
-        at = _put_long(out, at, first if kind == INSTANT else first - nano // 1000000)
+        nano = i32_at(scratch, 8)
+        first = i64_at(scratch, 0)
+        at = put_long(out, at, first if kind == INSTANT else first - nano // 1000000)
         return put_varint(out, at, nano)
     if kind == PRIMITIVE_ARRAY:
         behind = _recode_array(param, data, position, end, out, at, room, failure)
-        if param in (SHORT, CHARACTER, FLOAT) and 1 < behind - at <= READ_AT_ONCE:
+        if not five and param in (SHORT, CHARACTER, FLOAT) and 1 < behind - at <= READ_AT_ONCE:
             # Behind a byte for their number.
             state[SMALL_ARRAY] = at + 1
         return behind
@@ -480,11 +456,11 @@ def recode_leaf(kind, param, rows, data, position, limit, out, at, room, scratch
 
 
 @kernel
-def recode_part(kind, rows, data, position, limit, out, at, room, scratch, objects, state, failure):  # type: ignore[no-untyped-def]
+def recode_part(kind, rows, data, position, limit, five, out, at, room, scratch, objects, state, failure):  # type: ignore[no-untyped-def]
     """Writes a part without tag and mark: a number, a String, or the words of a BitSet. Returns as `recode_leaf`."""
     if kind != LONGS:
         return recode_leaf(
-            kind, np.int64(0), rows, data, position, limit, out, at, room, scratch, objects, state, failure
+            kind, np.int64(0), rows, data, position, limit, five, out, at, room, scratch, objects, state, failure
         )
     start = position
     count, position = varint(data, position, limit, failure)
@@ -498,6 +474,11 @@ def recode_part(kind, rows, data, position, limit, out, at, room, scratch, objec
     # Kryo 5 leaves out the words at the end in which no bit is set.
     while count > 0 and load64(data, position + 8 * (count - 1)) == 0:
         count -= 1
+    if five and count == 0:
+        # Of a BitSet that was never set Kryo 2 writes one word.
+        at = put_varint(out, at, 1)
+        store64(out, at, np.uint64(0))
+        return at + 8
     at = put_varint(out, at, count)
     for _ in range(count):
         at = _put_reversed(data, position, 8, out, at)

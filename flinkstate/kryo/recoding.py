@@ -1,7 +1,7 @@
-"""Values with parts by Kryo 2 become the values that a job of Flink 2 writes of the same objects.
+"""Values with parts by Kryo 2 become the values that a job of Flink 2 writes of the same objects, and the other way.
 
-These parts are by Kryo 5, or by Flink's own serializers of maps, lists and sets. Everything else in the values, and
-what is before them, stays as it is.
+In Flink 2 these parts are by Kryo 5, or by Flink's own serializers of maps, lists and sets. Everything else in the
+values, and what is before them, stays as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from flinkstate.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.kryo import codes, recode_kernels, recode_leaves
+from flinkstate.kryo import codes, recode_collections, recode_for_2, recode_kernels
 from flinkstate.kryo.classes import COPIED_AS, KNOWN, ClassTable, class_table, registered_ids
 from flinkstate.kryo.places import places_to_find
 from flinkstate.kryo.reading import MapReading
@@ -37,33 +37,41 @@ from flinkstate.serializers.walker import failed
 MOST_SERIALIZERS = 24
 _TIME = "java.time."
 _SPECIAL = {
-    "java.util.UUID": recode_leaves.UUID,
-    "java.util.regex.Pattern": recode_leaves.PATTERN,
-    f"{_TIME}Duration": recode_leaves.DURATION,
-    f"{_TIME}Period": recode_leaves.PERIOD,
-    f"{_TIME}Year": recode_leaves.YEAR,
-    f"{_TIME}YearMonth": recode_leaves.YEAR_MONTH,
-    f"{_TIME}MonthDay": recode_leaves.MONTH_DAY,
-    f"{_TIME}ZoneOffset": recode_leaves.ZONE_OFFSET,
-    f"{_TIME}ZoneRegion": recode_leaves.ZONE_REGION,
-    f"{_TIME}OffsetTime": recode_leaves.OFFSET_TIME,
-    f"{_TIME}OffsetDateTime": recode_leaves.OFFSET_DATE_TIME,
-    f"{_TIME}ZonedDateTime": recode_leaves.ZONED_DATE_TIME,
+    "java.util.UUID": recode_for_2.UUID,
+    "java.util.regex.Pattern": recode_for_2.PATTERN,
+    f"{_TIME}Duration": recode_for_2.DURATION,
+    f"{_TIME}Period": recode_for_2.PERIOD,
+    f"{_TIME}Year": recode_for_2.YEAR,
+    f"{_TIME}YearMonth": recode_for_2.YEAR_MONTH,
+    f"{_TIME}MonthDay": recode_for_2.MONTH_DAY,
+    f"{_TIME}ZoneOffset": recode_for_2.ZONE_OFFSET,
+    f"{_TIME}ZoneRegion": recode_for_2.ZONE_REGION,
+    f"{_TIME}OffsetTime": recode_for_2.OFFSET_TIME,
+    f"{_TIME}OffsetDateTime": recode_for_2.OFFSET_DATE_TIME,
+    f"{_TIME}ZonedDateTime": recode_for_2.ZONED_DATE_TIME,
 }
 # In the order of the columns of `rows`.
 _INSIDE = (
     *(f"{_TIME}{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime", "ZoneOffset", "ZoneRegion")),
-    "java.lang.String",
+    *("java.lang.String", "java.util.regex.Pattern", "java.util.HashMap", "java.util.ArrayList", "java.util.HashSet"),
 )
-# Kryo 5 writes them, too, but can't read them.
+# What Kryo writes, but can't read, or not as it was: either Kryo, or Kryo 2.
 _NEVER_READ = (
     *(f"java.util.Collections${name}" for name in ("Unmodifiable", "Synchronized", "Checked", "CopiesList")),
     *("java.util.EnumMap", "java.util.TreeMap$", "java.util.concurrent.ConcurrentSkipListMap$"),
     "java.util.AbstractList$",
 )
+_NOT_READ_BY_2 = (
+    *("java.util.ImmutableCollections$", "java.util.ArrayList$SubList", "java.util.Arrays$ArrayList"),
+    *(f"{_TIME}{name}" for name in ("ZoneOffset", "ZonedDateTime", "OffsetDateTime", "OffsetTime")),
+)
 _BY_NEITHER = (
     "neither Kryo 2 nor Kryo 5 alone can have written this value: it is damaged, or it is a list to which an upgraded "
     "job has added elements"
+)
+_BY_BOTH = "Kryo 2 and Kryo 5 could both have written this value, and mean different ones"
+_WHAT_HELPS = (
+    ". If the job was never upgraded to Flink 2 without --to, Kryo 5 wrote all of its values: say --all-by-kryo-5"
 )
 _LEAST_ROOM = 1 << 12
 _LARGEST = 1 << 31
@@ -79,7 +87,7 @@ class Recoded:
 
 @dataclass(slots=True, eq=False)
 class Recoder:
-    """Writes the values of a program's type for Kryo 5; keep it, it owns buffers.
+    """Writes the values of a program's type for the other Kryo; keep it, it owns buffers.
 
     `followed` says that Flink reads what is behind a value from the same stream.
     """
@@ -118,7 +126,7 @@ class Recoder:
     ) -> Recoded:
         """Writes all values, each with the `heads` bytes before it; those that are `kept` stay as they are.
 
-        If it isn't known which Kryo wrote them, those of Kryo 5 stay too.
+        If it isn't known which Kryo wrote them, those of the Kryo that is wanted stay too.
         """
         kept = np.zeros(len(starts), np.bool_) if kept is None else kept
         if not self._mixed:
@@ -130,7 +138,8 @@ class Recoder:
                 self._recode(data, starts[one], ends[one], heads[one], np.zeros(1, np.bool_))
             except DamagedError:
                 raise RefusedValueError(_BY_NEITHER, int(starts[row])) from None
-        made = self._recode(data, starts, ends, heads, kept | (by_5 & ~by_2))
+        wanted = by_5 & ~by_2 if self._for_five else by_2 & ~by_5
+        made = self._recode(data, starts, ends, heads, kept | wanted)
         self._expect_one_meaning(data, starts - heads, ends, np.flatnonzero(by_2 & by_5), made)
         return made
 
@@ -147,8 +156,7 @@ class Recoder:
         for row in both.tolist():
             before, after = data[starts[row] : ends[row]], made.data[begins[row] : made.ends[row]]
             if not np.array_equal(before, after):
-                failure = np.array([codes.AMBIGUOUS, starts[row], 0])
-                raise _reading(self.kryos[0]).error_of(data, failure)
+                raise RefusedValueError(_BY_BOTH if self._for_five else _BY_BOTH + _WHAT_HELPS, int(starts[row]))
 
     def _ends(self, data: Bytes, starts: Positions, limits: Positions, *, five: bool) -> Positions:
         """Returns where each value ends if this Kryo wrote all its parts by Kryo; -1 if it didn't."""
@@ -166,6 +174,10 @@ class Recoder:
                 pcs[mine] = np.where(found < 0, -1, pcs[mine] + 1)
 
     @property
+    def _for_five(self) -> bool:
+        return all(kryo.for_five for kryo in self.kryos)
+
+    @property
     def _program(self) -> tuple[Any, ...]:
         """What the kernels call `program`."""
         code = self.program
@@ -178,7 +190,8 @@ class Recoder:
         done = 0
         while done < count:
             done = recode_kernels.recode_parts(
-                data, starts, ends, heads, done, kept, np.bool_(self.followed), program, self._of_parts, self._tables,
+                data, starts, ends, heads, done, kept, self.followed, not self._for_five, program, self._of_parts,
+                self._tables,
                 self._stack, self._objects, self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends,
                 self._state, failure,
             )  # fmt: skip
@@ -214,15 +227,15 @@ def _kryo_of(part: OpaqueType) -> KryoType:
 def _form_of(part: OpaqueType) -> tuple[int, int, int]:
     """Returns as what a part is written, and the rows of the classes in it."""
     if not isinstance(part, KryoCollectionType):
-        return recode_kernels.BY_KRYO, 0, 0
+        return recode_collections.BY_KRYO, 0, 0
     match part.made.value:
         case MapType(NullableType(key), value):
-            return recode_kernels.AS_MAP, _row_of(key, part), _row_of(value, part)
+            return recode_collections.AS_MAP, _row_of(key, part), _row_of(value, part)
         case ListType(NullableType(element)):
-            return recode_kernels.AS_LIST_OF_FLINK, _row_of(element, part), 0
+            return recode_collections.AS_LIST_OF_FLINK, _row_of(element, part), 0
         case SetType(element):
-            return recode_kernels.AS_SET, _row_of(element, part), 0
-    raise RefusedError(f"a {type_name(part.made)} can't be made of a {part.class_name} by Kryo")
+            return recode_collections.AS_SET, _row_of(element, part), 0
+    raise RefusedError(f"a {type_name(part.made)} and a {part.class_name} by Kryo aren't made of each other")
 
 
 def _row_of(type_: FlinkType, part: KryoCollectionType) -> int:
@@ -231,7 +244,7 @@ def _row_of(type_: FlinkType, part: KryoCollectionType) -> int:
         if known.type == type_ and known.kinds[0] <= codes.PRIMITIVE_ARRAY:
             return table.row(known.name)
     raise RefusedError(
-        f"a {type_name(part.made)} can't be made of a {part.class_name} by Kryo: {type_name(type_)} in it"
+        f"a {type_name(part.made)} and a {part.class_name} by Kryo aren't made of each other: {type_name(type_)} in it"
     )
 
 
@@ -256,10 +269,10 @@ def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
     kinds, *others = table.tables
     kinds = kinds.copy()
     for name, row in rows.items():
-        if name.startswith(_NEVER_READ):
-            kinds[:, row] = codes.FOREIGN
-    for name, kind in COPIED_AS.items():
-        kinds[:, rows[name]] = kind
+        if name in COPIED_AS:
+            kinds[:, row] = COPIED_AS[name]
+        if name.startswith(_NEVER_READ if kryo.for_five else (*_NEVER_READ, *_NOT_READ_BY_2)):
+            kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
     ids = np.full(len(rows), -1, np.int64)
     for number, name in registered_ids(kryo).items():
         ids[rows[name]] = number

@@ -7,6 +7,7 @@ serializer. Null and empty maps both become a map without entries.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from flinkstate.serializers.types import (
     MapType,
     PojoType,
     RowType,
+    SetType,
     TupleType,
 )
 from flinkstate.serializers.walker import MapEntries, alternating
@@ -78,7 +80,10 @@ class FlinkMaps:
     entries: MapEntries
 
 
-def of_the_job(map_: MapType, kryo: KryoType, *, of_flink_2: bool) -> MapType:
+_Collection = TypeVar("_Collection", MapType, ListType, SetType)
+
+
+def of_the_job(collection: _Collection, kryo: KryoType, *, of_flink_2: bool) -> _Collection:
     """Returns the type with what the job's classes say, and the serializers that it has for what stays Kryo's.
 
     `of_flink_2` says which Flink has the new state: its POJOs have other serializers for some fields.
@@ -99,6 +104,8 @@ def of_the_job(map_: MapType, kryo: KryoType, *, of_flink_2: bool) -> MapType:
                 return MapType(known(key), known(value))
             case ListType(element):
                 return ListType(known(element))
+            case SetType(element):
+                return SetType(known(element))
             case TupleType(fields, name):
                 return TupleType(tuple(known(one) for one in fields), name)
             case RowType(fields, has_kind):
@@ -107,19 +114,23 @@ def of_the_job(map_: MapType, kryo: KryoType, *, of_flink_2: bool) -> MapType:
                 return EitherType(known(left), known(right))
         return type_
 
-    return MapType(known(map_.key), known(map_.value))
+    made = known(collection)
+    assert isinstance(made, type(collection))
+    return made
 
 
 class KryoReader:
-    """Transcodes the values of one Kryo serializer into maps of one type; keep it, it owns buffers.
+    """Transcodes the values of one Kryo serializer into maps, lists or sets of one type; keep it, it owns buffers.
 
     With a `field`, the values are objects that have the map in it.
     """
 
-    def __init__(self, kryo: KryoType, map_: MapType, *, widen: bool = False, field: str | None = None) -> None:
+    def __init__(
+        self, kryo: KryoType, made: MapType | ListType | SetType, *, widen: bool = False, field: str | None = None
+    ) -> None:
         table = class_table(kryo)
         of_object = None if field is None else ObjectField(kryo, field)
-        self._reading = MapReading(table, places_of(map_, table, widen=widen, field=of_object), map_)
+        self._reading = MapReading(table, places_of(made, table, widen=widen, field=of_object), made)
 
     def to_flink(
         self, data: Bytes, starts: Positions, key_ends: Positions, ends: Positions, *, timestamps: bool

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flinkstate.metadata.metadata import Metadata
 
-_WITH_PROPERTIES = 4
+_WITH_PROPERTIES, _WITH_NAMES = 4, 5
 _CHECKPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.CheckpointType"
 _SAVEPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.SavepointType"
 # The names that Flink gives a savepoint with which a job is stopped: without and with a drain.
@@ -31,9 +31,12 @@ NATIVE_SAVEPOINT = CANONICAL_SAVEPOINT.replace(b"t\x00\tCANONICAL", b"t\x00\x06N
 
 
 def in_version(metadata: Metadata, version: int) -> Metadata:
-    """Returns `_metadata` as it is in another version; before version 4 it has no properties."""
+    """Returns `_metadata` as it is in another version: with properties from 4 on, with names of operators from 5 on."""
     properties = metadata.properties or (CANONICAL_SAVEPOINT if version >= _WITH_PROPERTIES else b"")
-    return replace(metadata, version=version, properties=properties)
+    operators = metadata.operators
+    if version < _WITH_NAMES:
+        operators = tuple(replace(one, name=None, uid=None) if one.name or one.uid else one for one in operators)
+    return replace(metadata, version=version, operators=operators, properties=properties)
 
 
 def native_properties(metadata: Metadata) -> bytes:

@@ -203,12 +203,12 @@ def list_snapshot(element: SerializerSnapshot) -> SerializerSnapshot:
 
 
 def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSnapshot:
-    """Returns the snapshot of a state's value, in which collections by Kryo are described as what they become."""
+    """Returns the snapshot of a state's value, in which collections are described as what they become."""
     if not _has_collection(type_):
         return snapshot
     match type_:
         case KryoCollectionType():
-            return snapshot_of(type_.made)
+            return snapshot_of(type_.made if type_.kryo.for_five else type_.kryo)
         case TtlType(value):
             return ttl_snapshot(described_as(snapshot.nested[1], value))
         case ListType(element):
@@ -219,7 +219,10 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
             fields = {one.name: one.type for one in type_.fields if _has_collection(one.type)}
             made = {name: described_as(field_snapshot(snapshot, name), one) for name, one in fields.items()}
             return with_fields(snapshot, made)
-    raise RefusedError(f"a collection by Kryo inside of a {type_name(type_)} can't be described for Flink 2")
+        case TupleType() | RowType():
+            parts = zip(snapshot.nested, type_.fields, strict=True)
+            return with_nested(snapshot, tuple(described_as(one, part) for one, part in parts))
+    raise RefusedError(f"a collection inside of a {type_name(type_)} can't be described for another Flink")
 
 
 def _has_collection(type_: FlinkType) -> bool:

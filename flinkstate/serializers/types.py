@@ -294,7 +294,8 @@ class KryoType(OpaqueType):
 
     `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers
     for classes and their subclasses, as (class, serializer). `classes` are those of the job, if they were given.
-    `five` says whether Kryo 5 wrote the values, or Kryo 2, if that is known.
+    `five` says whether Kryo 5 wrote the values, or Kryo 2, if that is known; `for_five` by which of the two they are
+    to be read, if they are written for another Flink.
     """
 
     reason: str = "serialized by Kryo"
@@ -302,6 +303,7 @@ class KryoType(OpaqueType):
     defaults: tuple[tuple[str, str], ...] = ()
     classes: JobClasses | None = None
     five: bool | None = None
+    for_five: bool = True
     raw_defaults: bytes = field(default=b"", compare=False, repr=False)
 
     @property
@@ -545,11 +547,16 @@ def _with_opaque(part: Any, change: Callable[[OpaqueType], FlinkType]) -> Any:
     return tuple(_with_opaque(one, change) for one in part) if isinstance(part, tuple) else part
 
 
+def with_kryo(type_: FlinkType, change: Callable[[KryoType], KryoType]) -> FlinkType:
+    """Returns the type with other serializers by Kryo, but for those of collections that are made of others."""
+    return with_opaque(type_, lambda one: change(one) if isinstance(one, KryoType) else one)
+
+
 def with_classes(type_: FlinkType, job: JobClasses | None) -> FlinkType:
     """Returns the type, of which what is by Kryo may be of the job's classes."""
     if job is None:
         return type_
-    return with_opaque(type_, lambda one: replace(one, classes=job) if isinstance(one, KryoType) else one)
+    return with_kryo(type_, lambda one: replace(one, classes=job))
 
 
 def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:

@@ -47,8 +47,8 @@ def _check_version(request: MigrationRequest) -> None:
     if _line(old) != _line(new):
         raise refusal(
             f"new_flink_conn_id: {request.new_flink_conn_id} is of Flink {new}, and the old job runs on Flink {old}: "
-            "say in to for which Flink the new savepoint is (flink-2), so that states which it would read wrongly are "
-            "found before the job is stopped"
+            f"say in to for which Flink the new savepoint is ({'flink-2' if _line(new) == '2' else 'flink-1.20'}), so "
+            "that states which it would read wrongly are found before the job is stopped"
         )
 
 

@@ -39,7 +39,7 @@ _GROUPS = {
     "where the savepoint's files are": ("files_from",),
     "time to live": ("ttl", "state_ttl", "keep_expired", "accept_expired", "clock_tolerance", "now"),
     "the new savepoint": ("parallelism", "max_parallelism", "compression", "format", "since", "keep_legacy"),
-    "the Flink of the new job": ("to", "declared", "before", "restore_lost", "restore_keys"),
+    "the Flink of the new job": ("to", "declared", "all_by_kryo_5", "before", "restore_lost", "restore_keys"),
     "lazy runs, which move some of the keys": ("lazy", "share", "budget", "largest_first", "flag_ttl"),
     "the way back to the old job": ("reverse", "drop_legacy_blobs", "like"),
 }

@@ -36,7 +36,7 @@ from stateferry.changes.rests import without_maps
 from stateferry.changes.rules import Contradiction, PlannedTtl, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
-from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, for_kryo_5
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo
 from stateferry.changes.upgrade.restore_lost import GroupLosses
 from stateferry.changes.who_wins import NO_KEYS, KeySets, entries_that_stay, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
@@ -195,7 +195,7 @@ class InventoryTask:
             for one in signs:
                 one.meet(state, section, parsed.get(one.rules.legacy.name))
             if state.name in self.by_kryo and self.before is None:
-                for_kryo_5(section, self.by_kryo[state.name])
+                for_other_kryo(section, self.by_kryo[state.name])
             if state.name in self.aging:
                 self.aging[state.name].count(section, self.operator, inventory)
         if self.before is not None:
@@ -211,7 +211,7 @@ class InventoryTask:
 
     def _count_losses(self, before: BeforeUpgrade, group: GroupSections, inventory: Inventory) -> None:
         counts: dict[str, LossCounts] = {}
-        rewrite = ForKryo5(self.by_kryo).section
+        rewrite = ForOtherKryo(self.by_kryo).section
         for _ in GroupLosses(before, group.key_group, counts).sections(self.by_kryo, group, rewrite):
             pass
         inventory.add(Inventory(losses={(self.operator, name): one for name, one in counts.items()}))

@@ -22,7 +22,7 @@ from flinkstate.metadata.operator_state import DistributionMode, OperatorStateSh
 from flinkstate.metadata.streams import open_stream
 from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_file import located, parse_operator_header
-from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, element_for_kryo_5
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, element_for_other_kryo
 from stateferry.proof.keyed_check import Side
 
 _READ = 4 << 20
@@ -146,7 +146,7 @@ def _read(
         hasher.update(data)
         header = parse_operator_header(data, name)
         if rewritten:
-            header = ForKryo5({}, rewritten).header_of_elements(header)
+            header = ForOtherKryo({}, rewritten).header_of_elements(header)
         types = {
             offset: type_
             for state in handle.states
@@ -170,7 +170,7 @@ def _digest(file: Any, name: str, start: int, end: int, hasher: Any, rewritten: 
         data = bytes(file.read(end - start))
         hasher.update(data)
         with located(name, start):
-            digest.update(element_for_kryo_5(rewritten, data))
+            digest.update(element_for_other_kryo(rewritten, data))
         return digest.digest()
     file.seek(start)
     while position < end:

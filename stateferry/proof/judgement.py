@@ -161,7 +161,8 @@ class OperatorJudge:
         own = self.conversion.new_states.keys() | self.conversion.aging_states.keys() | self.conversion.divided
         for state in sorted(states.keys() - own):
             what = "POJOs without their maps" if state in self.conversion.rests else "carried over"
-            what = "carried over, written by Kryo 5" if state in self.conversion.by_kryo else what
+            if state in self.conversion.by_kryo:
+                what = f"carried over, written by Kryo {5 if self.conversion.by_kryo[state].for_kryo_5 else 2}"
             yield self._content(state, f"{self.label}/{state}: {what}")
             if state in self.conversion.by_kryo:
                 yield self._plain(state)

@@ -36,7 +36,7 @@ from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.rules import Rules, expiry_of_rest, null_under_ttl
-from stateferry.changes.upgrade.for_kryo_5 import for_kryo_5
+from stateferry.changes.upgrade.for_other_kryo import for_other_kryo
 from stateferry.changes.upgrade.kryo_rows import count_entries
 from stateferry.changes.upgrade.restore_lost import GroupLosses
 from stateferry.proof.expected.aging_content import AgingCounts, aging_entries
@@ -361,20 +361,20 @@ class _ChunkReading:
         """The sections as a job of Flink 2 would have written them, with what an upgrade lost."""
         if (before := self._task.conversion.before) is None:
             for state, section in found:
-                yield state, self._for_kryo_5(state, section)
+                yield state, self._for_other_kryo(state, section)
             return
         losses = GroupLosses(before, key_group, self._losses)
         for name, section in losses.rows:
             if name in self._read_by_kryo and name in self._samples:
                 self._samples[name].see(before_the_upgrade(name), section, hashes_of_keys(section))
-        yield from losses.sections(self._by_kryo, found, self._for_kryo_5, self._see)
+        yield from losses.sections(self._by_kryo, found, self._for_other_kryo, self._see)
 
-    def _for_kryo_5(self, state: KeyedState, section: Section) -> Section:
+    def _for_other_kryo(self, state: KeyedState, section: Section) -> Section:
         """The section as a job of Flink 2 would have written it; a sample is taken of what is there."""
         known = self._by_kryo.get(state.name)
         if known is None:
             return section
-        made = for_kryo_5(section, known)
+        made = for_other_kryo(section, known)
         self._see(state, section, made)
         return made
 

@@ -26,7 +26,7 @@ from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import OpaqueType, PojoMapType, PojoType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.rules import Rules
-from stateferry.changes.upgrade.for_kryo_5 import ForKryo5
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
 from stateferry.proof.expected.conversion import OperatorConversion
 
 
@@ -147,7 +147,7 @@ def expected_header(merged: KeyedHeader, conversion: OperatorConversion) -> Keye
         if rules.lazy_cut is not None and rules.lazy_cut.flag.name not in metas:
             metas[rules.lazy_cut.flag.name] = _flag_state_of(metas[rules.legacy.name], rules.lazy_cut.flag)
     states = tuple(meta for meta in metas.values() if meta.name not in conversion.left_behind)
-    return ForKryo5(conversion.by_kryo).header(replace(merged, states=states))
+    return ForOtherKryo(conversion.by_kryo).header(replace(merged, states=states))
 
 
 def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:

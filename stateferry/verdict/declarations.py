@@ -6,6 +6,7 @@ such as `Map.class`, or without type arguments, both give them to Kryo. No savep
 
 from __future__ import annotations
 
+from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
 from flinkstate.serializers.types import FlinkType, KryoType, PojoType, simple_name, with_parts
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome
@@ -42,6 +43,8 @@ def _exception(part: Part) -> str:
     old = "PojoSerializer" if isinstance(part.type, PojoType) else "KryoSerializer"
     if not isinstance(part.type, PojoType | KryoType):
         new = old = "..."
+    if any(one.class_name == TTL_SNAPSHOT for one in part.snapshots):
+        new = old = "TtlStateFactory$TtlSerializer"
     if part.place.value == "key":
         return (
             f"StateMigrationException: The new key serializer ({new}) must be compatible with the previous key "

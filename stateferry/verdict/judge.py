@@ -33,7 +33,8 @@ class Asked:
     """What a verdict is asked for: the Flink that is to restore, and whether to read every value.
 
     `classes` are those of objects by Kryo, `new_job` those of the job that is to start, which may have changed. In the
-    states `rewritten`, by operator id and name, what is by Kryo is that Flink's own.
+    states `rewritten`, by operator id and name, what is by Kryo is that Flink's own. `described_anew`: `_metadata` has
+    that Flink's version.
     """
 
     target: Line
@@ -41,6 +42,7 @@ class Asked:
     everything: bool = False
     rewritten: frozenset[tuple[str, str]] = frozenset()
     new_job: JobClasses | None = None
+    described_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class _How:
 def verdicts(savepoint: Savepoint, asked: Asked) -> Iterator[StateVerdict]:
     """Yields what becomes of each state of the savepoint."""
     source = source_of(savepoint.metadata.version)
-    general = _of_version(savepoint, source, asked.target)
+    general = _of_version(savepoint, source, asked)
 
     def of_operator(operator: Operator) -> tuple[StateVerdict, ...]:
         if general is not None:
@@ -74,14 +76,15 @@ def verdicts(savepoint: Savepoint, asked: Asked) -> Iterator[StateVerdict]:
             yield from found
 
 
-def _of_version(savepoint: Savepoint, source: Line | None, target: Line) -> Finding | None:
+def _of_version(savepoint: Savepoint, source: Line | None, asked: Asked) -> Finding | None:
     """What the version of `_metadata` alone says of all states."""
     version, writer = savepoint.metadata.version, writer_of(savepoint.metadata)
-    if version > 4 and target is Line.ONE:
+    if version > 4 and asked.target is Line.ONE and not asked.described_anew:
         return Finding(
             Outcome.REFUSED,
             f"{writer} wrote the savepoint, whose _metadata has version {version}: Flink 1.20 reads versions up to 4",
-            "go back to a savepoint that was taken before the upgrade",
+            "go back to a savepoint that was taken before the upgrade, or write this one for Flink 1.20: stateferry "
+            "run --to flink-1.20",
             f"IllegalArgumentException: Unrecognized checkpoint version number: {version}",
         )
     if source is None or not was_tried(savepoint.metadata):

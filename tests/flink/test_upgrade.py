@@ -29,11 +29,22 @@ _DECLARED = {
     "HintedMap<Long,Color?>": {"main/s": "Map<Long, Enum<stateferry.flink.pojo.Color>>"},
     "HintedMap<String,List<String>>": {"main/s": "Map<String, List<String>>"},
     "HintedList<String>": {"main/s": "List<String>"},
+    "HintedList<UUID?>": {"main/s": "List<Kryo<java.util.UUID>>"},
+    "HintedList<Person?>": {"main/s": "List<Pojo<stateferry.flink.pojo.Person>>"},
+    "HintedSet<Color?>": {"main/s": "Set<Enum<stateferry.flink.pojo.Color>>"},
+    "HintedSet<UUID>": {"main/s": "Set<Kryo<java.util.UUID>>"},
+    "HintedCollection<Person>": {"main/s": "Collection<Pojo<stateferry.flink.pojo.Person>>"},
     "HintedSet<String>": {"main/s": "Set<String>"},
     "HintedCollection<String>": {"main/s": "Collection<String>"},
     "MapClass<String,Long>": {"main/s": "Map"},
     "ListClass<String>": {"main/s": "java.util.List"},
     "SetClass<String>": {"main/s": "Set"},
+    "nested Tuple2<HintedMap<String,Long>,HintedList<String>>": {
+        "main/s.f0": "Map<String, Long>",
+        "main/s.f1": "List<String>",
+    },
+    "operator state HintedList": {"plain/o": "List<String>"},
+    "operator state broadcast HintedMap": {"plain/o": "Map<String, Long>"},
     "POJO Tagged": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
     "POJO List<Tagged>": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
     "POJO Totals": {"main/s.counts": "Map<String, Long>", "main/s.notes": "Map<Integer, String>"},
@@ -45,13 +56,20 @@ _REFUSED = {
     "no classes Color": "--classes",
     "no classes Person": "--classes",
     "KEY HintedList<String>": "inside of its keys",
-    "operator state HintedList": "not rewritten in operator state",
 }
 _BREAK = [name for name, row in ROWS.items() if row.becomes is not Outcome.RESTORES and not row.whole_class_path]
 _SAMPLE = (
     *("HashMap<String,Long>", "TreeMap<String,Long>", "Object<Double>", "POJO KryoTotals", "MAP UUID", "TTL HashMap"),
-    *("HintedMap<String,Long>", "HintedSet<String>", "POJO Tagged", "operator state HashMap", "KEY UUID"),
-    "operator state broadcast UUID",
+    *(
+        "HintedMap<String,Long>",
+        "HintedSet<String>",
+        "HintedList<UUID?>",
+        "HintedList<Person?>",
+        "POJO Tagged",
+        "operator state HashMap",
+        "KEY UUID",
+    ),
+    *("operator state broadcast UUID", "operator state HintedList"),
 )
 
 

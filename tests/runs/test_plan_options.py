@@ -73,7 +73,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
         *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
-        *("--field", "--rest", "--classes", "--to", "--declared"),
+        *("--field", "--rest", "--classes", "--to", "--declared", "--all-by-kryo-5"),
         *("--before", "--restore-lost", "--restore-keys", "--since"),
     }
 
@@ -93,6 +93,7 @@ NEEDED = {
     "drop_legacy_blobs": ["--reverse"],
     "field": ["--rest", "keep"],
     "rest": ["--field", "counts"],
+    "all_by_kryo_5": ["--to", "flink-1.20"],
     "before": ["--to", "flink-2"],
     "restore_lost": ["--to", "flink-2", "--before", "/savepoints/old"],
     "restore_keys": ["--to", "flink-2", "--before", "/savepoints/old", "--restore-lost"],

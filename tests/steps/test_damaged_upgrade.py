@@ -34,6 +34,9 @@ SOURCES: dict[str, dict[str, Any]] = {
     "native-hint-hash-map-1.20-rocksdb": {},
     "upgraded-2.3-rocksdb": {},
     "upgraded-hint-hash-map-ttl-2.3-rocksdb": {},
+    # On the way back.
+    "hint-hash-map-2.3-rocksdb": {"to": "flink-1.20"},
+    "hint-map-2.3-rocksdb": {"to": "flink-1.20"},
 }
 # A file, where in one, or of which entry.
 PLACE = re.compile(r"offset \d|key |/source/|operator ")
@@ -42,7 +45,7 @@ PLACE = re.compile(r"offset \d|key |/source/|operator ")
 def upgrade(name: str, area: Path) -> str | None:
     """Upgrades the savepoint in the area; returns why it is refused, or None."""
     try:
-        report, _ = run(area / "source", area, to="flink-2", **ALONE, **SOURCES[name])
+        report, _ = run(area / "source", area, **{"to": "flink-2", **ALONE, **SOURCES[name]})
     except StateferryError as error:
         return str(error)
     assert report.is_green, report

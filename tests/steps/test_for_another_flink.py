@@ -61,7 +61,7 @@ def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
     for told, why in cases:
         with pytest.raises((PlanError, UsageError), match=why):
             run(source, tmp_path, to="flink-2", declared=told, **ALONE)
-    with pytest.raises(PlanError, match="is for a savepoint of Flink 1 and --to flink-2"):
+    with pytest.raises(PlanError, match="is for a savepoint of one Flink and --to of the other"):
         run(source, tmp_path, declared={"main/mainState": "Map"}, **ALONE)
     with pytest.raises(RefusedError, match="found Long where --declared has another class"):
         run(source, tmp_path, to="flink-2", declared={"main/mainState": "Map<String, String>"}, **ALONE)
@@ -136,9 +136,74 @@ def test_states_by_flinks_own_serializers_are_carried_over(tmp_path: Path) -> No
     assert report.is_green
 
 
-def test_a_savepoint_of_flink_2_is_for_no_flink_1(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match=r"is refused at the start: .* Flink 1\.20 reads versions up to 4"):
-        run(GOLDEN / "legacy-2.3-rocksdb", tmp_path, to="flink-1.20", **ALONE)
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("legacy-2.3-rocksdb", None),
+        ("hint-hash-map-2.3-rocksdb", None),
+        ("hint-map-2.3-rocksdb", None),
+        ("hint-map-ttl-2.3-hashmap", {"main/mainState": "Map"}),
+        ("upgraded-hint-hash-map-ttl-2.3-rocksdb", None),
+    ],
+)
+def test_a_savepoint_of_flink_2_is_written_for_flink_1(name: str, told: dict[str, str] | None, tmp_path: Path) -> None:
+    report, made = run(GOLDEN / name, tmp_path, to="flink-1.20", declared=told, **ALONE)
+    assert report.is_green, report
+    after = Savepoint.open(made.plan.target)
+    assert after.metadata.version == 4
+    assert {one.finding.outcome for one in verdicts(after, Asked(Line.ONE, everything=True))} == {Outcome.RESTORES}
+    if not name.startswith("legacy"):
+        names = [check.name.rpartition("/")[2] for check in report.checks]
+        assert "mainState: carried over, written by Kryo 2" in names
+        assert "mainState: sample read plainly" in names
+
+
+@pytest.mark.parametrize("name", ["hint-map-2.3-rocksdb", "hint-hash-map-2.3-rocksdb"])
+def test_on_the_way_back_a_map_may_be_migrated(name: str, tmp_path: Path) -> None:
+    report, made = run(GOLDEN / name, tmp_path, to="flink-1.20", **MIGRATED)
+    assert report.is_green, report
+    found = list(verdicts(Savepoint.open(made.plan.target), Asked(Line.ONE, everything=True)))
+    assert {one.finding.outcome for one in found} == {Outcome.RESTORES}
+
+
+def test_a_migrated_map_stays_only_by_the_serializer_that_it_has(tmp_path: Path) -> None:
+    report, _ = run(
+        GOLDEN / "hint-hash-map-2.3-rocksdb", tmp_path / "kryo", to="flink-1.20", keep_legacy=True, **MIGRATED
+    )
+    assert report.is_green, report
+    told = {"declared": {"main/mainState": "Map<String, Long>"}}
+    for name, to in (("hint-map-2.3-rocksdb", "flink-1.20"), ("hint-map-1.20-rocksdb", "flink-2")):
+        with pytest.raises(PlanError, match=r"mainState .* is migrated, and what stays of it"):
+            run(GOLDEN / name, tmp_path, to=to, keep_legacy=True, **told, **MIGRATED)
+    assert not (tmp_path / "target").exists()
+
+
+def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
+    """To Flink 2 and back: each file has the same bytes as one that was only brought into the same layout."""
+    for number, source in enumerate((KRYO, GOLDEN / "hint-map-1.20-rocksdb")):
+        area = tmp_path / str(number)
+        _, only_moved = run(source, area / "moved", **ALONE)
+        told = {"declared": {"main/mainState": "Map<String, Long>"}} if number else {}
+        _, there = run(source, area / "there", to="flink-2", **told, **ALONE)
+        _, back = run(Path(there.plan.target), area / "back", to="flink-1.20", **ALONE)
+        contents = [
+            sorted(one.read_bytes() for one in Path(run_.plan.target).iterdir() if one.name != "_metadata")
+            for run_ in (only_moved, back)
+        ]
+        assert contents[0] == contents[1]
+
+
+def test_what_flink_1_cannot_have_stops_the_run(tmp_path: Path) -> None:
+    cases: tuple[tuple[str, dict[str, str] | None, str], ...] = (
+        ("hint-map-2.3-rocksdb", {"main/mainState": "List"}, "is a Map<String,Long> by .* no List.*=Map'"),
+        ("legacy-2.3-rocksdb", {"main/mainState": "Map"}, "no Map, List, Set or Collection by a serializer of Flink 2"),
+        ("kryo-parts-2.3-hashmap", None, "aren't made of each other|stays Flink 2's"),
+        ("since-flink-2-2.3-hashmap", None, r"(?s)Flink 1.20 has no serializer of Variant.*has no serializer of Set<"),
+    )
+    for name, told, why in cases:
+        with pytest.raises((PlanError, RefusedError), match=why):
+            run(GOLDEN / name, tmp_path, to="flink-1.20", declared=told, **ALONE)
+    assert not (tmp_path / "target").exists()
 
 
 def test_the_way_back_is_for_the_same_flink() -> None:

@@ -239,14 +239,18 @@ def test_run_with_values_that_stay_kryos_killed_before_any_of_its_effects(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("golden", "to", "version"),
+    [("hint-hash-map-ttl-1.20-rocksdb", "flink-2", 6), ("hint-map-ttl-2.3-hashmap", "flink-1.20", 4)],
+)
 def test_run_for_another_flink_killed_before_any_of_its_effects(
-    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+    golden: str, to: str, version: int, tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root, source = tmp_path / "world", SAVEPOINTS / "hint-hash-map-ttl-1.20-rocksdb"
+    root, source = tmp_path / "world", SAVEPOINTS / golden
     root.mkdir()
-    command = ["run", "--savepoint", str(source), "--target", str(root / "target"), "--to", "flink-2"]
+    command = ["run", "--savepoint", str(source), "--target", str(root / "target"), "--to", to]
     check_killed([*command, "--job", "clicks", "--max-parallelism", "64", "--now", str(NOW)], root, every, capsys)
-    assert Savepoint.open(str(root / "target")).metadata.version == 6
+    assert Savepoint.open(str(root / "target")).metadata.version == version
 
 
 def check_killed(command: list[str], root: Path, every: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import PojoType
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.flat_maps import FlatLosses
-from stateferry.changes.upgrade.for_kryo_5 import states_by_kryo
+from stateferry.changes.upgrade.for_other_kryo import states_by_kryo
 from stateferry.changes.upgrade.lost_entries import Fate
 from stateferry.changes.upgrade.restore_lost import WithLosses
 from stateferry.cli import main

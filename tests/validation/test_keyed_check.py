@@ -263,16 +263,16 @@ def test_what_kryo_wrote_is_written_by_kryo_5_and_sampled_as_it_is(
     made: Any = Rows(5, 1, [(key + b"by Kryo 5", b"w")])
     seen: list[tuple[object, ...]] = []
     sample: Any = SimpleNamespace(see=lambda name, rows, keys: seen.append((name, rows, keys.tolist())))
-    monkeypatch.setattr(keyed_check, "for_kryo_5", lambda rows, state: made if rows is section else None)
+    monkeypatch.setattr(keyed_check, "for_other_kryo", lambda rows, state: made if rows is section else None)
     of_rule = replace(LEGACY, name="of a rule")
     reading = reading_of(
         None, _by_kryo={"old": LEGACY, "of a rule": of_rule}, _read_by_kryo={"old"},
         _samples={"old": sample, "of a rule": sample} if sampled else {},
     )  # fmt: skip
-    assert reading._for_kryo_5(replace(LEGACY, name="other"), section) is section
-    assert reading._for_kryo_5(of_rule, section) is made
+    assert reading._for_other_kryo(replace(LEGACY, name="other"), section) is section
+    assert reading._for_other_kryo(of_rule, section) is made
     assert seen == []
-    assert reading._for_kryo_5(LEGACY, section) is made
+    assert reading._for_other_kryo(LEGACY, section) is made
     keys = plain_entries(made, np.zeros(1, np.int64)).keys.tolist()
     assert seen == ([("old", section, keys)] if sampled else [])
 

@@ -1,13 +1,14 @@
-"""Maps by Kryo 2 become the nullable maps that Flink 2 writes: with POJOs, enums and objects by Kryo in them, too.
+"""Maps, lists and sets by Kryo 2 become those that Flink 2 writes: with POJOs, enums and objects by Kryo in them, too.
 
 | part | bytes |
 |---|---|
-| null map | `01` |
-| other map | `00`, i32 number of entries, the entries |
-| entry | `00`, key, bool whether the value is null, value |
+| null map, list or set | `01` |
+| other one | `00`, i32 number of entries or elements, the entries or elements |
+| entry of a map | `00`, key, bool whether the value is null, value |
+| element | bool whether it is null, the element |
 
-`recoding.py` writes maps of numbers and texts in one pass, anywhere in a value. Maps with objects are read here as a
-migration reads them, and get the flags that a nullable map has.
+`recoding.py` writes those of numbers and texts in one pass, anywhere in a value. Those with objects are read here as a
+migration reads maps, and get the flags that nullable ones have.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
     KryoType,
+    ListType,
     MapType,
     NullableType,
     PojoType,
+    SetType,
     TtlType,
     type_name,
     with_parts,
@@ -49,16 +52,18 @@ def has_objects(made: FlinkType) -> bool:
 
 
 def map_with_objects(state: KeyedState) -> KryoCollectionType | None:
-    """Returns the map that the state's values are, if it has objects in it; refuses it elsewhere."""
+    """Returns the map, list or set that the state's values are, if it has objects in it; refuses it elsewhere."""
     if state.value is None:
         return None
     found = [one for one in with_parts(state.value) if isinstance(one, KryoCollectionType) and has_objects(one.made)]
     if not found:
         return None
-    if state.kind is not StateKind.VALUE or found[0] is not state.value or not isinstance(found[0].made.value, MapType):
+    if not found[0].kryo.for_five:
+        raise RefusedError(f"a {type_name(found[0].made)} with POJOs, enums or objects by Kryo in it stays Flink 2's")
+    if state.kind is not StateKind.VALUE or found[0] is not state.value:
         raise RefusedError(
-            f"a {type_name(found[0].made)} is made of a {found[0].class_name} by Kryo only where it is a map, and the "
-            "whole value of a ValueState"
+            f"a {type_name(found[0].made)} is made of a {found[0].class_name} by Kryo only where it is the whole value "
+            "of a ValueState"
         )
     return found[0]
 
@@ -87,7 +92,8 @@ def nullable_maps(section: Section, state: KeyedState, map_: KryoCollectionType)
 
 def expect_keys(maps: FlinkMaps, section: Section, map_: KryoCollectionType) -> None:
     """Refuses a null key, which Flink 2 would say by the flag before it."""
-    zeros = zeros_of_null(_map_type(map_).key)
+    plain = _plain(map_)
+    zeros = zeros_of_null(plain.key) if isinstance(plain, MapType) else 0
     if not zeros:
         return
     starts = maps.entries.starts[maps.entries.key_ends - maps.entries.starts == zeros]
@@ -101,9 +107,10 @@ def expect_keys(maps: FlinkMaps, section: Section, map_: KryoCollectionType) -> 
 
 
 def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, Positions, Positions]:
-    """Returns which bytes follow one another, and which of these ranges is the first of each map.
+    """Returns which bytes follow one another, and which of these ranges is the first of each map, list or set.
 
-    Of a map these are what is before it, its flag, its count, and for each entry a flag and the entry.
+    These are what is before it, its flag, its count, and for each entry a flag and the entry. Elements have their flags
+    already: of a list or a set the third range is all that follows.
     """
     null = (maps.kinds & NULL_MAP).astype(np.bool_)
     counts, entries = maps.entries.counts, maps.entries
@@ -114,7 +121,8 @@ def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, 
     ends = starts + 1
     ends[firsts] = begins
     with_count = firsts[~null] + 2
-    starts[with_count], ends[with_count] = begins[~null], begins[~null] + _COUNT
+    starts[with_count] = begins[~null]
+    ends[with_count] = np.where(counts > 0, begins + _COUNT, maps.ends)[~null]
     before = np.repeat(np.cumsum(counts) - counts, counts)
     of_entries = np.repeat(firsts + 4, counts) + 2 * (np.arange(len(before)) - before)
     starts[of_entries], ends[of_entries] = entries.starts, entries.ends
@@ -123,13 +131,15 @@ def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, 
 
 @lru_cache(maxsize=16)
 def reader_of(map_: KryoCollectionType) -> KryoReader:
-    """Returns what reads the maps; refuses a type that objects of Kryo can't become."""
-    return KryoReader(map_.kryo, _map_type(map_))
+    """Returns what reads the maps, lists or sets; refuses a type that objects of Kryo can't become."""
+    return KryoReader(map_.kryo, _plain(map_))
 
 
-def _map_type(map_: KryoCollectionType) -> MapType:
-    """The type of the maps, with keys that aren't null."""
-    made = map_.made.value
-    assert isinstance(made, MapType)
-    assert isinstance(made.key, NullableType)
-    return MapType(made.key.value, made.value)
+def _plain(map_: KryoCollectionType) -> MapType | ListType | SetType:
+    """The type of the maps without flags for null keys, of the lists, or of the sets."""
+    match map_.made.value:
+        case MapType(NullableType(key), value):
+            return MapType(key, value)
+        case ListType() | SetType() as made:
+            return made
+    raise RefusedError(f"a {type_name(map_.made)} isn't made of a {map_.class_name} by Kryo")

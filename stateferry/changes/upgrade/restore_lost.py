@@ -25,7 +25,7 @@ from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.changes.upgrade.flat_maps import FlatLosses
-from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, for_kryo_5, values_by_kryo_5
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo, values_by_kryo_5
 from stateferry.changes.upgrade.kryo_rows import head_of, kryo_part, map_of_value, read_value, timestamp_of
 from stateferry.changes.upgrade.lost_entries import Fate, Loss, agrees, losses, losses_of_gone, put_back, put_back_gone
 from stateferry.changes.upgrade.rows_before import (
@@ -70,7 +70,7 @@ class RowLosses:
 class WithLosses:
     """A `Rewrite` that does what another one does, by the rows from before an upgrade, and puts back what that lost."""
 
-    rewrite: ForKryo5
+    rewrite: ForOtherKryo
     before: BeforeUpgrade
 
     @property
@@ -112,7 +112,7 @@ class GroupLosses:
         self._before, self._key_group, self._counts, self._listed = before, key_group, counts, listed
         self._rows: dict[str, RowsBefore] = {}
         for name, raw in before.rows(key_group).items():
-            self._rows[name] = RowsBefore(before.states[name], raw, for_kryo_5(raw, before.states[name].state))
+            self._rows[name] = RowsBefore(before.states[name], raw, for_other_kryo(raw, before.states[name].state))
             self._of(name).rows += len(raw)
 
     @property

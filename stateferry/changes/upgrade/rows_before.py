@@ -15,7 +15,7 @@ from flinkstate.values.kryo_reader import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from stateferry.changes.upgrade.before_upgrade import StateBefore
 from stateferry.changes.upgrade.flat_maps import FlatLosses, flat_losses
-from stateferry.changes.upgrade.for_kryo_5 import values_by_kryo_5
+from stateferry.changes.upgrade.for_other_kryo import values_by_kryo_5
 from stateferry.changes.upgrade.kryo_rows import kryo_part
 from stateferry.changes.upgrade.section_rows import value_of
 

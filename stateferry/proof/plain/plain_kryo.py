@@ -1,4 +1,4 @@
-"""Reads a sample of a state whose values are written for Flink 2, by plain code: of the source by Kryo 2.
+"""Reads a sample of a state whose values are written for another Flink, by plain code: each by the Kryo that wrote it.
 
 Each value is decoded object by object (`flinkstate.values.kryo_reader`), which shares nothing with the compiled walk.
 """
@@ -82,14 +82,14 @@ class PlainKryoReader:
 
     def found(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the staged savepoint hold."""
-        return self._account(rows, lambda row: self._lines(row, five=True, is_source=False))
+        return self._account(rows, lambda row: self._lines(row, five=self._for_five, is_source=False))
 
     def _of_source(self, row: Row) -> Iterable[Line]:
         """Reads a row of the source by the Kryo that wrote it."""
         if self._losses is not None:
             return self._lines(row, five=not self._losses.is_untouched(row.key, row.value), is_source=True)
         if not self._mixed:
-            return self._lines(row, five=False, is_source=True)
+            return self._lines(row, five=not self._for_five, is_source=True)
         found: list[list[Line]] = []
         failed: list[DamagedError | RefusedError] = []
         for five in (False, True):
@@ -107,6 +107,10 @@ class PlainKryoReader:
     def _mixed(self) -> bool:
         parts = (self._state.key, self._state.namespace, self._state.user_key, self._state.value)
         return any(one.five is None for part in parts if part is not None for one in kept_by_kryo(part))
+
+    @property
+    def _for_five(self) -> bool:
+        return self._state.for_kryo_5
 
     def _account(self, rows: list[Row], lines: Callable[[Row], Iterable[Line]]) -> KeyAccount:
         account = KeyAccount()
@@ -176,11 +180,11 @@ class PlainKryoReader:
 
 
 def _by(type_: FlinkType, five: bool) -> FlinkType:
-    """The type of a value in the staged savepoint (`five`) or in the source."""
+    """The type of a value in the savepoint of Flink 2 (`five`) or in that of Flink 1."""
 
     def known(part: OpaqueType) -> FlinkType:
         if isinstance(part, KryoCollectionType):
-            return _by(part.made, five) if five else part
+            return _by(part.made, five) if five else replace(part, kryo=replace(part.kryo, five=False))
         return replace(part, five=five) if isinstance(part, KryoType) else part
 
     return with_opaque(type_, known)

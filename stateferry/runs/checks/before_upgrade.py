@@ -14,9 +14,9 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, KryoType, PojoType, children, kept_by_kryo, type_name
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
-from stateferry.changes.upgrade.for_kryo_5 import expect_rewritable, states_by_kryo
+from stateferry.changes.upgrade.for_other_kryo import expect_rewritable, states_by_kryo
 from stateferry.look.kryo_maps import OF_FLINK_2
-from stateferry.runs.checks.other_kryo import all_by_kryo_2
+from stateferry.runs.checks.other_kryo import all_by_kryo_2, is_way_back
 from stateferry.runs.plan.plan import MigrationPlan
 
 ByKryo = Mapping[bytes, Mapping[str, KeyedState]]
@@ -33,6 +33,9 @@ def find_before(
 ) -> dict[bytes, BeforeUpgrade]:
     """Returns the operators before the upgrade, and adds a line to `problems` for what can't be compared."""
     if plan.before is None:
+        return {}
+    if is_way_back(plan, source):
+        problems.append("--before is for --to flink-2: run that first, and give its result to --to flink-1.20")
         return {}
     migrated = [
         f"state {one.legacy.name} of operator {source.operator(id_.hex()).label} is migrated in the same run: what an "

@@ -29,8 +29,12 @@ from flinkstate.serializers.types import (
     OpaqueType,
     PojoType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     SetType,
+    TupleType,
+    children,
+    numbered,
     simple_name,
     with_classes,
     with_opaque,
@@ -59,71 +63,131 @@ def declared_by_operator(declared: Mapping[str, str], source: Savepoint) -> dict
     return found
 
 
-def declared_in_vain(declared: Mapping[str, str], states: Iterable[KeyedState], operator: Operator) -> Iterator[str]:
-    """Yields a problem for each name of which there is no collection whose serializer depends on the declaration."""
-    open_ones = [name for state in states for name in _open_names(state)]
+def declared_in_vain(
+    declared: Mapping[str, str], values: Iterable[tuple[str, FlinkType]], operator: Operator, *, back: bool = False
+) -> Iterator[str]:
+    """Yields a problem for each name of which there is no collection whose serializer depends on the declaration.
+
+    `values` are the types of values and elements, each with the name of its state.
+    """
+    open_ones = [path for name, type_ in values for path, _, _ in open_places(type_, name, back=back)]
     for name in declared:
         if name not in open_ones:
+            by = "a serializer of Flink 2's own" if back else "Kryo"
             yield (
                 f"--declared {operator.label}/{name}: operator {operator.label} has no Map, List, Set or Collection by "
-                f"Kryo of this name. {there_are(name, open_ones)}"
+                f"{by} of this name. {there_are(name, open_ones)}"
             )
 
 
-def _open_names(state: KeyedState) -> Iterator[str]:
-    if state.value is not None:
-        yield from (path for path, _, _ in _open_places(state.value, state.name, None))
+# A path, what is there, and the POJO of whose fields it is one, with the name of the field.
+Place = tuple[str, FlinkType, tuple[PojoType, str] | None]
 
 
-# A path, what is by Kryo there, and the POJO of whose fields it is one, with the name of the field.
-_Place = tuple[str, KryoType, tuple[PojoType, str] | None]
+def open_places(
+    type_: FlinkType, path: str, of_pojo: tuple[PojoType, str] | None = None, *, back: bool = False
+) -> Iterator[Place]:
+    """Yields the collections whose serializer depends on the declaration, where this can be known.
 
-
-def _open_places(type_: FlinkType, path: str, of_pojo: tuple[PojoType, str] | None) -> Iterator[_Place]:
-    """Yields the collections whose serializer depends on the declaration, where this can be known."""
+    They are by Kryo or, on the way `back` to Flink 1, by Flink 2's own serializers.
+    """
+    if _is_open(type_, back):
+        yield path, type_, of_pojo
+        return
     match type_:
-        case KryoType(class_name) if class_name in INTERFACES:
-            yield path, type_, of_pojo
         case ListType(element) | MapType(_, element):
             # The signature of a field says nothing of what its serializer has inside.
-            yield from _open_places(element, path, None)
+            yield from open_places(element, path, back=back)
         case PojoType(fields=fields):
             for one in fields:
-                yield from _open_places(one.type, f"{path}.{one.name}", (type_, one.name))
+                yield from open_places(one.type, f"{path}.{one.name}", (type_, one.name), back=back)
+        case TupleType() | RowType():
+            for name, part in numbered(type_.fields):
+                yield from open_places(part, f"{path}.{name}", back=back)
+
+
+def _is_open(type_: FlinkType, back: bool) -> bool:
+    return bool(names_of(type_)) if back else isinstance(type_, KryoType) and type_.class_name in INTERFACES
+
+
+def names_of(type_: FlinkType) -> tuple[str, ...]:
+    """Returns as what a job may declare a collection that Flink 2 stores like this; nothing for other types."""
+    match type_:
+        case NullableType(MapType(NullableType(padding=0)), 0):
+            return ("Map",)
+        case NullableType(ListType(NullableType(padding=0)), 0):
+            return ("List", "Collection")
+        case NullableType(SetType(), 0):
+            return ("Set",)
+    return ()
+
+
+def collections_of_flink_2(type_: FlinkType) -> Iterator[FlinkType]:
+    """Yields the parts of a type that Flink 1 gives to Kryo, but for what Kryo is to write."""
+    if names_of(type_):
+        yield type_
+    elif not isinstance(type_, KryoCollectionType):
+        for child in children(type_):
+            yield from collections_of_flink_2(child)
 
 
 def as_declared(
     state: KeyedState, declared: Mapping[str, str], job: JobClasses | None, operator: Operator, problems: list[str]
 ) -> KeyedState:
     """Returns the state with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
+    keys = [one for part in (state.key, state.namespace, state.user_key) for one in interfaces_in(part)]
+    where = f"state {state.name} of operator {operator.label}"
+    problems += (undecided(where, one) for one in keys)
+    if state.value is None:
+        return state
+    return replace(state, value=declared_type(state.value, state.name, declared, job, operator, problems))
+
+
+def declared_type(
+    type_: FlinkType,
+    path: str,
+    declared: Mapping[str, str],
+    job: JobClasses | None,
+    operator: Operator,
+    problems: list[str],
+) -> FlinkType:
+    """Returns the type with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
     by_path: dict[str, OpaqueType] = {}
-    places = [] if state.value is None else list(_open_places(state.value, state.name, None))
-    for path, kryo, of_pojo in places:
-        text = declared.get(path) or (None if of_pojo is None else _of_class(*of_pojo, job))
-        by_path[path] = _declared(kryo, text, path, operator, problems)
-    parts = (state.key, state.namespace, state.user_key, state.value)
-    undecided = [one for part in parts for one in interfaces_in(part)]
-    for _, kryo, _ in places:
-        undecided.remove(kryo)
-    for one in undecided:
-        problems.append(
-            f"state {state.name} of operator {operator.label}: Flink 2 may have a serializer of its own for the "
-            f"{simple_name(one.class_name)} by Kryo inside of its keys or values, which is not rewritten there"
-        )
-    return state if state.value is None else replace(state, value=_with(state.value, state.name, by_path))
+    rest = list(interfaces_in(type_))
+    for place, kryo, of_pojo in open_places(type_, path):
+        assert isinstance(kryo, KryoType)
+        rest.remove(kryo)
+        text = declared.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, job))
+        by_path[place] = _declared(kryo, text, place, operator, problems)
+    problems += (undecided(f"state {path} of operator {operator.label}", one) for one in rest)
+    return with_places(type_, path, by_path)
 
 
-def _with(type_: FlinkType, path: str, by_path: Mapping[str, OpaqueType]) -> FlinkType:
+def undecided(where: str, one: KryoType) -> str:
+    """Says that a collection's serializer in Flink 2 depends on a declaration that can't be known."""
+    return (
+        f"{where}: Flink 2 may have a serializer of its own for the {simple_name(one.class_name)} by Kryo inside of "
+        "its keys or values, which is not rewritten there"
+    )
+
+
+def with_places(type_: FlinkType, path: str, by_path: Mapping[str, OpaqueType], *, back: bool = False) -> FlinkType:
+    """Returns the type with what its open places are."""
+    if _is_open(type_, back):
+        return by_path.get(path, type_)
     match type_:
-        case KryoType():
-            return by_path.get(path, type_)
         case ListType(element):
-            return ListType(_with(element, path, by_path))
+            return ListType(with_places(element, path, by_path, back=back))
         case MapType(key, value):
-            return MapType(key, _with(value, path, by_path))
+            return MapType(key, with_places(value, path, by_path, back=back))
         case PojoType(fields=fields):
-            made = (replace(one, type=_with(one.type, f"{path}.{one.name}", by_path)) for one in fields)
+            made = (
+                replace(one, type=with_places(one.type, f"{path}.{one.name}", by_path, back=back)) for one in fields
+            )
             return replace(type_, fields=tuple(made))
+        case TupleType() | RowType():
+            parts = (with_places(part, f"{path}.{name}", by_path, back=back) for name, part in numbered(type_.fields))
+            return replace(type_, fields=tuple(parts))
     return type_
 
 
@@ -175,19 +239,18 @@ def _made(name: str, text: str, kryo: KryoType) -> FlinkType | None:
     if any(isinstance(part, MapType | ListType | SetType) for part in parts):
         return None
     for part in parts:
-        if (
-            part not in _PARTS
-            and not isinstance(part, PrimitiveArrayType)
-            and not (name == "Map" and has_objects(part))
-        ):
-            what = "numbers, texts, dates and arrays" + (
-                ", Pojo<...>, Enum<...> and Kryo<...>" if name == "Map" else ""
-            )
+        if part not in _PARTS and not isinstance(part, PrimitiveArrayType) and not has_objects(part):
+            what = "numbers, texts, dates and arrays, Pojo<...>, Enum<...> and Kryo<...>"
             raise UsageError(f"--declared: {text!r}: only {what} are rewritten inside of it")
+    made: FlinkType
     if name == "Map":
         map_ = of_the_job(MapType(*parts), kryo, of_flink_2=True)
-        return with_classes(MapType(NullableType(map_.key, 0), map_.value), kryo.classes)
-    return SetType(parts[0]) if name == "Set" else ListType(NullableType(parts[0], 0))
+        made = MapType(NullableType(map_.key, 0), map_.value)
+    elif name == "Set":
+        made = of_the_job(SetType(parts[0]), kryo, of_flink_2=True)
+    else:
+        made = ListType(NullableType(of_the_job(ListType(parts[0]), kryo, of_flink_2=True).element, 0))
+    return with_classes(made, kryo.classes)
 
 
 def _split(arguments: str) -> list[str]:
@@ -202,7 +265,7 @@ def _split(arguments: str) -> list[str]:
     return found
 
 
-def _of_class(pojo: PojoType, field: str, job: JobClasses | None) -> str | None:
+def text_of_class(pojo: PojoType, field: str, job: JobClasses | None) -> str | None:
     """What the class of the POJO says of the field, if it is known."""
     if job is None or pojo.class_name not in job.classes:
         return None

@@ -1,52 +1,64 @@
-"""Which states of the source have values by Kryo 2 that the run writes as Kryo 5 does, because `--to` says so.
+"""Which states of the source have values by Kryo that the run writes as the Kryo of another Flink, as `--to` says.
 
-In a savepoint of Flink 1 all values by Kryo are. A job of Flink 2 that was upgraded may have values of both: what it
-has not written since is still as Kryo 2 wrote it.
+In a savepoint of Flink 1 all values by Kryo are by Kryo 2. A job of Flink 2 that was upgraded may have values of both:
+what it has not written since is still as Kryo 2 wrote it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from flinkstate.errors import RefusedError
+from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoCollectionType,
-    KryoType,
-    simple_name,
-    with_opaque,
-    with_parts,
-)
+from flinkstate.serializers.types import FlinkType, KryoCollectionType, KryoType, with_kryo, with_parts
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.rules import Rules
-from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, elements_by_kryo, expect_rewritable, states_by_kryo
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, elements_by_kryo, expect_rewritable, states_by_kryo
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.declared_collections import (
     as_declared,
     declared_by_operator,
     declared_in_vain,
+    declared_type,
     interfaces_in,
+    undecided,
 )
+from stateferry.runs.checks.way_back import WayBack, from_kryo_5, not_for_flink_1
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import SAME_FLINK
 from stateferry.verdict.versions import Line, target_of
 
-# The version of `_metadata` that Flink 2 writes. Flink 1 refuses it, so that it can't misread what Kryo 5 has written.
-METADATA_OF_FLINK_2 = 6
+# The version of `_metadata` that each Flink writes. Flink 1 refuses that of Flink 2, and so never misreads Kryo 5.
+_METADATA = {Line.ONE: 4, Line.TWO: 6}
 
 
-def is_for_flink_2(plan: MigrationPlan) -> bool:
-    """Whether the plan says that the result is for Flink 2."""
-    return plan.to != SAME_FLINK and target_of(plan.to) is Line.TWO
+def line_of(plan: MigrationPlan) -> Line | None:
+    """The Flink for which the result is, None if it is that of the source."""
+    return None if plan.to == SAME_FLINK else target_of(plan.to)
+
+
+def is_way_back(plan: MigrationPlan, source: Savepoint) -> bool:
+    """Whether a savepoint of Flink 2 is written for Flink 1."""
+    return line_of(plan) is Line.ONE and not _is_of_flink_1(source)
+
+
+def metadata_version(plan: MigrationPlan, source: Savepoint, *, rewrites: bool) -> int:
+    """The version of `_metadata` in the result; `rewrites` says that states are written for another Kryo.
+
+    Flink 2 reads those of Flink 1, but Flink 1 none of Flink 2.
+    """
+    line = line_of(plan)
+    return _METADATA[line] if line is not None and (rewrites or is_way_back(plan, source)) else source.metadata.version
 
 
 def makes_for_flink_2(plan: MigrationPlan, source: Savepoint) -> bool:
     """Whether a job of Flink 2 is to read the result."""
-    return is_for_flink_2(plan) or not _is_of_flink_1(source)
+    line = line_of(plan)
+    return not _is_of_flink_1(source) if line is None else line is Line.TWO
 
 
 def _is_of_flink_1(source: Savepoint) -> bool:
@@ -54,13 +66,12 @@ def _is_of_flink_1(source: Savepoint) -> bool:
     return source.metadata.version < OF_FLINK_2
 
 
-def _by_kryo_2(type_: FlinkType) -> FlinkType:
-    return with_opaque(type_, lambda part: replace(part, five=False) if isinstance(part, KryoType) else part)
+def _by_kryo_2(kryo: KryoType) -> KryoType:
+    return replace(kryo, five=False)
 
 
 def all_by_kryo_2(state: KeyedState) -> KeyedState:
-    user_key, value = (None if part is None else _by_kryo_2(part) for part in (state.user_key, state.value))
-    return replace(state, key=_by_kryo_2(state.key), user_key=user_key, value=value)
+    return state.with_kryo(_by_kryo_2)
 
 
 def find_states_by_kryo(
@@ -70,48 +81,47 @@ def find_states_by_kryo(
 
     `rules` are those of migrated states.
     """
-    declared, of_flink_1 = plan.declared or {}, _is_of_flink_1(source)
-    if not (is_for_flink_2(plan) and of_flink_1):
+    line, declared, of_flink_1 = line_of(plan), plan.declared or {}, _is_of_flink_1(source)
+    changes_line = line is not None and (line is Line.ONE) != of_flink_1
+    if not changes_line:
         problems += (
-            f"--declared {name} is for a savepoint of Flink 1 and --to flink-2: leave it out" for name in declared
+            f"--declared {name} is for a savepoint of one Flink and --to of the other: leave it out"
+            for name in declared
         )
-    if not is_for_flink_2(plan):
+    if plan.all_by_kryo_5 and not is_way_back(plan, source):
+        problems.append("--all-by-kryo-5 is for a savepoint of Flink 2 and --to flink-1.20: leave it out")
+    if line is None or (of_flink_1 and not changes_line):
         return {}
-    of_operators, stay = declared_by_operator(declared if of_flink_1 else {}, source), plan.keep_legacy or plan.lazy
+    of_operators, stay = declared_by_operator(declared if changes_line else {}, source), plan.keep_legacy or plan.lazy
+    back = WayBack.of(plan, source) if line is Line.ONE else None
     found = {}
     for operator in source.keyed_operators():
         gone = {one.legacy.name for one in rules.get(operator.id, ()) if not (stay or one.keeps_rest)}
         states = {state.name: state for state in source.keyed_states(operator) if state.name not in gone}
-        by_kryo, of_operator = states_by_kryo(states, plan.job_classes), of_operators.get(operator.id, {})
-        problems += declared_in_vain(of_operator, by_kryo.values(), operator)
-        if by_kryo and of_flink_1:
+        of_operator = of_operators.get(operator.id, {})
+        if of_operator:
+            values = [(state.name, state.value) for state in states.values() if state.value is not None]
+            values += _values(source, operator)
+            problems += declared_in_vain(of_operator, values, operator, back=back is not None)
+        if back is not None:
+            states = {name: back.state(one, of_operator, operator, problems) for name, one in states.items()}
+        by_kryo = states_by_kryo(states, plan.job_classes)
+        if changes_line and of_flink_1:
             by_kryo = {
                 name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, problems)
                 for name, state in by_kryo.items()
             }
         if by_kryo:
             found[operator.id] = by_kryo
-            problems += _not_rewritable(operator, by_kryo.values())
-            problems += _other_rests(operator, by_kryo, rules.get(operator.id, ()))
+            problems += _not_rewritable(operator, by_kryo.values(), line)
+            migrated = {one.legacy.name for one in rules.get(operator.id, ())}
+            problems += _changed_twice(operator, (by_kryo[name] for name in by_kryo.keys() & migrated))
     keyed = {operator.id for operator in source.keyed_operators()}
     for operator in source.metadata.operators:
-        if operator.id not in keyed:
-            problems += declared_in_vain(of_operators.get(operator.id, {}), (), operator)
+        of_others = {} if operator.id in keyed else of_operators.get(operator.id, {})
+        if of_others:
+            problems += declared_in_vain(of_others, list(_values(source, operator)), operator, back=back is not None)
     return found
-
-
-def _other_rests(operator: Operator, by_kryo: Mapping[str, KeyedState], rules: Iterable[Rules]) -> Iterator[str]:
-    """Yields a problem for each POJO that stays without its map, and has fields that Flink 2 doesn't give to Kryo."""
-    for one in rules:
-        state = by_kryo.get(one.legacy.name)
-        if not one.keeps_rest or state is None or state.value is None:
-            continue
-        if any(isinstance(part, KryoCollectionType) for part in with_parts(state.value)):
-            yield (
-                f"state {one.legacy.name} of operator {operator.label}: one run can't both take the map out of its "
-                "POJOs and write their fields as Flink 2 does: take it out by a run without --to, and write the "
-                "result of that by another one with --to flink-2; or give rest drop"
-            )
 
 
 def find_elements_by_kryo(
@@ -122,40 +132,92 @@ def find_elements_by_kryo(
     All their elements are written once, to see whether they can be: operator state is small.
     """
     found: dict[bytes, dict[str, FlinkType]] = {}
+    line, of_flink_1 = line_of(plan), _is_of_flink_1(source)
     # A job of Flink 2 has read all operator state at its start, and written it anew.
-    if not (is_for_flink_2(plan) and _is_of_flink_1(source)):
+    if line is None or (line is Line.ONE) == of_flink_1:
         return found
+    of_operators = declared_by_operator(plan.declared or {}, source)
+    back = None if of_flink_1 else WayBack.of(plan, source)
     for operator in source.metadata.operators:
-        for subtask in operator.subtasks:
-            if (handle := subtask.managed_operator) is None:
-                continue
-            header = read_operator_header(source.folder, handle)
-            by_kryo = {name: _by_kryo_2(type_) for name, type_ in elements_by_kryo(header, plan.job_classes).items()}
+        these = list[str]()
+        change = _as_declared(plan, back, of_operators.get(operator.id, {}), operator, these)
+        for header in _operator_headers(source, operator):
+            by_kryo = {
+                name: with_kryo(type_, _by_kryo_2) if of_flink_1 else from_kryo_5(type_)
+                for name, type_ in elements_by_kryo(header, plan.job_classes, change).items()
+            }
+            if by_kryo and header.compressed:
+                names = ", ".join(by_kryo)
+                these.append(
+                    f"operator state {names} of operator {operator.label} is compressed, and has values by Kryo: take "
+                    "a savepoint without compression"
+                )
+            these += _not_for_flink_1(operator, header, by_kryo) if back else _open_keys(operator, header)
             if by_kryo:
-                problems += _not_rewritable_elements(operator, header, by_kryo)
                 found[operator.id] = {**by_kryo, **found.get(operator.id, {})}
+        problems += dict.fromkeys(these)
         if operator.id in found and not problems:
-            try_elements(source.folder, operator, ForKryo5({}, found[operator.id]))
+            try_elements(source.folder, operator, ForOtherKryo({}, found[operator.id]))
     return found
 
 
-def _not_rewritable_elements(
-    operator: Operator, header: OperatorHeader, by_kryo: Mapping[str, FlinkType]
-) -> Iterator[str]:
-    for name, type_ in by_kryo.items():
-        where = f"operator state {name} of operator {operator.label}"
-        if header.compressed:
-            yield f"{where} is compressed, and has values by Kryo: take a savepoint without compression"
-        for one in interfaces_in(type_):
+def _as_declared(
+    plan: MigrationPlan, back: WayBack | None, declared: Mapping[str, str], operator: Operator, problems: list[str]
+) -> Callable[[str, FlinkType], FlinkType]:
+    """Returns what makes of an operator state's type that which the new Flink has."""
+
+    def change(name: str, type_: FlinkType) -> FlinkType:
+        if back is not None:
+            return back.type(type_, name, declared, operator, problems)
+        return declared_type(with_kryo(type_, _by_kryo_2), name, declared, plan.job_classes, operator, problems)
+
+    return change
+
+
+def _operator_headers(source: Savepoint, operator: Operator) -> Iterator[OperatorHeader]:
+    for subtask in operator.subtasks:
+        if subtask.managed_operator is not None:
+            yield read_operator_header(source.folder, subtask.managed_operator)
+
+
+def _values(source: Savepoint, operator: Operator) -> Iterator[tuple[str, FlinkType]]:
+    """Yields the operator states' names and types of elements, of broadcast states those of values."""
+    for header in _operator_headers(source, operator):
+        for meta in header.lists:
+            yield from ((meta.name, one.type) for _, one in meta.serializers)
+        for meta in header.broadcasts:
+            yield from ((meta.name, one.type) for name, one in meta.serializers if name == VALUE_SERIALIZER)
+
+
+def _open_keys(operator: Operator, header: OperatorHeader) -> Iterator[str]:
+    """Yields the keys of broadcast states that Flink 2 may store by a serializer of its own."""
+    for meta in header.broadcasts:
+        where = f"operator state {meta.name} of operator {operator.label}"
+        keys = (one.type for name, one in meta.serializers if name != VALUE_SERIALIZER)
+        yield from (undecided(where, one) for key in keys for one in interfaces_in(key))
+
+
+def _not_for_flink_1(operator: Operator, header: OperatorHeader, by_kryo: Mapping[str, FlinkType]) -> Iterator[str]:
+    for meta in (*header.lists, *header.broadcasts):
+        where = f"operator state {meta.name} of operator {operator.label}"
+        types = [by_kryo[meta.name]] if meta.name in by_kryo else [one.type for _, one in meta.serializers]
+        yield from (f"{where}: {problem}" for type_ in types for problem in not_for_flink_1(type_))
+
+
+def _changed_twice(operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
+    """Yields the migrated states that stay with another serializer: their maps would be read as what they become."""
+    for state in states:
+        if state.value is not None and any(isinstance(one, KryoCollectionType) for one in with_parts(state.value)):
             yield (
-                f"{where}: Flink 2 may have a serializer of its own for the {simple_name(one.class_name)} by Kryo in "
-                "it, which is not rewritten in operator state"
+                f"state {state.name} of operator {operator.label} is migrated, and what stays of it (--keep-legacy, "
+                "--lazy or --rest keep) would get another serializer in the same run: leave --to out, and give the "
+                "result to another run with --to alone"
             )
 
 
-def _not_rewritable(operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
+def _not_rewritable(operator: Operator, states: Iterable[KeyedState], line: Line) -> Iterator[str]:
     for state in states:
         try:
             expect_rewritable(state)
         except RefusedError as error:
-            yield f"state {state.name} of operator {operator.label} can't be written for Flink 2: {error}"
+            yield f"state {state.name} of operator {operator.label} can't be written for Flink {line.number}: {error}"

@@ -17,10 +17,10 @@ from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rows_to_blobs import RowsToBlobs
 from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
-from stateferry.changes.upgrade.for_kryo_5 import ForKryo5
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
 from stateferry.changes.upgrade.restore_lost import WithLosses
 from stateferry.runs.checks.lazy_flag import flag_of
-from stateferry.runs.checks.other_kryo import METADATA_OF_FLINK_2
+from stateferry.runs.checks.other_kryo import is_way_back, metadata_version
 from stateferry.runs.checks.wanted_layout import wanted_layout
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
@@ -104,7 +104,7 @@ class ResolvedPlan:
         """Whether the source is already migrated, and in the layout of the plan."""
         if any(one.rules for one in self.operators) or any(self.dropping.values()):
             return False
-        if self.by_kryo or self.elements:
+        if self.by_kryo or self.elements or self.described.version != self.source.metadata.version:
             return False
         of_layout = all(self.layout.of(operator) == operator for operator in self.source.metadata.operators)
         return of_layout and not any(
@@ -121,8 +121,8 @@ class ResolvedPlan:
     @property
     def described(self) -> Metadata:
         """The source's `_metadata` in the version of the Flink for which the result is."""
-        metadata = self.source.metadata
-        return in_version(metadata, METADATA_OF_FLINK_2) if self.by_kryo or self.elements else metadata
+        version = metadata_version(self.plan, self.source, rewrites=bool(self.by_kryo or self.elements))
+        return in_version(self.source.metadata, version)
 
     @property
     def what_was_done_before(self) -> str:
@@ -142,8 +142,12 @@ class ResolvedPlan:
             if ttls:
                 transforms[id_] = DropExpired(transforms.get(id_, Copy()), ttls)
         by_kryo: dict[bytes, Rewrite] = {}
-        for id_ in self.by_kryo.keys() | self.elements.keys():
-            rewrite = ForKryo5(self.by_kryo.get(id_, {}), self.elements.get(id_, {}))
+        ids = self.by_kryo.keys() | self.elements.keys()
+        if is_way_back(self.plan, self.source):
+            # Flink 1's RocksDB can't read files of Flink 2's, so none is copied.
+            ids |= {operator.id for operator in self.source.keyed_operators()}
+        for id_ in ids:
+            rewrite = ForOtherKryo(self.by_kryo.get(id_, {}), self.elements.get(id_, {}))
             before = self.before.get(id_)
             by_kryo[id_] = rewrite if before is None else WithLosses(rewrite, before)
         return [

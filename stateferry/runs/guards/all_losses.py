@@ -22,7 +22,7 @@ from flinkstate.values.codecs import decode
 from flinkstate.values.value_json import json_text
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
-from stateferry.changes.upgrade.for_kryo_5 import ForKryo5, states_by_kryo
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, states_by_kryo
 from stateferry.changes.upgrade.lost_entries import Loss
 from stateferry.changes.upgrade.restore_lost import GroupLosses, RowLosses
 from stateferry.runs.checks.before_upgrade import hold_against
@@ -92,7 +92,7 @@ def _of_operator(
 ) -> None:
     counts: dict[str, LossCounts] = {name: LossCounts() for name in before.states}
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in before.states}
-    rewrite, window = ForKryo5(by_kryo), np.empty(WINDOW, np.uint8)
+    rewrite, window = ForOtherKryo(by_kryo), np.empty(WINDOW, np.uint8)
 
     def listed(row: RowLosses) -> None:
         rows[row.state].append(_row(row, before.states[row.state].state))

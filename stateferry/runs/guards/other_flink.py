@@ -47,7 +47,8 @@ def _carried(resolved: ResolvedPlan, *, everything: bool) -> Iterator[StateVerdi
     }
     written = [*resolved.by_kryo.items(), *resolved.elements.items()]
     rewritten = frozenset((id_.hex(), name) for id_, states in written for name in states)
-    asked = Asked(target_of(plan.to), plan.job_classes, everything, rewritten)
+    anew = resolved.described.version != resolved.source.metadata.version
+    asked = Asked(target_of(plan.to), plan.job_classes, everything, rewritten, described_anew=anew)
     yield from (one for one in verdicts(resolved.source, asked) if (one.operator_id, one.state) not in gone)
 
 

@@ -321,7 +321,7 @@ class RunOptions(PlanModel):
             "the Flink of the new job: what Flink 1 gave to Kryo is written as Flink 2 does, and a state that it would "
             "still read wrongly stops the run before anything is written. flink-2 is the newest 2.x that was tried; "
             "same is the Flink that wrote the savepoint",
-            row=165,
+            row=163,
             section=RUN,
         ),
     ] = SAME_FLINK
@@ -331,14 +331,26 @@ class RunOptions(PlanModel):
         Option(
             Kind.LINES,
             "Declared as",
-            "if the result is for Flink 2: how the job declares a state, or a field of a POJO, that is a Map, List, "
-            "Set or Collection by Kryo: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List)",
-            row=166,
+            "if the result is for another Flink: how the job declares a state, or a field in it, that is a Map, List, "
+            "Set or Collection: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List)",
+            row=164,
             section=RUN,
             metavar="OPERATOR/STATE=TYPE",
             if_empty="such states stop the run",
         ),
     ] = None
+    all_by_kryo_5: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "All by Kryo 5",
+            "if a savepoint of Flink 2 is written for Flink 1.20: the job was never upgraded from Flink 1 without "
+            "--to, so Kryo 5 wrote all of its values. Else each value says which Kryo wrote it, and one of which "
+            "nobody can tell stops the run",
+            row=165,
+            section=RUN,
+        ),
+    ] = False
     before: Annotated[
         Place | None,
         Option(

@@ -1,12 +1,13 @@
-"""States with values that Kryo 2 wrote become states as a job of Flink 2, with its Kryo 5, writes them.
+"""States with values that one Flink's Kryo wrote become states as a job of the other Flink, with its Kryo, writes them.
 
 A section of such a state is rewritten as a whole: what is by Kryo in its keys and values is written anew, and all else
-stays. So what reads sections through `ForKryo5` sees the source as a job of Flink 2 would have written it.
+stays. So what reads sections through `ForOtherKryo` sees the source as a job of the other Flink would have written it.
+The types of the states say which Flink that is (`KryoType.for_five`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -87,7 +88,7 @@ def _key_type(state: KeyedState) -> FlinkType | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ForKryo5:
+class ForOtherKryo:
     """A `Rewrite` of the keyed states `by_kryo`, and of the operator states with these `elements`."""
 
     by_kryo: Mapping[str, KeyedState]
@@ -98,27 +99,39 @@ class ForKryo5:
         return frozenset()
 
     def element(self, state: str, data: bytes) -> bytes:
-        return element_for_kryo_5(self.elements[state], data)
+        return element_for_other_kryo(self.elements[state], data)
 
     def header(self, header: KeyedHeader) -> KeyedHeader:
-        """Returns the header with the serializers that the states have in Flink 2. Kryo's are described as before."""
+        """Returns the header with the serializers that the states have then. Kryo's are described as before."""
         header = replace(header, states=tuple(self._described(meta) for meta in header.states))
-        if not self._is_of_flink_1:
+        if not self._changes_kryo:
             return header
         states = tuple(map(_without_avro, header.states))
         return replace(header, key_serializer=without_avro(header.key_serializer), states=states)
 
     def header_of_elements(self, header: OperatorHeader) -> OperatorHeader:
-        if not self._is_of_flink_1:
+        if not self._changes_kryo:
             return header
-        lists, broadcasts = (tuple(map(_without_avro, states)) for states in (header.lists, header.broadcasts))
+        lists = tuple(self._described_element(meta, is_broadcast=False) for meta in header.lists)
+        broadcasts = tuple(self._described_element(meta, is_broadcast=True) for meta in header.broadcasts)
         return replace(header, lists=lists, broadcasts=broadcasts)
 
+    def _described_element(self, meta: StateMeta, *, is_broadcast: bool) -> StateMeta:
+        if (type_ := self.elements.get(meta.name)) is not None:
+            value = value_of_element(type_, is_broadcast=is_broadcast)
+            # A list has one serializer, whatever its name.
+            made = (
+                (name, one if is_broadcast and name != VALUE_SERIALIZER else described_as(one, value))
+                for name, one in meta.serializers
+            )
+            meta = replace(meta, serializers=tuple(made))
+        return _without_avro(meta)
+
     @property
-    def _is_of_flink_1(self) -> bool:
-        """Whether a job of Flink 1 wrote the headers. What flink-avro registers in Flink 2, Flink 2 reads."""
+    def _changes_kryo(self) -> bool:
+        """Whether headers of one Flink are for the other: what flink-avro registers in one, the other can't read."""
         parts = [*chain.from_iterable(map(_parts, self.by_kryo.values())), *self.elements.values()]
-        return any(kryo.five is False for part in parts for kryo in kept_by_kryo(part))
+        return any(kryo.five is False or not kryo.for_five for part in parts for kryo in kept_by_kryo(part))
 
     def _described(self, meta: StateMeta) -> StateMeta:
         known, value = self.by_kryo.get(meta.name), meta.serializer(VALUE_SERIALIZER)
@@ -136,11 +149,11 @@ class ForKryo5:
             yield state, self.section(state, section)
 
     def section(self, state: KeyedState, section: Section) -> Section:
-        """Returns the section as Kryo 5 writes it."""
+        """Returns the section as the other Kryo writes it."""
         known = self.by_kryo.get(state.name)
-        return section if known is None else for_kryo_5(section, known)
+        return section if known is None else for_other_kryo(section, known)
 
-    def of_key_groups(self, key_groups: KeyGroupRange) -> ForKryo5:
+    def of_key_groups(self, key_groups: KeyGroupRange) -> ForOtherKryo:
         return self
 
 
@@ -148,23 +161,40 @@ def _without_avro(meta: StateMeta) -> StateMeta:
     return replace(meta, serializers=tuple((name, without_avro(one)) for name, one in meta.serializers))
 
 
-def element_for_kryo_5(type_: FlinkType, data: bytes) -> bytes:
-    """Returns an element of an operator state in which Kryo 5 has written what Kryo 2 wrote."""
+def element_for_other_kryo(type_: FlinkType, data: bytes) -> bytes:
+    """Returns an element of an operator state in which the other Kryo has written what one wrote."""
     raw, start = np.frombuffer(data + bytes(_READ_BEHIND), np.uint8), np.zeros(1, np.int64)
-    return (
-        _recoder(compile_type(type_), followed=True).recode(raw.copy(), start, start + len(data), start).data.tobytes()
-    )
+    recoder = _recoder(compile_type(type_), followed=True)
+    return recoder.recode(raw.copy(), start, start + len(data), start).data.tobytes()
 
 
-def elements_by_kryo(header: OperatorHeader, job: JobClasses | None) -> dict[str, FlinkType]:
-    """Returns the types of elements with parts by Kryo, by operator state. A broadcast state is one list of entries."""
+def elements_by_kryo(
+    header: OperatorHeader, job: JobClasses | None, change: Callable[[str, FlinkType], FlinkType]
+) -> dict[str, FlinkType]:
+    """Returns the types of elements with parts by Kryo, by operator state, as `change` makes them of a name and a type.
+
+    A broadcast state is one list of entries, of which it changes the values.
+    """
     found: dict[str, FlinkType] = {}
     for meta in (*header.lists, *header.broadcasts):
         types = tuple(with_classes(one.type, job) for _, one in meta.serializers)
-        type_ = types[0] if meta in header.lists else ListType(TupleType(_in_order(meta, types), "an entry"))
+        if meta in header.lists:
+            type_ = change(meta.name, types[0])
+        else:
+            key, value = _in_order(meta, types)
+            type_ = ListType(TupleType((key, change(meta.name, value)), "an entry"))
         if kept_by_kryo(type_):
             found[meta.name] = type_
     return found
+
+
+def value_of_element(type_: FlinkType, *, is_broadcast: bool) -> FlinkType:
+    """Returns the type of an element, or of the values of a broadcast state."""
+    if not is_broadcast:
+        return type_
+    assert isinstance(type_, ListType)
+    assert isinstance(type_.element, TupleType)
+    return type_.element.fields[1]
 
 
 def _in_order(meta: StateMeta, types: tuple[FlinkType, ...]) -> tuple[FlinkType, ...]:
@@ -173,8 +203,8 @@ def _in_order(meta: StateMeta, types: tuple[FlinkType, ...]) -> tuple[FlinkType,
     return by_name[KEY_SERIALIZER], by_name[VALUE_SERIALIZER]
 
 
-def for_kryo_5(section: Section, state: KeyedState) -> Section:
-    """Returns a section of its own in which Kryo 5 has written what Kryo 2 wrote in the section."""
+def for_other_kryo(section: Section, state: KeyedState) -> Section:
+    """Returns a section of its own in which the other Kryo has written what one wrote in the section."""
     if not len(section):
         return section
     key_type = _key_type(state)

@@ -1,0 +1,127 @@
+"""Savepoints of Flink 2.3 that were written for Flink 1.20, against real Flink 1.20: it reads every value as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import PlanError, RefusedError
+from stateferry.verdict.outcomes import Outcome
+from tests.flink.harness import Made
+from tests.flink.jobs import Job, Operator, State, Timers
+from tests.flink.judge import Change, Started, check_restored, observed, upgraded
+from tests.flink.upgrade_rows import ROWS
+
+pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
+
+# A list and a collection look alike in Flink 2.
+_DECLARED = {
+    "HintedList<String>": {"main/s": "List<String>"},
+    "nested Tuple2<HintedMap<String,Long>,HintedList<String>>": {"main/s.f1": "List"},
+    "operator state HintedList": {"plain/o": "List"},
+    "HintedList<UUID?>": {"main/s": "List"},
+    "HintedList<Person?>": {"main/s": "List"},
+    "HintedCollection<String>": {"main/s": "Collection<String>"},
+    "HintedCollection<Person>": {"main/s": "Collection"},
+}
+# What is refused by name: classes that are not known or that Flink 1.20 can't read as they were, and serializers of
+# Flink 2's own around what is by Kryo in Flink 1.
+_OBJECTS = "with POJOs, enums or objects by Kryo in it stays Flink 2's"
+_REFUSED = {
+    "ZonedDateTime": "ZonedDateTime: the Kryo of the other Flink can't read such an object, or not as it was",
+    "Object<UtilMap<String,Long>>": "(Synchronized|Unmodifiable).*: the Kryo of the other Flink can't read",
+    **{f"no classes {name}": "--classes" for name in ("nested", "Opaque", "Color", "Person")},
+    **dict.fromkeys(("HintedMap<String,UUID>", "HintedMap<String,Person?>", "HintedMap<Long,Color?>"), _OBJECTS),
+    **dict.fromkeys(("HintedList<UUID?>", "HintedList<Person?>", "HintedSet<Color?>", "HintedSet<UUID>"), _OBJECTS),
+    "HintedCollection<Person>": _OBJECTS,
+    "TTL HintedMap": _OBJECTS,
+    "KEY HintedList<String>": "inside of its keys or values",
+    "protobuf": "StringValue",
+    "registered serializer": "with the job's serializer",
+}
+_NOT_IN_FLINK_2 = [name for name in ROWS if name.startswith("Scala")]
+_ROWS = [name for name in ROWS if name not in _REFUSED and name not in _NOT_IN_FLINK_2]
+_SAMPLE = (
+    *("HashMap<String,Long>", "TreeMap<String,Long>", "Object<Double>", "MAP UUID", "TTL HashMap", "POJO Tagged"),
+    *("HintedMap<String,Long>", "HintedCollection<String>", "operator state broadcast UUID", "KEY UUID", "windows"),
+    *("operator state", "operator state HintedList", "avro beside Kryo", "heap HashMap"),
+)
+
+
+def way_back(source: Path, home: Path, with_classes: bool = False, **options: Any) -> Path:
+    return upgraded(source, home, with_classes, **{"to": "flink-1.20", "all_by_kryo_5": True, **options})
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full) for name in _ROWS]
+)
+def test_flink_1_reads_what_flink_2_wrote(
+    name: str, started: Started, savepoints: Callable[[str, str], Made], tmp_path: Path
+) -> None:
+    row, made = ROWS[name], savepoints("2.3.0", name)
+    new = way_back(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
+    outcome, exception = observed(started("1.20.0", row.whole_class_path), row.job, Made(new, made.lines))
+    assert outcome is Outcome.RESTORES, exception
+
+
+_KINDS = ("heap HashMap", "TTL HashMap", "LIST UUID", "POJO Tagged", "KEY UUID", "kinds in windows")
+_LAYOUTS: dict[str, tuple[str, Change, dict[str, Any]]] = {
+    "max parallelism": ("CANONICAL", Change(3, 256), {"parallelism": 3, "max_parallelism": 256}),
+    "native": ("NATIVE", Change(), {"output_format": "native", "no_timers": True}),
+    "native to canonical": ("NATIVE", Change(), {"no_timers": True}),
+    "canonical to native": ("CANONICAL", Change(), {"output_format": "native"}),
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("layout", _LAYOUTS)
+@pytest.mark.parametrize("name", _KINDS)
+def test_it_goes_with_other_layouts_and_formats(name: str, layout: str, started: Started, tmp_path: Path) -> None:
+    format_, change, options = _LAYOUTS[layout]
+    row = ROWS[name]
+    if name.startswith("heap") and (format_ == "NATIVE" or "output_format" in options):
+        pytest.skip("only RocksDB has native savepoints here")
+    if name.startswith("KEY") and change.max_parallelism is not None:
+        pytest.skip("the hash of a key by Kryo isn't computed")
+    made = started("2.3.0", False).make(row.job, tmp_path / "old", format_=format_)
+    new = way_back(made.path, tmp_path, row.classes, **options)
+    moved = change.max_parallelism is not None
+    check_restored(started("1.20.0", False), new, change.job(row.job), Made(new, made.lines), moved=moved)
+
+
+def test_keys_user_keys_timers_and_collections(started: Started, tmp_path: Path) -> None:
+    states = (
+        State("number", "Long"),
+        State("by-key", "Map<UUID,Long>", kind="MAP"),
+        State("hinted", "HintedMap<String,Double>", ttl="stamped"),
+        State("rows", "Map<String,HintedMap<Integer,String>>", kind="MAP"),
+        State("lists", "HintedList<Double>", kind="LIST"),
+        State("set", "HintedSet<Long>"),
+    )
+    job = Job((Operator("main", key="UUID", keys=12, states=states, timers=Timers(event=2, far=1)),), parallelism=2)
+    made = started("2.3.0", False).make(job, tmp_path / "old")
+    new = way_back(made.path, tmp_path, declared={"main/lists": "List"})
+    check_restored(started("1.20.0", False), new, job, Made(new, made.lines), moved=False)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "ZonedDateTime" else pytest.mark.full) for name in _REFUSED]
+)
+def test_what_flink_1_cannot_have_is_refused_by_name(
+    name: str, savepoints: Callable[[str, str], Made], tmp_path: Path
+) -> None:
+    row, made = ROWS[name], savepoints("2.3.0", name)
+    with pytest.raises((PlanError, RefusedError), match=_REFUSED[name]):
+        way_back(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_value_of_either_kryo_and_a_list_must_be_told(savepoints: Callable[[str, str], Made], tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"could both have written this value.*say --all-by-kryo-5"):
+        way_back(savepoints("2.3.0", "Object<Double>").path, tmp_path, all_by_kryo_5=False)
+    with pytest.raises(PlanError, match="say --declared 'main/s=List' or --declared 'main/s=Collection'"):
+        way_back(savepoints("2.3.0", "HintedList<String>").path, tmp_path)
+    assert not (tmp_path / "new").exists()
