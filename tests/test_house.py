@@ -52,7 +52,7 @@ def test_the_workflow_runs_the_checks_on_the_oldest_and_the_newest_python() -> N
 KERNELS = re.compile(
     r"kernels\.py$|flinkstate/kryo/(flat|objects|primitives|recode_(collections|flat|for_2|leaves))\.py$"
 )
-# One class for each of Flink's types; one reader for all of Kryo's classes, and one model for all options of a plan; the
+# One class for each of Flink's types; one reader for all of Kryo's classes; one field for each option of a plan; the
 # validation's comparisons, each with its twin in plain code.
 LONG_MODULES = {
     "flinkstate/serializers/types.py",
