@@ -102,6 +102,10 @@ UNREADABLE = {
         ({"totals", "kryo", "moved"}, "(serialized by Kryo)"),
     ),
     "in-pojos-ttl-2.3-rocksdb": ({"kryo"}, "(serialized by Kryo)"),
+    # Objects that Kryo wrote as a whole.
+    **dict.fromkeys(
+        [name for name in CANONICAL if name.startswith("in-objects-")], ({"whole", "raw"}, "(serialized by Kryo)")
+    ),
     **dict.fromkeys(
         [name for name in CANONICAL if name.startswith("kryo-parts-")],
         ({f"old-{number}" for number in range(5)}, "(serialized by Kryo)"),
