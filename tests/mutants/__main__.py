@@ -41,6 +41,7 @@ PACKAGE = Path(package.__file__).parent
 # Tests that reach it without a server, each kind of conversion once.
 TESTS = (
     "tests/validation",
+    "tests/kryo/test_fields.py",
     "tests/rocksdb/test_merge.py",
     "tests/rocksdb/test_writer.py",
     "tests/steps/test_catch_up.py",

@@ -11,6 +11,7 @@ _UNIQUE = "the hashes are unique in any case; to say so saves time"
 _EVERY_ADDRESS = "this processor loads words from any address"
 _AS_BYTE_BY_BYTE = "the bytes are then loaded one by one, with the same result"
 _SHIFTED_OUT = "what the word begins with is shifted out"
+_LAST_SIDE = "the staged savepoint is the last of the two sides"
 _NO_ROWS = "there are no rows: nothing is cut from, and no place is counted from here"
 _SETS = (
     ("_settle", "contradictory = np.intersect1d(blobs, _joined(claims.flagged), assume_unique=True)"),
@@ -30,6 +31,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("kernels.py", "_tail", "if start + 8 <= len(data):", "if start + 8 < len(data):"): _AS_BYTE_BY_BYTE,
     ("kernels.py", "_tail", "if start + 8 <= len(data):", "if start + 9 <= len(data):"): _AS_BYTE_BY_BYTE,
     ("sampling.py", "KeySample._keep", "break", "continue"): _SORTED,
+    ("checks.py", "_Pair.keyed", "continue", "break"): _LAST_SIDE,
     (
         "sampling.py",
         "KeySample.see",

@@ -14,6 +14,7 @@ import pytest
 from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError, TransientError
 from flinkstate.keyed import native_difference, native_file
 from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import scan
 from flinkstate.rocksdb.prefixes import Prefixes
@@ -21,6 +22,8 @@ from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
+from stateferry.proof.catch_up import ChangedResult, ChangedTask
+from stateferry.proof.keyed_check import KeyedTask, Side
 from stateferry.runs.guards.expiry_guard import ClockContradictedError
 from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.runs import Run
@@ -288,6 +291,33 @@ def test_a_wrong_list_of_changed_keys_is_found(
     # The same command, with nothing altered, writes it again.
     report, _ = caught_up(second, tmp_path, 3, 1)
     assert report.is_green
+
+
+def test_what_the_validation_has_read_stands_for_the_whole_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    done, do = list[tuple[ChangedTask, ChangedResult]](), ChangedTask.do
+
+    def noted(task: ChangedTask) -> ChangedResult:
+        done.append((task, do(task)))
+        return done[-1][1]
+
+    monkeypatch.setattr(ChangedTask, "do", noted)
+    caught_up(second, tmp_path, 2, 1)
+    ((task, result),) = done
+    folder, handle = task.source
+    chunk = Chunk(128, (FilePart(0, handle, tuple(handle.range)),), handle.size)
+    read = KeyedTask(Side.SOURCE, folder, task.operator, chunk, task.conversion, False).do().read
+    assert read is not None
+    expected, found = read.files[handle.meta.name], result.read.files[handle.meta.name]
+    rows = {part: digest for part, digest in found.items() if part >= 0}
+    assert rows == {part: digest for part, digest in expected.items() if part >= 0 and part not in task.whole}
+    assert len(rows) > 100
+    # What the base had of the changed keys was sampled when it was validated.
+    assert [bool(one.samples) for one in (*result.after, *result.before)] == [True, True, False, False]
+    assert result.size == 0
 
 
 def test_a_base_that_was_altered_is_found(tmp_path: Path) -> None:

@@ -291,4 +291,8 @@ def test_an_element_that_is_rewritten_is_read_where_it_begins() -> None:
     # The UUID 00000000-0000-0001-0000-000000000002 as Kryo 2 writes it.
     element, uuid = b"\x54\x01\x02\x04", KryoType("java.util.UUID")
     alone = _digest(Short(element), "f", 0, len(element), new_hasher(), uuid)
-    assert _digest(Short(b"abcde" + element), "f", 5, 5 + len(element), new_hasher(), uuid) == alone
+    hasher, whole = new_hasher(), new_hasher()
+    assert _digest(Short(b"abcde" + element), "f", 5, 5 + len(element), hasher, uuid) == alone
+    # The digest of the file is that of its own bytes.
+    whole.update(element)
+    assert digest_of(hasher) == digest_of(whole)

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from flinkstate.files.storage import Location
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.native_file import NativeFile
-from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.metadata.metadata import NativeHandle, Subtask
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.hash_codes import key_group_of
 from stateferry.changes.changed_keys import KeyList
 from stateferry.changes.rules import Rules
 from stateferry.proof.catch_up import (
@@ -25,9 +28,10 @@ from stateferry.proof.catch_up import (
     sampled_groups,
 )
 from stateferry.proof.changed_rows import ChangedRows, Snapshot, changed_rows
+from stateferry.proof.checks import _Pair
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.proof.expected.conversion import Conversion, OperatorConversion
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.keyed_check import KeyedResult, Side
 from tests.steps.test_nights_since import NOW, first_state
@@ -42,13 +46,18 @@ def handle_of(folder: Path) -> NativeHandle:
     return handle
 
 
-def listed(before: Path, after: Path, identities: dict[str, str] | None = None) -> ChangedRows:
+def listed(
+    before: Path, after: Path, identities: dict[str, str] | None = None, part: KeyGroupRange | None = None
+) -> ChangedRows:
     source = Savepoint.open(str(after))
     (operator,) = source.keyed_operators()
     states = {state.name: state for state in source.keyed_states(operator)}
     rules = (Rules(states[LEGACY], NEW, FLAG, None, NOW),)
     conversion = OperatorConversion(rules, states, False, 128, 128)
-    new, old = (Snapshot(Location.of(str(folder)), handle_of(folder)) for folder in (after, before))
+    handles = [replace(one, range=part or one.range) for one in map(handle_of, (after, before))]
+    new, old = (
+        Snapshot(Location.of(str(folder)), handle) for folder, handle in zip((after, before), handles, strict=True)
+    )
     return changed_rows(new, replace(old, identities=identities), conversion, 128, 0)
 
 
@@ -77,6 +86,52 @@ def test_every_key_of_a_file_that_came_or_went_is_listed(tmp_path: Path) -> None
     assert listed(second, first).keys[LEGACY].bounds.tolist() == found.keys[LEGACY].bounds.tolist()
     database.compact()
     assert listed(second, database.checkpoint(3)).count == 401
+
+
+def test_entries_of_key_groups_that_the_subtask_has_not_are_passed_over(tmp_path: Path) -> None:
+    """After a rescaling several subtasks have one file."""
+    database = NightlyDatabase(tmp_path)
+    database.flush(first_state())
+    first = database.checkpoint(1)
+    blobs = {**database.state.blobs, **{f"key-{number}": ({"u": -1}, NOW) for number in range(30)}}
+    database.flush(database.state.with_changes(blobs=blobs))
+    second = database.checkpoint(2)
+    changed = {f"key-{number}": key_group_of(Scalar.STRING, f"key-{number}", 128) or 0 for number in range(30)}
+    parts = [KeyGroupRange(0, 40), KeyGroupRange(41, 127)]
+    for part in parts:
+        found = listed(first, second, part=part)
+        assert found.problems == []
+        assert texts(found.keys[LEGACY]) == {key for key, group in changed.items() if part.start <= group <= part.end}
+    assert {any(part.start <= group <= part.end for group in changed.values()) for part in parts} == {True}
+
+
+def test_a_database_with_other_states_is_a_problem(tmp_path: Path) -> None:
+    one, other = (NightlyDatabase(tmp_path / name) for name in ("one", "other"))
+    one.flush(first_state())
+    other.state = other.state.with_changes(more_rows={"more": {}})
+    other.flush(first_state().with_changes(more_rows={"more": {"key-1": {"u": (1, NOW)}}}))
+    found = listed(one.checkpoint(1), other.checkpoint(2))
+    assert (found.keys, len(found.problems)) == ({}, 1)
+    assert "its states aren't those of" in found.problems[0]
+
+
+def test_subtasks_without_files_of_their_own_get_no_task(tmp_path: Path) -> None:
+    database = NightlyDatabase(tmp_path)
+    database.flush(first_state())
+    source: Any = Savepoint.open(str(database.checkpoint(1)))
+    (operator,) = source.keyed_operators()
+    nothing: Any = None
+    subtask = operator.subtasks[0]
+    base = BaseOperator({0: BaseSubtask(nothing, nothing, nothing, {}, {})}, {})
+
+    def tasks(old: Subtask, new: Subtask, base: BaseOperator) -> list[int]:
+        pair = _Pair(source, source, replace(operator, subtasks=(old,)), replace(operator, subtasks=(new,)))
+        return [task.subtask for task in pair.changed(Conversion(), base, frozenset(), 1)]
+
+    without = replace(subtask, native_keyed=None)
+    assert tasks(subtask, subtask, base) == [0]
+    assert tasks(without, subtask, base) == tasks(subtask, without, base) == []
+    assert tasks(subtask, subtask, BaseOperator({}, {})) == []
 
 
 def test_another_file_than_the_base_has_read_is_a_problem(tmp_path: Path) -> None:
@@ -133,6 +188,11 @@ def test_the_result_is_the_base_without_what_was_and_with_what_is() -> None:
         assert book.of(NEW).sums.tolist() == [0, 8000, 4000, 0]
     assert total.counts[NEW].blob_entries == 12
     assert outcomes(tally()) == [True] * 4
+    assert [(check.expected, check.actual) for check in tally().checks("main")][1:] == [
+        ("3 entries, checksum 0000000000000bb8", "3 entries, checksum 0000000000000bb8"),
+        ("5 entries, checksum 0000000000001388", "5 entries, checksum 0000000000001388"),
+        ("what follows from the base and the changed keys", "4 entries"),
+    ]
     assert [check.name for check in tally().checks("main")] == [
         "main: changed keys listed", "main: changed keys as they were", "main: changed keys as they are",
         "main: key group 2 read whole",

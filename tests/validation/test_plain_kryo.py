@@ -24,13 +24,13 @@ from flinkstate.serializers.types import (
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
-from flinkstate.values.java_values import TtlValue
+from flinkstate.values.java_values import PojoValue, TtlValue
 from flinkstate.values.kryo_reader import KryoObject
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_kryo import PlainKryoReader, _by
+from stateferry.proof.plain.plain_kryo import PlainKryoReader, _by, _without
 from stateferry.proof.plain.plain_losses import before_the_upgrade
 from tests.support.kryo_writing import Boxed, kryo_map, kryo_object
 
@@ -136,6 +136,8 @@ def test_a_collection_is_in_the_source_by_kryo_and_in_the_result_by_flink() -> N
     declared = KryoCollectionType.of(KryoType("java.util.ArrayList", five=False), made)
     assert _by(declared, True) == made
     assert _by(declared, False) == declared
+    of_either = KryoCollectionType.of(KryoType("java.util.ArrayList", five=None), made)
+    assert _by(of_either, False) == declared
     assert (_by(UUID, True), _by(UUID, False)) == (replace(UUID, five=True), UUID)
     opaque = OpaqueType("com.acme.Value", "why")
     assert _by(opaque, True) == opaque
@@ -244,3 +246,15 @@ def test_elements_that_have_expired_are_left_out_wherever_they_are() -> None:
         reader = upgraded(StateKind.LIST, ttl=True, drops=True)
         account = reader.expected([row(before + b"," + added), before_it(before)])
         assert (account.damage, account.lines) == (None, [line(wanted, group=group)] if wanted else [])
+
+
+def test_an_object_is_left_without_its_field() -> None:
+    fields, left = {"a": 1, "b": 2}, {"a": 1, "b": None}
+    for whole, rest in (
+        (KryoObject("a.C", fields), KryoObject("a.C", left)),
+        (TtlValue(NOW, KryoObject("a.C", fields)), TtlValue(NOW, KryoObject("a.C", left))),
+        (PojoValue("a.C", fields), PojoValue("a.C", left)),
+        (None, None),
+        (ONE, ONE),
+    ):
+        assert _without(whole, "b") == rest

@@ -12,7 +12,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, Scalar
 from flinkstate.values.codecs import encode
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_maps import content, copied, map_reader
+from stateferry.proof.plain.plain_maps import by_kryo, content, copied, map_reader
 from stateferry.proof.plain.plain_reader import PlainStateReader
 from tests.kryo.examples import VERSIONS, examples
 
@@ -122,6 +122,14 @@ def test_parts_by_kryo_are_their_bytes(version: str) -> None:
 def test_a_part_that_no_kryo_wrote_is_refused() -> None:
     with pytest.raises((DamagedError, RefusedError), match=r"expected|wrote"):
         read(BY_KRYO, BY_KRYO, sized(text("x") + b"\0" + b"\x54\x01\x02"))
+
+
+def test_what_is_by_kryo_gets_its_version_and_the_classes() -> None:
+    classes: Any = object()
+    made = by_kryo(MapType(Scalar.STRING, UUID), five=True, classes=classes)
+    assert isinstance(made, MapType)
+    assert isinstance(made.value, KryoType)
+    assert (made.key, made.value.five, made.value.classes) == (Scalar.STRING, True, classes)
 
 
 def test_null_by_kryo_is_one_byte() -> None:

@@ -15,7 +15,9 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import (
     FlinkType,
+    KryoMapType,
     KryoType,
+    ListType,
     MapType,
     NullableType,
     OpaqueType,
@@ -32,6 +34,7 @@ from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTt
 from stateferry.proof.expected.conversion import OperatorConversion, new_state
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_aging import PlainAgingReader
+from stateferry.proof.plain.plain_maps import by_kryo
 from stateferry.proof.plain.plain_pojos import without_map
 from stateferry.proof.plain.plain_reader import (
     KeyAccount,
@@ -499,6 +502,19 @@ def test_parts_that_were_copied_are_shown_as_they_are() -> None:
         )
     # Other than those that were not: these are objects.
     assert PlainStateReader(state).entry(Row("new", 5, KEY + b"\x54\1\2\4", b"\0\x54\1\2\4")).value != b"\x54\1\2\4"
+
+
+def test_what_a_map_by_kryo_leaves_to_kryo_is_read_with_the_job_s_classes() -> None:
+    classes: Any = object()
+    kryo, value = KryoType("java.util.HashMap", classes=classes), KryoType("a.Value")
+    for part, five in ((value, None), (ListType(value), False)):
+        map_ = MapType(Scalar.STRING, part)
+        legacy = state_of("old", KryoMapType(kryo.class_name, kryo.reason, kryo, map_))
+        rules = replace(rules_of(), legacy=legacy)
+        reader, made = reader_of(rules), new_state(rules)
+        assert reader._with_kryo(made).value == by_kryo(part, five=five, classes=classes)
+        assert reader._with_kryo(legacy) == legacy
+        assert reader_of(rules_of())._with_kryo(made) == made
 
 
 # A map in a field of a POJO.

@@ -322,6 +322,19 @@ def test_headers_that_cannot_be_read_are_a_failed_check(
     pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
     assert checks._headers(pair, conversion).outcome is Outcome.PASSED
     read = checks._headers_by_subtask
+    compared = list[set[int]]()
+
+    def compare(label: str, expected: KeyedHeader, own: dict[int, KeyedHeader], found: dict[int, KeyedHeader]) -> Any:
+        compared.append(set(own))
+        return ()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checks, "compare_headers", compare)
+        checks._headers(pair, conversion)
+    # Where key groups move, no subtask has a header of its own.
+    moves = conversion.layout.max_parallelism is not None
+    assert compared == [set() if moves else set(read(source, pair.old))]
+    assert read(source, pair.old)
 
     def damaged(savepoint: Savepoint, operator: Operator) -> dict[int, KeyedHeader]:
         if savepoint is staged:
