@@ -74,13 +74,10 @@ class RowsToBlobs:
                     f"{'with' if rules.legacy.ttl else 'without'} TTL, which {rules.new_name} would become"
                 )
             metas[rules.legacy.name] = described
-        states = tuple(meta for meta in metas.values() if meta.name not in self._left_out())
+        left_behind = {name for rules in self.rules for name in rules.left_behind}
+        states = tuple(meta for meta in metas.values() if meta.name not in left_behind)
         self._ids = {meta.name: index for index, meta in enumerate(states)}
         return KeyedHeader(merged.compressed, merged.key_serializer, states)
-
-    def _left_out(self) -> set[str]:
-        flags = {rules.flag_name for rules in self.rules if rules.flag_name}
-        return flags | {rules.new_name for rules in self.rules}
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         """Yields the new entries of a key group: other states as they are, then the blobs of each legacy state.
@@ -90,7 +87,7 @@ class RowsToBlobs:
         """
         here = {state.name for state in group.states}
         group.keep()
-        touched = self._left_out() | {rules.legacy.name for rules in self.rules}
+        touched = {name for rules in self.rules for name in rules.touched}
         if here - touched:
             for state, section in group:
                 if state.name not in touched:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from flinkstate.errors import RefusedError, RejectedError, StateferryError
-from flinkstate.keyed.state import KeyedState
+from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import FlinkType, KryoType, MapType
 from flinkstate.ttl import StateTtlConfig
@@ -67,6 +67,8 @@ class Rules:
     on_contradiction: Contradiction = Contradiction.STOP
     no_flag: bool = False
     lazy_cut: LazyCut | None = None
+    # The legacy state and its flag stay beside the new state.
+    keep_legacy: bool = False
     # The rows of the new state become blobs of the legacy state again.
     reverse: bool = False
     drop_legacy_blobs: bool = False
@@ -85,6 +87,41 @@ class Rules:
     def made_name(self) -> str:
         """The name of the state that is made: the new state or, in reverse, the legacy state."""
         return self.legacy.name if self.reverse else self.new_name
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the states that take part."""
+        return {name for name in (self.legacy.name, self.new_name, self.flag_name) if name is not None}
+
+    @property
+    def made(self) -> KeyedState:
+        """The state that is made."""
+        return self.legacy if self.reverse else self.new
+
+    @property
+    def new(self) -> KeyedState:
+        """The map state of the rows."""
+        key, namespace, map_ = self.legacy.key, self.legacy.namespace, self.map_type
+        return KeyedState(self.new_name, StateKind.MAP, key, namespace, map_.key, map_.value, self.legacy.ttl, False)
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """The names of states that the new savepoint doesn't have."""
+        if self.keep_legacy or self.lazy_cut is not None or self.keeps_rest:
+            return ()
+        taken = self.new_name if self.reverse else self.legacy.name
+        return (taken,) if self.flag_name is None else (taken, self.flag_name)
+
+    @property
+    def divided(self) -> tuple[str, ...]:
+        """The names of states of which a part of the keys changes."""
+        return () if self.lazy_cut is None else (self.legacy.name, self.lazy_cut.flag.name)
+
+    @property
+    def touched(self) -> set[str]:
+        """The names of states that don't stay as they are."""
+        rest = (self.legacy.name,) if self.keeps_rest else ()
+        return {self.made_name, *self.left_behind, *self.divided, *rest}
 
     @property
     def map_type(self) -> MapType:

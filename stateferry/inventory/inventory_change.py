@@ -98,8 +98,8 @@ class ChangedKeysTask:
         """Returns the states whose rows of one key count together, and each other state by itself."""
         ids = {state.name: number for number, state in enumerate(file.header.states)}
         groups: list[frozenset[int]] = []
-        for rules in self.all.rules:
-            named = {rules.legacy.name, *watched(rules, self.all.states)}
+        for rules in self.all.changes.rules:
+            named = {rules.legacy.name, *watched(rules, self.all.changes.states)}
             together = {ids[name] for name in named if name in ids}
             # Two legacy states may share a flag, or a rival.
             for other in [group for group in groups if group & together]:
@@ -125,10 +125,10 @@ def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> 
     entries: Counter[tuple[str, str]] = Counter()
     for (operator, state, _), count in inventory.entries.items():
         entries[operator, state] += count
-    aging = {(task.operator, name) for task in tasks for name, state in task.states.items() if state.ttl}
+    aging = {(task.operator, name) for task in tasks for name, state in task.changes.states.items() if state.ttl}
     for task in tasks:
-        for rules in task.rules:
-            if rules.legacy.ttl and any(entries[task.operator, name] for name in watched(rules, task.states)):
+        for rules in task.changes.rules:
+            if rules.legacy.ttl and any(entries[task.operator, name] for name in watched(rules, task.changes.states)):
                 return False
     found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
     return all(times.complete and len(times) == entries[state] for state, times in found.items())
@@ -179,7 +179,7 @@ class EarlierInventory:
                 of.get(state, FoundClasses()) for of in (self.maps, change.found.maps, change.gone.maps)
             )
             made.maps[state] = (earlier + later).without(left)
-        rules = {(task.operator, rules.legacy.name): rules for task in tasks for rules in task.rules}
+        rules = {(task.operator, rules.legacy.name): rules for task in tasks for rules in task.changes.rules}
         aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
         if not all(self._count_times(made, change, state, of_state) for state, of_state in aging.items()):
             return None

@@ -14,13 +14,13 @@ from flinkstate.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.inventory.blob_times import SUMS
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account, AccountsByState
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.expected.sample_text import MOST_SAMPLES
 from stateferry.proof.keyed_check import KeyedResult, Side
@@ -144,7 +144,7 @@ class OperatorJudge:
 
     hex_id: str
     label: str
-    conversion: OperatorConversion
+    conversion: OperatorChanges
     checks_keys: bool
     seed: int
     tally: Tally
@@ -156,9 +156,9 @@ class OperatorJudge:
         states = self.conversion.expected_states
         for rules in self.conversion.rules:
             yield from self._migrated(rules)
-        for planned in self.conversion.aging:
+        for planned in self.conversion.aging.values():
             yield from self._aged(planned)
-        own = self.conversion.new_states.keys() | self.conversion.aging_states.keys() | self.conversion.divided
+        own = self.conversion.made.keys() | self.conversion.aging.keys() | self.conversion.divided
         for state in sorted(states.keys() - own):
             what = "POJOs without their maps" if state in self.conversion.rests else "carried over"
             if state in self.conversion.by_kryo:

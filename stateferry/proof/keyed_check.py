@@ -35,6 +35,7 @@ from flinkstate.serializers.types import field_of
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes.counts import LossCounts
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules, expiry_of_rest, null_under_ttl
 from stateferry.changes.upgrade.for_other_kryo import for_other_kryo
 from stateferry.changes.upgrade.kryo_rows import count_entries
@@ -52,7 +53,6 @@ from stateferry.proof.expected.content import (
     map_rows,
     plain_entries,
 )
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.expected_blobs import ExpectedBlobs, hash_blobs
 from stateferry.proof.expected.expected_entries import ExpectedEntries, SourceCounts
 from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, describe
@@ -134,7 +134,7 @@ class KeyedTask:
     folder: Location
     operator: str
     chunk: Chunk
-    conversion: OperatorConversion
+    conversion: OperatorChanges
     check_keys: bool
     probe: Probe | None = None
     sample: SampleSpec | None = None
@@ -209,7 +209,7 @@ class _Slices:
 class _Probed:
     """The probed entries themselves; those that must not be in the new state have the reason (`why`)."""
 
-    def __init__(self, probe: Probe, conversion: OperatorConversion) -> None:
+    def __init__(self, probe: Probe, conversion: OperatorChanges) -> None:
         self._probe, self._conversion = probe, conversion
         self._probed: list[ProbedEntry] = []
 
@@ -220,10 +220,10 @@ class _Probed:
             chosen = chosen & np.isin(slices_of(entries.pairs, self._probe.bits), self._probe.slices)
         chosen = chosen & np.isin(entries.groups, self._probe.key_groups)
         hashes = entries.hashes() if chosen.any() else ()
-        known = self._conversion.expected_states | self._conversion.entry_states
+        known = self._conversion.expected_states | {one.made_name: one.new for one in self._conversion.rules}
         described = known.get(state)
         for index in np.flatnonzero(chosen).tolist():
-            yield describe(entries, index, int(hashes[index]), described, state in self._conversion.new_states, why)
+            yield describe(entries, index, int(hashes[index]), described, state in self._conversion.made, why)
 
     def add(self, state: str, entries: Entries, chosen: Flags) -> None:
         self._probed += self._described(state, entries, chosen, None)
@@ -265,9 +265,9 @@ class _ChunkReading:
         if task.sample is not None:
             for rules in task.conversion.rules:
                 self._samples[rules.made_name] = KeySample(task.sample, rules.legacy.name, rules.legacy.ttl)
-            for name in task.conversion.aging_states.keys() | task.conversion.by_kryo.keys():
+            for name in task.conversion.aging.keys() | task.conversion.by_kryo.keys():
                 self._samples.setdefault(name, KeySample(task.sample, "", False))
-        self._aging, self._by_kryo = task.conversion.aging_states, task.conversion.by_kryo
+        self._aging, self._by_kryo = task.conversion.aging, task.conversion.by_kryo
         self._sampled: dict[str, set[str | None]] = {
             rules.made_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.conversion.rules
         }
@@ -275,7 +275,7 @@ class _ChunkReading:
         self._sampled |= {name: {name} for name in self._aging.keys() - self._read_by_kryo}
         self._blobs = AccountsByState(size)
         self._expected: ExpectedEntries
-        if task.conversion.reverses:
+        if any(rules.reverse for rules in task.conversion.rules):
             self._expected = of_blobs = ExpectedBlobs(task.conversion, self._sink, self._samples, size)
             self._blobs = of_blobs.blobs if task.side is Side.SOURCE else self._blobs
         else:
@@ -284,7 +284,7 @@ class _ChunkReading:
         self._of_staged: ExpectedEntries | None = None
         if task.side is Side.STAGED and task.probe is None and task.conversion.is_lazy:
             self._of_staged = ExpectedEntries(task.conversion.of_staged(), self._whole)
-        self._new_states = task.conversion.new_states
+        self._made = task.conversion.made
         self._rules = {rules.made_name: rules for rules in task.conversion.rules}
         self._rests = {rules.legacy.name: rules for rules in task.conversion.rules if rules.keeps_rest}
         self._states: dict[str, KeyedState] = {}
@@ -436,16 +436,16 @@ class _ChunkReading:
             expired = int((~found.living).sum()) + found.empty
             self._expired.setdefault(name, Counter())[section.key_group] += expired
             return found.entries, found.keys
-        if name not in self._new_states:
+        if name not in self._made:
             entries = plain_entries(section, groups)
             return entries, entries.keys
-        entries, rules = map_rows(section, self._new_states[name], groups, spans), self._rules[name]
+        entries, rules = map_rows(section, self._made[name], groups, spans), self._rules[name]
         self._count_expired(name, section.key_group, entries.stamps, rules)
         return entries, entries.keys
 
     def _staged_blobs(self, name: str, section: Section) -> BlobEntries | None:
         """The blobs of a section of a state that a run in reverse has made; None if it is of another state."""
-        if name not in self._new_states or not (rules := self._rules[name]).reverse:
+        if name not in self._made or not (rules := self._rules[name]).reverse:
             return None
         groups = np.full(len(section), section.key_group, np.int64)
         blobs = blob_entries(

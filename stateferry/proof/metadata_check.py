@@ -25,9 +25,9 @@ from flinkstate.serializers.snapshot_classes import KRYO_SNAPSHOT, NULLABLE_SNAP
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import OpaqueType, PojoMapType, PojoType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
-from stateferry.proof.expected.conversion import OperatorConversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _ends(range_: KeyGroupRange) -> tuple[int, ...]:
     return tuple(dict.fromkeys((range_.start, range_.end))) if not range_.is_empty else ()
 
 
-def expected_header(merged: KeyedHeader, conversion: OperatorConversion) -> KeyedHeader:
+def expected_header(merged: KeyedHeader, conversion: OperatorChanges) -> KeyedHeader:
     """The header that the new files should have, from the merged header of the source's files."""
     metas = {meta.name: meta for meta in merged.states}
     for rules in conversion.rules:

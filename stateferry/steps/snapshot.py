@@ -166,7 +166,7 @@ def _since(
         change.add(one)
     files = {new: old for operator in resolved.source.keyed_operators() for new, old in night.files(operator).items()}
     tasks = _keyed(work)
-    has_ages = any(rules.legacy.ttl for task in tasks for rules in task.rules)
+    has_ages = any(rules.legacy.ttl for task in tasks for rules in task.changes.rules)
     times = read_blob_times(night.times) if has_ages else {}
     if times is None:
         return None
@@ -206,8 +206,8 @@ def _keyed(work: Sequence[InventoryTask | CopiedFilesTask]) -> list[InventoryTas
 def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
     """The ages of the entries that the snapshot found, by state."""
     plan = resolved.plan
-    rules = {(one.operator.hex_id, rule.legacy.name): rule for one in resolved.operators for rule in one.rules}
-    planned_ttls = {(id_.hex(), one.state.name): one for id_, several in resolved.ttls.items() for one in several}
+    rules = {(one.operator.hex_id, rule.legacy.name): rule for one, rule in resolved.migrations}
+    planned_ttls = {(one.operator.hex_id, ttl.state.name): ttl for one in resolved.changes for ttl in one.ttls}
     labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
     states: list[StateAges] = []
     untold: list[StateAges] = []
@@ -275,22 +275,17 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
 
     Keyed state of an operator is cut into at least `at_least` tasks, if it is large enough.
     """
-    rules = {one.operator.id: one.rules for one in resolved.operators}
     keyed = [
         task
         for operator in resolved.source.keyed_operators()
         for task in inventory_tasks(
             resolved.source,
-            operator,
-            rules.get(operator.id, ()),
+            resolved.conversion.of(operator),
             target_bytes=resolved.plan.chunk_bytes,
             at_least=at_least,
             order=order_of(resolved.plan),
-            planned=resolved.ttls.get(operator.id, ()),
             now=resolved.plan.now,
             parallelism=resolved.layout.of(operator).parallelism,
-            by_kryo=resolved.by_kryo.get(operator.id),
-            before=resolved.before.get(operator.id),
         )
     ]
     if resolved.source.format == "native" and can_be_brought_forward(keyed, resolved.plan):
@@ -302,11 +297,10 @@ def stopping_errors(resolved: ResolvedPlan, inventory: Inventory) -> list[Statef
     """Errors that end the run because the plan doesn't say what to do."""
     # A wrong name may be the reason of all that follows.
     errors: list[StateferryError] = [*history_errors(resolved), *name_errors(resolved, inventory)]
-    for one in resolved.operators:
-        for rules in one.rules:
-            met = inventory.met.get((one.operator.hex_id, rules.legacy.name), InventoryCounts())
-            errors += _errors(one.operator.label, rules, met)
-            errors += check_nulls(resolved, one.operator, rules, met)
+    for one, rules in resolved.migrations:
+        met = inventory.met.get((one.operator.hex_id, rules.legacy.name), InventoryCounts())
+        errors += _errors(one.operator.label, rules, met)
+        errors += check_nulls(resolved, one.operator, rules, met)
     return errors
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from flinkstate.errors import MissingHereError, RejectedError, StateferryError, TransientError
 from flinkstate.files.stores import reaching
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.judgement import table_check
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.earlier_night import EarlierNight, earlier_night
 from stateferry.runs.record.facts import StagedAccount, StagedAccounts, TablesProblem
 from stateferry.runs.record.step_facts import TablesFacts, TablesOfState, WrittenTables
@@ -181,7 +182,7 @@ def write(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None) 
             yield WrittenState(step.tables, snapshots, step.rebuild)
 
 
-def with_tables(resolved: ResolvedPlan) -> tuple[ResolvedOperator, ...]:
+def with_tables(resolved: ResolvedPlan) -> tuple[OperatorChanges, ...]:
     """The operators whose states' tables follow the run.
 
     A run in reverse leaves the tables as they are. The next rehearsal of the old job brings them to its state.

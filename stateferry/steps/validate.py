@@ -23,7 +23,6 @@ from stateferry.proof.checks import (
 )
 from stateferry.proof.expected.check_result import Check
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.judgement import Derived
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.prediction import predicted
@@ -159,16 +158,6 @@ def check(
     opened = open_staged(staged, (resolved.plan.target,))
     if isinstance(opened, Check):
         return [opened]
-    conversion = Conversion(
-        resolved.layout,
-        {one.operator.id: one.rules for one in resolved.operators},
-        resolved.plan.keep_legacy,
-        resolved.dropping,
-        resolved.by_kryo,
-        resolved.described.version,
-        resolved.elements,
-        resolved.before,
-    )
 
     def on_workers(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
         for one in workers.do(Step.VALIDATE, tasks, do_check, _BYTES):
@@ -179,7 +168,7 @@ def check(
     return validate(
         resolved.source,
         opened,
-        conversion,
+        resolved.conversion,
         do=on_workers,
         target_bytes=resolved.plan.chunk_bytes,
         accounts=accounts,

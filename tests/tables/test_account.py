@@ -20,11 +20,11 @@ from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.rules import Rules
 from stateferry.proof.checks import StagedStates, validate
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.judgement import table_check
 from stateferry.tables import account
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.tables.versions import plan_account
+from tests.support.changes import conversion_of
 from tests.support.legacy_states import NEW, LegacyState
 from tests.support.rewriting import rewrite
 from tests.support.table_nights import Nights
@@ -58,7 +58,7 @@ class Judged:
 
     def check(self) -> tuple[Check, int]:
         """What is said of the tables, and how many rows had to be read for it."""
-        conversion = Conversion(self.layout, {self.operator.id: (self.rules,)})
+        conversion = conversion_of(self.source, self.layout, {self.operator.id: (self.rules,)})
         accounts = table_accounts(account_of_chunk(task) for task in self.tasks)
         staged = StagedStates()
         checks = validate(self.source, Savepoint.open(self.staged), conversion, accounts=staged)

@@ -27,10 +27,10 @@ from stateferry.proof.catch_up import (
 from stateferry.proof.changed_rows import ChangedRows, Snapshot, changed_rows
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.keyed_check import KeyedResult, Side
 from tests.steps.test_nights_since import NOW, first_state
+from tests.support.changes import changes_of
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.native_nights import NightlyDatabase
 
@@ -47,7 +47,7 @@ def listed(before: Path, after: Path, identities: dict[str, str] | None = None) 
     (operator,) = source.keyed_operators()
     states = {state.name: state for state in source.keyed_states(operator)}
     rules = (Rules(states[LEGACY], NEW, FLAG, None, NOW),)
-    conversion = OperatorConversion(rules, states, False, 128, 128)
+    conversion = changes_of(rules, states, 128, 128)
     new, old = (Snapshot(Location.of(str(folder)), handle_of(folder)) for folder in (after, before))
     return changed_rows(new, replace(old, identities=identities), conversion, 128, 0)
 

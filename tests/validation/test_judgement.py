@@ -15,18 +15,19 @@ from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, RowType
 from flinkstate.ttl import StateTtlConfig
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut, Order
+from stateferry.changes.operator_changes import OtherKryo
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.expected.sampling import EVERYTHING
 from stateferry.proof.judgement import Derived, OperatorJudge, TableAccount, Tally, table_check
 from stateferry.proof.keyed_check import KeyedResult, Side
 from stateferry.proof.plain.plain_reader import KeyAccount, SampledKeys
 from stateferry.proof.plain.plain_rows import PlainRowsResult
+from tests.support.changes import changes_of
 
 KEYS = "main: keys in the key groups of their hashes"
 PASSED, FAILED, COULD_NOT_TELL = Outcome.PASSED, Outcome.FAILED, Outcome.COULD_NOT_TELL
@@ -62,8 +63,8 @@ def tally(expected: dict[str, Account], found: dict[str, Account], size: int = 8
 
 
 def judge(found: Tally, rules: Rules | None = RULES, **settings: object) -> OperatorJudge:
-    given = {name: settings.pop(name) for name in ("aging", "by_kryo", "keep_legacy", "states") if name in settings}
-    conversion = OperatorConversion((rules,) if rules else (), STATES, False, 8, 8)
+    given = {name: settings.pop(name) for name in ("ttls", "other_kryo", "states") if name in settings}
+    conversion = changes_of((rules,) if rules else (), STATES, 8, 8)
     of = replace(conversion, **given)  # type: ignore[arg-type]
     made = OperatorJudge("hex", "main", of, True, 1, found, SAMPLES)
     return replace(made, **settings)  # type: ignore[arg-type]
@@ -107,7 +108,7 @@ def test_rows_are_explained_by_what_they_come_from() -> None:
 
 
 def test_a_state_that_is_written_by_kryo_5_is_read_plainly_too() -> None:
-    found = checks(tally({"other": SAME}, {"other": SAME}), None, by_kryo={"other": OTHER})
+    found = checks(tally({"other": SAME}, {"other": SAME}), None, other_kryo=OtherKryo({"other": OTHER}))
     names = list(found)
     at = names.index("main/other: carried over, written by Kryo 5")
     assert names[at + 1] == "main/other: sample read plainly"
@@ -234,14 +235,14 @@ def test_states_that_age() -> None:
     told = PlannedTtl(OTHER, StateTtlConfig(5), 0, drops=True)
     made = tally({"other": SAME}, {"other": account(g1=2)}, aging={"other": AgingCounts(7, 2)})
     made.expired["other"] = Counter({1: 1})
-    found = checks(made, None, aging=(told,))
+    found = checks(made, None, ttls=(told,))
     assert parts(found["main/other: living entries"]) == (FAILED, "5 = 7 - 2 expired", "2", (5,), TEXTS)
     assert found["main/other: content"].outcome is FAILED
     assert found["main/other: no expired row"].key_groups == (1,)
     assert found["main/other: sample read plainly"].outcome is PASSED
     assert "main/other: carried over" not in found
     made.aging["other"], made.damage = AgingCounts(5, 0), [(None, "hurt")]
-    found = checks(made, None, aging=(told,))
+    found = checks(made, None, ttls=(told,))
     assert found["main/other: living entries"].expected == "5 = 5"
     assert found["main/other: sample read plainly"].outcome is COULD_NOT_TELL
 

@@ -28,7 +28,6 @@ from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rules import Rules
 from stateferry.proof import checks
 from stateferry.proof.expected.check_result import Outcome
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.metadata_check import (
     Mismatch,
     _described_fields,
@@ -37,6 +36,7 @@ from stateferry.proof.metadata_check import (
     expected_header,
     moving,
 )
+from tests.support.changes import changes_of
 
 FILE = InlineBytes("file", b"")
 
@@ -223,7 +223,7 @@ BOOLEAN = simple_snapshot(Scalar.BOOLEAN)
 
 
 def made_of(*metas: StateMeta, rules: Rules = RULES, keep_legacy: bool = False) -> tuple[StateMeta, ...]:
-    conversion = OperatorConversion((rules,), {}, keep_legacy, 8, 8)
+    conversion = changes_of((replace(rules, keep_legacy=keep_legacy),), {}, 8, 8)
     return expected_header(header(*metas), conversion).states
 
 

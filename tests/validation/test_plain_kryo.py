@@ -26,12 +26,13 @@ from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.java_values import TtlValue
 from flinkstate.values.kryo_reader import KryoObject
+from stateferry.changes.operator_changes import OtherKryo
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_kryo import PlainKryoReader, _by
 from stateferry.proof.plain.plain_losses import before_the_upgrade
+from tests.support.changes import changes_of
 from tests.support.kryo_writing import Boxed, kryo_map, kryo_object
 
 NOW, TTL, LATEST = 1_000, 100, 2**63 - 1
@@ -58,7 +59,7 @@ def reader_of(
     of_map = user_key if kind is StateKind.MAP else None
     state = KeyedState("s", kind, key, Scalar.VOID_NAMESPACE, of_map, value, ttl, False)
     planned = None if drops is None else PlannedTtl(state, StateTtlConfig(TTL), NOW, drops)
-    return PlainKryoReader(state, planned, OperatorConversion((), {"s": state}, False, 128, new_max))
+    return PlainKryoReader(state, planned, changes_of((), {"s": state}, 128, new_max))
 
 
 def row(value: bytes, user_key: bytes = b"", group: int = 5) -> Row:
@@ -197,7 +198,9 @@ def upgraded(
     before = StateBefore(replace(reader._state, value=value), TTL if ttl else None, NOW)
     savepoint: Any = None
     upgrade = BeforeUpgrade(savepoint, savepoint, {"s": before}, restores=True, restores_keys=True)
-    return PlainKryoReader(reader._state, reader._planned, replace(reader._conversion, before=upgrade))
+    return PlainKryoReader(
+        reader._state, reader._planned, replace(reader._conversion, other_kryo=OtherKryo(before=upgrade))
+    )
 
 
 def before_it(value: bytes) -> Row:

@@ -16,10 +16,10 @@ import numpy as np
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Flags, Positions
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected import kernels
 from stateferry.proof.expected.content import AccountsByState, Entries, Hashes, map_rows
-from stateferry.proof.expected.conversion import OperatorConversion, new_state
 from stateferry.proof.expected.expected_entries import EXPIRED, ExpectedEntries, Sink, living
 from stateferry.proof.expected.sampling import KeySample
 
@@ -72,7 +72,7 @@ class ExpectedBlobs(ExpectedEntries):
 
     def __init__(
         self,
-        conversion: OperatorConversion,
+        conversion: OperatorChanges,
         sink: Sink,
         samples: Mapping[str, KeySample] | None = None,
         size: int = 0,
@@ -84,7 +84,7 @@ class ExpectedBlobs(ExpectedEntries):
     def read(self, group: GroupSections, *, carries: bool = True) -> None:
         """Reads one key group; without `carries` only the states that are converted."""
         conversion = self._conversion
-        touched = conversion.left_behind | self._new_states.keys()
+        touched = conversion.left_behind | self._made.keys()
         keys = {rules.made_name: _Keys() for rules in conversion.rules}
         for state, section in group:
             with section.locating():
@@ -123,6 +123,5 @@ class ExpectedBlobs(ExpectedEntries):
         self._sink.leave_out(rules.made_name, entries, ~alive, EXPIRED)
 
     def _rows_of(self, rules: Rules, section: Section) -> tuple[Entries, Flags]:
-        state = new_state(rules)
-        entries = map_rows(section, state, self._groups(state, section))
+        entries = map_rows(section, rules.new, self._groups(rules.new, section))
         return entries, living(entries.stamps, rules, len(entries))

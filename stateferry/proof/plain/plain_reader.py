@@ -46,8 +46,8 @@ from flinkstate.values.codec_parts import read_flag
 from flinkstate.values.codecs import decoder, whole_codec
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.value_json import json_text
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Nulls, Rules
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
 from stateferry.proof.plain.plain_maps import by_kryo, content, copied, is_copied, map_reader
@@ -209,7 +209,7 @@ class PlainReader:
     `states` are those that the savepoint describes, by name.
     """
 
-    def __init__(self, rules: Rules, conversion: OperatorConversion, states: Mapping[str, KeyedState]) -> None:
+    def __init__(self, rules: Rules, conversion: OperatorChanges, states: Mapping[str, KeyedState]) -> None:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
         stored = rules.legacy.value
@@ -308,7 +308,7 @@ class PlainReader:
         for entry in moved:
             if entry.user_key not in rows_of:
                 yield from self._of_blob(entry, group, key, account)
-        if self._conversion.keep_legacy:
+        if rules.keep_legacy:
             for row in (*blobs, *flags):
                 yield _untouched(row, group, key)
         elif self._pojo is not None and rules.keeps_rest:
@@ -395,7 +395,7 @@ class PlainReader:
             yield _PlainEntry(entry.user_key_bytes, key_text, entry.is_null, entry.value_bytes, text, stamp)
 
 
-def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorConversion) -> int:
+def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorChanges) -> int:
     """The key group where a key must be.
 
     It comes from the key's hash. If the hash is uncertain and no key moves, it is the present key group.

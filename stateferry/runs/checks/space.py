@@ -29,9 +29,10 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.key_group_extents import PlacedState, key_group_extents
 from flinkstate.metadata.metadata import NativeHandle, Operator
 from flinkstate.reading.reader import has_native_state
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.changes.sections import parse_blobs
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
@@ -89,7 +90,7 @@ def check_files(resolved: ResolvedPlan, folder: Location) -> None:
     """
     most = most_bytes(folder.filesystem)
     for operator in resolved.source.keyed_operators() if most is not None else ():
-        size = 0 if operator.id in resolved.native else _largest_subtask(resolved, operator)
+        size = 0 if operator.id in resolved.layout.native else _largest_subtask(resolved, operator)
         if most is None or size * _MOST_GROWTH <= most:
             continue
         if resolved.layout.compression.of(resolved.source.compression(operator)) is not Compression.SNAPPY:
@@ -125,7 +126,7 @@ def _key_groups_to_order(resolved: ResolvedPlan, operator: Operator) -> list[int
     """
     is_converted = any(one.rules for one in resolved.operators if one.operator.id == operator.id)
     changes = resolved.layout.changes_key_groups(operator)
-    if operator.id not in resolved.native or (has_native_state(operator) and not is_converted and not changes):
+    if operator.id not in resolved.layout.native or (has_native_state(operator) and not is_converted and not changes):
         return []
     extents = [extent for placed in resolved.source.placed(operator) for extent in key_group_extents(placed.file)]
     sizes = [extent.end - extent.start for extent in extents]
@@ -134,7 +135,7 @@ def _key_groups_to_order(resolved: ResolvedPlan, operator: Operator) -> list[int
     return [sum(sizes) // new_max] * new_max if changes else sizes
 
 
-def _growth(resolved: ResolvedPlan, one: ResolvedOperator) -> float:
+def _growth(resolved: ResolvedPlan, one: OperatorChanges) -> float:
     """The factor by which the operator's keyed state grows; at least 1, as entries that it loses aren't counted."""
     before = after = 0
     new_max = resolved.layout.of(one.operator).max_parallelism

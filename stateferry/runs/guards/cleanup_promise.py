@@ -64,12 +64,11 @@ def is_kept(resolved: ResolvedPlan, operator: Operator) -> bool:
 
 def _promises(resolved: ResolvedPlan) -> Iterator[tuple[Operator, str, StateTtlConfig]]:
     """Yields the states of which the plan says so."""
-    for operator in resolved.source.keyed_operators():
-        for planned in resolved.ttls.get(operator.id, ()):
+    for one in resolved.changes:
+        for planned in one.ttls:
             if planned.config.cleanup_full_snapshot:
-                yield operator, planned.state.name, planned.config
-    for one in resolved.operators:
-        for rules in one.rules:
-            if rules.planned_ttl is not None and rules.planned_ttl.cleanup_full_snapshot:
-                names = (rules.legacy.name, rules.new_name)
-                yield from ((one.operator, name, rules.planned_ttl) for name in names if name in one.states)
+                yield one.operator, planned.state.name, planned.config
+    for one, rules in resolved.migrations:
+        if rules.planned_ttl is not None and rules.planned_ttl.cleanup_full_snapshot:
+            names = (rules.legacy.name, rules.new_name)
+            yield from ((one.operator, name, rules.planned_ttl) for name in names if name in one.states)

@@ -46,10 +46,9 @@ def kept_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
 
 def states_with_kept_values(resolved: ResolvedPlan) -> Iterator[tuple[Operator, Rules, str]]:
     """Yields each legacy state that has such values, and what they are."""
-    for one in resolved.operators:
-        for rules in one.rules:
-            if kept := ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type)))):
-                yield one.operator, rules, kept
+    for one, rules in resolved.migrations:
+        if kept := ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type)))):
+            yield one.operator, rules, kept
 
 
 def _kept(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[tuple[str, str, int, int]]:

@@ -32,8 +32,7 @@ def kryo_maps(resolved: ResolvedPlan, inventory: Inventory) -> tuple[KryoMaps, .
     """What the maps by Kryo of each legacy state are."""
     return tuple(
         KryoMaps(one.operator.label, rules.legacy.name, type_name(rules.map_type), found)
-        for one in resolved.operators
-        for rules in one.rules
+        for one, rules in resolved.migrations
         if (found := inventory.maps.get((one.operator.hex_id, rules.legacy.name))) is not None
     )
 
@@ -42,8 +41,7 @@ def nullable_maps(resolved: ResolvedPlan) -> tuple[tuple[str, str], ...]:
     """The operators and legacy states whose maps are nullable."""
     return tuple(
         (one.operator.label, rules.legacy.name)
-        for one in resolved.operators
-        for rules in one.rules
+        for one, rules in resolved.migrations
         if isinstance(rules.legacy.value, NullableType) and not rules.reverse
     )
 
@@ -56,7 +54,7 @@ def kryo_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
         if note is not None:
             yield note
     two = makes_for_flink_2(resolved.plan, resolved.source)
-    notes = (_own_form_note(rules, of_flink_2=two) for one in resolved.operators for rules in one.rules)
+    notes = (_own_form_note(rules, of_flink_2=two) for one, rules in resolved.migrations)
     yield from (note for note in notes if note is not None)
 
 
@@ -97,7 +95,6 @@ def new_declarations(resolved: ResolvedPlan) -> tuple[str, ...]:
     """The lines of Java by which the new job declares the new states; none in reverse."""
     return tuple(
         f"{one.operator.label}: {declared(rules.new_name, rules.map_type, rules.legacy.value)}"
-        for one in resolved.operators
-        for rules in one.rules
+        for one, rules in resolved.migrations
         if not rules.reverse
     )

@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterator
 
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import StateSigns
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import rivals_of
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 
 def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
@@ -34,7 +35,7 @@ def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
                 yield _of_other_rows(one, rules, rows)
 
 
-def _of_blobs_left_out(one: ResolvedOperator, rules: Rules, blobs: StateSigns) -> Iterator[str]:
+def _of_blobs_left_out(one: OperatorChanges, rules: Rules, blobs: StateSigns) -> Iterator[str]:
     lost = blobs.keys - blobs.not_moved
     if rules.drop_legacy_blobs and lost:
         yield (
@@ -44,7 +45,7 @@ def _of_blobs_left_out(one: ResolvedOperator, rules: Rules, blobs: StateSigns) -
         )
 
 
-def _of_others(one: ResolvedOperator, rules: Rules, others: Collection[str]) -> str:
+def _of_others(one: OperatorChanges, rules: Rules, others: Collection[str]) -> str:
     kind, pair = "ValueState", (rules.legacy.name, rules.new_name)
     if rules.reverse:
         kind, pair = "MapState", pair[::-1]
@@ -55,7 +56,7 @@ def _of_others(one: ResolvedOperator, rules: Rules, others: Collection[str]) -> 
     )
 
 
-def _of_other_rows(one: ResolvedOperator, rules: Rules, others: Collection[str]) -> str:
+def _of_other_rows(one: OperatorChanges, rules: Rules, others: Collection[str]) -> str:
     return (
         f"{rules.new_name} isn't in the savepoint, and {_listed(others)} of {one.operator.label} "
         f"{noun(len(others), 'has', 'have')} the types that it will have: if the new job calls its state so, it starts "

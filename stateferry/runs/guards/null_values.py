@@ -64,7 +64,7 @@ def check_nulls(
 def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[str]:
     """Notes on null values that become rows, and on an option that had no effect."""
     nulls = Nulls(resolved.plan.nulls)
-    every = [(one.operator, rules) for one in resolved.operators for rules in one.rules]
+    every = [(one.operator, rules) for one, rules in resolved.migrations]
     given = nulls is not Nulls.STOP
     if given and all(rules.writes_nulls for _, rules in every):
         yield f"--nulls {nulls.value} had no effect: each value's serializer can write null"
@@ -88,7 +88,7 @@ def what_fails(resolved: ResolvedPlan, operator: Operator, rules: Rules) -> str:
     if rules.map_type.value in OF_ONE_VALUE:
         return ""
     reasons = [
-        *([] if operator.id in resolved.native else [_ON_HASH_MAP]),
+        *([] if operator.id in resolved.layout.native else [_ON_HASH_MAP]),
         *([] if resolved.source.metadata.version >= _OF_FLINK_2_3 else [_ON_OLD_ROCKSDB]),
     ]
     return ", and ".join(reasons)

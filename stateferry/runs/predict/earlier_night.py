@@ -107,7 +107,8 @@ def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> b
         and not plan.lazy
         and not plan.reverse
         and not any(
-            task.heavy_groups or any(one.legacy.ttl and not one.drops_expired for one in task.rules) for task in tasks
+            task.heavy_groups or any(one.legacy.ttl and not one.drops_expired for one in task.changes.rules)
+            for task in tasks
         )
     )
 
@@ -187,8 +188,7 @@ def _types_of_kryo_maps(resolved: ResolvedPlan) -> dict[tuple[str, str], str]:
     """The types of maps by Kryo, by operator and state: the first maps may show another one than the night before."""
     return {
         (one.operator.label, rules.legacy.name): type_name(rules.map_type)
-        for one in resolved.operators
-        for rules in one.rules
+        for one, rules in resolved.migrations
         if kryo_map_of(rules.legacy.value) is not None
     }
 

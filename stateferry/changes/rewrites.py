@@ -1,0 +1,31 @@
+"""How each kind of change is written; which there are for an operator, `operator_changes.py` says."""
+
+from __future__ import annotations
+
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, Rewrite, Transform
+from stateferry.changes.blobs_to_rows import BlobsToRows
+from stateferry.changes.drop_expired import DropExpired
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.changes.rows_to_blobs import RowsToBlobs
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
+from stateferry.changes.upgrade.restore_lost import WithLosses
+
+
+def prepare(changes: OperatorChanges, source: Savepoint, layout: Layout) -> OperatorRewrite:
+    """Prepares an operator's way into the new savepoint; raises an error for what can't be done."""
+    return OperatorRewrite.prepare(source, changes.operator, layout, _transform(changes), _rewrite(changes))
+
+
+def _transform(changes: OperatorChanges) -> Transform | None:
+    rules, transform = changes.rules, None
+    if rules:
+        transform = RowsToBlobs(rules) if rules[0].reverse else BlobsToRows(rules, changes.states)
+    return DropExpired(transform or Copy(), tuple(changes.aging.values())) if changes.aging else transform
+
+
+def _rewrite(changes: OperatorChanges) -> Rewrite | None:
+    if (asked := changes.other_kryo) is None:
+        return None
+    rewrite = ForOtherKryo(asked.states, asked.elements)
+    return rewrite if asked.before is None else WithLosses(rewrite, asked.before)
