@@ -8,6 +8,7 @@ from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.drop_expired import DropExpired
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rows_to_blobs import RowsToBlobs
+from stateferry.changes.rules import RulesBack
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
 from stateferry.changes.upgrade.restore_lost import WithLosses
 
@@ -18,9 +19,11 @@ def prepare(changes: OperatorChanges, source: Savepoint, layout: Layout) -> Oper
 
 
 def _transform(changes: OperatorChanges) -> Transform | None:
-    rules, transform = changes.rules, None
-    if rules:
-        transform = RowsToBlobs(rules) if rules[0].reverse else BlobsToRows(rules, changes.states)
+    transform: Transform | None = None
+    if back := [rules for rules in changes.rules if isinstance(rules, RulesBack)]:
+        transform = RowsToBlobs(back)
+    elif changes.rules:
+        transform = BlobsToRows(changes.rules, changes.states)
     return DropExpired(transform or Copy(), tuple(changes.aging.values())) if changes.aging else transform
 
 

@@ -27,7 +27,7 @@ from flinkstate.writing.max_parallelism_change import Destination, GroupedEntrie
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import NO_HASHES, members
 from stateferry.changes.row_spans import NULLABLE, BlobForm, RowSpans, blobs_of, together
-from stateferry.changes.rules import Rules, null_under_ttl
+from stateferry.changes.rules import Rules, RulesBack, null_under_ttl
 from stateferry.changes.sections import parse_rows
 from stateferry.changes.state_metas import legacy_state_meta
 from stateferry.changes.who_wins import NO_KEYS, rows_that_stay
@@ -41,7 +41,7 @@ def legacy_state(name: str, new: KeyedState) -> KeyedState:
     return KeyedState(name, StateKind.VALUE, new.key, new.namespace, None, map_, new.ttl, False)
 
 
-def form_of(rules: Rules) -> BlobForm:
+def form_of(rules: RulesBack) -> BlobForm:
     """Returns how the maps are written; raises `RefusedError` if they can't be."""
     if rules.old_form is None:
         return None
@@ -57,7 +57,7 @@ class RowsToBlobs:
     `counts` says for each legacy state what was done.
     """
 
-    rules: Sequence[Rules]
+    rules: Sequence[RulesBack]
     counts: dict[str, ConversionCounts] = field(default_factory=dict)
     _ids: dict[str, int] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class RowsToBlobs:
             if rules.new_name in here:
                 yield from self._blobs(rules, group, destination)
 
-    def _blobs(self, rules: Rules, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
+    def _blobs(self, rules: RulesBack, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
         state_id, stamped, form = self._ids[rules.legacy.name], rules.legacy.ttl, form_of(rules)
 

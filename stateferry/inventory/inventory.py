@@ -39,7 +39,7 @@ from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, par
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo
 from stateferry.changes.upgrade.restore_lost import GroupLosses
-from stateferry.changes.who_wins import NO_KEYS, KeySets, entries_that_stay, key_sets_of, rows_that_stay
+from stateferry.changes.who_wins import KeySets, entries_that_stay, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
 from stateferry.inventory.blob_times import BlobTimes
@@ -153,11 +153,7 @@ class InventoryTask:
         inventory.add(Inventory(maps={(self.operator, name): one.found() for name, one in finders.items()}))
 
     def _count(self, group: GroupSections, finders: Mapping[str, ClassFinder], inventory: Inventory) -> None:
-        sets = {
-            # In reverse no blob counts.
-            rules.legacy.name: NO_KEYS if rules.reverse else key_sets_of(group, rules, self.changes.states)
-            for rules in self.changes.rules
-        }
+        sets = {rules.legacy.name: key_sets_of(group, rules, self.changes.states) for rules in self.changes.rules}
         signs = SignsOfGroup.all_of(self.changes.rules, self.changes.states)
         keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
         for state, section in group:

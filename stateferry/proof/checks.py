@@ -257,7 +257,7 @@ def validate(
             )
             for pair in _pairs(source, staged)
             for rules in conversion.of(pair.old).rules
-            if not rules.reverse
+            if rules.fills_tables
         }
     samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
     labels = {pair.old.hex_id: pair.old.label for pair in _pairs(source, staged)}

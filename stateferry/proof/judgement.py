@@ -15,7 +15,7 @@ from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut
 from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
+from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules, RulesBack
 from stateferry.inventory.blob_times import SUMS
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.expected.aging_content import AgingCounts
@@ -213,11 +213,13 @@ class OperatorJudge:
     def _migrated(self, rules: Rules) -> Iterator[Check]:
         state = rules.made_name
         name, counts = f"{self.label}/{state}", self.tally.counts.get(rules.made_name, SourceCounts())
-        yield self._rows(state, f"{name}: {'entries' if rules.reverse else 'rows'}", counts)
-        yield self._content(state, f"{name}: content")
-        if rules.reverse:
+        if isinstance(rules, RulesBack):
+            yield self._rows(state, f"{name}: entries", counts)
+            yield self._content(state, f"{name}: content")
             yield from self._reversed(rules, name, counts)
             return
+        yield self._rows(state, f"{name}: rows", counts)
+        yield self._content(state, f"{name}: content")
         if rules.lazy_cut is not None:
             yield from self._divided(rules, rules.lazy_cut, counts)
         if rules.drops_expired:
@@ -273,7 +275,7 @@ class OperatorJudge:
             expected = f"{int(one.counts.sum())} = {_sum_in_words(terms)}; {_in_words(one)}"
             yield self._compared(name, state, expected, _in_words(other), groups)
 
-    def _reversed(self, rules: Rules, name: str, counts: SourceCounts) -> Iterator[Check]:
+    def _reversed(self, rules: RulesBack, name: str, counts: SourceCounts) -> Iterator[Check]:
         """The further checks of a state whose rows became blobs."""
         state = rules.made_name
         one, other = (self.tally.blobs[side].of(state) for side in (Side.SOURCE, Side.STAGED))

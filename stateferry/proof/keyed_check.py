@@ -26,7 +26,7 @@ from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.row_sum import RowSum
-from flinkstate.keyed.state import KeyedState, keyed_states
+from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk
 from flinkstate.reading.group_sections import GroupSections
@@ -36,7 +36,7 @@ from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.rules import Rules, expiry_of_rest, null_under_ttl
+from stateferry.changes.rules import Rules, RulesBack, expiry_of_rest, null_under_ttl
 from stateferry.changes.upgrade.for_other_kryo import for_other_kryo
 from stateferry.changes.upgrade.kryo_rows import count_entries
 from stateferry.changes.upgrade.restore_lost import GroupLosses
@@ -58,6 +58,7 @@ from stateferry.proof.expected.expected_entries import ExpectedEntries, SourceCo
 from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, describe
 from stateferry.proof.expected.sampling import KeySample, SampleSpec
 from stateferry.proof.plain.plain_aging import PlainAgingReader
+from stateferry.proof.plain.plain_blobs import PlainBlobReader
 from stateferry.proof.plain.plain_kryo import PlainKryoReader
 from stateferry.proof.plain.plain_losses import before_the_upgrade
 from stateferry.proof.plain.plain_reader import PlainReader, SampledKeys
@@ -240,6 +241,13 @@ class _Probed:
         result.entries = self._probed[:MOST_SAMPLES] if self._probe.strays else self._probed
 
 
+# By kind of rules: what reads what the new savepoint must hold, and the same by plain code.
+_READERS: dict[type[Rules], tuple[type[ExpectedEntries], type[PlainReader]]] = {
+    Rules: (ExpectedEntries, PlainReader),
+    RulesBack: (ExpectedBlobs, PlainBlobReader),
+}
+
+
 class _ChunkReading:
     """Reads one chunk and collects what it finds."""
 
@@ -273,13 +281,9 @@ class _ChunkReading:
         }
         self._read_by_kryo = self._by_kryo.keys() - self._sampled.keys()
         self._sampled |= {name: {name} for name in self._aging.keys() - self._read_by_kryo}
-        self._blobs = AccountsByState(size)
-        self._expected: ExpectedEntries
-        if any(rules.reverse for rules in task.conversion.rules):
-            self._expected = of_blobs = ExpectedBlobs(task.conversion, self._sink, self._samples, size)
-            self._blobs = of_blobs.blobs if task.side is Side.SOURCE else self._blobs
-        else:
-            self._expected = ExpectedEntries(task.conversion, self._sink, self._samples)
+        self._kind = next((type(rules) for rules in task.conversion.rules), Rules)
+        self._expected = _READERS[self._kind][0](task.conversion, self._sink, self._samples, size)
+        self._blobs = self._expected.blobs if task.side is Side.SOURCE else AccountsByState(size)
         self._whole = _Accounts(task.conversion.new_max)
         self._of_staged: ExpectedEntries | None = None
         if task.side is Side.STAGED and task.probe is None and task.conversion.is_lazy:
@@ -322,7 +326,7 @@ class _ChunkReading:
         elif name in self._aging:
             reader = PlainAgingReader(self._aging[name], self._task.conversion)
         else:
-            reader = PlainReader(self._rules[name], self._task.conversion, self._states)
+            reader = _READERS[self._kind][1](self._rules[name], self._task.conversion, self._states)
         return SampledKeys.of(sample, reader.expected if self._task.side is Side.SOURCE else reader.found)
 
     def read(self) -> None:
@@ -445,8 +449,9 @@ class _ChunkReading:
 
     def _staged_blobs(self, name: str, section: Section) -> BlobEntries | None:
         """The blobs of a section of a state that a run in reverse has made; None if it is of another state."""
-        if name not in self._made or not (rules := self._rules[name]).reverse:
+        if name not in self._made or self._made[name].kind is StateKind.MAP:
             return None
+        rules = self._rules[name]
         groups = np.full(len(section), section.key_group, np.int64)
         blobs = blob_entries(
             section, rules.legacy.value, rules.legacy.ttl, null_under_ttl(rules.map_type.value), groups

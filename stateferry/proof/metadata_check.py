@@ -26,7 +26,7 @@ from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import OpaqueType, PojoMapType, PojoType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.rules import Rules
+from stateferry.changes.rules import Rules, RulesBack
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
 
 
@@ -139,7 +139,7 @@ def expected_header(merged: KeyedHeader, conversion: OperatorChanges) -> KeyedHe
     for rules in conversion.rules:
         made = (
             _map_of_blobs(metas[rules.new_name], rules)
-            if rules.reverse
+            if isinstance(rules, RulesBack)
             else _map_state_of(metas[rules.legacy.name], rules)
         )
         there = metas.get(rules.made_name)
@@ -190,7 +190,7 @@ def _flag_state_of(legacy: StateMeta, flag: KeyedState) -> StateMeta:
     return StateMeta(flag.name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, "VALUE"),), serializers)
 
 
-def _map_of_blobs(new: StateMeta, rules: Rules) -> StateMeta:
+def _map_of_blobs(new: StateMeta, rules: RulesBack) -> StateMeta:
     """The description that makes Flink accept a value state of maps: the rows' serializers, the timestamp around."""
     serializers = dict(new.serializers)
     value = serializers[VALUE_SERIALIZER]

@@ -8,12 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flinkstate.errors import RefusedError, StateferryError
-from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import (
-    Contradiction,
-    ContradictionsError,
-    LeftoverBlobsError,
     Rules,
 )
 from stateferry.inventory.ages import Ages
@@ -299,31 +295,6 @@ def stopping_errors(resolved: ResolvedPlan, inventory: Inventory) -> list[Statef
     errors: list[StateferryError] = [*history_errors(resolved), *name_errors(resolved, inventory)]
     for one, rules in resolved.migrations:
         met = inventory.met.get((one.operator.hex_id, rules.legacy.name), InventoryCounts())
-        errors += _errors(one.operator.label, rules, met)
+        errors += rules.open_questions(one.operator.label, met)
         errors += check_nulls(resolved, one.operator, rules, met)
-    return errors
-
-
-def _errors(operator: str, rules: Rules, met: InventoryCounts) -> list[StateferryError]:
-    errors: list[StateferryError] = []
-    where = f"state {rules.legacy.name} of operator {operator}"
-    if rules.reverse:
-        if met.blobs and not rules.drop_legacy_blobs:
-            errors.append(
-                LeftoverBlobsError(
-                    f"{where}: the savepoint still has {met.blobs:,} {noun(met.blobs, 'blob')} beside the rows of "
-                    f"{rules.new_name}. If they are what the job hasn't moved yet, first make rows of them: run "
-                    "without --reverse, and go back from the savepoint that this makes. If the rows alone count, leave "
-                    "the blobs out with --drop-legacy-blobs"
-                )
-            )
-        return errors
-    if (flagged := met.contradictions) and rules.on_contradiction is Contradiction.STOP:
-        errors.append(
-            ContradictionsError(
-                f"{where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as migrated and still "
-                f"{noun(flagged, 'has', 'have')} a blob; say which of the two counts: "
-                "--on-contradiction blob or --on-contradiction rows"
-            )
-        )
     return errors

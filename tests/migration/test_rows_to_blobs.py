@@ -18,7 +18,7 @@ from flinkstate.writing import operator_rewrite
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
-from stateferry.changes.rules import Rules
+from stateferry.changes.rules import RulesBack
 from stateferry.proof.checks import validate
 from stateferry.proof.expected.check_result import Check, Outcome
 from tests.support.changes import conversion_of
@@ -31,11 +31,11 @@ from tests.validation.test_checks import GOLDEN, LAYOUTS, LEGACY_CASES, assert_g
 DAY = 86_400_000
 
 
-def rules_back(source: Savepoint, uid: str, **settings: Any) -> Rules:
+def rules_back(source: Savepoint, uid: str, **settings: Any) -> RulesBack:
     states = {state.name: state for state in source.keyed_states(source.operator(uid))}
     legacy = legacy_state(LEGACY, states[NEW])
     ttl = 30 * DAY if legacy.ttl else None
-    return replace(Rules(legacy, NEW, FLAG, ttl, 0, reverse=True), **settings)
+    return replace(RulesBack(legacy, NEW, FLAG, ttl, 0), **settings)
 
 
 def reversed_(

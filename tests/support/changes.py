@@ -11,7 +11,12 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.operator_changes import Conversion, OperatorChanges
-from stateferry.changes.rules import Rules
+from stateferry.changes.rules import Rules, RulesBack
+
+
+def back(rules: Rules, **more: Any) -> RulesBack:
+    """The same states, for a run in reverse."""
+    return replace(RulesBack(rules.legacy, rules.new_name, rules.flag_name, rules.ttl, rules.now), **more)
 
 
 def changes_of(

@@ -28,7 +28,7 @@ from stateferry.proof.expected.expected_blobs import ExpectedBlobs, _Keys, hash_
 from stateferry.proof.expected.expected_entries import ExpectedEntries, _moved
 from stateferry.proof.plain.plain_lazy_cut import is_moved
 from stateferry.proof.plain.plain_pojos import without_map
-from tests.support.changes import changes_of
+from tests.support.changes import back, changes_of
 from tests.support.sections import Rows
 from tests.validation.test_plain_pojos import BODY, named
 from tests.validation.test_plain_pojos import TYPE as POJOS
@@ -409,18 +409,18 @@ def test_a_state_that_ages_counts_without_what_has_expired() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "behind"),
+    ("rules", "behind"),
     [
-        ({}, {"old", "flag"}),
-        ({"flag_name": None}, {"old"}),
-        ({"reverse": True}, {"new", "flag"}),
-        ({"rest": LegacyRest.KEEP}, set()),
-        ({"rest": LegacyRest.DROP}, {"old", "flag"}),
-        ({"lazy_cut": LazyCut(Order.HASH, 5, value_state("flag"))}, set()),
+        (rules_of(), {"old", "flag"}),
+        (rules_of(flag_name=None), {"old"}),
+        (back(rules_of()), {"new", "flag"}),
+        (rules_of(rest=LegacyRest.KEEP), set()),
+        (rules_of(rest=LegacyRest.DROP), {"old", "flag"}),
+        (rules_of(lazy_cut=LazyCut(Order.HASH, 5, value_state("flag"))), set()),
     ],
+    ids=["forth", "without a flag", "back", "rest", "no rest", "lazy"],
 )
-def test_which_states_the_new_savepoint_does_not_have(settings: dict[str, Any], behind: set[str]) -> None:
-    rules = rules_of(**settings)
+def test_which_states_the_new_savepoint_does_not_have(rules: Rules, behind: set[str]) -> None:
     states = {one.name: one for one in (rules.legacy, rules.new, value_state("flag"), value_state("other"))}
     conversion = changes_of((rules,), states, 128, 128)
     assert conversion.left_behind == behind
@@ -445,7 +445,7 @@ def test_an_operator_of_which_nothing_is_asked_changes_with_the_layout_alone() -
 
 
 def test_an_operator_is_converted_in_reverse_where_a_rule_says_so() -> None:
-    one, other = rules_of(), rules_of(reverse=True)
+    one, other = rules_of(), back(rules_of())
     made = KeyedState("new", StateKind.MAP, Scalar.STRING, VOID, Scalar.STRING, Scalar.LONG, False, False)
     assert changes_of((one,), {}, 128, 128).made == {"new": made}
     assert changes_of((other,), {}, 128, 128).made == {"old": other.legacy}
@@ -454,7 +454,7 @@ def test_an_operator_is_converted_in_reverse_where_a_rule_says_so() -> None:
 @pytest.mark.parametrize("ttl", [False, True])
 def test_rows_become_blobs(ttl: bool) -> None:
     one, two, old = (stamp if ttl else None for stamp in (ALIVE, ALIVE + 5, EXPIRED))
-    rules = rules_of(ttl=ttl, reverse=True)
+    rules = back(rules_of(ttl=ttl))
     rows = [row("a", "x", 5, one), row("a", "y", 6, two), row("b", "x", 7, one), row("a", "z", 8, old)]
     source = {"new": rows, "other": [flag("q", True)], "old": [blob("k", {}, one), blob("l", {}, one)]}
     states = [rules.new, rules.legacy, value_state("other")]

@@ -27,7 +27,7 @@ from stateferry.proof.judgement import Derived, OperatorJudge, TableAccount, Tal
 from stateferry.proof.keyed_check import KeyedResult, Side
 from stateferry.proof.plain.plain_reader import KeyAccount, SampledKeys
 from stateferry.proof.plain.plain_rows import PlainRowsResult
-from tests.support.changes import changes_of
+from tests.support.changes import back, changes_of
 
 KEYS = "main: keys in the key groups of their hashes"
 PASSED, FAILED, COULD_NOT_TELL = Outcome.PASSED, Outcome.FAILED, Outcome.COULD_NOT_TELL
@@ -212,7 +212,7 @@ def test_lazy_runs_leave_blobs_and_set_flags() -> None:
 
 @pytest.mark.parametrize("drops", [False, True])
 def test_the_way_back(drops: bool) -> None:
-    rules = replace(RULES, reverse=True, ttl=5, drop_legacy_blobs=drops)
+    rules = back(RULES, ttl=5, drop_legacy_blobs=drops)
     made = tally({"old": SAME}, {"old": SAME}, counts={"old": SourceCounts(rows=5, leftover_blobs=2)})
     made.blobs[Side.SOURCE].take({"old": account(g1=1)})
     made.blobs[Side.STAGED].take({"old": account(g1=2)})

@@ -41,7 +41,7 @@ from stateferry.proof.keyed_check import (
     _Slices,
     slices_of,
 )
-from tests.support.changes import changes_of
+from tests.support.changes import back, changes_of
 from tests.support.sections import Rows
 from tests.validation.test_checks import GOLDEN
 
@@ -401,9 +401,9 @@ def test_a_lazy_result_is_read_twice_and_blobs_that_are_made_are_counted() -> No
         assert (reading._of_staged is not None) == twice
         if twice:
             assert reading._of_staged._sink is reading._whole
-    back = replace(CONVERSION, rules=(replace(RULES, reverse=True),))
+    in_reverse = replace(CONVERSION, rules=(back(RULES),))
     for side in Side:
-        reading = started(back, side=side, width=16)
+        reading = started(in_reverse, side=side, width=16)
         assert isinstance(reading._expected, ExpectedBlobs)
         assert (reading._blobs is reading._expected.blobs) == (side is Side.SOURCE)
         assert reading._expected.blobs.size == 16
@@ -456,7 +456,7 @@ def test_a_result_is_scanned_for_keys_of_any_key_group() -> None:
 
 @pytest.mark.parametrize("ttl", [False, True])
 def test_blobs_that_a_run_in_reverse_has_made(ttl: bool) -> None:
-    rules = replace(RULES, reverse=True, ttl=100 if ttl else None, now=1000, legacy=replace(LEGACY, ttl=ttl))
+    rules = back(RULES, ttl=100 if ttl else None, now=1000, legacy=replace(LEGACY, ttl=ttl))
     stamps = [struct.pack(">q", stamp) if ttl else b"" for stamp in (950, 900)]
     x = encode(Scalar.STRING, "x") + b"\0" + struct.pack(">q", 5)
     blobs = [
@@ -471,7 +471,7 @@ def test_blobs_that_a_run_in_reverse_has_made(ttl: bool) -> None:
     account = reading._blobs.of("old")
     assert (account.counts.tolist(), int(account.sums[5])) == ([0, 0, 0, 0, 0, 2, 0, 0], int(hashes.sum()))
     assert reading._expired == ({"old": Counter({5: 1})} if ttl else {})
-    reading._rules = {"old": replace(rules, reverse=False)}
+    reading._made = {"old": rules.new}
     assert reading._staged_blobs("old", rows) is None
 
 

@@ -28,9 +28,10 @@ from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.java_values import RowValue
 from stateferry.changes.lazy_cut import LazyCut, Order
-from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
+from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules, RulesBack
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_aging import PlainAgingReader
+from stateferry.proof.plain.plain_blobs import PlainBlobReader
 from stateferry.proof.plain.plain_pojos import without_map
 from stateferry.proof.plain.plain_reader import (
     KeyAccount,
@@ -40,7 +41,7 @@ from stateferry.proof.plain.plain_reader import (
     holds_null,
     long_at,
 )
-from tests.support.changes import changes_of
+from tests.support.changes import back, changes_of
 from tests.validation.test_plain_pojos import BODY
 from tests.validation.test_plain_pojos import TYPE as POJOS
 
@@ -75,7 +76,8 @@ def reader_of(
     flag = flag or state_of("flag", Scalar.BOOLEAN, ttl=rules.legacy.ttl)
     states = {one.name: one for one in (rules.legacy, rules.new, flag)}
     rules = replace(rules, keep_legacy=keep)
-    return PlainReader(rules, changes_of((rules,), states, old_max, new_max), states)
+    reader = PlainBlobReader if isinstance(rules, RulesBack) else PlainReader
+    return reader(rules, changes_of((rules,), states, old_max, new_max), states)
 
 
 def blob(entries: Mapping[str, int | None], stamp: int | None = None, group: int = GROUP, key: bytes = KEY) -> Row:
@@ -251,7 +253,7 @@ def test_the_flag_has_the_timestamp_of_the_blob() -> None:
 
 @pytest.mark.parametrize("ttl", [False, True])
 def test_rows_become_a_blob_with_their_newest_timestamp(ttl: bool) -> None:
-    reader = reader_of(rules_of(ttl=ttl, reverse=True))
+    reader = reader_of(back(rules_of(ttl=ttl)))
     stamps = [ALIVE, NOW, EXPIRED, ALIVE] if ttl else [None] * 4
     rows = [row(name, at, stamp) for at, (name, stamp) in enumerate(zip("wxyz", stamps, strict=True))]
     names = "wxz" if ttl else "wxyz"
@@ -265,7 +267,7 @@ def test_rows_become_a_blob_with_their_newest_timestamp(ttl: bool) -> None:
 
 def test_nulls_of_a_blob_that_was_made() -> None:
     """Without time to live the flag says it in rows as well; with it a row's bytes do."""
-    plain, with_stamps = reader_of(rules_of(reverse=True)), reader_of(rules_of(ttl=True, reverse=True))
+    plain, with_stamps = reader_of(back(rules_of())), reader_of(back(rules_of(ttl=True)))
     assert told(plain.found([blob({"y": None})])) == [("old", '"y"', 1, "null", None)]
     assert told(with_stamps.found([blob({"y": None}, NOW)])) == [("old", '"y"', 0, "null", NOW)]
 

@@ -27,6 +27,7 @@ from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules, nu
 from stateferry.inventory.blob_times import blob_sum
 from stateferry.proof.expected.aging_content import AgingCounts, aging_entries
 from stateferry.proof.expected.content import (
+    AccountsByState,
     BlobEntries,
     Entries,
     Hashes,
@@ -118,16 +119,18 @@ def _among(hashes: Hashes, some: Hashes) -> Flags:
 class ExpectedEntries:
     """Reads key groups of the source, and passes on to a sink what must become of them.
 
-    `counts` are by new state, `aging` by state that isn't migrated and loses what has expired.
+    `counts` are by new state, `aging` by state that isn't migrated and loses what has expired. `blobs` accounts for the
+    blobs that are made, by legacy state.
     """
 
-    def __init__(self, conversion: OperatorChanges, sink: Sink, samples: Mapping[str, KeySample] | None = None) -> None:
-        """`samples` collect rows that are read a second time, by new state."""
+    def __init__(
+        self, conversion: OperatorChanges, sink: Sink, samples: Mapping[str, KeySample] | None = None, size: int = 0
+    ) -> None:
+        """`samples` collect rows that are read a second time, by new state; `blobs` has `size` key groups."""
         self._conversion, self._sink = conversion, sink
-        self._samples = samples or {}
-        self._made = conversion.made
-        self._aging = conversion.aging
+        self._samples, self._made, self._aging = samples or {}, conversion.made, conversion.aging
         self.counts: dict[str, SourceCounts] = {rules.made_name: SourceCounts() for rules in conversion.rules}
+        self.blobs = AccountsByState(size or conversion.new_max)
         self.aging: dict[str, AgingCounts] = {name: AgingCounts() for name in self._aging}
 
     def read(self, group: GroupSections, *, carries: bool = True) -> None:

@@ -12,7 +12,7 @@ from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
 from stateferry.changes.operator_changes import Conversion, OperatorChanges
 from stateferry.changes.rows_to_blobs import legacy_state
-from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, Rules
+from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, OldForm, Rules, RulesBack
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
@@ -183,7 +183,7 @@ def _resolve_operator(
             problems += other_name_than_before(plan, state.legacy, state.new, states, operator)
             two = source.metadata.version >= OF_FLINK_2
             if (made := state_to_make(plan, state, states, operator, problems, of_flink_2=two)) is not None:
-                rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
+                rules.append(_rules_back(plan, state, *made))
         elif state.legacy in states:
             found = list(field_problems(state, states[state.legacy], operator, plan.job_classes))
             if not found:
@@ -234,7 +234,18 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
         on_contradiction=Contradiction(plan.on_contradiction),
         no_flag=state.no_flag,
         keep_legacy=plan.keep_legacy,
-        reverse=plan.reverse,
-        drop_legacy_blobs=plan.drop_legacy_blobs,
         rest=LegacyRest(state.rest),
+    )
+
+
+def _rules_back(plan: MigrationPlan, state: StatePlan, legacy: KeyedState, old_form: OldForm | None) -> RulesBack:
+    return RulesBack(
+        legacy,
+        state.new,
+        state.flag,
+        state.ttl_ms,
+        plan.now,
+        no_flag=state.no_flag,
+        drop_legacy_blobs=plan.drop_legacy_blobs,
+        old_form=old_form,
     )

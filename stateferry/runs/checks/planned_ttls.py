@@ -58,11 +58,8 @@ def _problems_of_rules(
         )
     if plan.keep_expired and one.drops:
         yield f"{where}: --keep-expired keeps what has expired, and its --state-ttl drops it: leave one of them out"
-    if rules.reverse and not one.drops:
-        yield (
-            f"{where}: in reverse a blob has the timestamp of its newest entry, so its expired entries would live "
-            "again: say drop or drop-visible in its --state-ttl"
-        )
+    if rules.why_expired_go is not None and not one.drops:
+        yield f"{where}: {rules.why_expired_go}: say drop or drop-visible in its --state-ttl"
 
 
 def find_planned_ttls(

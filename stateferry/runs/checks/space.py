@@ -140,7 +140,7 @@ def _growth(resolved: ResolvedPlan, one: OperatorChanges) -> float:
     before = after = 0
     new_max = resolved.layout.of(one.operator).max_parallelism
     # Blobs take less than the rows that they are made of.
-    rules = {of_state.legacy.name: of_state for of_state in one.rules if not of_state.reverse}
+    rules = {of_state.legacy.name: of_state for of_state in one.rules if of_state.takes_blobs}
     for section in _sample(resolved, one.operator):
         size = len(section.raw)
         before += size

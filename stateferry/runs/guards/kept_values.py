@@ -55,6 +55,6 @@ def _kept(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[tuple[str, s
     """Yields each such state, what its values are, and how many of its maps are by Kryo 2 and by Kryo 5."""
     for operator, rules, kept in states_with_kept_values(resolved):
         found = inventory.maps.get((operator.hex_id, rules.legacy.name))
-        if found is not None and not rules.reverse:
+        if found is not None and rules.takes_blobs:
             where = f"state {rules.legacy.name} of operator {operator.label}"
             yield where, kept, found.kryo.get("2", 0), found.kryo.get("5", 0)

@@ -42,7 +42,7 @@ def nullable_maps(resolved: ResolvedPlan) -> tuple[tuple[str, str], ...]:
     return tuple(
         (one.operator.label, rules.legacy.name)
         for one, rules in resolved.migrations
-        if isinstance(rules.legacy.value, NullableType) and not rules.reverse
+        if isinstance(rules.legacy.value, NullableType) and rules.takes_blobs
     )
 
 
@@ -62,7 +62,7 @@ def _own_form_note(rules: Rules, *, of_flink_2: bool) -> str | None:
     """Says by which type objects of the job's classes would get a form of Flink's own, if there is one."""
     stored = rules.legacy.value
     stored = stored.map if isinstance(stored, PojoMapType) else stored
-    if rules.reverse or not isinstance(stored, KryoMapType) or stored.kryo.classes is None:
+    if not rules.takes_blobs or not isinstance(stored, KryoMapType) or stored.kryo.classes is None:
         return None
     possible = _in_own_form(stored.map, stored.kryo, of_flink_2)
     if possible == stored.map:
@@ -96,5 +96,5 @@ def new_declarations(resolved: ResolvedPlan) -> tuple[str, ...]:
     return tuple(
         f"{one.operator.label}: {declared(rules.new_name, rules.map_type, rules.legacy.value)}"
         for one, rules in resolved.migrations
-        if not rules.reverse
+        if rules.takes_blobs
     )

@@ -198,7 +198,7 @@ class _Evidence:
 
     def _is_rather_legacy(self, name: str) -> bool:
         mine, other, legacy = self.sign(self.rules.legacy.name), self.sign(name), self.rules.legacy.name
-        if self.rules.reverse:
+        if self.rules.made_name == legacy:
             # The state that is made: a state that is there without blobs is what a job declares, and one with blobs of
             # other keys than have rows is what the job is about to move.
             has_the_others = other.keys > 0 and other.moved > 0 and not other.not_moved

@@ -29,7 +29,7 @@ def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
             filled = {state for state, found in signs.items() if found.keys} - planned
             rivals = rivals_of(rules, one.states)
             yield from _of_blobs_left_out(one, rules, signs.get(rules.legacy.name, StateSigns()))
-            if others := (rivals.maps if rules.reverse else rivals.legacies) & filled:
+            if others := (rivals.legacies if rules.takes_blobs else rivals.maps) & filled:
                 yield _of_others(one, rules, others)
             if rules.new_name not in one.states and (rows := rivals.maps & filled):
                 yield _of_other_rows(one, rules, rows)
@@ -37,7 +37,7 @@ def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
 
 def _of_blobs_left_out(one: OperatorChanges, rules: Rules, blobs: StateSigns) -> Iterator[str]:
     lost = blobs.keys - blobs.not_moved
-    if rules.drop_legacy_blobs and lost:
+    if rules.leaves_out_blobs and lost:
         yield (
             f"{lost:,} {noun(lost, 'key', 'keys')} of {rules.legacy.name} of {one.operator.label} "
             f"{noun(lost, 'has', 'have')} a blob, and no rows in {rules.new_name}: the run leaves out all that the old "
@@ -46,13 +46,11 @@ def _of_blobs_left_out(one: OperatorChanges, rules: Rules, blobs: StateSigns) ->
 
 
 def _of_others(one: OperatorChanges, rules: Rules, others: Collection[str]) -> str:
-    kind, pair = "ValueState", (rules.legacy.name, rules.new_name)
-    if rules.reverse:
-        kind, pair = "MapState", pair[::-1]
+    kind = f"{rules.taken.kind.value.capitalize()}State"
     return (
         f"{_listed(others)} of {one.operator.label} {noun(len(others), f'is a {kind}', f'are {kind}s')} of such maps, "
-        f"too, and {noun(len(others), 'stays as it is', 'stay as they are')}: this run makes {pair[1]} of {pair[0]} "
-        "alone"
+        f"too, and {noun(len(others), 'stays as it is', 'stay as they are')}: this run makes {rules.made_name} of "
+        f"{rules.taken.name} alone"
     )
 
 

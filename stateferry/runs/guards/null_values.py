@@ -43,7 +43,7 @@ def check_nulls(
 ) -> Iterator[StateferryError]:
     """Yields an error if the plan must first say what becomes of the null values that were met."""
     nulls = met.unwritable_nulls
-    if not nulls or rules.reverse or rules.nulls is Nulls.DROP:
+    if not nulls or not rules.takes_blobs or rules.nulls is Nulls.DROP:
         return
     where = f"state {rules.legacy.name} of operator {operator.label}"
     have = noun(nulls, "entry has", "entries have")
@@ -73,7 +73,7 @@ def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[
         if given and not any(count for *_, count in met):
             yield f"--nulls {nulls.value} had no effect: no entry has a null value that its serializer can't write"
         for operator, rules, count in met:
-            if count and nulls is not Nulls.DROP and not rules.reverse and rules.map_type.value not in OF_ONE_VALUE:
+            if count and nulls is not Nulls.DROP and rules.takes_blobs and rules.map_type.value not in OF_ONE_VALUE:
                 fails = what_fails(resolved, operator, rules)
                 but = fails or f"RocksDB of Flink 2.3 holds them. If the job moves to another backend, {_ON_HASH_MAP}"
                 yield (
