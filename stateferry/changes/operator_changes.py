@@ -20,23 +20,12 @@ from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 
 
 @dataclass(frozen=True, slots=True)
-class OtherKryo:
-    """What of one operator is written as the Kryo of another Flink does: keyed states, and elements of operator states.
-
-    `before` is what these states were before an upgrade.
-    """
-
-    states: Mapping[str, KeyedState] = field(default_factory=dict)
-    elements: Mapping[str, FlinkType] = field(default_factory=dict)
-    before: BeforeUpgrade | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class OperatorChanges:
     """What becomes of one operator; `states` are all its keyed states in the source, by name.
 
     `rules` are for each legacy state that is there, `ttls` for states that aren't migrated and have a time to live in
-    the plan. Without `other_kryo` RocksDB's files may be copied as they are.
+    the plan. Keyed states `by_kryo` and operator states with these `elements` are written as the Kryo of another Flink
+    does; `before` is what they were before an upgrade. With `copies_nothing` no file of RocksDB's is copied as it is.
     """
 
     operator: Operator
@@ -44,7 +33,10 @@ class OperatorChanges:
     states: Mapping[str, KeyedState]
     rules: tuple[Rules, ...] = ()
     ttls: tuple[PlannedTtl, ...] = ()
-    other_kryo: OtherKryo | None = None
+    by_kryo: Mapping[str, KeyedState] = field(default_factory=dict)
+    elements: Mapping[str, FlinkType] = field(default_factory=dict)
+    before: BeforeUpgrade | None = None
+    copies_nothing: bool = False
 
     @classmethod
     def none(cls, source: Savepoint, operator: Operator, layout: Layout | None = None) -> OperatorChanges:
@@ -54,11 +46,8 @@ class OperatorChanges:
 
     def of_key_groups(self, key_groups: KeyGroupRange) -> OperatorChanges:
         """What a task needs that reads these key groups."""
-        bare = replace(self, operator=replace(self.operator, subtasks=()))
-        if self.other_kryo is None or self.other_kryo.before is None:
-            return bare
-        before = self.other_kryo.before.of_key_groups(key_groups)
-        return replace(bare, other_kryo=replace(self.other_kryo, before=before))
+        before = None if self.before is None else self.before.of_key_groups(key_groups)
+        return replace(self, operator=replace(self.operator, subtasks=()), before=before)
 
     @property
     def old_max(self) -> int:
@@ -75,21 +64,6 @@ class OperatorChanges:
         return {one.state.name: one for one in self.ttls if one.drops}
 
     @property
-    def by_kryo(self) -> Mapping[str, KeyedState]:
-        """The states that are written as the Kryo of another Flink does, by name."""
-        return {} if self.other_kryo is None else self.other_kryo.states
-
-    @property
-    def elements(self) -> Mapping[str, FlinkType]:
-        """The types of elements of operator states that are written so, by state."""
-        return {} if self.other_kryo is None else self.other_kryo.elements
-
-    @property
-    def before(self) -> BeforeUpgrade | None:
-        """The operator before an upgrade."""
-        return None if self.other_kryo is None else self.other_kryo.before
-
-    @property
     def made(self) -> dict[str, KeyedState]:
         """The states that are made, by name: the new states or, in reverse, the legacy states."""
         return {rules.made_name: rules.made for rules in self.rules}
@@ -103,6 +77,11 @@ class OperatorChanges:
     def flags(self) -> dict[str, KeyedState]:
         """The flag states that a lazy run sets, by name."""
         return {rules.lazy_cut.flag.name: rules.lazy_cut.flag for rules in self.rules if rules.lazy_cut is not None}
+
+    @property
+    def touched(self) -> set[str]:
+        """The names of the states that don't stay as they are, or with what has expired left out alone."""
+        return {name for rules in self.rules for name in rules.touched}
 
     @property
     def divided(self) -> set[str]:

@@ -28,7 +28,7 @@ def _transform(changes: OperatorChanges) -> Transform | None:
 
 
 def _rewrite(changes: OperatorChanges) -> Rewrite | None:
-    if (asked := changes.other_kryo) is None:
+    if not (changes.by_kryo or changes.elements or changes.copies_nothing):
         return None
-    rewrite = ForOtherKryo(asked.states, asked.elements)
-    return rewrite if asked.before is None else WithLosses(rewrite, asked.before)
+    rewrite = ForOtherKryo(changes.by_kryo, changes.elements)
+    return rewrite if changes.before is None else WithLosses(rewrite, changes.before)

@@ -15,7 +15,6 @@ from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, RowType
 from flinkstate.ttl import StateTtlConfig
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut, Order
-from stateferry.changes.operator_changes import OtherKryo
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.expected.aging_content import AgingCounts
@@ -63,7 +62,7 @@ def tally(expected: dict[str, Account], found: dict[str, Account], size: int = 8
 
 
 def judge(found: Tally, rules: Rules | None = RULES, **settings: object) -> OperatorJudge:
-    given = {name: settings.pop(name) for name in ("ttls", "other_kryo", "states") if name in settings}
+    given = {name: settings.pop(name) for name in ("ttls", "by_kryo", "states") if name in settings}
     conversion = changes_of((rules,) if rules else (), STATES, 8, 8)
     of = replace(conversion, **given)  # type: ignore[arg-type]
     made = OperatorJudge("hex", "main", of, True, 1, found, SAMPLES)
@@ -108,7 +107,7 @@ def test_rows_are_explained_by_what_they_come_from() -> None:
 
 
 def test_a_state_that_is_written_by_kryo_5_is_read_plainly_too() -> None:
-    found = checks(tally({"other": SAME}, {"other": SAME}), None, other_kryo=OtherKryo({"other": OTHER}))
+    found = checks(tally({"other": SAME}, {"other": SAME}), None, by_kryo={"other": OTHER})
     names = list(found)
     at = names.index("main/other: carried over, written by Kryo 5")
     assert names[at + 1] == "main/other: sample read plainly"

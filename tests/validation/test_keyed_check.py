@@ -23,7 +23,7 @@ from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from stateferry.changes.lazy_cut import LazyCut, Order
-from stateferry.changes.operator_changes import OperatorChanges, OtherKryo
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.proof import keyed_check
 from stateferry.proof.expected.content import AccountsByState, Entries, KeySpans, map_rows, plain_entries
@@ -376,8 +376,7 @@ def test_accounts_have_room_for_the_key_groups_of_both() -> None:
 
 def test_samples_are_of_states_that_are_made_or_written_anew() -> None:
     told = told_of(StateKind.VALUE)
-    by_kryo = OtherKryo({"s": LEGACY, "k": LEGACY, "new": LEGACY})
-    both = replace(CONVERSION, ttls=(told,), other_kryo=by_kryo)
+    both = replace(CONVERSION, ttls=(told,), by_kryo={"s": LEGACY, "k": LEGACY, "new": LEGACY})
     assert started(both)._samples == {}
     reading = started(both, sample=SPEC)
     assert reading._samples.keys() == {"new", "s", "k"}
@@ -386,7 +385,7 @@ def test_samples_are_of_states_that_are_made_or_written_anew() -> None:
     assert vars(reading._samples["s"]) == vars(reading._samples["k"]) == vars(aging)
     assert reading._read_by_kryo == {"s", "k"}
     assert reading._sampled == {"new": {"new", "old", "flag"}}
-    assert started(replace(both, other_kryo=None))._sampled == {"new": {"new", "old", "flag"}, "s": {"s"}}
+    assert started(replace(both, by_kryo={}))._sampled == {"new": {"new", "old", "flag"}, "s": {"s"}}
     stamped = replace(CONVERSION, rules=(replace(RULES, legacy=replace(LEGACY, ttl=True)),))
     assert started(stamped, sample=SPEC)._samples["new"]._count_at == 8
 

@@ -26,7 +26,6 @@ from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.java_values import TtlValue
 from flinkstate.values.kryo_reader import KryoObject
-from stateferry.changes.operator_changes import OtherKryo
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.proof.expected.sampling import Row
@@ -198,9 +197,7 @@ def upgraded(
     before = StateBefore(replace(reader._state, value=value), TTL if ttl else None, NOW)
     savepoint: Any = None
     upgrade = BeforeUpgrade(savepoint, savepoint, {"s": before}, restores=True, restores_keys=True)
-    return PlainKryoReader(
-        reader._state, reader._planned, replace(reader._conversion, other_kryo=OtherKryo(before=upgrade))
-    )
+    return PlainKryoReader(reader._state, reader._planned, replace(reader._conversion, before=upgrade))
 
 
 def before_it(value: bytes) -> Row:

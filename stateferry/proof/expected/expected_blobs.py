@@ -67,7 +67,7 @@ class ExpectedBlobs(ExpectedEntries):
     def read(self, group: GroupSections, *, carries: bool = True) -> None:
         """Reads one key group; without `carries` only the states that are converted."""
         conversion = self._conversion
-        touched = conversion.left_behind | self._made.keys()
+        touched = conversion.touched
         keys = {rules.made_name: _Keys() for rules in conversion.rules}
         for state, section in group:
             with section.locating():

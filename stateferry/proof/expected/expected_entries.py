@@ -138,7 +138,7 @@ class ExpectedEntries:
         conversion = self._conversion
         here = {state.name for state in group.states}
         claims = {rules.new_name: _Claims() for rules in conversion.rules}
-        untouched = here - conversion.left_behind - conversion.divided - conversion.rests - self._made.keys()
+        untouched = here - conversion.touched
         for state, section in group:
             with section.locating():
                 if carries and state.name in self._aging:

@@ -7,6 +7,7 @@ what it has not written since is still as Kryo 2 wrote it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.header import VALUE_SERIALIZER
@@ -15,7 +16,7 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, KryoCollectionType, with_kryo, with_parts
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
-from stateferry.changes.operator_changes import OtherKryo
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.for_other_kryo import (
     ForOtherKryo,
@@ -74,20 +75,25 @@ def _is_of_flink_1(source: Savepoint) -> bool:
     return source.metadata.version < OF_FLINK_2
 
 
-def of_other_kryo(
-    plan: MigrationPlan, source: Savepoint, rules: Mapping[bytes, Sequence[Rules]], problems: list[str]
-) -> dict[bytes, OtherKryo]:
-    """Returns what is written as another Kryo does, by operator id, and adds a line to `problems` for what can't be.
-
-    `rules` are those of migrated states.
-    """
+def with_other_kryo(
+    plan: MigrationPlan, source: Savepoint, operators: Mapping[bytes, OperatorChanges], problems: list[str]
+) -> dict[bytes, OperatorChanges]:
+    """Adds what is written as another Kryo does to the changes, and a line to `problems` for what can't be."""
+    rules = {id_: one.rules for id_, one in operators.items()}
     states, elements = _states(plan, source, rules, problems), _elements(plan, source, problems)
-    before = find_before(plan, source, states, rules, is_way_back(plan, source), problems)
-    ids = states.keys() | elements.keys()
-    if is_way_back(plan, source):
-        # Flink 1's RocksDB can't read files of Flink 2's, so none is copied.
-        ids |= {operator.id for operator in source.keyed_operators()}
-    return {id_: OtherKryo(states.get(id_, {}), elements.get(id_, {}), before.get(id_)) for id_ in ids}
+    is_back = is_way_back(plan, source)
+    before = find_before(plan, source, states, rules, is_back, problems)
+    return {
+        id_: replace(
+            one,
+            by_kryo=states.get(id_, {}),
+            elements=elements.get(id_, {}),
+            before=before.get(id_),
+            # Flink 1's RocksDB can't read files of Flink 2's.
+            copies_nothing=is_back,
+        )
+        for id_, one in operators.items()
+    }
 
 
 def _states(

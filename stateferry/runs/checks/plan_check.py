@@ -18,7 +18,7 @@ from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import lazy_problems
-from stateferry.runs.checks.other_kryo import makes_for_flink_2, metadata_version, of_other_kryo
+from stateferry.runs.checks.other_kryo import makes_for_flink_2, metadata_version, with_other_kryo
 from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_ttl
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.checks.reverse_check import state_to_make
@@ -102,24 +102,16 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         seen.add(one.operator.id)
     problems += layout_problems(plan, source)
     by_id = {one.operator.id: one for one, _ in planned}
-    rules = {id_: one.rules for id_, one in by_id.items()}
-    ttls = find_planned_ttls(plan, source, rules, problems)
+    ttls = find_planned_ttls(plan, source, {id_: one.rules for id_, one in by_id.items()}, problems)
     problems += () if plan.no_timers else lost_timers(source)
-    other_kryo = of_other_kryo(plan, source, rules, problems)
+    found = (by_id.get(operator.id) or OperatorChanges.none(source, operator) for operator in source.metadata.operators)
+    operators = {one.operator.id: replace(one, ttls=ttls.get(one.operator.id, ())) for one in found}
+    operators = with_other_kryo(plan, source, operators, problems)
     if problems:
         raise PlanError("\n".join(problems))
-    migrated = [one.operator for one, _ in planned]
-    layout = wanted_layout(plan, source, migrated, native_operators(plan, source))
-    operators = {}
-    for operator in source.metadata.operators:
-        one = by_id.get(operator.id) or OperatorChanges.none(source, operator)
-        operators[operator.id] = replace(
-            one,
-            new_max=layout.of(operator).max_parallelism,
-            ttls=ttls.get(operator.id, ()),
-            other_kryo=other_kryo.get(operator.id),
-        )
+    layout = wanted_layout(plan, source, [one.operator for one, _ in planned], native_operators(plan, source))
     rewrites = any(one.by_kryo or one.elements for one in operators.values())
+    operators = {id_: replace(one, new_max=layout.of(one.operator).max_parallelism) for id_, one in operators.items()}
     conversion = Conversion(layout, operators, metadata_version(plan, source, rewrites=rewrites))
     before = tuple((operators[one.operator.id], state) for one, states in planned for state in states)
     resolved = ResolvedPlan(plan, source, conversion, before)
