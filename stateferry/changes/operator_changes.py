@@ -15,6 +15,7 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 
@@ -48,6 +49,10 @@ class OperatorChanges:
         """What a task needs that reads these key groups."""
         before = None if self.before is None else self.before.of_key_groups(key_groups)
         return replace(self, operator=replace(self.operator, subtasks=()), before=before)
+
+    def ref(self, state: str) -> StateRef:
+        """Which state this is of all of the savepoint."""
+        return StateRef(self.operator.hex_id, state)
 
     @property
     def old_max(self) -> int:

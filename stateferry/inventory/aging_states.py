@@ -11,6 +11,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.ttl import MAX_LONG
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.section_timestamps import read_section_timestamps, why_no_timestamps
@@ -21,8 +22,8 @@ class AgesCollector(Protocol):
     """Where ages are collected: see `Inventory`."""
 
     ages: dict[tuple[str, str, str], Ages]
-    promised: dict[tuple[str, str], int]
-    unread: set[tuple[str, str]]
+    promised: dict[StateRef, int]
+    unread: set[StateRef]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class AgingState:
         except (DamagedError, RefusedError):
             if self.planned is not None:
                 raise
-            found.unread.add((operator, self.state.name))
+            found.unread.add(StateRef(operator, self.state.name))
             return
         ttl = MAX_LONG if self.planned is None else self.planned.config.time_to_live
         ages = found.ages.setdefault((operator, self.state.name, self.state.name), Ages())
@@ -53,7 +54,7 @@ class AgingState:
             counts = stamps.elements.counts
             covered = covered[(np.cumsum(counts) - counts)[counts > 0]]
         if len(covered):
-            key, oldest = (operator, self.state.name), self.now - int(covered.min())
+            key, oldest = StateRef(operator, self.state.name), self.now - int(covered.min())
             found.promised[key] = max(oldest, found.promised.get(key, oldest))
 
 

@@ -29,6 +29,7 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import kryo_map_of, object_field, object_of
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
@@ -67,17 +68,17 @@ class Inventory:
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
-    met: dict[tuple[str, str], InventoryCounts] = field(default_factory=dict)
+    met: dict[StateRef, InventoryCounts] = field(default_factory=dict)
     signs: dict[tuple[str, str, str], StateSigns] = field(default_factory=dict)
-    maps: dict[tuple[str, str], FoundClasses] = field(default_factory=dict)
+    maps: dict[StateRef, FoundClasses] = field(default_factory=dict)
     named: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
     ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
-    ranks: dict[tuple[str, str], RankCounts] = field(default_factory=dict)
-    blob_times: dict[tuple[str, str], BlobTimes] = field(default_factory=dict)
-    promised: dict[tuple[str, str], int] = field(default_factory=dict)
-    unread: set[tuple[str, str]] = field(default_factory=set)
+    ranks: dict[StateRef, RankCounts] = field(default_factory=dict)
+    blob_times: dict[StateRef, BlobTimes] = field(default_factory=dict)
+    promised: dict[StateRef, int] = field(default_factory=dict)
+    unread: set[StateRef] = field(default_factory=set)
     heavy_keys: dict[str, HeavyKey | None] = field(default_factory=dict)
-    losses: dict[tuple[str, str], LossCounts] = field(default_factory=dict)
+    losses: dict[StateRef, LossCounts] = field(default_factory=dict)
     read: BytesRead = field(default_factory=BytesRead)
 
     def add(self, other: Inventory) -> None:
@@ -150,7 +151,7 @@ class InventoryTask:
         }
         for key_group in key_groups:
             self._count(GroupSections(file, key_group, states, window), finders, inventory)
-        inventory.add(Inventory(maps={(self.operator, name): one.found() for name, one in finders.items()}))
+        inventory.add(Inventory(maps={self.changes.ref(name): one.found() for name, one in finders.items()}))
 
     def _count(self, group: GroupSections, finders: Mapping[str, ClassFinder], inventory: Inventory) -> None:
         sets = {rules.legacy.name: key_sets_of(group, rules, self.changes.states) for rules in self.changes.rules}
@@ -164,7 +165,7 @@ class InventoryTask:
             inventory.sizes[key] += int((section.ends - section.starts).sum())
             parsed: dict[str, MapRows] = {}
             for rules in self.changes.rules:
-                met = inventory.met.setdefault((self.operator, rules.legacy.name), InventoryCounts())
+                met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
                 aged = partial(self._count_ages, inventory, rules, state.name)
                 if state.name == rules.legacy.name:
                     blobs = _examine(section, rules, sets[rules.legacy.name], met, aged)
@@ -176,7 +177,7 @@ class InventoryTask:
                         # What of an object refers to its map may be refused where the object is written without it.
                         without_maps(section, rules)
                     if self.keeps_times and rules.ttl is not None:
-                        times = inventory.blob_times.setdefault((self.operator, rules.legacy.name), BlobTimes())
+                        times = inventory.blob_times.setdefault(self.changes.ref(rules.legacy.name), BlobTimes())
                         _note_times(blobs, rules, times)
                     if self.order is not None:
                         _rank(section, rules, sets[rules.legacy.name], self.order, self._ranks(inventory, rules))
@@ -211,10 +212,10 @@ class InventoryTask:
         states = self.changes.by_kryo
         for _ in GroupLosses(before, group.key_group, counts).sections(states, group, ForOtherKryo(states).section):
             pass
-        inventory.add(Inventory(losses={(self.operator, name): one for name, one in counts.items()}))
+        inventory.add(Inventory(losses={self.changes.ref(name): one for name, one in counts.items()}))
 
     def _settle(self, signs: SignsOfGroup, group: GroupSections, inventory: Inventory) -> None:
-        of = (self.operator, signs.rules.legacy.name)
+        of = self.changes.ref(signs.rules.legacy.name)
         found, of_interest = signs.settle(inventory.met.setdefault(of, InventoryCounts()))
         for state, counts in found.items():
             inventory.signs.setdefault((*of, state), StateSigns()).add(counts)
@@ -228,7 +229,7 @@ class InventoryTask:
             inventory.add(Inventory(named={(*of, what): texts for what, texts in named.items()}))
 
     def _ranks(self, inventory: Inventory, rules: Rules) -> RankCounts:
-        return inventory.ranks.setdefault((self.operator, rules.legacy.name), RankCounts())
+        return inventory.ranks.setdefault(self.changes.ref(rules.legacy.name), RankCounts())
 
     def _count_ages(
         self, inventory: Inventory, rules: Rules, state: str, timestamps: Integers, counts: Integers | None = None

@@ -23,6 +23,7 @@ from flinkstate.metadata.moved_files import check_stores
 from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.metadata.savepoint_properties import in_version
 from flinkstate.reading.reader import Savepoint, has_keyed_state
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.operator_changes import Conversion
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.proof.catch_up import (
@@ -50,9 +51,9 @@ from stateferry.proof.metadata_check import (
 CheckTask = KeyedTask | CarriedTask | ChangedTask
 CheckResult = KeyedResult | CarriedResult | ChangedResult
 # The accounts of the staged savepoint by operator and new state.
-StagedStates = dict[tuple[str, str], Account]
+StagedStates = dict[StateRef, Account]
 # What a catch-up can build on, by operator and state; and what one builds on, by operator id.
-BaseStates = dict[tuple[str, str], BaseAccount]
+BaseStates = dict[StateRef, BaseAccount]
 Base = Mapping[bytes, BaseOperator]
 
 
@@ -245,14 +246,14 @@ def validate(
     tallies = tally_up(source, staged, conversion, do(tasks), base, caught_up)
     if catch_up is not None:
         catch_up.found.update(
-            ((pair.old.hex_id, state), BaseAccount(account, tallies[pair.old.hex_id].counts.get(state)))
+            (StateRef(pair.old.hex_id, state), BaseAccount(account, tallies[pair.old.hex_id].counts.get(state)))
             for pair in _pairs(source, staged)
             if conversion.of(pair.old).rules
             for state, account in tallies[pair.old.hex_id].found.accounts.items()
         )
     if accounts is not None:
         accounts |= {
-            (pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
+            StateRef(pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
                 rules.new_name, is_lazy=conversion.of(pair.old).is_lazy
             )
             for pair in _pairs(source, staged)
@@ -359,7 +360,7 @@ def find_samples(
     target_bytes: int,
 ) -> Samples:
     """Finds up to ten wrong entries in each state that differs, and says what is wrong with them."""
-    samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    samples: dict[StateRef, list[tuple[int, str]]] = {}
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
         if tally.damage:
@@ -367,10 +368,10 @@ def find_samples(
         search = _Search(pair, conversion, do, target_bytes)
         differing = tally.differing()
         for state, groups in differing.items():
-            samples[pair.old.hex_id, state] = search.differences(state, groups, tally)
+            samples[StateRef(pair.old.hex_id, state)] = search.differences(state, groups, tally)
         for state, strays in tally.strays.items():
             if strays and state not in differing:
-                samples[pair.old.hex_id, state] = search.strays(state, sorted(strays))
+                samples[StateRef(pair.old.hex_id, state)] = search.strays(state, sorted(strays))
     return samples
 
 

@@ -12,6 +12,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.basics.quantities import noun
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut
 from stateferry.changes.operator_changes import OperatorChanges
@@ -30,7 +31,7 @@ from stateferry.proof.plain.plain_rows import PlainRowsResult
 _SIDES = {Side.SOURCE: "source", Side.STAGED: "result"}
 
 # By operator and state: key groups, and what is wrong in each.
-Samples = Mapping[tuple[str, str], Sequence[tuple[int, str]]]
+Samples = Mapping[StateRef, Sequence[tuple[int, str]]]
 
 
 @dataclass(slots=True)
@@ -339,7 +340,7 @@ class OperatorJudge:
         return Check(name, outcome, "0", f"{count}", key_groups, samples)
 
     def _samples(self, state: str) -> tuple[str, ...]:
-        found = self.samples.get((self.hex_id, state), ())
+        found = self.samples.get(StateRef(self.hex_id, state), ())
         return tuple(f"key group {group}: {text}" for group, text in found)[:MOST_SAMPLES]
 
     def _rows(self, state: str, name: str, counts: SourceCounts) -> Check:

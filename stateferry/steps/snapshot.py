@@ -13,7 +13,7 @@ from stateferry.changes.rules import (
     Rules,
 )
 from stateferry.inventory.ages import Ages
-from stateferry.inventory.blob_times import BlobTimes, read_blob_times, write_blob_times
+from stateferry.inventory.blob_times import read_blob_times, write_blob_times
 from stateferry.inventory.inventory import (
     CopiedFilesTask,
     Inventory,
@@ -68,11 +68,6 @@ class CountedSource:
     counted: Counted | None
     since: EarlierNight | None = None
 
-    @property
-    def times(self) -> dict[str, BlobTimes]:
-        """The timestamps of blobs by `operator id/state`."""
-        return {f"{operator}/{state}": times for (operator, state), times in self.inventory.blob_times.items()}
-
 
 def do(work: RunAtWork) -> SnapshotFacts:
     """Does the step and returns its facts."""
@@ -106,8 +101,8 @@ def do(work: RunAtWork) -> SnapshotFacts:
 
 def _keep(run: Run, resolved: ResolvedPlan, counts: CountedSource) -> None:
     """Keeps what was counted for later runs and for the pages."""
-    if counts.counted is not None and counts.times:
-        write_blob_times(run.blob_times, counts.times)
+    if counts.counted is not None and counts.inventory.blob_times:
+        write_blob_times(run.blob_times, counts.inventory.blob_times)
     metadata = resolved.source.metadata
     sizes = SourceSizes(key_groups.sizes_of(resolved.source, counts.inventory))
     kept = (counts.counted, layout_of(metadata), shown_timers(metadata), sizes)
@@ -240,7 +235,7 @@ def facts(
     entries, sizes = (_by_state(labels, counter) for counter in (inventory.entries, inventory.sizes))
     return SnapshotFacts(
         states={name: StateSize(entries[name], sizes[name]) for name in {**entries, **sizes}},
-        met={f"{labels[operator]}/{state}": counts for (operator, state), counts in inventory.met.items()},
+        met={state.shown(labels): counts for state, counts in inventory.met.items()},
         ages=found,
         notes=tuple(notes),
         read=inventory.read.to_facts(),
@@ -249,7 +244,7 @@ def facts(
         kryo=kryo_maps(resolved, inventory) or None,
         nullable=nullable_maps(resolved) or None,
         declarations=new_declarations(resolved) or None,
-        losses={f"{labels[id_]}/{state}": one for (id_, state), one in inventory.losses.items()} or None,
+        losses={state.shown(labels): one for state, one in inventory.losses.items()} or None,
     )
 
 
@@ -294,7 +289,7 @@ def stopping_errors(resolved: ResolvedPlan, inventory: Inventory) -> list[Statef
     # A wrong name may be the reason of all that follows.
     errors: list[StateferryError] = [*history_errors(resolved), *name_errors(resolved, inventory)]
     for one, rules in resolved.migrations:
-        met = inventory.met.get((one.operator.hex_id, rules.legacy.name), InventoryCounts())
+        met = inventory.met.get(one.ref(rules.legacy.name), InventoryCounts())
         errors += rules.open_questions(one.operator.label, met)
         errors += check_nulls(resolved, one.operator, rules, met)
     return errors

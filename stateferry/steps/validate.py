@@ -10,6 +10,7 @@ from flinkstate.errors import StateferryError
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import now_ms
+from stateferry.basics.state_ref import StateRef
 from stateferry.inventory.blob_times import read_blob_times
 from stateferry.proof.checks import (
     BaseStates,
@@ -107,14 +108,12 @@ def _derived(work: RunAtWork) -> dict[str, Derived]:
     if facts is None or facts.of_all is None:
         return {}
     times = read_blob_times(work.run.blob_times) or {}
-    sums = {}
-    for name, of_state in times.items():
-        operator, _, state = name.partition("/")
-        sums[f"{work.resolved.source.operator(operator).label}/{state}"] = of_state.sum()
+    labels = {one.hex_id: one.label for one in work.resolved.source.metadata.operators}
+    sums = {state.shown(labels): of_state.sum() for state, of_state in times.items()}
     return {name: Derived(counts, sums.get(name)) for name, counts in facts.met.items()}
 
 
-def _to_facts(accounts: Mapping[tuple[str, str], Account]) -> StagedAccounts:
+def _to_facts(accounts: Mapping[StateRef, Account]) -> StagedAccounts:
     """The accounts of the staged savepoint as facts of the run, by operator and new state."""
     return StagedAccounts(
         tuple(

@@ -16,6 +16,7 @@ from flinkstate.errors import MissingHereError, StateferryError, TransientError
 from flinkstate.files.storage import Location
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.rules import Rules
 from stateferry.proof.checks import StagedStates, validate
@@ -64,7 +65,7 @@ class Judged:
         checks = validate(self.source, Savepoint.open(self.staged), conversion, accounts=staged)
         assert all(check.outcome is Outcome.PASSED for check in checks)
         (table,) = accounts
-        found = table_check("main", table, staged[self.operator.hex_id, NEW])
+        found = table_check("main", table, staged[StateRef(self.operator.hex_id, NEW)])
         return found, sum(one.rows_read for one in accounts)
 
 

@@ -26,6 +26,7 @@ from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.built_snapshots import map_snapshot
 from flinkstate.serializers.types import KryoMapType, KryoType, MapType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.operator_changes import Conversion
 from stateferry.changes.rules import Contradiction, Nulls, NullsCannotBeKeptError, Rules
@@ -815,7 +816,7 @@ def test_the_tables_are_a_third_account(tmp_path: Path) -> None:
             account.take(result.accounts[NEW])
     hex_id, accounts = operator_id("main").hex(), StagedStates()
     assert_green(validate(case.source, staged, case.conversion, accounts=accounts))
-    found = accounts[hex_id, NEW]
+    found = accounts[StateRef(hex_id, NEW)]
     table = TableAccount(hex_id, NEW, account)
     assert table_check("main", table, found).outcome is Outcome.PASSED
     account.counts[3] += 1

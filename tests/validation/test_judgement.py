@@ -13,6 +13,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, RowType, Scalar, TupleType
 from flinkstate.ttl import StateTtlConfig
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
@@ -30,7 +31,9 @@ from tests.support.changes import back, changes_of
 
 KEYS = "main: keys in the key groups of their hashes"
 PASSED, FAILED, COULD_NOT_TELL = Outcome.PASSED, Outcome.FAILED, Outcome.COULD_NOT_TELL
-SAMPLES = {("hex", state): [(3, f"text {number}") for number in range(12)] for state in ("new", "old", "other", "flag")}
+SAMPLES = {
+    StateRef("hex", state): [(3, f"text {number}") for number in range(12)] for state in ("new", "old", "other", "flag")
+}
 TEXTS = tuple(f"key group 3: text {number}" for number in range(10))
 
 

@@ -33,7 +33,7 @@ def kryo_maps(resolved: ResolvedPlan, inventory: Inventory) -> tuple[KryoMaps, .
     return tuple(
         KryoMaps(one.operator.label, rules.legacy.name, type_name(rules.map_type), found)
         for one, rules in resolved.migrations
-        if (found := inventory.maps.get((one.operator.hex_id, rules.legacy.name))) is not None
+        if (found := inventory.maps.get(one.ref(rules.legacy.name))) is not None
     )
 
 

@@ -39,7 +39,7 @@ def _problems(resolved: ResolvedPlan, one: OperatorChanges, state: StatePlan) ->
     one = replace(one, rules=(rules,))
     tasks = inventory_tasks(resolved.source, one, target_bytes=plan.chunk_bytes)
     inventory = total(task.take() for task in tasks)
-    met = inventory.met.get((one.operator.hex_id, state.legacy), InventoryCounts())
+    met = inventory.met.get(one.ref(state.legacy), InventoryCounts())
     names = f"There are: {', '.join(one.states)}"
     found = [f"{error}. {names}" for error in errors_of(one, inventory, plan.accept_empty)]
     if not met.flags_not_set:

@@ -92,7 +92,7 @@ class _Evidence:
 
     @classmethod
     def of(cls, one: OperatorChanges, rules: Rules, inventory: Inventory) -> _Evidence:
-        of = (one.operator.hex_id, rules.legacy.name)
+        of = one.ref(rules.legacy.name)
         return cls(
             one,
             rules,

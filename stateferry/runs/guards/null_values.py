@@ -22,6 +22,7 @@ from flinkstate.errors import StateferryError
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import Scalar, type_name
 from stateferry.basics.quantities import noun
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import Nulls, NullsCannotBeKeptError, NullsNeedAWordError, Rules
 from stateferry.inventory.inventory import Inventory
@@ -95,5 +96,5 @@ def what_fails(resolved: ResolvedPlan, operator: Operator, rules: Rules) -> str:
 
 
 def _met(inventory: Inventory, operator: Operator, rules: Rules) -> int:
-    counts = inventory.met.get((operator.hex_id, rules.legacy.name))
+    counts = inventory.met.get(StateRef(operator.hex_id, rules.legacy.name))
     return counts.unwritable_nulls if counts is not None else 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Rules
@@ -124,7 +125,7 @@ def _of_a_flag(one: OperatorChanges, rules: Rules, inventory: Inventory | None) 
 
 
 def _is_never_set(inventory: Inventory, operator: str, rules: Rules) -> bool:
-    met = inventory.met.get((operator, rules.legacy.name))
+    met = inventory.met.get(StateRef(operator, rules.legacy.name))
     return met is not None and not met.flagged and met.flags_not_set > 0
 
 
@@ -205,7 +206,7 @@ def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterat
         """Whether the snapshot counted any of these; True if nothing was counted yet."""
         if inventory is None:
             return True
-        counted = (inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every)
+        counted = (inventory.met.get(one.ref(rules.legacy.name)) for one, rules in every)
         return any(of(counts) for counts in counted if counts is not None)
 
     if (

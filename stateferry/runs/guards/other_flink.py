@@ -39,9 +39,7 @@ def _carried(resolved: ResolvedPlan, *, everything: bool) -> Iterator[StateVerdi
     if plan.to == SAME_FLINK:
         return
     stay = plan.keep_legacy or plan.lazy
-    gone = {
-        (one.operator.hex_id, rules.legacy.name) for one, rules in resolved.migrations if not (stay or rules.keeps_rest)
-    }
+    gone = {one.ref(rules.legacy.name) for one, rules in resolved.migrations if not (stay or rules.keeps_rest)}
     rewritten = frozenset(
         (one.operator.hex_id, name) for one in resolved.changes for name in (*one.by_kryo, *one.elements)
     )
