@@ -24,6 +24,7 @@ from benchmarks.measuring import Comparison, Execution, Scale, Subject, expect
 from benchmarks.planning import TERABYTE, Cluster, resolved_run, write
 from flinkstate.metadata.bytes_read import HEADER
 from flinkstate.metadata.metadata import KeyedHandle
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask, total
@@ -60,7 +61,7 @@ def without_reading(task: InventoryTask | CopiedFilesTask) -> Inventory:
         for key_group in task.chunk.key_groups:
             key = (task.operator, state, key_group)
             inventory.entries[key], inventory.sizes[key] = _STAMPS, task.chunk.size
-    inventory.met[task.operator, _STATES[0]] = InventoryCounts(blobs=_STAMPS)
+    inventory.met[StateRef(task.operator, _STATES[0])] = InventoryCounts(blobs=_STAMPS)
     stamps = np.random.default_rng(task.chunk.size).integers(0, _MONTH, _STAMPS)
     for state in _STATES:
         ages = inventory.ages[task.operator, _STATES[0], state] = Ages()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,8 +32,7 @@ class BlobsToRows:
     """
 
     rules: Sequence[Rules]
-    states: dict[str, KeyedState]
-    keep_legacy: bool = False
+    states: Mapping[str, KeyedState]
     counts: dict[str, ConversionCounts] = field(default_factory=dict)
     _ids: dict[str, int] = field(default_factory=dict)
 
@@ -55,27 +54,15 @@ class BlobsToRows:
             if rules.lazy_cut is not None:
                 flag = rules.lazy_cut.flag
                 metas.setdefault(flag.name, flag_state_meta(metas[rules.legacy.name], flag))
-        left_out = self._left_out()
-        states = tuple(meta for meta in metas.values() if meta.name not in left_out)
+        left_behind = {name for rules in self.rules for name in rules.left_behind}
+        states = tuple(meta for meta in metas.values() if meta.name not in left_behind)
         self._ids = {meta.name: index for index, meta in enumerate(states)}
         return KeyedHeader(merged.compressed, merged.key_serializer, states)
-
-    def _left_out(self) -> set[str]:
-        """The names of the states that the new savepoint doesn't have."""
-        if self.keep_legacy:
-            return set()
-        whole = [rules for rules in self.rules if rules.lazy_cut is None and not rules.keeps_rest]
-        return {name for rules in whole for name in (rules.legacy.name, rules.flag_name) if name is not None}
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         """Yields the new entries of a key group: other states as they are, then those of each migrated state."""
         here = {state.name for state in group.states}
-        touched = self._left_out() | {rules.new_name for rules in self.rules}
-        for rules in self.rules:
-            if rules.lazy_cut is not None:
-                touched |= {rules.legacy.name, rules.lazy_cut.flag.name}
-            elif rules.keeps_rest:
-                touched.add(rules.legacy.name)
+        touched = {name for rules in self.rules for name in rules.touched}
         if here - touched:
             for state, section in group:
                 if state.name not in touched:

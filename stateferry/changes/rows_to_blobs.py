@@ -27,7 +27,7 @@ from flinkstate.writing.max_parallelism_change import Destination, GroupedEntrie
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import NO_HASHES, members
 from stateferry.changes.row_spans import NULLABLE, BlobForm, RowSpans, blobs_of, together
-from stateferry.changes.rules import Rules, null_under_ttl
+from stateferry.changes.rules import Rules, RulesBack, null_under_ttl
 from stateferry.changes.sections import parse_rows
 from stateferry.changes.state_metas import legacy_state_meta
 from stateferry.changes.who_wins import NO_KEYS, rows_that_stay
@@ -41,7 +41,7 @@ def legacy_state(name: str, new: KeyedState) -> KeyedState:
     return KeyedState(name, StateKind.VALUE, new.key, new.namespace, None, map_, new.ttl, False)
 
 
-def form_of(rules: Rules) -> BlobForm:
+def form_of(rules: RulesBack) -> BlobForm:
     """Returns how the maps are written; raises `RefusedError` if they can't be."""
     if rules.old_form is None:
         return None
@@ -57,7 +57,7 @@ class RowsToBlobs:
     `counts` says for each legacy state what was done.
     """
 
-    rules: Sequence[Rules]
+    rules: Sequence[RulesBack]
     counts: dict[str, ConversionCounts] = field(default_factory=dict)
     _ids: dict[str, int] = field(default_factory=dict)
 
@@ -74,13 +74,10 @@ class RowsToBlobs:
                     f"{'with' if rules.legacy.ttl else 'without'} TTL, which {rules.new_name} would become"
                 )
             metas[rules.legacy.name] = described
-        states = tuple(meta for meta in metas.values() if meta.name not in self._left_out())
+        left_behind = {name for rules in self.rules for name in rules.left_behind}
+        states = tuple(meta for meta in metas.values() if meta.name not in left_behind)
         self._ids = {meta.name: index for index, meta in enumerate(states)}
         return KeyedHeader(merged.compressed, merged.key_serializer, states)
-
-    def _left_out(self) -> set[str]:
-        flags = {rules.flag_name for rules in self.rules if rules.flag_name}
-        return flags | {rules.new_name for rules in self.rules}
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         """Yields the new entries of a key group: other states as they are, then the blobs of each legacy state.
@@ -90,7 +87,7 @@ class RowsToBlobs:
         """
         here = {state.name for state in group.states}
         group.keep()
-        touched = self._left_out() | {rules.legacy.name for rules in self.rules}
+        touched = {name for rules in self.rules for name in rules.touched}
         if here - touched:
             for state, section in group:
                 if state.name not in touched:
@@ -99,7 +96,7 @@ class RowsToBlobs:
             if rules.new_name in here:
                 yield from self._blobs(rules, group, destination)
 
-    def _blobs(self, rules: Rules, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
+    def _blobs(self, rules: RulesBack, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
         state_id, stamped, form = self._ids[rules.legacy.name], rules.legacy.ttl, form_of(rules)
 

@@ -1,16 +1,20 @@
-"""How a legacy state is migrated: the rules that a plan gives, and the errors if it lacks one."""
+"""How a legacy state is migrated, and back: the rules that a plan gives, and the errors if it lacks one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from flinkstate.errors import RefusedError, RejectedError, StateferryError
-from flinkstate.keyed.state import KeyedState
+from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import FlinkType, KryoType, MapType
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
+from stateferry.basics.quantities import noun
+from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.lazy_cut import LazyCut
 
 
@@ -48,14 +52,20 @@ class OldForm:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How one legacy state is migrated: the names of its states in the savepoint, and options of the plan.
+    """How blobs of one legacy state become rows: the names of its states in the savepoint, and options of the plan.
 
-    `lazy_cut` says which are the keys that a lazy run moves; without it all keys are moved.
-
-    In reverse the savepoint may lack the legacy state: then `legacy` is what the rows' state becomes. `planned_ttl` are
-    all settings of its time to live, if the plan has them. `old_form` is there in reverse if the old job's maps aren't
-    by Flink's map serializer.
+    `lazy_cut` says which are the keys that a lazy run moves; without it all keys are moved. `planned_ttl` are all
+    settings of the time to live, if the plan has them.
     """
+
+    # Whether blobs count, and whether the Iceberg tables follow a run.
+    takes_blobs: ClassVar[bool] = True
+    fills_tables: ClassVar[bool] = True
+    # What comes of a flag that the plan doesn't name; why what has expired has to go, if it has.
+    of_an_unnamed_flag: ClassVar[str] = (
+        "Without the flag, a blob that the job left behind when it moved a key would be merged into the key's rows"
+    )
+    why_expired_go: ClassVar[str | None] = None
 
     legacy: KeyedState
     new_name: str
@@ -67,14 +77,26 @@ class Rules:
     on_contradiction: Contradiction = Contradiction.STOP
     no_flag: bool = False
     lazy_cut: LazyCut | None = None
-    # The rows of the new state become blobs of the legacy state again.
-    reverse: bool = False
-    drop_legacy_blobs: bool = False
+    # The legacy state and its flag stay beside the new state.
+    keep_legacy: bool = False
     planned_ttl: StateTtlConfig | None = None
     rest: LegacyRest = LegacyRest.STOP
-    old_form: OldForm | None = None
     # Whether the job that reads the result is one of Flink 2.
     for_flink_2: bool = False
+
+    @property
+    def leaves_out_blobs(self) -> bool:
+        """Whether blobs that are there don't count, and go."""
+        return False
+
+    def open_questions(self, operator: str, met: InventoryCounts) -> Iterator[RejectedError]:
+        """Yields an error for each question that the snapshot asks and the plan doesn't answer."""
+        if (flagged := met.contradictions) and self.on_contradiction is Contradiction.STOP:
+            yield ContradictionsError(
+                f"state {self.legacy.name} of operator {operator}: {flagged:,} {noun(flagged, 'key is', 'keys are')} "
+                f"flagged as migrated and still {noun(flagged, 'has', 'have')} a blob; say which of the two counts: "
+                "--on-contradiction blob or --on-contradiction rows"
+            )
 
     @property
     def keeps_rest(self) -> bool:
@@ -83,8 +105,47 @@ class Rules:
 
     @property
     def made_name(self) -> str:
-        """The name of the state that is made: the new state or, in reverse, the legacy state."""
-        return self.legacy.name if self.reverse else self.new_name
+        """The name of the state that is made."""
+        return self.new_name
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the states that take part."""
+        return {name for name in (self.legacy.name, self.new_name, self.flag_name) if name is not None}
+
+    @property
+    def made(self) -> KeyedState:
+        """The state that is made."""
+        return self.new
+
+    @property
+    def taken(self) -> KeyedState:
+        """The state whose entries it gets."""
+        return self.legacy
+
+    @property
+    def new(self) -> KeyedState:
+        """The map state of the rows."""
+        key, namespace, map_ = self.legacy.key, self.legacy.namespace, self.map_type
+        return KeyedState(self.new_name, StateKind.MAP, key, namespace, map_.key, map_.value, self.legacy.ttl, False)
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """The names of states that the new savepoint doesn't have."""
+        if self.keep_legacy or self.lazy_cut is not None or self.keeps_rest:
+            return ()
+        return (self.taken.name,) if self.flag_name is None else (self.taken.name, self.flag_name)
+
+    @property
+    def divided(self) -> tuple[str, ...]:
+        """The names of states of which a part of the keys changes."""
+        return () if self.lazy_cut is None else (self.legacy.name, self.lazy_cut.flag.name)
+
+    @property
+    def touched(self) -> set[str]:
+        """The names of states that don't stay as they are."""
+        rest = (self.legacy.name,) if self.keeps_rest else ()
+        return {self.made_name, *self.left_behind, *self.divided, *rest}
 
     @property
     def map_type(self) -> MapType:
@@ -110,6 +171,52 @@ class Rules:
         Without time to live the flag before the value says that it is null. With it the serializer must.
         """
         return (self.legacy.ttl or self.nulls is Nulls.DROP) and not self.writes_nulls
+
+
+@dataclass(frozen=True, slots=True)
+class RulesBack(Rules):
+    """How rows of the new state become blobs of the legacy state again.
+
+    The savepoint may lack the legacy state: then `legacy` is what the rows' state becomes. `old_form` is there if the
+    old job's maps aren't by Flink's map serializer.
+    """
+
+    takes_blobs: ClassVar[bool] = False
+    # The next rehearsal of the old job brings them to its state.
+    fills_tables: ClassVar[bool] = False
+    of_an_unnamed_flag: ClassVar[str] = (
+        "The flag would stay, and say of keys that have a blob again that they are moved"
+    )
+    why_expired_go: ClassVar[str | None] = (
+        "in reverse a blob has the timestamp of its newest entry, so its expired entries would live again"
+    )
+    drop_legacy_blobs: bool = False
+    old_form: OldForm | None = None
+
+    @property
+    def made_name(self) -> str:
+        return self.legacy.name
+
+    @property
+    def made(self) -> KeyedState:
+        return self.legacy
+
+    @property
+    def taken(self) -> KeyedState:
+        return self.new
+
+    @property
+    def leaves_out_blobs(self) -> bool:
+        return self.drop_legacy_blobs
+
+    def open_questions(self, operator: str, met: InventoryCounts) -> Iterator[RejectedError]:
+        if met.blobs and not self.drop_legacy_blobs:
+            yield LeftoverBlobsError(
+                f"state {self.legacy.name} of operator {operator}: the savepoint still has {met.blobs:,} "
+                f"{noun(met.blobs, 'blob')} beside the rows of {self.new_name}. If they are what the job hasn't moved "
+                "yet, first make rows of them: run without --reverse, and go back from the savepoint that this makes. "
+                "If the rows alone count, leave the blobs out with --drop-legacy-blobs"
+            )
 
 
 @dataclass(frozen=True, slots=True)

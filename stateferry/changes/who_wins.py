@@ -70,7 +70,7 @@ def key_sets_of(group: GroupSections, rules: Rules, states: Mapping[str, KeyedSt
     `states` are all states of the operator by name.
     """
     here = {state.name for state in group.states}
-    if rules.legacy.name not in here or not here & {rules.new_name, rules.flag_name}:
+    if not rules.takes_blobs or rules.legacy.name not in here or not here & {rules.new_name, rules.flag_name}:
         return NO_KEYS
     group.keep()
     return key_sets(group, rules, states.get(rules.flag_name) if rules.flag_name else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +11,9 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.ttl import MAX_LONG
-from stateferry.changes.rules import PlannedTtl, Rules
+from stateferry.basics.state_ref import StateRef
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.section_timestamps import read_section_timestamps, why_no_timestamps
 from stateferry.inventory.ages import Ages
 
@@ -21,8 +22,8 @@ class AgesCollector(Protocol):
     """Where ages are collected: see `Inventory`."""
 
     ages: dict[tuple[str, str, str], Ages]
-    promised: dict[tuple[str, str], int]
-    unread: set[tuple[str, str]]
+    promised: dict[StateRef, int]
+    unread: set[StateRef]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class AgingState:
         except (DamagedError, RefusedError):
             if self.planned is not None:
                 raise
-            found.unread.add((operator, self.state.name))
+            found.unread.add(StateRef(operator, self.state.name))
             return
         ttl = MAX_LONG if self.planned is None else self.planned.config.time_to_live
         ages = found.ages.setdefault((operator, self.state.name, self.state.name), Ages())
@@ -53,18 +54,16 @@ class AgingState:
             counts = stamps.elements.counts
             covered = covered[(np.cumsum(counts) - counts)[counts > 0]]
         if len(covered):
-            key, oldest = (operator, self.state.name), self.now - int(covered.min())
+            key, oldest = StateRef(operator, self.state.name), self.now - int(covered.min())
             found.promised[key] = max(oldest, found.promised.get(key, oldest))
 
 
-def aging_states(
-    states: Mapping[str, KeyedState], rules: Iterable[Rules], planned: Sequence[PlannedTtl], now: int
-) -> dict[str, AgingState]:
+def aging_states(changes: OperatorChanges, now: int) -> dict[str, AgingState]:
     """The states with time to live that aren't migrated, if their timestamps can be read."""
-    migrated = {name for one in rules for name in (one.legacy.name, one.new_name, one.flag_name)}
-    by_name = {one.state.name: one for one in planned}
+    migrated = {name for one in changes.rules for name in one.names}
+    by_name = {one.state.name: one for one in changes.ttls}
     return {
         name: AgingState(state, now, by_name.get(name))
-        for name, state in states.items()
+        for name, state in changes.states.items()
         if state.ttl and name not in migrated and why_no_timestamps(state) is None
     }

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.files.storage import Location
 from flinkstate.ttl import expired_array
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import Rules
 from stateferry.inventory.ages import Ages, Integers
@@ -116,23 +117,24 @@ def blob_sum(timestamps: Integers, entries: Integers) -> int:
     return int(total)
 
 
-def write_blob_times(file: Location, times: Mapping[str, BlobTimes]) -> None:
-    """Writes the timestamps of several states, by name."""
-    content, names = io.BytesIO(), sorted(times)
-    for array in (np.array(names, np.str_), *(array for name in names for array in times[name].joined())):
+def write_blob_times(file: Location, times: Mapping[StateRef, BlobTimes]) -> None:
+    """Writes the timestamps of several states."""
+    content, states = io.BytesIO(), sorted(times)
+    names = np.array([state.text for state in states], np.str_)
+    for array in (names, *(array for state in states for array in times[state].joined())):
         np.save(content, array, allow_pickle=False)
     data = content.getvalue()
     file.write_atomically(_digest(data) + data)
 
 
-def read_blob_times(file: Location) -> dict[str, BlobTimes] | None:
+def read_blob_times(file: Location) -> dict[StateRef, BlobTimes] | None:
     """Reads what was written; None if the file is missing or damaged."""
     data = file.read_if_there()
     if data is None or _digest(data[_DIGEST:]) != data[:_DIGEST]:
         return None
     content = io.BytesIO(data[_DIGEST:])
     names = np.load(content, allow_pickle=False)
-    return {f"{name}": BlobTimes([(np.load(content), np.load(content))]) for name in names}
+    return {StateRef.of_text(f"{name}"): BlobTimes([(np.load(content), np.load(content))]) for name in names}
 
 
 def _digest(data: bytes) -> bytes:

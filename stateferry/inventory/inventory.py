@@ -8,7 +8,7 @@ be kept, signs of states that the plan doesn't name), and how old the entries ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,7 +18,7 @@ from flinkstate.files.digests import hasher_of
 from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
-from flinkstate.keyed.state import KeyedState, keyed_states
+from flinkstate.keyed.state import keyed_states
 from flinkstate.keyed.stored_maps import map_places
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.found import ClassFinder
@@ -29,16 +29,18 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import kryo_map_of, object_field, object_of
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rests import without_maps
-from stateferry.changes.rules import Contradiction, PlannedTtl, Rules
+from stateferry.changes.rules import Contradiction, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo
 from stateferry.changes.upgrade.restore_lost import GroupLosses
-from stateferry.changes.who_wins import NO_KEYS, KeySets, entries_that_stay, key_sets_of, rows_that_stay
+from stateferry.changes.who_wins import KeySets, entries_that_stay, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
 from stateferry.inventory.blob_times import BlobTimes
@@ -66,17 +68,17 @@ class Inventory:
 
     entries: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     sizes: Counter[tuple[str, str, int]] = field(default_factory=Counter)
-    met: dict[tuple[str, str], InventoryCounts] = field(default_factory=dict)
+    met: dict[StateRef, InventoryCounts] = field(default_factory=dict)
     signs: dict[tuple[str, str, str], StateSigns] = field(default_factory=dict)
-    maps: dict[tuple[str, str], FoundClasses] = field(default_factory=dict)
+    maps: dict[StateRef, FoundClasses] = field(default_factory=dict)
     named: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
     ages: dict[tuple[str, str, str], Ages] = field(default_factory=dict)
-    ranks: dict[tuple[str, str], RankCounts] = field(default_factory=dict)
-    blob_times: dict[tuple[str, str], BlobTimes] = field(default_factory=dict)
-    promised: dict[tuple[str, str], int] = field(default_factory=dict)
-    unread: set[tuple[str, str]] = field(default_factory=set)
+    ranks: dict[StateRef, RankCounts] = field(default_factory=dict)
+    blob_times: dict[StateRef, BlobTimes] = field(default_factory=dict)
+    promised: dict[StateRef, int] = field(default_factory=dict)
+    unread: set[StateRef] = field(default_factory=set)
     heavy_keys: dict[str, HeavyKey | None] = field(default_factory=dict)
-    losses: dict[tuple[str, str], LossCounts] = field(default_factory=dict)
+    losses: dict[StateRef, LossCounts] = field(default_factory=dict)
     read: BytesRead = field(default_factory=BytesRead)
 
     def add(self, other: Inventory) -> None:
@@ -111,23 +113,23 @@ class Inventory:
 class InventoryTask:
     """The inventory of one chunk of one operator.
 
-    `states` are all states of the operator by name. With an `order`, keys are counted by their ranks in it. `aging` are
-    the states with time to live that aren't migrated, by name. In `heavy_groups` the heaviest key is looked for. With
-    `keeps_times` the timestamps of blobs are kept. States `by_kryo` are written for Kryo 5 to see whether they can be.
-    With the operator's states from `before` an upgrade, what that lost is counted.
+    With an `order`, keys are counted by their ranks in it. `aging` are the states with time to live that aren't
+    migrated, by name. In `heavy_groups` the heaviest key is looked for. With `keeps_times` the timestamps of blobs are
+    kept. What is to be written as another Kryo does is written, to see whether it can be. With the operator's states
+    from before an upgrade, what that lost is counted.
     """
 
     folder: Location
-    operator: str
     chunk: Chunk
-    rules: Sequence[Rules]
-    states: dict[str, KeyedState]
+    changes: OperatorChanges
     order: Order | None = None
     aging: Mapping[str, AgingState] = field(default_factory=dict)
     heavy_groups: frozenset[int] = frozenset()
     keeps_times: bool = False
-    by_kryo: Mapping[str, KeyedState] = field(default_factory=dict)
-    before: BeforeUpgrade | None = None
+
+    @property
+    def operator(self) -> str:
+        return self.changes.operator.hex_id
 
     def take(self) -> Inventory:
         """Reads the chunk and counts."""
@@ -144,20 +146,16 @@ class InventoryTask:
         states = keyed_states(file.header, file.name)
         finders = {
             rules.legacy.name: ClassFinder(stored.kryo, object_field(rules.legacy.value))
-            for rules in self.rules
+            for rules in self.changes.rules
             if (stored := kryo_map_of(rules.legacy.value)) is not None
         }
         for key_group in key_groups:
             self._count(GroupSections(file, key_group, states, window), finders, inventory)
-        inventory.add(Inventory(maps={(self.operator, name): one.found() for name, one in finders.items()}))
+        inventory.add(Inventory(maps={self.changes.ref(name): one.found() for name, one in finders.items()}))
 
     def _count(self, group: GroupSections, finders: Mapping[str, ClassFinder], inventory: Inventory) -> None:
-        sets = {
-            # In reverse no blob counts.
-            rules.legacy.name: NO_KEYS if rules.reverse else key_sets_of(group, rules, self.states)
-            for rules in self.rules
-        }
-        signs = SignsOfGroup.all_of(self.rules, self.states)
+        sets = {rules.legacy.name: key_sets_of(group, rules, self.changes.states) for rules in self.changes.rules}
+        signs = SignsOfGroup.all_of(self.changes.rules, self.changes.states)
         keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
         for state, section in group:
             if keys is not None:
@@ -166,8 +164,8 @@ class InventoryTask:
             inventory.entries[key] += len(section)
             inventory.sizes[key] += int((section.ends - section.starts).sum())
             parsed: dict[str, MapRows] = {}
-            for rules in self.rules:
-                met = inventory.met.setdefault((self.operator, rules.legacy.name), InventoryCounts())
+            for rules in self.changes.rules:
+                met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
                 aged = partial(self._count_ages, inventory, rules, state.name)
                 if state.name == rules.legacy.name:
                     blobs = _examine(section, rules, sets[rules.legacy.name], met, aged)
@@ -179,7 +177,7 @@ class InventoryTask:
                         # What of an object refers to its map may be refused where the object is written without it.
                         without_maps(section, rules)
                     if self.keeps_times and rules.ttl is not None:
-                        times = inventory.blob_times.setdefault((self.operator, rules.legacy.name), BlobTimes())
+                        times = inventory.blob_times.setdefault(self.changes.ref(rules.legacy.name), BlobTimes())
                         _note_times(blobs, rules, times)
                     if self.order is not None:
                         _rank(section, rules, sets[rules.legacy.name], self.order, self._ranks(inventory, rules))
@@ -194,30 +192,30 @@ class InventoryTask:
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
             for one in signs:
                 one.meet(state, section, parsed.get(one.rules.legacy.name))
-            if state.name in self.by_kryo and self.before is None:
-                for_other_kryo(section, self.by_kryo[state.name])
+            if state.name in self.changes.by_kryo and self.changes.before is None:
+                for_other_kryo(section, self.changes.by_kryo[state.name])
             if state.name in self.aging:
                 self.aging[state.name].count(section, self.operator, inventory)
-        if self.before is not None:
-            self._count_losses(self.before, group, inventory)
+        if self.changes.before is not None:
+            self._count_losses(self.changes.before, group, inventory)
         if keys is not None:
             heaviest = keys.heaviest(group.key_group)
             inventory.heavy_keys[self.operator] = heavier(inventory.heavy_keys.get(self.operator), heaviest)
         if self.order is not None:
-            for rules in self.rules:
+            for rules in self.changes.rules:
                 self._ranks(inventory, rules).migrated -= len(sets[rules.legacy.name].both)
         for one in signs:
             self._settle(one, group, inventory)
 
     def _count_losses(self, before: BeforeUpgrade, group: GroupSections, inventory: Inventory) -> None:
         counts: dict[str, LossCounts] = {}
-        rewrite = ForOtherKryo(self.by_kryo).section
-        for _ in GroupLosses(before, group.key_group, counts).sections(self.by_kryo, group, rewrite):
+        states = self.changes.by_kryo
+        for _ in GroupLosses(before, group.key_group, counts).sections(states, group, ForOtherKryo(states).section):
             pass
-        inventory.add(Inventory(losses={(self.operator, name): one for name, one in counts.items()}))
+        inventory.add(Inventory(losses={self.changes.ref(name): one for name, one in counts.items()}))
 
     def _settle(self, signs: SignsOfGroup, group: GroupSections, inventory: Inventory) -> None:
-        of = (self.operator, signs.rules.legacy.name)
+        of = self.changes.ref(signs.rules.legacy.name)
         found, of_interest = signs.settle(inventory.met.setdefault(of, InventoryCounts()))
         for state, counts in found.items():
             inventory.signs.setdefault((*of, state), StateSigns()).add(counts)
@@ -231,7 +229,7 @@ class InventoryTask:
             inventory.add(Inventory(named={(*of, what): texts for what, texts in named.items()}))
 
     def _ranks(self, inventory: Inventory, rules: Rules) -> RankCounts:
-        return inventory.ranks.setdefault((self.operator, rules.legacy.name), RankCounts())
+        return inventory.ranks.setdefault(self.changes.ref(rules.legacy.name), RankCounts())
 
     def _count_ages(
         self, inventory: Inventory, rules: Rules, state: str, timestamps: Integers, counts: Integers | None = None
@@ -311,39 +309,36 @@ def _rank(section: Section, rules: Rules, sets: KeySets, order: Order, ranks: Ra
 
 def inventory_tasks(
     source: Savepoint,
-    operator: Operator,
-    rules: Sequence[Rules],
+    changes: OperatorChanges,
     *,
     target_bytes: int,
     at_least: int = 1,
     order: Order | None = None,
-    planned: Sequence[PlannedTtl] = (),
     now: int = 0,
     parallelism: int = 1,
-    by_kryo: Mapping[str, KeyedState] | None = None,
-    before: BeforeUpgrade | None = None,
 ) -> list[InventoryTask]:
-    """Returns the tasks for the keyed state of one operator; `planned` are times to live of states without rules.
-
-    `by_kryo` are the states that the run writes for Kryo 5, `before` is what they were before an upgrade.
+    """Returns the tasks for the keyed state of one operator.
 
     Keys of more than a fair share of a subtask are looked for, at the operator's parallelism or this one if it is
     higher.
     """
-    states = {state.name: state for state in source.keyed_states(operator)}
+    operator, before = changes.operator, changes.before
     placed = source.placed(operator)
     also = () if before is None else before.key_groups
     chunks = plan_chunks(operator, placed, target_bytes=target_bytes, at_least=at_least, also=also)
-    aging = aging_states(states, rules, planned, now)
+    aging = aging_states(changes, now)
     heavy = heavy_groups(placed, max(parallelism, operator.parallelism))
     return [
         InventoryTask(
-            source.folder, operator.hex_id, chunk, rules, states, order, aging,
-            heavy.intersection(chunk.key_groups), by_kryo=by_kryo or {},
-            before=None if before is None else before.of_key_groups(chunk.range),
+            source.folder,
+            chunk,
+            changes.of_key_groups(chunk.range),
+            order,
+            aging,
+            heavy.intersection(chunk.key_groups),
         )
         for chunk in chunks
-    ]  # fmt: skip
+    ]
 
 
 def total(inventories: Iterable[Inventory]) -> Inventory:

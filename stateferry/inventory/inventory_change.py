@@ -18,6 +18,7 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.kryo.counted import FoundClasses
 from flinkstate.metadata.chunks import FilePart
 from flinkstate.metadata.metadata import NativeHandle
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.rules import Rules
 from stateferry.inventory.ages import Ages
@@ -98,8 +99,8 @@ class ChangedKeysTask:
         """Returns the states whose rows of one key count together, and each other state by itself."""
         ids = {state.name: number for number, state in enumerate(file.header.states)}
         groups: list[frozenset[int]] = []
-        for rules in self.all.rules:
-            named = {rules.legacy.name, *watched(rules, self.all.states)}
+        for rules in self.all.changes.rules:
+            named = {rules.legacy.name, *watched(rules, self.all.changes.states)}
             together = {ids[name] for name in named if name in ids}
             # Two legacy states may share a flag, or a rival.
             for other in [group for group in groups if group & together]:
@@ -122,13 +123,14 @@ def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> 
     meant. So it doesn't as soon as the job has begun to move keys: then who wins between blob, flag and rows depends on
     the time, too.
     """
-    entries: Counter[tuple[str, str]] = Counter()
+    entries: Counter[StateRef] = Counter()
     for (operator, state, _), count in inventory.entries.items():
-        entries[operator, state] += count
-    aging = {(task.operator, name) for task in tasks for name, state in task.states.items() if state.ttl}
+        entries[StateRef(operator, state)] += count
+    aging = {task.changes.ref(name) for task in tasks for name, state in task.changes.states.items() if state.ttl}
     for task in tasks:
-        for rules in task.rules:
-            if rules.legacy.ttl and any(entries[task.operator, name] for name in watched(rules, task.states)):
+        for rules in task.changes.rules:
+            others = map(task.changes.ref, watched(rules, task.changes.states))
+            if rules.legacy.ttl and any(entries[one] for one in others):
                 return False
     found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
     return all(times.complete and len(times) == entries[state] for state, times in found.items())
@@ -140,11 +142,11 @@ class EarlierInventory:
 
     entries: Mapping[tuple[str, str, int], int]
     sizes: Mapping[tuple[str, str, int], int]
-    met: Mapping[tuple[str, str], InventoryCounts]
+    met: Mapping[StateRef, InventoryCounts]
     signs: Mapping[tuple[str, str, str], StateSigns]
-    maps: Mapping[tuple[str, str], FoundClasses]
+    maps: Mapping[StateRef, FoundClasses]
     sums: Mapping[tuple[str, int], RowSum]
-    blob_times: Mapping[tuple[str, str], BlobTimes]
+    blob_times: Mapping[StateRef, BlobTimes]
 
     def with_changes(
         self, change: InventoryChange, files: Mapping[str, str], tasks: Sequence[InventoryTask]
@@ -179,7 +181,7 @@ class EarlierInventory:
                 of.get(state, FoundClasses()) for of in (self.maps, change.found.maps, change.gone.maps)
             )
             made.maps[state] = (earlier + later).without(left)
-        rules = {(task.operator, rules.legacy.name): rules for task in tasks for rules in task.rules}
+        rules = {task.changes.ref(rules.legacy.name): rules for task in tasks for rules in task.changes.rules}
         aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
         if not all(self._count_times(made, change, state, of_state) for state, of_state in aging.items()):
             return None
@@ -192,7 +194,7 @@ class EarlierInventory:
             made.read.add(file, key_group, (self.sums[files[file], key_group] + sum_).text)
         return made
 
-    def _count_times(self, made: Inventory, change: InventoryChange, state: tuple[str, str], rules: Rules) -> bool:
+    def _count_times(self, made: Inventory, change: InventoryChange, state: StateRef, rules: Rules) -> bool:
         """Counts the blobs of a state with time to live anew, by their timestamps; says whether that is possible."""
         found, gone = (one.blob_times.get(state, BlobTimes()) for one in (change.found, change.gone))
         if not (found.complete and gone.complete):

@@ -48,13 +48,10 @@ def unnamed_flag(
     found = ". ".join(_found(name, counts, rules) for name, counts in alike.items())
     first, *others = (f"--flag-state {name}" for name in alike)
     answers = f"{first}, the likeliest, or {' or '.join(others)}" if others else first
-    why = "Without the flag, a blob that the job left behind when it moved a key would be merged into the key's rows"
-    if rules.reverse:
-        why = "The flag would stay, and say of keys that have a blob again that they are moved"
     return UnnamedFlagError(
         f"state {rules.legacy.name} of operator {operator}: {named}, but the job seems to mark the keys that it has "
-        f"moved to {rules.new_name}. {found}. {why}. Plan again with {answers} if this state marks the moved keys, or "
-        "with --no-flag-state if no state does"
+        f"moved to {rules.new_name}. {found}. {rules.of_an_unnamed_flag}. Plan again with {answers} if this state "
+        "marks the moved keys, or with --no-flag-state if no state does"
     )
 
 

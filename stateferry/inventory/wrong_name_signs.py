@@ -143,7 +143,7 @@ class SignsOfGroup:
             )
             for rules in several
         )
-        return [one for one in made if one.flag is not None or one.rivals or one.rules.drop_legacy_blobs]
+        return [one for one in made if one.flag is not None or one.rivals or one.rules.leaves_out_blobs]
 
     def meet(self, state: KeyedState, section: Section, rows: MapRows | None = None) -> None:
         """Notes a section of a state; `rows` is the section if it was parsed by the same rules."""

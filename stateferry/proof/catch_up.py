@@ -19,11 +19,11 @@ from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.metadata import NativeHandle
 from stateferry.basics.quantities import noun
 from stateferry.changes.changed_keys import KeyList
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.changed_rows import Snapshot, changed_rows
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.expected.sample_text import MOST_SAMPLES
 from stateferry.proof.expected.sampling import SampleSpec
@@ -93,7 +93,7 @@ class ChangedTask:
 
     operator: str
     subtask: int
-    conversion: OperatorConversion
+    conversion: OperatorChanges
     check_keys: bool
     seed: int
     source: tuple[Location, NativeHandle]

@@ -21,7 +21,7 @@ from flinkstate.rocksdb.scan import entries_of
 from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.types import FlinkType
 from flinkstate.serializers.walker import skip_runs
-from stateferry.proof.expected.conversion import OperatorConversion
+from stateferry.changes.operator_changes import OperatorChanges
 
 _EVERY = 1 << 16
 _FileOf = tuple[str, int, int, bytes, bytes, str]
@@ -46,7 +46,7 @@ class ChangedRows:
     problems: list[str] = field(default_factory=list)
 
 
-def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorConversion, width: int, subtask: int) -> ChangedRows:
+def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorChanges, width: int, subtask: int) -> ChangedRows:
     """Lists the keys whose entries came or went; of a migrated state with those of its flag and of its new state."""
     found = ChangedRows()
     with (
@@ -75,10 +75,10 @@ def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorConversion, w
     return found
 
 
-def _together(conversion: OperatorConversion, names: set[str]) -> list[frozenset[str]]:
+def _together(conversion: OperatorChanges, names: set[str]) -> list[frozenset[str]]:
     groups: list[frozenset[str]] = []
     for rules in conversion.rules:
-        group = frozenset(names & {rules.legacy.name, rules.new_name, rules.flag_name or rules.legacy.name})
+        group = frozenset(names & rules.names)
         sharing = [one for one in groups if one & group]
         groups = [one for one in groups if one not in sharing] + [group.union(*sharing)]
     return groups

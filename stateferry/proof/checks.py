@@ -23,6 +23,8 @@ from flinkstate.metadata.moved_files import check_stores
 from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.metadata.savepoint_properties import in_version
 from flinkstate.reading.reader import Savepoint, has_keyed_state
+from stateferry.basics.state_ref import StateRef
+from stateferry.changes.operator_changes import Conversion
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.proof.catch_up import (
     BaseAccount,
@@ -34,7 +36,6 @@ from stateferry.proof.catch_up import (
 )
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, compare
 from stateferry.proof.expected.sampling import SampleSpec, seed_of
 from stateferry.proof.judgement import Derived, OperatorJudge, Samples, Tally
@@ -50,9 +51,9 @@ from stateferry.proof.metadata_check import (
 CheckTask = KeyedTask | CarriedTask | ChangedTask
 CheckResult = KeyedResult | CarriedResult | ChangedResult
 # The accounts of the staged savepoint by operator and new state.
-StagedStates = dict[tuple[str, str], Account]
+StagedStates = dict[StateRef, Account]
 # What a catch-up can build on, by operator and state; and what one builds on, by operator id.
-BaseStates = dict[tuple[str, str], BaseAccount]
+BaseStates = dict[StateRef, BaseAccount]
 Base = Mapping[bytes, BaseOperator]
 
 
@@ -122,7 +123,7 @@ def plan_checks(
         else:
             tasks += pair.keyed(conversion, target_bytes, seed=seed)
         if has_carried_state(pair.old) or has_carried_state(pair.new):
-            elements = conversion.elements.get(pair.old.id, {})
+            elements = conversion.of(pair.old).elements
             tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new, elements))
     return tasks
 
@@ -147,7 +148,7 @@ class _Pair:
         """The tasks for keyed state; `wanted` chooses key groups of the new savepoint, `seed` the keys of a sample."""
         if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
             return []
-        own = conversion.of(self.source, self.old)
+        own = conversion.of(self.old)
         tasks: list[KeyedTask] = []
         for side, savepoint, operator in (
             (Side.SOURCE, self.source, self.old),
@@ -184,13 +185,14 @@ class _Pair:
         self, conversion: Conversion, base: BaseOperator, whole: frozenset[int], seed: int
     ) -> Iterator[ChangedTask]:
         """The tasks that read changed keys. A subtask that can't be read in the staged savepoint gets none."""
-        own, checks = conversion.of(self.source, self.old), self.checks_keys(conversion)
+        own, checks = conversion.of(self.old), self.checks_keys(conversion)
         there = {subtask.index: subtask.native_keyed for subtask in self.new.subtasks}
         for subtask in self.old.subtasks:
             staged, index = there.get(subtask.index), subtask.index
             if subtask.native_keyed is not None and staged is not None and index in base.subtasks:
+                mine = own.of_key_groups(subtask.native_keyed.range)
                 yield ChangedTask(
-                    self.old.hex_id, index, own, checks, seed, (self.source.folder, subtask.native_keyed),
+                    self.old.hex_id, index, mine, checks, seed, (self.source.folder, subtask.native_keyed),
                     (self.staged.folder, staged), base.subtasks[index], whole, len(base.subtasks),
                 )  # fmt: skip
 
@@ -201,7 +203,7 @@ class _Pair:
         was.
         """
         changes = conversion.layout.changes_key_groups(self.old)
-        return has_keyed_state(self.old) and (changes or bool(conversion.rules.get(self.old.id)))
+        return has_keyed_state(self.old) and (changes or bool(conversion.of(self.old).rules))
 
     def uncuttable(self) -> DamagedError | RefusedError | None:
         """Why the staged operator's keyed state can't be cut into chunks, or None."""
@@ -244,19 +246,19 @@ def validate(
     tallies = tally_up(source, staged, conversion, do(tasks), base, caught_up)
     if catch_up is not None:
         catch_up.found.update(
-            ((pair.old.hex_id, state), BaseAccount(account, tallies[pair.old.hex_id].counts.get(state)))
+            (StateRef(pair.old.hex_id, state), BaseAccount(account, tallies[pair.old.hex_id].counts.get(state)))
             for pair in _pairs(source, staged)
-            if conversion.rules.get(pair.old.id)
+            if conversion.of(pair.old).rules
             for state, account in tallies[pair.old.hex_id].found.accounts.items()
         )
     if accounts is not None:
         accounts |= {
-            (pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
-                rules.new_name, is_lazy=conversion.of(source, pair.old).is_lazy
+            StateRef(pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
+                rules.new_name, is_lazy=conversion.of(pair.old).is_lazy
             )
             for pair in _pairs(source, staged)
-            for rules in conversion.rules.get(pair.old.id, ())
-            if not rules.reverse
+            for rules in conversion.of(pair.old).rules
+            if rules.fills_tables
         }
     samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
     labels = {pair.old.hex_id: pair.old.label for pair in _pairs(source, staged)}
@@ -303,12 +305,12 @@ def judge(
     derived: Mapping[str, Derived] | None = None,
 ) -> list[Check]:
     """The checks that follow from the results."""
-    described = in_version(source.metadata, conversion.version or source.metadata.version)
+    described = in_version(source.metadata, conversion.version)
     checks = [_of_differences("_metadata", list(compare_metadata(described, staged.metadata, conversion.layout)))]
     seed = seed_of(source)
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
-        own, label = conversion.of(source, pair.old), pair.old.label
+        own, label = conversion.of(pair.old), pair.old.label
         of_operator = OperatorJudge(
             pair.old.hex_id, label, own, pair.checks_keys(conversion), seed, tally, samples, derived or {}
         )
@@ -341,7 +343,7 @@ def _headers(pair: _Pair, conversion: Conversion) -> Check:
         found = _headers_by_subtask(pair.staged, pair.new)
     except (DamagedError, RefusedError) as error:
         return Check(name, Outcome.FAILED, "as planned", f"{error}")
-    expected = expected_header(merged, conversion.of(pair.source, pair.old))
+    expected = expected_header(merged, conversion.of(pair.old))
     return _of_differences(name, list(compare_headers(pair.old.label, expected, own, found)))
 
 
@@ -358,7 +360,7 @@ def find_samples(
     target_bytes: int,
 ) -> Samples:
     """Finds up to ten wrong entries in each state that differs, and says what is wrong with them."""
-    samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    samples: dict[StateRef, list[tuple[int, str]]] = {}
     for pair in _pairs(source, staged):
         tally = tallies[pair.old.hex_id]
         if tally.damage:
@@ -366,10 +368,10 @@ def find_samples(
         search = _Search(pair, conversion, do, target_bytes)
         differing = tally.differing()
         for state, groups in differing.items():
-            samples[pair.old.hex_id, state] = search.differences(state, groups, tally)
+            samples[StateRef(pair.old.hex_id, state)] = search.differences(state, groups, tally)
         for state, strays in tally.strays.items():
             if strays and state not in differing:
-                samples[pair.old.hex_id, state] = search.strays(state, sorted(strays))
+                samples[StateRef(pair.old.hex_id, state)] = search.strays(state, sorted(strays))
     return samples
 
 

@@ -12,15 +12,16 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.basics.quantities import noun
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut
-from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules, RulesBack
 from stateferry.inventory.blob_times import SUMS
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account, AccountsByState
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.expected.sample_text import MOST_SAMPLES
 from stateferry.proof.keyed_check import KeyedResult, Side
@@ -30,7 +31,7 @@ from stateferry.proof.plain.plain_rows import PlainRowsResult
 _SIDES = {Side.SOURCE: "source", Side.STAGED: "result"}
 
 # By operator and state: key groups, and what is wrong in each.
-Samples = Mapping[tuple[str, str], Sequence[tuple[int, str]]]
+Samples = Mapping[StateRef, Sequence[tuple[int, str]]]
 
 
 @dataclass(slots=True)
@@ -144,7 +145,7 @@ class OperatorJudge:
 
     hex_id: str
     label: str
-    conversion: OperatorConversion
+    conversion: OperatorChanges
     checks_keys: bool
     seed: int
     tally: Tally
@@ -156,9 +157,9 @@ class OperatorJudge:
         states = self.conversion.expected_states
         for rules in self.conversion.rules:
             yield from self._migrated(rules)
-        for planned in self.conversion.aging:
+        for planned in self.conversion.aging.values():
             yield from self._aged(planned)
-        own = self.conversion.new_states.keys() | self.conversion.aging_states.keys() | self.conversion.divided
+        own = self.conversion.made.keys() | self.conversion.aging.keys() | self.conversion.divided
         for state in sorted(states.keys() - own):
             what = "POJOs without their maps" if state in self.conversion.rests else "carried over"
             if state in self.conversion.by_kryo:
@@ -213,11 +214,13 @@ class OperatorJudge:
     def _migrated(self, rules: Rules) -> Iterator[Check]:
         state = rules.made_name
         name, counts = f"{self.label}/{state}", self.tally.counts.get(rules.made_name, SourceCounts())
-        yield self._rows(state, f"{name}: {'entries' if rules.reverse else 'rows'}", counts)
-        yield self._content(state, f"{name}: content")
-        if rules.reverse:
+        if isinstance(rules, RulesBack):
+            yield self._rows(state, f"{name}: entries", counts)
+            yield self._content(state, f"{name}: content")
             yield from self._reversed(rules, name, counts)
             return
+        yield self._rows(state, f"{name}: rows", counts)
+        yield self._content(state, f"{name}: content")
         if rules.lazy_cut is not None:
             yield from self._divided(rules, rules.lazy_cut, counts)
         if rules.drops_expired:
@@ -273,7 +276,7 @@ class OperatorJudge:
             expected = f"{int(one.counts.sum())} = {_sum_in_words(terms)}; {_in_words(one)}"
             yield self._compared(name, state, expected, _in_words(other), groups)
 
-    def _reversed(self, rules: Rules, name: str, counts: SourceCounts) -> Iterator[Check]:
+    def _reversed(self, rules: RulesBack, name: str, counts: SourceCounts) -> Iterator[Check]:
         """The further checks of a state whose rows became blobs."""
         state = rules.made_name
         one, other = (self.tally.blobs[side].of(state) for side in (Side.SOURCE, Side.STAGED))
@@ -337,7 +340,7 @@ class OperatorJudge:
         return Check(name, outcome, "0", f"{count}", key_groups, samples)
 
     def _samples(self, state: str) -> tuple[str, ...]:
-        found = self.samples.get((self.hex_id, state), ())
+        found = self.samples.get(StateRef(self.hex_id, state), ())
         return tuple(f"key group {group}: {text}" for group, text in found)[:MOST_SAMPLES]
 
     def _rows(self, state: str, name: str, counts: SourceCounts) -> Check:

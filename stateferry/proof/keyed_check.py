@@ -26,7 +26,7 @@ from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.row_sum import RowSum
-from flinkstate.keyed.state import KeyedState, keyed_states
+from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk
 from flinkstate.reading.group_sections import GroupSections
@@ -35,7 +35,8 @@ from flinkstate.serializers.types import field_of
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes.counts import LossCounts
-from stateferry.changes.rules import Rules, expiry_of_rest, null_under_ttl
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.changes.rules import Rules, RulesBack, expiry_of_rest, null_under_ttl
 from stateferry.changes.upgrade.for_other_kryo import for_other_kryo
 from stateferry.changes.upgrade.kryo_rows import count_entries
 from stateferry.changes.upgrade.restore_lost import GroupLosses
@@ -52,12 +53,12 @@ from stateferry.proof.expected.content import (
     map_rows,
     plain_entries,
 )
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.expected_blobs import ExpectedBlobs, hash_blobs
 from stateferry.proof.expected.expected_entries import ExpectedEntries, SourceCounts
 from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, describe
 from stateferry.proof.expected.sampling import KeySample, SampleSpec
 from stateferry.proof.plain.plain_aging import PlainAgingReader
+from stateferry.proof.plain.plain_blobs import PlainBlobReader
 from stateferry.proof.plain.plain_kryo import PlainKryoReader
 from stateferry.proof.plain.plain_losses import before_the_upgrade
 from stateferry.proof.plain.plain_reader import PlainReader, SampledKeys
@@ -134,7 +135,7 @@ class KeyedTask:
     folder: Location
     operator: str
     chunk: Chunk
-    conversion: OperatorConversion
+    conversion: OperatorChanges
     check_keys: bool
     probe: Probe | None = None
     sample: SampleSpec | None = None
@@ -209,7 +210,7 @@ class _Slices:
 class _Probed:
     """The probed entries themselves; those that must not be in the new state have the reason (`why`)."""
 
-    def __init__(self, probe: Probe, conversion: OperatorConversion) -> None:
+    def __init__(self, probe: Probe, conversion: OperatorChanges) -> None:
         self._probe, self._conversion = probe, conversion
         self._probed: list[ProbedEntry] = []
 
@@ -220,10 +221,10 @@ class _Probed:
             chosen = chosen & np.isin(slices_of(entries.pairs, self._probe.bits), self._probe.slices)
         chosen = chosen & np.isin(entries.groups, self._probe.key_groups)
         hashes = entries.hashes() if chosen.any() else ()
-        known = self._conversion.expected_states | self._conversion.entry_states
+        known = self._conversion.expected_states | {one.made_name: one.new for one in self._conversion.rules}
         described = known.get(state)
         for index in np.flatnonzero(chosen).tolist():
-            yield describe(entries, index, int(hashes[index]), described, state in self._conversion.new_states, why)
+            yield describe(entries, index, int(hashes[index]), described, state in self._conversion.made, why)
 
     def add(self, state: str, entries: Entries, chosen: Flags) -> None:
         self._probed += self._described(state, entries, chosen, None)
@@ -238,6 +239,13 @@ class _Probed:
 
     def fill(self, result: KeyedResult) -> None:
         result.entries = self._probed[:MOST_SAMPLES] if self._probe.strays else self._probed
+
+
+# By kind of rules: what reads what the new savepoint must hold, and the same by plain code.
+_READERS: dict[type[Rules], tuple[type[ExpectedEntries], type[PlainReader]]] = {
+    Rules: (ExpectedEntries, PlainReader),
+    RulesBack: (ExpectedBlobs, PlainBlobReader),
+}
 
 
 class _ChunkReading:
@@ -265,26 +273,22 @@ class _ChunkReading:
         if task.sample is not None:
             for rules in task.conversion.rules:
                 self._samples[rules.made_name] = KeySample(task.sample, rules.legacy.name, rules.legacy.ttl)
-            for name in task.conversion.aging_states.keys() | task.conversion.by_kryo.keys():
+            for name in task.conversion.aging.keys() | task.conversion.by_kryo.keys():
                 self._samples.setdefault(name, KeySample(task.sample, "", False))
-        self._aging, self._by_kryo = task.conversion.aging_states, task.conversion.by_kryo
+        self._aging, self._by_kryo = task.conversion.aging, task.conversion.by_kryo
         self._sampled: dict[str, set[str | None]] = {
             rules.made_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.conversion.rules
         }
         self._read_by_kryo = self._by_kryo.keys() - self._sampled.keys()
         self._sampled |= {name: {name} for name in self._aging.keys() - self._read_by_kryo}
-        self._blobs = AccountsByState(size)
-        self._expected: ExpectedEntries
-        if task.conversion.reverses:
-            self._expected = of_blobs = ExpectedBlobs(task.conversion, self._sink, self._samples, size)
-            self._blobs = of_blobs.blobs if task.side is Side.SOURCE else self._blobs
-        else:
-            self._expected = ExpectedEntries(task.conversion, self._sink, self._samples)
+        self._kind = next((type(rules) for rules in task.conversion.rules), Rules)
+        self._expected = _READERS[self._kind][0](task.conversion, self._sink, self._samples, size)
+        self._blobs = self._expected.blobs if task.side is Side.SOURCE else AccountsByState(size)
         self._whole = _Accounts(task.conversion.new_max)
         self._of_staged: ExpectedEntries | None = None
         if task.side is Side.STAGED and task.probe is None and task.conversion.is_lazy:
             self._of_staged = ExpectedEntries(task.conversion.of_staged(), self._whole)
-        self._new_states = task.conversion.new_states
+        self._made = task.conversion.made
         self._rules = {rules.made_name: rules for rules in task.conversion.rules}
         self._rests = {rules.legacy.name: rules for rules in task.conversion.rules if rules.keeps_rest}
         self._states: dict[str, KeyedState] = {}
@@ -322,7 +326,7 @@ class _ChunkReading:
         elif name in self._aging:
             reader = PlainAgingReader(self._aging[name], self._task.conversion)
         else:
-            reader = PlainReader(self._rules[name], self._task.conversion, self._states)
+            reader = _READERS[self._kind][1](self._rules[name], self._task.conversion, self._states)
         return SampledKeys.of(sample, reader.expected if self._task.side is Side.SOURCE else reader.found)
 
     def read(self) -> None:
@@ -436,17 +440,18 @@ class _ChunkReading:
             expired = int((~found.living).sum()) + found.empty
             self._expired.setdefault(name, Counter())[section.key_group] += expired
             return found.entries, found.keys
-        if name not in self._new_states:
+        if name not in self._made:
             entries = plain_entries(section, groups)
             return entries, entries.keys
-        entries, rules = map_rows(section, self._new_states[name], groups, spans), self._rules[name]
+        entries, rules = map_rows(section, self._made[name], groups, spans), self._rules[name]
         self._count_expired(name, section.key_group, entries.stamps, rules)
         return entries, entries.keys
 
     def _staged_blobs(self, name: str, section: Section) -> BlobEntries | None:
         """The blobs of a section of a state that a run in reverse has made; None if it is of another state."""
-        if name not in self._new_states or not (rules := self._rules[name]).reverse:
+        if name not in self._made or self._made[name].kind is StateKind.MAP:
             return None
+        rules = self._rules[name]
         groups = np.full(len(section), section.key_group, np.int64)
         blobs = blob_entries(
             section, rules.legacy.value, rules.legacy.ttl, null_under_ttl(rules.map_type.value), groups

@@ -25,9 +25,9 @@ from flinkstate.serializers.snapshot_classes import KRYO_SNAPSHOT, NULLABLE_SNAP
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import OpaqueType, PojoMapType, PojoType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
-from stateferry.changes.rules import Rules
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.changes.rules import Rules, RulesBack
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
-from stateferry.proof.expected.conversion import OperatorConversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,13 @@ def _ends(range_: KeyGroupRange) -> tuple[int, ...]:
     return tuple(dict.fromkeys((range_.start, range_.end))) if not range_.is_empty else ()
 
 
-def expected_header(merged: KeyedHeader, conversion: OperatorConversion) -> KeyedHeader:
+def expected_header(merged: KeyedHeader, conversion: OperatorChanges) -> KeyedHeader:
     """The header that the new files should have, from the merged header of the source's files."""
     metas = {meta.name: meta for meta in merged.states}
     for rules in conversion.rules:
         made = (
             _map_of_blobs(metas[rules.new_name], rules)
-            if rules.reverse
+            if isinstance(rules, RulesBack)
             else _map_state_of(metas[rules.legacy.name], rules)
         )
         there = metas.get(rules.made_name)
@@ -190,7 +190,7 @@ def _flag_state_of(legacy: StateMeta, flag: KeyedState) -> StateMeta:
     return StateMeta(flag.name, BackendKind.KEY_VALUE, ((KEYED_STATE_TYPE, "VALUE"),), serializers)
 
 
-def _map_of_blobs(new: StateMeta, rules: Rules) -> StateMeta:
+def _map_of_blobs(new: StateMeta, rules: RulesBack) -> StateMeta:
     """The description that makes Flink accept a value state of maps: the rows' serializers, the timestamp around."""
     serializers = dict(new.serializers)
     value = serializers[VALUE_SERIALIZER]

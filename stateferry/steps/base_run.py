@@ -22,6 +22,7 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.database import Database
 from flinkstate.writing.newer_files import MOST_NEWER
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import BasePart
 from stateferry.changes.changed_keys import KeyList
 from stateferry.proof.catch_up import BaseAccount, BaseOperator, BaseSubtask
@@ -53,7 +54,7 @@ class BaseRun:
     night: EarlierNight
     staged: Savepoint
     digests: Digests
-    accounts: Mapping[tuple[str, str], BaseAccount]
+    accounts: Mapping[StateRef, BaseAccount]
     read: BytesRead
     operators: frozenset[bytes]
 
@@ -144,7 +145,7 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
     if not report.is_green or digests.get(METADATA) != (len(metadata), digest_of_bytes(metadata)):
         raise RefusedError(f"{where}: its result isn't what was validated: {_WHOLE}")
     accounts = {
-        (one.operator, one.state): BaseAccount(
+        StateRef(one.operator, one.state): BaseAccount(
             Account(np.array(one.counts, np.int64), np.array(one.sums, np.uint64)),
             None if one.of_source is None else SourceCounts(**one.of_source),
         )

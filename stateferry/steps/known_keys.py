@@ -29,12 +29,11 @@ class KnownKeysTasks:
 def known_keys_of(resolved: ResolvedPlan) -> list[KnownKeysTasks]:
     """The tasks, by what the catalog and the tables say."""
     found = []
-    for one in with_tables(resolved.moving(())):
-        for rules in one.rules:
-            tables = tables_of_state(resolved.plan.job, one.operator, rules)
-            with reaching(resolved.plan.warehouse):
-                tasks = known_keys_tasks(table_home(resolved), tables, resolved.source, one.operator, rules)
-            found.append(KnownKeysTasks(tables, tuple(tasks)))
+    for one, rules in with_tables(resolved.moving(())):
+        tables = tables_of_state(resolved.plan.job, one.operator, rules)
+        with reaching(resolved.plan.warehouse):
+            tasks = known_keys_tasks(table_home(resolved), tables, resolved.source, one.operator, rules)
+        found.append(KnownKeysTasks(tables, tuple(tasks)))
     return found
 
 

@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flinkstate.errors import RefusedError, StateferryError
-from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import (
-    Contradiction,
-    ContradictionsError,
-    LeftoverBlobsError,
     Rules,
 )
 from stateferry.inventory.ages import Ages
-from stateferry.inventory.blob_times import BlobTimes, read_blob_times, write_blob_times
+from stateferry.inventory.blob_times import read_blob_times, write_blob_times
 from stateferry.inventory.inventory import (
     CopiedFilesTask,
     Inventory,
@@ -72,11 +68,6 @@ class CountedSource:
     counted: Counted | None
     since: EarlierNight | None = None
 
-    @property
-    def times(self) -> dict[str, BlobTimes]:
-        """The timestamps of blobs by `operator id/state`."""
-        return {f"{operator}/{state}": times for (operator, state), times in self.inventory.blob_times.items()}
-
 
 def do(work: RunAtWork) -> SnapshotFacts:
     """Does the step and returns its facts."""
@@ -110,8 +101,8 @@ def do(work: RunAtWork) -> SnapshotFacts:
 
 def _keep(run: Run, resolved: ResolvedPlan, counts: CountedSource) -> None:
     """Keeps what was counted for later runs and for the pages."""
-    if counts.counted is not None and counts.times:
-        write_blob_times(run.blob_times, counts.times)
+    if counts.counted is not None and counts.inventory.blob_times:
+        write_blob_times(run.blob_times, counts.inventory.blob_times)
     metadata = resolved.source.metadata
     sizes = SourceSizes(key_groups.sizes_of(resolved.source, counts.inventory))
     kept = (counts.counted, layout_of(metadata), shown_timers(metadata), sizes)
@@ -166,7 +157,7 @@ def _since(
         change.add(one)
     files = {new: old for operator in resolved.source.keyed_operators() for new, old in night.files(operator).items()}
     tasks = _keyed(work)
-    has_ages = any(rules.legacy.ttl for task in tasks for rules in task.rules)
+    has_ages = any(rules.legacy.ttl for task in tasks for rules in task.changes.rules)
     times = read_blob_times(night.times) if has_ages else {}
     if times is None:
         return None
@@ -206,8 +197,8 @@ def _keyed(work: Sequence[InventoryTask | CopiedFilesTask]) -> list[InventoryTas
 def ages(resolved: ResolvedPlan, inventory: Inventory) -> FoundAges:
     """The ages of the entries that the snapshot found, by state."""
     plan = resolved.plan
-    rules = {(one.operator.hex_id, rule.legacy.name): rule for one in resolved.operators for rule in one.rules}
-    planned_ttls = {(id_.hex(), one.state.name): one for id_, several in resolved.ttls.items() for one in several}
+    rules = {(one.operator.hex_id, rule.legacy.name): rule for one, rule in resolved.migrations}
+    planned_ttls = {(one.operator.hex_id, ttl.state.name): ttl for one in resolved.changes for ttl in one.ttls}
     labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
     states: list[StateAges] = []
     untold: list[StateAges] = []
@@ -244,7 +235,7 @@ def facts(
     entries, sizes = (_by_state(labels, counter) for counter in (inventory.entries, inventory.sizes))
     return SnapshotFacts(
         states={name: StateSize(entries[name], sizes[name]) for name in {**entries, **sizes}},
-        met={f"{labels[operator]}/{state}": counts for (operator, state), counts in inventory.met.items()},
+        met={state.shown(labels): counts for state, counts in inventory.met.items()},
         ages=found,
         notes=tuple(notes),
         read=inventory.read.to_facts(),
@@ -253,7 +244,7 @@ def facts(
         kryo=kryo_maps(resolved, inventory) or None,
         nullable=nullable_maps(resolved) or None,
         declarations=new_declarations(resolved) or None,
-        losses={f"{labels[id_]}/{state}": one for (id_, state), one in inventory.losses.items()} or None,
+        losses={state.shown(labels): one for state, one in inventory.losses.items()} or None,
     )
 
 
@@ -275,22 +266,17 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
 
     Keyed state of an operator is cut into at least `at_least` tasks, if it is large enough.
     """
-    rules = {one.operator.id: one.rules for one in resolved.operators}
     keyed = [
         task
         for operator in resolved.source.keyed_operators()
         for task in inventory_tasks(
             resolved.source,
-            operator,
-            rules.get(operator.id, ()),
+            resolved.conversion.of(operator),
             target_bytes=resolved.plan.chunk_bytes,
             at_least=at_least,
             order=order_of(resolved.plan),
-            planned=resolved.ttls.get(operator.id, ()),
             now=resolved.plan.now,
             parallelism=resolved.layout.of(operator).parallelism,
-            by_kryo=resolved.by_kryo.get(operator.id),
-            before=resolved.before.get(operator.id),
         )
     ]
     if resolved.source.format == "native" and can_be_brought_forward(keyed, resolved.plan):
@@ -302,34 +288,8 @@ def stopping_errors(resolved: ResolvedPlan, inventory: Inventory) -> list[Statef
     """Errors that end the run because the plan doesn't say what to do."""
     # A wrong name may be the reason of all that follows.
     errors: list[StateferryError] = [*history_errors(resolved), *name_errors(resolved, inventory)]
-    for one in resolved.operators:
-        for rules in one.rules:
-            met = inventory.met.get((one.operator.hex_id, rules.legacy.name), InventoryCounts())
-            errors += _errors(one.operator.label, rules, met)
-            errors += check_nulls(resolved, one.operator, rules, met)
-    return errors
-
-
-def _errors(operator: str, rules: Rules, met: InventoryCounts) -> list[StateferryError]:
-    errors: list[StateferryError] = []
-    where = f"state {rules.legacy.name} of operator {operator}"
-    if rules.reverse:
-        if met.blobs and not rules.drop_legacy_blobs:
-            errors.append(
-                LeftoverBlobsError(
-                    f"{where}: the savepoint still has {met.blobs:,} {noun(met.blobs, 'blob')} beside the rows of "
-                    f"{rules.new_name}. If they are what the job hasn't moved yet, first make rows of them: run "
-                    "without --reverse, and go back from the savepoint that this makes. If the rows alone count, leave "
-                    "the blobs out with --drop-legacy-blobs"
-                )
-            )
-        return errors
-    if (flagged := met.contradictions) and rules.on_contradiction is Contradiction.STOP:
-        errors.append(
-            ContradictionsError(
-                f"{where}: {flagged:,} {noun(flagged, 'key is', 'keys are')} flagged as migrated and still "
-                f"{noun(flagged, 'has', 'have')} a blob; say which of the two counts: "
-                "--on-contradiction blob or --on-contradiction rows"
-            )
-        )
+    for one, rules in resolved.migrations:
+        met = inventory.met.get(one.ref(rules.legacy.name), InventoryCounts())
+        errors += rules.open_questions(one.operator.label, met)
+        errors += check_nulls(resolved, one.operator, rules, met)
     return errors

@@ -13,10 +13,12 @@ import numpy as np
 
 from flinkstate.errors import MissingHereError, RejectedError, StateferryError, TransientError
 from flinkstate.files.stores import reaching
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.changes.rules import Rules
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.judgement import table_check
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.earlier_night import EarlierNight, earlier_night
 from stateferry.runs.record.facts import StagedAccount, StagedAccounts, TablesProblem
 from stateferry.runs.record.step_facts import TablesFacts, TablesOfState, WrittenTables
@@ -158,54 +160,46 @@ def write(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None) 
     After an earlier night only the keys are read that have changed since, where that is possible.
     """
     plan = resolved.plan
-    for one in with_tables(resolved):
+    for one, rules in with_tables(resolved):
         earlier = EarlierSource(night.run_id, night.parts(one.operator)) if night is not None else None
-        for rules in one.rules:
-            with reaching(plan.warehouse):
-                step = plan_update(
-                    table_home(resolved),
-                    plan.job,
-                    plan.run_id,
-                    resolved.source,
-                    one.operator,
-                    rules,
-                    vanish_threshold=plan.vanish_threshold,
-                    chunk_bytes=plan.chunk_bytes,
-                    at_least=workers.at_once,
-                    is_published=not plan.rehearse,
-                    earlier=earlier,
-                )
-            written = list(workers.do(Step.TABLES, step.chunks, write_chunk, _ROWS))
-            with reaching(plan.warehouse, "written"):
-                snapshots = commit_update(step, written)
-            yield WrittenState(step.tables, snapshots, step.rebuild)
+        with reaching(plan.warehouse):
+            step = plan_update(
+                table_home(resolved),
+                plan.job,
+                plan.run_id,
+                resolved.source,
+                one.operator,
+                rules,
+                vanish_threshold=plan.vanish_threshold,
+                chunk_bytes=plan.chunk_bytes,
+                at_least=workers.at_once,
+                is_published=not plan.rehearse,
+                earlier=earlier,
+            )
+        written = list(workers.do(Step.TABLES, step.chunks, write_chunk, _ROWS))
+        with reaching(plan.warehouse, "written"):
+            snapshots = commit_update(step, written)
+        yield WrittenState(step.tables, snapshots, step.rebuild)
 
 
-def with_tables(resolved: ResolvedPlan) -> tuple[ResolvedOperator, ...]:
-    """The operators whose states' tables follow the run.
-
-    A run in reverse leaves the tables as they are. The next rehearsal of the old job brings them to its state.
-    """
-    return () if resolved.plan.reverse else resolved.operators
+def with_tables(resolved: ResolvedPlan) -> Iterator[tuple[OperatorChanges, Rules]]:
+    """The operators and rules of the states whose tables follow the run."""
+    return ((one, rules) for one, rules in resolved.migrations if rules.fills_tables)
 
 
 def accounts(resolved: ResolvedPlan) -> list[AccountTask]:
     """The tasks that find out what the tables hold for this run."""
     found = []
-    for one in with_tables(resolved.moving(())):
-        new_max = resolved.layout.of(one.operator).max_parallelism
-        changes = resolved.layout.changes_key_groups(one.operator)
-        for rules in one.rules:
-            tables = tables_of_state(resolved.plan.job, one.operator, rules)
-            found += plan_account(
-                table_home(resolved),
-                tables,
-                resolved.plan.run_id,
-                one.operator.hex_id,
-                rules,
-                new_max,
-                changes_key_groups=changes,
-            )
+    for one, rules in with_tables(resolved.moving(())):
+        found += plan_account(
+            table_home(resolved),
+            tables_of_state(resolved.plan.job, one.operator, rules),
+            resolved.plan.run_id,
+            one.operator.hex_id,
+            rules,
+            one.new_max,
+            changes_key_groups=one.changes_key_groups,
+        )
     return found
 
 
@@ -213,7 +207,7 @@ def _advance(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
     """Moves the tables' `main` to this run and updates their view; False if a table is of a newer savepoint already."""
     home = table_home(resolved)
     states = [StateTables(*one.of) for one in facts.tables]
-    rules = {tables_of_state(resolved.plan.job, one.operator, of): of for one in resolved.operators for of in one.rules}
+    rules = {tables_of_state(resolved.plan.job, one.operator, of): of for one, of in resolved.migrations}
     with reaching(resolved.plan.warehouse, "written"):
         moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
         for tables in moved:

@@ -10,6 +10,7 @@ from flinkstate.errors import StateferryError
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import now_ms
+from stateferry.basics.state_ref import StateRef
 from stateferry.inventory.blob_times import read_blob_times
 from stateferry.proof.checks import (
     BaseStates,
@@ -23,7 +24,6 @@ from stateferry.proof.checks import (
 )
 from stateferry.proof.expected.check_result import Check
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.judgement import Derived
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.prediction import predicted
@@ -108,14 +108,12 @@ def _derived(work: RunAtWork) -> dict[str, Derived]:
     if facts is None or facts.of_all is None:
         return {}
     times = read_blob_times(work.run.blob_times) or {}
-    sums = {}
-    for name, of_state in times.items():
-        operator, _, state = name.partition("/")
-        sums[f"{work.resolved.source.operator(operator).label}/{state}"] = of_state.sum()
+    labels = {one.hex_id: one.label for one in work.resolved.source.metadata.operators}
+    sums = {state.shown(labels): of_state.sum() for state, of_state in times.items()}
     return {name: Derived(counts, sums.get(name)) for name, counts in facts.met.items()}
 
 
-def _to_facts(accounts: Mapping[tuple[str, str], Account]) -> StagedAccounts:
+def _to_facts(accounts: Mapping[StateRef, Account]) -> StagedAccounts:
     """The accounts of the staged savepoint as facts of the run, by operator and new state."""
     return StagedAccounts(
         tuple(
@@ -159,16 +157,6 @@ def check(
     opened = open_staged(staged, (resolved.plan.target,))
     if isinstance(opened, Check):
         return [opened]
-    conversion = Conversion(
-        resolved.layout,
-        {one.operator.id: one.rules for one in resolved.operators},
-        resolved.plan.keep_legacy,
-        resolved.dropping,
-        resolved.by_kryo,
-        resolved.described.version,
-        resolved.elements,
-        resolved.before,
-    )
 
     def on_workers(tasks: Sequence[CheckTask]) -> Iterator[CheckResult]:
         for one in workers.do(Step.VALIDATE, tasks, do_check, _BYTES):
@@ -179,7 +167,7 @@ def check(
     return validate(
         resolved.source,
         opened,
-        conversion,
+        resolved.conversion,
         do=on_workers,
         target_bytes=resolved.plan.chunk_bytes,
         accounts=accounts,

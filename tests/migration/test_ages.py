@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from flinkstate.ttl import MAX_LONG, MIN_LONG, expired
 from stateferry.basics.durations import format_duration, parse_duration
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.inventory import inventory_tasks, total
@@ -142,7 +144,8 @@ def test_the_inventory_counts_each_entry_of_a_blob_at_the_blob_s_timestamp(tmp_p
     operator = savepoint.operator("main")
     for keep_expired in (False, True):
         rules = Rules(savepoint.state(operator, LEGACY), NEW, FLAG, 30 * DAY, NOW, keep_expired=keep_expired)
-        found = total(one.take() for one in inventory_tasks(savepoint, operator, (rules,), target_bytes=1 << 20)).ages
+        changes = replace(OperatorChanges.none(savepoint, operator), rules=(rules,))
+        found = total(one.take() for one in inventory_tasks(savepoint, changes, target_bytes=1 << 20)).ages
         figures = {
             name: (one.entries, one.expired, one.future, one.youngest, one.oldest)
             for (_, _, name), one in found.items()
@@ -158,4 +161,5 @@ def test_without_time_to_live_there_are_no_ages(tmp_path: Path) -> None:
     savepoint = LegacyState(blobs={"a": ({"1": 1}, 0)}, rows={"b": {"1": (1, 0)}}).write(str(tmp_path / "source"))
     operator = savepoint.operator("main")
     rules = Rules(savepoint.state(operator, LEGACY), NEW, FLAG, None, NOW)
-    assert total(one.take() for one in inventory_tasks(savepoint, operator, (rules,), target_bytes=1 << 20)).ages == {}
+    changes = replace(OperatorChanges.none(savepoint, operator), rules=(rules,))
+    assert total(one.take() for one in inventory_tasks(savepoint, changes, target_bytes=1 << 20)).ages == {}

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flinkstate.files.storage import Location
+from stateferry.basics.state_ref import StateRef
 from stateferry.inventory import blob_times
 from stateferry.inventory.blob_times import BlobTimes, read_blob_times, write_blob_times
 
@@ -65,10 +66,10 @@ def test_of_too_many_blobs_none_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
 @given(states=st.dictionaries(st.text("ab/\u00fc ", min_size=1), _BLOBS, max_size=3))
 def test_files_have_what_was_written(states: dict[str, list[Blob]], tmp_path_factory: pytest.TempPathFactory) -> None:
     file = Location.of(str(tmp_path_factory.mktemp("times"))).child("file")
-    write_blob_times(file, {name: times_of(blobs) for name, blobs in states.items()})
+    write_blob_times(file, {StateRef("ab", name): times_of(blobs) for name, blobs in states.items()})
     found = read_blob_times(file)
     assert found is not None
-    assert {name: blobs_of(times) for name, times in found.items()} == {
+    assert {state.state: blobs_of(times) for state, times in found.items()} == {
         name: Counter(blobs) for name, blobs in states.items()
     }
 
@@ -76,6 +77,6 @@ def test_files_have_what_was_written(states: dict[str, list[Blob]], tmp_path_fac
 @pytest.mark.parametrize("size", [0, 10, 16, -1])
 def test_a_file_that_is_cut_short_is_none(size: int, tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_blob_times(Location.of(str(path)), {"one": times_of([(1, 1)])})
+    write_blob_times(Location.of(str(path)), {StateRef("ab", "one"): times_of([(1, 1)])})
     path.write_bytes(path.read_bytes()[:size])
     assert read_blob_times(Location.of(str(path))) is None

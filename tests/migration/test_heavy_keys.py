@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flinkstate.reading.reader import Savepoint
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.inventory import heavy_keys
 from stateferry.inventory.heavy_key import HeavyKey, heavier
 from stateferry.inventory.inventory import Inventory, inventory_tasks, total
@@ -31,7 +32,8 @@ def inventory(source: Savepoint, parallelism: int) -> Inventory:
     found = [
         task.take()
         for operator in source.keyed_operators()
-        for task in inventory_tasks(source, operator, (), target_bytes=4096, at_least=3, parallelism=parallelism)
+        for changes in [OperatorChanges.none(source, operator)]
+        for task in inventory_tasks(source, changes, target_bytes=4096, at_least=3, parallelism=parallelism)
     ]
     return total(found)
 

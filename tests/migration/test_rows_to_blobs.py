@@ -18,10 +18,10 @@ from flinkstate.writing import operator_rewrite
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.rows_to_blobs import RowsToBlobs, legacy_state
-from stateferry.changes.rules import Rules
+from stateferry.changes.rules import RulesBack
 from stateferry.proof.checks import validate
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.proof.expected.conversion import Conversion
+from tests.support.changes import conversion_of
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.naive import map_entries
 from tests.support.rewriting import rewrite
@@ -31,11 +31,11 @@ from tests.validation.test_checks import GOLDEN, LAYOUTS, LEGACY_CASES, assert_g
 DAY = 86_400_000
 
 
-def rules_back(source: Savepoint, uid: str, **settings: Any) -> Rules:
+def rules_back(source: Savepoint, uid: str, **settings: Any) -> RulesBack:
     states = {state.name: state for state in source.keyed_states(source.operator(uid))}
     legacy = legacy_state(LEGACY, states[NEW])
     ttl = 30 * DAY if legacy.ttl else None
-    return replace(Rules(legacy, NEW, FLAG, ttl, 0, reverse=True), **settings)
+    return replace(RulesBack(legacy, NEW, FLAG, ttl, 0), **settings)
 
 
 def reversed_(
@@ -45,7 +45,7 @@ def reversed_(
     operator = savepoint.operator(uid)
     rules = rules_back(savepoint, uid, **settings)
     staged = rewrite(savepoint, str(target), layout, transforms={operator.id: RowsToBlobs([rules])})
-    conversion = Conversion(layout, {operator.id: (rules,)})
+    conversion = conversion_of(savepoint, layout, {operator.id: (rules,)})
     return staged.counts[LEGACY], validate(savepoint, Savepoint.open(str(target)), conversion)
 
 
@@ -209,7 +209,7 @@ def test_the_validation_sees_what_is_wrong(name: str, tmp_path: Path) -> None:
     assert_green(checks)
     saboteur = Saboteur(tmp_path / "blobs", tmp_path / "altered")
     saboteur.change_rows("main", lambda groups: alter(max(groups.values(), key=len), 0))
-    conversion = Conversion(Layout(), {operator_id("main"): (rules_back(source, "main"),)})
+    conversion = conversion_of(source, Layout(), {operator_id("main"): (rules_back(source, "main"),)})
     found = validate(source, Savepoint.open(str(tmp_path / "altered")), conversion)
     red = {check.name.removeprefix(f"main/{LEGACY}: ") for check in found if check.outcome is Outcome.FAILED}
     assert red >= wanted
@@ -226,7 +226,7 @@ def test_the_validation_sees_an_entry_whose_time_is_not_the_newest(tmp_path: Pat
         rows[0] = replace(rows[0], value=(10).to_bytes(8, "big") + rows[0].value[8:])
 
     saboteur.change_rows("main", older)
-    conversion = Conversion(Layout(), {operator_id("main"): (rules_back(source, "main"),)})
+    conversion = conversion_of(source, Layout(), {operator_id("main"): (rules_back(source, "main"),)})
     found = failed(validate(source, Savepoint.open(str(tmp_path / "altered")), conversion))
     assert f"main/{LEGACY}: content" in found
     assert "10" in " ".join(found[f"main/{LEGACY}: content"].samples)

@@ -10,6 +10,7 @@ import pytest
 
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import InventoryTask, inventory_tasks, total
 from stateferry.inventory.unnamed_flags import UnnamedFlagError, unnamed_flag
@@ -48,14 +49,15 @@ def tasks(savepoint: Savepoint, flag: str | None = None, *, no_flag: bool = Fals
     operator = savepoint.operator("main")
     legacy = savepoint.state(operator, LEGACY)
     rules = Rules(legacy, NEW, flag, 30 * DAY if legacy.ttl else None, now, no_flag=no_flag)
-    return inventory_tasks(savepoint, operator, (rules,), target_bytes=512)
+    changes = replace(OperatorChanges.none(savepoint, operator), rules=(rules,))
+    return inventory_tasks(savepoint, changes, target_bytes=512)
 
 
 def asked(savepoint: Savepoint, flag: str | None = None, *, now: int = 0) -> UnnamedFlagError | None:
     taken = tasks(savepoint, flag, now=now)
     signs = total(task.take() for task in taken).signs
-    (rules,) = taken[0].rules
-    flags = rivals_of(rules, taken[0].states).flags
+    (rules,) = taken[0].changes.rules
+    flags = rivals_of(rules, taken[0].changes.states).flags
     return unnamed_flag(rules, "main", {name: counts for (_, _, name), counts in signs.items() if name in flags})
 
 
@@ -115,7 +117,7 @@ def test_what_has_expired_counts_as_gone(tmp_path: Path) -> None:
 def test_nothing_is_looked_at_where_there_is_nothing_to_ask(tmp_path: Path) -> None:
     savepoint = state(moved=20, cold=5).write(str(tmp_path / "a"))
     watched = [
-        rivals_of(task.rules[0], task.states).flags
+        rivals_of(task.changes.rules[0], task.changes.states).flags
         for task in (tasks(savepoint, FLAG)[0], tasks(savepoint, no_flag=True)[0], tasks(savepoint)[0])
     ]
     assert watched == [frozenset(), frozenset(), frozenset({FLAG})]

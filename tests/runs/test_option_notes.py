@@ -41,7 +41,7 @@ def resolved(source: str, state: dict[str, Any], **options: object) -> ResolvedP
 def notes(plan: ResolvedPlan) -> list[str]:
     """As after the snapshot, which says all that was said before it."""
     (one,) = plan.operators
-    tasks = inventory_tasks(plan.source, one.operator, one.rules, target_bytes=1 << 20)
+    tasks = inventory_tasks(plan.source, one, target_bytes=1 << 20)
     inventory = total(task.take() for task in tasks)
     found = option_notes(plan, inventory, ages(plan, inventory))
     assert set(option_notes(plan)) <= set(found)

@@ -214,7 +214,7 @@ def test_after_the_cut_over_there_is_nothing_to_do(tmp_path: Path) -> None:
     again = resolved(done)
     assert again.nothing_to_do
     assert again.what_was_done_before == "mainState of main is already migrated: the savepoint has newMainState alone"
-    assert [state.legacy for state in again.operators[0].migrated_before] == ["mainState"]
+    assert [state.legacy for _, state in again.migrated_before] == ["mainState"]
     assert resolved(done, parallelism=3, max_parallelism=128).nothing_to_do
     # Another layout is something to do all the same.
     wider = resolved(done, parallelism=4)

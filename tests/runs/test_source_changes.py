@@ -22,6 +22,7 @@ from flinkstate.metadata.bytes_read import HEADER, WHOLE, BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.operator_changes import Conversion, OperatorChanges
 from stateferry.cli import main
 from stateferry.inventory.inventory import (
     CopiedFilesTask,
@@ -33,7 +34,6 @@ from stateferry.inventory.inventory import (
 )
 from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -43,6 +43,7 @@ from stateferry.runs.report.source_check import NAME, check_source, note_metadat
 from stateferry.steps import new_files
 from tests.flink.judge import dumped
 from tests.runs.test_transitions import World, asked, world
+from tests.support.changes import conversion_of
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import LEGACY, NEW, LegacyState
 
@@ -63,7 +64,7 @@ def snapshot_of(source: Savepoint) -> BytesRead:
     tasks: list[InventoryTask | CopiedFilesTask] = [
         task
         for operator in source.keyed_operators()
-        for task in inventory_tasks(source, operator, (), target_bytes=4096, at_least=3)
+        for task in inventory_tasks(source, OperatorChanges.none(source, operator), target_bytes=4096, at_least=3)
     ]
     read = total(map(take, [*tasks, *copied_files_tasks(source)])).read
     note_metadata(source, read)
@@ -79,7 +80,7 @@ def validated(source: Savepoint, staged: Savepoint) -> tuple[list[Check], BytesR
                 read.take(result.read)
             yield result
 
-    checks = validate(source, staged, Conversion(Layout(), {}, False), do=do, target_bytes=10_000)
+    checks = validate(source, staged, conversion_of(source), do=do, target_bytes=10_000)
     note_metadata(source, read)
     return checks, read
 

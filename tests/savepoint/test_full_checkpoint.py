@@ -21,6 +21,7 @@ from flinkstate.metadata.type_numbers import FULL_CHECKPOINT
 from flinkstate.reading.entries import Entry, read_entries
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.inventory.inventory import inventory_tasks
 from tests.flink.make_old_golden import lines
 from tests.support.rewriting import rewrite
@@ -153,7 +154,7 @@ def test_the_layout_is_looked_at_once_and_not_by_each_task(monkeypatch: pytest.M
     asked: list[str] = []
     monkeypatch.setattr(key_group_file, "expect_canonical", lambda _, name, *__, **___: asked.append(name))
     files = sum(subtask.managed_keyed is not None for subtask in operator.subtasks)
-    tasks = inventory_tasks(savepoint, operator, (), target_bytes=1)
+    tasks = inventory_tasks(savepoint, OperatorChanges.none(savepoint, operator), target_bytes=1)
     assert len(tasks) > 1
     assert len(asked) == files
     for task in tasks:

@@ -22,6 +22,7 @@ from stateferry.steps.new_files import digests_of
 from tests.rocksdb.goldens import SAVEPOINTS as SNAPSHOTS
 from tests.rocksdb.goldens import contents, metadata_of
 from tests.steps.test_native_source import CANONICAL, GOLDEN, NATIVE, placed, run
+from tests.support.changes import conversion_of
 from tests.support.in_process import do_step
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.rewriting import rewrite
@@ -111,7 +112,8 @@ def test_an_operator_of_a_canonical_savepoint_with_timers_stays_canonical(tmp_pa
         ids = {operator.id for operator in source.keyed_operators()}
         assert native_operators(plan, source) == (ids if becomes_native else set())
         assert native_operators(plan_of(values | places | {"output_format": "canonical"}), source) == frozenset()
-        (*notes,) = option_notes(ResolvedPlan(plan, source, (), native_operators(plan, source)))
+        conversion = conversion_of(source, Layout(native=native_operators(plan, source)))
+        notes = option_notes(ResolvedPlan(plan.model_copy(update={"operators": ()}), source, conversion))
         assert any("--format native: the keyed state of kinds" in note for note in notes) != becomes_native
 
 

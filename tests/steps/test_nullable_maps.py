@@ -36,8 +36,7 @@ def maps_of(golden: str) -> Iterator[tuple[Section, KeyedState]]:
     values = {"home": "/home", "source": str(GOLDEN / golden), "target": "/new", "to": "flink-2", "declared": TOLD}
     plan = planned(values | ALONE)
     source = open_source(plan)
-    ((id_, states),) = resolve(plan, source).by_kryo.items()
-    (operator,) = [one for one in source.keyed_operators() if one.id == id_]
+    ((operator, states),) = [(one.operator, one.by_kryo) for one in resolve(plan, source).changes if one.by_kryo]
     for file in source.open_files(operator):
         names = [state.name for state in file.header.states]
         for key_group in file.handle.range:

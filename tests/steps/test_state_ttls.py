@@ -18,10 +18,10 @@ from stateferry.cli import main
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.proof.checks import validate
 from stateferry.proof.expected.check_result import Outcome
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report
+from tests.support.changes import conversion_of
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import LegacyState
 from tests.support.rewriting import rewrite
@@ -162,7 +162,7 @@ def test_the_validation_finds_an_entry_too_many_and_one_too_few(source: Path, tm
         transforms = {id_: DropExpired(Copy(), dropped)} if dropped else {}
         rewrite(opened, str(tmp_path / name), Layout(), transforms=transforms)
         staged = Savepoint.open(str(tmp_path / name))
-        checks = validate(opened, staged, Conversion(aging={id_: told}))
+        checks = validate(opened, staged, conversion_of(opened, ttls={id_: told}))
         return {check.name.split(": ")[-1] for check in checks if check.outcome is Outcome.FAILED}
 
     assert failed("right", told) == set()

@@ -16,15 +16,16 @@ from flinkstate.errors import MissingHereError, StateferryError, TransientError
 from flinkstate.files.storage import Location
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.blobs_to_rows import BlobsToRows
 from stateferry.changes.rules import Rules
 from stateferry.proof.checks import StagedStates, validate
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.judgement import table_check
 from stateferry.tables import account
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.tables.versions import plan_account
+from tests.support.changes import conversion_of
 from tests.support.legacy_states import NEW, LegacyState
 from tests.support.rewriting import rewrite
 from tests.support.table_nights import Nights
@@ -58,13 +59,13 @@ class Judged:
 
     def check(self) -> tuple[Check, int]:
         """What is said of the tables, and how many rows had to be read for it."""
-        conversion = Conversion(self.layout, {self.operator.id: (self.rules,)})
+        conversion = conversion_of(self.source, self.layout, {self.operator.id: (self.rules,)})
         accounts = table_accounts(account_of_chunk(task) for task in self.tasks)
         staged = StagedStates()
         checks = validate(self.source, Savepoint.open(self.staged), conversion, accounts=staged)
         assert all(check.outcome is Outcome.PASSED for check in checks)
         (table,) = accounts
-        found = table_check("main", table, staged[self.operator.hex_id, NEW])
+        found = table_check("main", table, staged[StateRef(self.operator.hex_id, NEW)])
         return found, sum(one.rows_read for one in accounts)
 
 

@@ -31,10 +31,10 @@ from stateferry.proof.changed_rows import ChangedRows, Snapshot, changed_rows
 from stateferry.proof.checks import _Pair
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import Conversion, OperatorConversion
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.keyed_check import KeyedResult, Side
 from tests.steps.test_nights_since import NOW, first_state
+from tests.support.changes import changes_of, conversion_of
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.native_nights import NightlyDatabase
 
@@ -53,7 +53,7 @@ def listed(
     (operator,) = source.keyed_operators()
     states = {state.name: state for state in source.keyed_states(operator)}
     rules = (Rules(states[LEGACY], NEW, FLAG, None, NOW),)
-    conversion = OperatorConversion(rules, states, False, 128, 128)
+    conversion = changes_of(rules, states, 128, 128)
     handles = [replace(one, range=part or one.range) for one in map(handle_of, (after, before))]
     new, old = (
         Snapshot(Location.of(str(folder)), handle) for folder, handle in zip((after, before), handles, strict=True)
@@ -126,7 +126,7 @@ def test_subtasks_without_files_of_their_own_get_no_task(tmp_path: Path) -> None
 
     def tasks(old: Subtask, new: Subtask, base: BaseOperator) -> list[int]:
         pair = _Pair(source, source, replace(operator, subtasks=(old,)), replace(operator, subtasks=(new,)))
-        return [task.subtask for task in pair.changed(Conversion(), base, frozenset(), 1)]
+        return [task.subtask for task in pair.changed(conversion_of(source), base, frozenset(), 1)]
 
     without = replace(subtask, native_keyed=None)
     assert tasks(subtask, subtask, base) == [0]

@@ -26,15 +26,17 @@ from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.built_snapshots import map_snapshot
 from flinkstate.serializers.types import KryoMapType, KryoType, MapType, Scalar
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.blobs_to_rows import BlobsToRows
+from stateferry.changes.operator_changes import Conversion
 from stateferry.changes.rules import Contradiction, Nulls, NullsCannotBeKeptError, Rules
 from stateferry.proof.checks import CheckResult, CheckTask, StagedStates, do_here, open_staged, plan_checks, validate
 from stateferry.proof.expected import kernels as check_kernels
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.judgement import TableAccount, table_check
 from stateferry.proof.keyed_check import KeyedResult, Side
+from tests.support.changes import conversion_of
 from tests.support.rewriting import rewrite
 from tests.support.saboteur import Groups, Row, Saboteur
 
@@ -57,6 +59,10 @@ class Case:
         staged = open_staged(str(folder))
         return [staged] if isinstance(staged, Check) else validate(self.source, staged, self.conversion)
 
+    def with_rules(self, rules: Rules) -> Case:
+        id_ = self.source.operator(self.uid).id
+        return replace(self, conversion=conversion_of(self.source, self.conversion.layout, {id_: (rules,)}))
+
 
 def rules_of(source: Savepoint, uid: str, **settings: object) -> Rules:
     states = {state.name: state for state in source.keyed_states(source.operator(uid))}
@@ -75,11 +81,11 @@ def migrated(source: Path, target: Path, uid: str, layout: Layout, keep: bool = 
     savepoint = Savepoint.open(str(source))
     operator = savepoint.operator(uid)
     states = {state.name: state for state in savepoint.keyed_states(operator)}
-    rules = rules_of(savepoint, uid, **settings)
+    rules = rules_of(savepoint, uid, keep_legacy=keep, **settings)
     if layout.compression is Compression.SOURCE:
         layout = replace(layout, compression=Compression.NONE)
-    rewrite(savepoint, str(target), layout, transforms={operator.id: BlobsToRows([rules], states, keep)})
-    return Case(savepoint, Conversion(layout, {operator.id: (rules,)}, keep), target, uid)
+    rewrite(savepoint, str(target), layout, transforms={operator.id: BlobsToRows([rules], states)})
+    return Case(savepoint, conversion_of(savepoint, layout, {operator.id: (rules,)}), target, uid)
 
 
 def expiring(case: str) -> int:
@@ -170,7 +176,7 @@ def test_what_only_moves_is_green(case: str, layout: Layout, tmp_path: Path) -> 
     except RefusedError:
         assert layout.max_parallelism
         return
-    assert_green(validate(source, Savepoint.open(str(tmp_path / "new")), Conversion(layout)))
+    assert_green(validate(source, Savepoint.open(str(tmp_path / "new")), conversion_of(source, layout)))
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
@@ -179,7 +185,7 @@ def test_operator_state_that_was_dealt_out_is_green(case: str, parallelism: int,
     source = Savepoint.open(str(GOLDEN / case))
     layout = Layout({operator_id("keyed"): parallelism, operator_id("plain"): parallelism})
     rewrite(source, str(tmp_path / "new"), layout)
-    assert_green(validate(source, Savepoint.open(str(tmp_path / "new")), Conversion(layout)))
+    assert_green(validate(source, Savepoint.open(str(tmp_path / "new")), conversion_of(source, layout)))
 
 
 def test_the_sum_says_what_the_rows_come_from(tmp_path: Path) -> None:
@@ -378,7 +384,7 @@ def test_a_living_entry_dropped(stamped: Case, tmp_path: Path) -> None:
 def test_an_expired_entry_kept(stamped: Case, origin: str, tmp_path: Path) -> None:
     """Of the source's rows, or an entry of an expired blob."""
     most = stamped.conversion.layout.max_parallelism or 128
-    (rules,) = stamped.conversion.rules[operator_id("main")]
+    (rules,) = stamped.conversion.operators[operator_id("main")].rules
     source = Saboteur(Path(stamped.source.folder.path), tmp_path / "source")
     there = source.rows("main")
 
@@ -622,7 +628,7 @@ def test_the_legacy_states_description_left_in(plain: Case, tmp_path: Path) -> N
 def test_the_legacy_states_rows_left_in(tmp_path: Path) -> None:
     """A savepoint that kept its legacy states, where they should be gone."""
     case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout(), keep=True)
-    found = failed(replace(case, conversion=replace(case.conversion, keep_legacy=False)).checks(case.folder))
+    found = failed(case.with_rules(rules_of(case.source, "main")).checks(case.folder))
     assert found[f"main/{LEGACY}: gone"].key_groups
     assert found[f"main/{LEGACY}: gone"].samples
 
@@ -718,17 +724,15 @@ def test_contradictions_by_rule(contested: Path, rule: Contradiction, layout: st
     assert ("rows replaced" if rule is Contradiction.BLOB else "of flagged keys") in rows.expected
 
     other = Contradiction.ROWS if rule is Contradiction.BLOB else Contradiction.BLOB
-    wrong = Conversion(
-        case.conversion.layout, {operator_id("main"): (rules_of(case.source, "main", on_contradiction=other),)}
-    )
-    found = failed(replace(case, conversion=wrong).checks(case.folder))
+    wrong = case.with_rules(rules_of(case.source, "main", on_contradiction=other))
+    found = failed(wrong.checks(case.folder))
     assert found[f"main/{NEW}: content"].samples
 
 
 def test_contradictions_that_nobody_settled(contested: Path, tmp_path: Path) -> None:
     case = migrated(contested, tmp_path / "new", "main", Layout(), on_contradiction=Contradiction.ROWS)
-    unsettled = Conversion(case.conversion.layout, {operator_id("main"): (rules_of(case.source, "main"),)})
-    found = failed(replace(case, conversion=unsettled).checks(case.folder))
+    unsettled = case.with_rules(rules_of(case.source, "main"))
+    found = failed(unsettled.checks(case.folder))
     assert set(found) == {f"main/{NEW}: no unsettled contradiction"}
     assert int(found[f"main/{NEW}: no unsettled contradiction"].actual) > 10
 
@@ -757,11 +761,7 @@ def test_a_superseded_entry_back_again(contested: Path, tmp_path: Path) -> None:
 def test_nulls_that_cannot_be_kept_must_have_been_dropped_by_rule(tmp_path: Path) -> None:
     case = migrated(GOLDEN / "legacy-ttl-2.3-rocksdb", tmp_path / "new", "main", Layout(), now=0)
     strict = rules_of(case.source, "main", now=0, nulls=Nulls.STOP)
-    found = failed(
-        replace(case, conversion=Conversion(case.conversion.layout, {operator_id("main"): (strict,)})).checks(
-            case.folder
-        )
-    )
+    found = failed(case.with_rules(strict).checks(case.folder))
     assert set(found) == {f"main/{NEW}: no null that can't be kept"}
     with pytest.raises(NullsCannotBeKeptError):
         migrated(
@@ -777,7 +777,7 @@ def test_nulls_without_time_to_live_are_there_or_gone_as_the_plan_says(
     case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "new", "main", Layout(), nulls=done)
     assert failed(case.checks(case.folder)) == {}
     other = rules_of(case.source, "main", nulls=judged)
-    wrong = replace(case, conversion=Conversion(case.conversion.layout, {operator_id("main"): (other,)}))
+    wrong = case.with_rules(other)
     assert set(failed(wrong.checks(case.folder))) == {f"main/{NEW}: rows", f"main/{NEW}: content"}
 
 
@@ -816,7 +816,7 @@ def test_the_tables_are_a_third_account(tmp_path: Path) -> None:
             account.take(result.accounts[NEW])
     hex_id, accounts = operator_id("main").hex(), StagedStates()
     assert_green(validate(case.source, staged, case.conversion, accounts=accounts))
-    found = accounts[hex_id, NEW]
+    found = accounts[StateRef(hex_id, NEW)]
     table = TableAccount(hex_id, NEW, account)
     assert table_check("main", table, found).outcome is Outcome.PASSED
     account.counts[3] += 1

@@ -13,19 +13,22 @@ import pytest
 
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
+from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.lazy_cut import LazyCut, Order
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
 from stateferry.inventory.blob_times import blob_sum
 from stateferry.proof.expected.content import Account, AccountsByState, Entries, blob_entries, map_rows, plain_entries
-from stateferry.proof.expected.conversion import Conversion, OperatorConversion, new_state
 from stateferry.proof.expected.expected_blobs import ExpectedBlobs, _Keys, hash_blobs
 from stateferry.proof.expected.expected_entries import ExpectedEntries, _moved
 from stateferry.proof.plain.plain_lazy_cut import is_moved
 from stateferry.proof.plain.plain_pojos import without_map
+from tests.support.changes import back, changes_of
 from tests.support.sections import Rows
 from tests.validation.test_plain_pojos import BODY, named
 from tests.validation.test_plain_pojos import TYPE as POJOS
@@ -119,8 +122,9 @@ def read(
     rules: Rules, rows: Mapping[str, Pairs], *, keep: bool = False, carries: bool = True, flag_ttl: bool = False
 ) -> tuple[Sink, dict[str, int]]:
     """What a sink got, and the counts that aren't 0."""
-    states = [rules.legacy, new_state(rules), value_state("flag", ttl=flag_ttl), value_state("other")]
-    conversion = OperatorConversion((rules,), {one.name: one for one in states}, keep, 128, 128)
+    states = [rules.legacy, rules.new, value_state("flag", ttl=flag_ttl), value_state("other")]
+    rules = replace(rules, keep_legacy=keep)
+    conversion = changes_of((rules,), {one.name: one for one in states}, 128, 128)
     sink, group = Sink(), Group(states, rows)
     expected = ExpectedEntries(conversion, sink)
     expected.read(group, carries=carries)  # type: ignore[arg-type]
@@ -131,7 +135,7 @@ def read(
 def assert_content(sink: Sink, rules: Rules, expected: Mapping[str, Pairs], flag_ttl: bool = False) -> None:
     states = {one.name: one for one in (rules.legacy, value_state("flag", ttl=flag_ttl), value_state("other"))}
     for name in ("new", "old", "flag", "other"):
-        state = new_state(rules) if name == "new" else states[name]
+        state = rules.new if name == "new" else states[name]
         wanted = content(state, expected.get(name, []), is_map=name == "new")
         assert cells(sink.accounts.of(name)) == cells(wanted), name
 
@@ -197,8 +201,8 @@ def test_entries_are_left_out_and_withdrawn_for_a_reason() -> None:
 def test_what_a_key_has_in_each_state_is_sampled() -> None:
     rules, seen = rules_of(), list[tuple[str, list[int]]]()
     sample: Any = SimpleNamespace(see=lambda state, section, keys: seen.append((state, keys.tolist())))
-    states = [rules.legacy, new_state(rules), value_state("flag"), value_state("other")]
-    conversion = OperatorConversion((rules,), {one.name: one for one in states}, False, 128, 128)
+    states = [rules.legacy, rules.new, value_state("flag"), value_state("other")]
+    conversion = changes_of((rules,), {one.name: one for one in states}, 128, 128)
     group: Any = Group(states, {**SOURCE, "new": [row("a", "x", 7)], "old": [blob("a", {"x": 5}), blob("b", {})]})
     for samples in ({"new": sample}, {}):
         ExpectedEntries(conversion, Sink(), samples).read(group)
@@ -280,11 +284,12 @@ def test_the_keys_that_are_moved_are_those_of_plain_code(order: Order, prefix: i
 
 
 def test_the_result_of_a_lazy_run_is_read_as_a_source_whose_keys_are_all_moved() -> None:
-    rules, states = lazy(False), {one.name: one for one in (rules_of().legacy, value_state("other"))}
-    every = {**states, "flag": value_state("flag"), "new": new_state(rules)}
-    told = PlannedTtl(value_state("other"), StateTtlConfig(TTL), NOW)
-    conversion = OperatorConversion((rules,), states, True, 64, 128, (told,))
-    assert conversion.of_staged() == OperatorConversion((rules_of(),), every, False, 128, 128)
+    rules = replace(lazy(False), keep_legacy=True)
+    states = {one.name: one for one in (rules.legacy, value_state("other"))}
+    every = {**states, "flag": value_state("flag"), "new": rules.new}
+    told = PlannedTtl(value_state("other"), StateTtlConfig(TTL), NOW, drops=True)
+    conversion = changes_of((rules,), states, 64, 128, ttls=(told,))
+    assert conversion.of_staged() == changes_of((rules_of(),), every)
 
 
 def test_keys_that_are_all_moved() -> None:
@@ -350,8 +355,8 @@ def test_a_flag_without_its_value_is_damage() -> None:
 def test_a_key_that_is_in_a_wrong_key_group_of_the_source_is_damage() -> None:
     """Where keys get other key groups: those that are right can't be told from those that have moved."""
     rules = rules_of()
-    states = {one.name: one for one in (rules.legacy, new_state(rules))}
-    expected = ExpectedEntries(OperatorConversion((rules,), states, False, 128, 300), Sink())
+    states = {one.name: one for one in (rules.legacy, rules.new)}
+    expected = ExpectedEntries(changes_of((rules,), states, 128, 300), Sink())
     group: Any = Group(list(states.values()), {"old": [blob("a", {"x": 5})]})
     own = key_group_of(Scalar.STRING, "a", 128)
     with pytest.raises(DamagedError) as caught:
@@ -391,8 +396,8 @@ def test_what_is_left_of_pojos(ttl: bool) -> None:
 
 def test_a_state_that_ages_counts_without_what_has_expired() -> None:
     state = value_state("s", ttl=True)
-    told = PlannedTtl(state, StateTtlConfig(TTL), NOW)
-    conversion = OperatorConversion((), {"s": state}, False, 128, 128, (told,))
+    told = PlannedTtl(state, StateTtlConfig(TTL), NOW, drops=True)
+    conversion = changes_of((), {"s": state}, 128, 128, ttls=(told,))
     sink = Sink()
     expected = ExpectedEntries(conversion, sink)
     pairs = [flag("a", True, ALIVE), flag("b", True, EXPIRED), flag("c", True, ALIVE)]
@@ -404,59 +409,56 @@ def test_a_state_that_ages_counts_without_what_has_expired() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "behind"),
+    ("rules", "behind"),
     [
-        ({}, {"old", "flag"}),
-        ({"flag_name": None}, {"old"}),
-        ({"reverse": True}, {"new", "flag"}),
-        ({"rest": LegacyRest.KEEP}, set()),
-        ({"rest": LegacyRest.DROP}, {"old", "flag"}),
-        ({"lazy_cut": LazyCut(Order.HASH, 5, value_state("flag"))}, set()),
+        (rules_of(), {"old", "flag"}),
+        (rules_of(flag_name=None), {"old"}),
+        (back(rules_of()), {"new", "flag"}),
+        (rules_of(rest=LegacyRest.KEEP), set()),
+        (rules_of(rest=LegacyRest.DROP), {"old", "flag"}),
+        (rules_of(lazy_cut=LazyCut(Order.HASH, 5, value_state("flag"))), set()),
     ],
+    ids=["forth", "without a flag", "back", "rest", "no rest", "lazy"],
 )
-def test_which_states_the_new_savepoint_does_not_have(settings: dict[str, Any], behind: set[str]) -> None:
-    rules = rules_of(**settings)
-    states = {one.name: one for one in (rules.legacy, new_state(rules), value_state("flag"), value_state("other"))}
-    conversion = OperatorConversion((rules,), states, False, 128, 128)
+def test_which_states_the_new_savepoint_does_not_have(rules: Rules, behind: set[str]) -> None:
+    states = {one.name: one for one in (rules.legacy, rules.new, value_state("flag"), value_state("other"))}
+    conversion = changes_of((rules,), states, 128, 128)
     assert conversion.left_behind == behind
     assert set(conversion.expected_states) == states.keys() - behind
-    assert replace(conversion, keep_legacy=True).left_behind == set()
+    assert replace(conversion, rules=(replace(rules, keep_legacy=True),)).left_behind == set()
 
 
-def test_an_operator_has_its_own_part_of_a_conversion() -> None:
-    rules, state = rules_of(), value_state("s", ttl=True)
+def test_an_operator_of_which_nothing_is_asked_changes_with_the_layout_alone() -> None:
+    state = value_state("s", ttl=True)
+    source: Any = SimpleNamespace(keyed_states=lambda operator: [state])
+    operator = Operator(bytes(16), 1, 128)
     told = PlannedTtl(state, StateTtlConfig(TTL), NOW)
-    source: Any = SimpleNamespace(keyed_states=lambda operator: [rules.legacy, state])
-    layout: Any = SimpleNamespace(of=lambda operator: SimpleNamespace(max_parallelism=300))
-    whole = Conversion(layout, {b"own": (rules,)}, True, {b"own": (told,)}, {b"own": {"s": state}})
-    states = {"old": rules.legacy, "s": state}
-    own, other = (SimpleNamespace(id=id_, max_parallelism=128) for id_ in (b"own", b"other"))
-    assert whole.of(source, own) == OperatorConversion(  # type: ignore[arg-type]
-        (rules,), states, True, 128, 300, (told,), {"s": state}
-    )
-    assert whole.of(source, other) == OperatorConversion((), states, True, 128, 300)  # type: ignore[arg-type]
+    changes = OperatorChanges.none(source, operator, Layout(max_parallelism=300))
+    assert changes == changes_of((), {"s": state}, 128, 300)
+    assert (changes.by_kryo, changes.elements, changes.before, changes.changes_key_groups) == ({}, {}, None, True)
+    # What is only counted stays.
+    assert replace(changes, ttls=(told,)).aging == {}
+    assert not OperatorChanges.none(source, operator).changes_key_groups
 
 
 # In reverse.
 
 
 def test_an_operator_is_converted_in_reverse_where_a_rule_says_so() -> None:
-    one, other = rules_of(), rules_of(reverse=True)
-    for rules, reverses in (((), False), ((one,), False), ((other,), True), ((one, other), True)):
-        assert OperatorConversion(rules, {}, False, 128, 128).reverses == reverses
+    one, other = rules_of(), back(rules_of())
     made = KeyedState("new", StateKind.MAP, Scalar.STRING, VOID, Scalar.STRING, Scalar.LONG, False, False)
-    assert OperatorConversion((one,), {}, False, 128, 128).new_states == {"new": made}
-    assert OperatorConversion((other,), {}, False, 128, 128).new_states == {"old": other.legacy}
+    assert changes_of((one,), {}, 128, 128).made == {"new": made}
+    assert changes_of((other,), {}, 128, 128).made == {"old": other.legacy}
 
 
 @pytest.mark.parametrize("ttl", [False, True])
 def test_rows_become_blobs(ttl: bool) -> None:
     one, two, old = (stamp if ttl else None for stamp in (ALIVE, ALIVE + 5, EXPIRED))
-    rules = rules_of(ttl=ttl, reverse=True)
+    rules = back(rules_of(ttl=ttl))
     rows = [row("a", "x", 5, one), row("a", "y", 6, two), row("b", "x", 7, one), row("a", "z", 8, old)]
     source = {"new": rows, "other": [flag("q", True)], "old": [blob("k", {}, one), blob("l", {}, one)]}
-    states = [new_state(rules), rules.legacy, value_state("other")]
-    conversion = OperatorConversion((rules,), {one.name: one for one in states}, False, 128, 128)
+    states = [rules.new, rules.legacy, value_state("other")]
+    conversion = changes_of((rules,), {one.name: one for one in states}, 128, 128)
     sink = Sink()
     expected = ExpectedBlobs(conversion, sink)
     expected.read(Group(states, source))  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.serializers.types import FlinkType, MapType, OpaqueType, RowType, Scalar, TupleType
 from flinkstate.ttl import StateTtlConfig
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
@@ -20,17 +21,19 @@ from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.expected.sampling import EVERYTHING
 from stateferry.proof.judgement import Derived, OperatorJudge, TableAccount, Tally, table_check
 from stateferry.proof.keyed_check import KeyedResult, Side
 from stateferry.proof.plain.plain_reader import KeyAccount, SampledKeys
 from stateferry.proof.plain.plain_rows import PlainRowsResult
+from tests.support.changes import back, changes_of
 
 KEYS = "main: keys in the key groups of their hashes"
 PASSED, FAILED, COULD_NOT_TELL = Outcome.PASSED, Outcome.FAILED, Outcome.COULD_NOT_TELL
-SAMPLES = {("hex", state): [(3, f"text {number}") for number in range(12)] for state in ("new", "old", "other", "flag")}
+SAMPLES = {
+    StateRef("hex", state): [(3, f"text {number}") for number in range(12)] for state in ("new", "old", "other", "flag")
+}
 TEXTS = tuple(f"key group 3: text {number}" for number in range(10))
 
 
@@ -62,8 +65,8 @@ def tally(expected: dict[str, Account], found: dict[str, Account], size: int = 8
 
 
 def judge(found: Tally, rules: Rules | None = RULES, **settings: object) -> OperatorJudge:
-    given = {name: settings.pop(name) for name in ("aging", "by_kryo", "keep_legacy", "states") if name in settings}
-    conversion = OperatorConversion((rules,) if rules else (), STATES, False, 8, 8)
+    given = {name: settings.pop(name) for name in ("ttls", "by_kryo", "states") if name in settings}
+    conversion = changes_of((rules,) if rules else (), STATES, 8, 8)
     of = replace(conversion, **given)  # type: ignore[arg-type]
     made = OperatorJudge("hex", "main", of, True, 1, found, SAMPLES)
     return replace(made, **settings)  # type: ignore[arg-type]
@@ -211,7 +214,7 @@ def test_lazy_runs_leave_blobs_and_set_flags() -> None:
 
 @pytest.mark.parametrize("drops", [False, True])
 def test_the_way_back(drops: bool) -> None:
-    rules = replace(RULES, reverse=True, ttl=5, drop_legacy_blobs=drops)
+    rules = back(RULES, ttl=5, drop_legacy_blobs=drops)
     made = tally({"old": SAME}, {"old": SAME}, counts={"old": SourceCounts(rows=5, leftover_blobs=2)})
     made.blobs[Side.SOURCE].take({"old": account(g1=1)})
     made.blobs[Side.STAGED].take({"old": account(g1=2)})
@@ -234,14 +237,14 @@ def test_states_that_age() -> None:
     told = PlannedTtl(OTHER, StateTtlConfig(5), 0, drops=True)
     made = tally({"other": SAME}, {"other": account(g1=2)}, aging={"other": AgingCounts(7, 2)})
     made.expired["other"] = Counter({1: 1})
-    found = checks(made, None, aging=(told,))
+    found = checks(made, None, ttls=(told,))
     assert parts(found["main/other: living entries"]) == (FAILED, "5 = 7 - 2 expired", "2", (5,), TEXTS)
     assert found["main/other: content"].outcome is FAILED
     assert found["main/other: no expired row"].key_groups == (1,)
     assert found["main/other: sample read plainly"].outcome is PASSED
     assert "main/other: carried over" not in found
     made.aging["other"], made.damage = AgingCounts(5, 0), [(None, "hurt")]
-    found = checks(made, None, aging=(told,))
+    found = checks(made, None, ttls=(told,))
     assert found["main/other: living entries"].expected == "5 = 5"
     assert found["main/other: sample read plainly"].outcome is COULD_NOT_TELL
 

@@ -23,10 +23,10 @@ from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from stateferry.changes.lazy_cut import LazyCut, Order
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.proof import keyed_check
 from stateferry.proof.expected.content import AccountsByState, Entries, KeySpans, map_rows, plain_entries
-from stateferry.proof.expected.conversion import OperatorConversion, new_state
 from stateferry.proof.expected.expected_blobs import ExpectedBlobs, hash_blobs
 from stateferry.proof.expected.sampling import KeySample, SampleSpec
 from stateferry.proof.keyed_check import (
@@ -41,6 +41,7 @@ from stateferry.proof.keyed_check import (
     _Slices,
     slices_of,
 )
+from tests.support.changes import back, changes_of
 from tests.support.sections import Rows
 from tests.validation.test_checks import GOLDEN
 
@@ -56,7 +57,8 @@ LEGACY = KeyedState(
     False,
 )
 RULES = Rules(LEGACY, "new", "flag", None, 0)
-CONVERSION = OperatorConversion((RULES,), {"old": LEGACY}, False, 8, 8)
+CONVERSION = changes_of((RULES,), {"old": LEGACY}, 8, 8)
+KEPT = replace(CONVERSION, rules=(replace(RULES, keep_legacy=True),))
 
 
 @pytest.fixture
@@ -158,13 +160,13 @@ def test_expired_entries_are_counted_if_they_should_be_gone() -> None:
 def told_of(kind: StateKind) -> PlannedTtl:
     user_key = Scalar.STRING if kind is StateKind.MAP else None
     state = KeyedState("s", kind, Scalar.STRING, Scalar.VOID_NAMESPACE, user_key, Scalar.LONG, True, False)
-    return PlannedTtl(state, StateTtlConfig(100), 1000)
+    return PlannedTtl(state, StateTtlConfig(100), 1000, drops=True)
 
 
 def reading_of(probe: Probe | None, **settings: Any) -> Any:
     reading = object.__new__(_ChunkReading)
-    task: Any = SimpleNamespace(probe=probe, conversion=replace(CONVERSION, keep_legacy=True))
-    reading._task, reading._expired, reading._strays, reading._new_states, reading._by_kryo = task, {}, {}, {}, {}
+    task: Any = SimpleNamespace(probe=probe, conversion=KEPT)
+    reading._task, reading._expired, reading._strays, reading._made, reading._by_kryo = task, {}, {}, {}, {}
     for name, value in settings.items():
         setattr(reading, name, value)
     return reading
@@ -216,7 +218,7 @@ def test_keys_of_other_key_groups_are_counted(probe: Probe | None) -> None:
 def test_keys_are_checked_if_they_should_be_and_have_a_hash() -> None:
     rows: Any = Rows(5, 1, [(encode(Scalar.STRING, "a") + b"\0", b"v")])
     opaque = replace(LEGACY, name="opaque", key=OpaqueType("com.acme.Key", "Kryo"))
-    conversion = replace(CONVERSION, keep_legacy=True, states={"old": LEGACY, "opaque": opaque})
+    conversion = replace(KEPT, states={"old": LEGACY, "opaque": opaque})
     for checks, name, found in (
         (True, "old", True),
         (False, "old", False),
@@ -343,7 +345,7 @@ FLAG = KeyedState("flag", StateKind.VALUE, Scalar.STRING, Scalar.VOID_NAMESPACE,
 SPEC = SampleSpec(7, 1.0)
 
 
-def started(conversion: OperatorConversion = CONVERSION, *, width: int = 8, **settings: Any) -> Any:
+def started(conversion: OperatorChanges = CONVERSION, *, width: int = 8, **settings: Any) -> Any:
     chunk: Any = SimpleNamespace(max_parallelism=width, parts=())
     task: Any = SimpleNamespace(side=Side.SOURCE, conversion=conversion, chunk=chunk, probe=None, sample=None)
     for name, value in settings.items():
@@ -374,7 +376,7 @@ def test_accounts_have_room_for_the_key_groups_of_both() -> None:
 
 def test_samples_are_of_states_that_are_made_or_written_anew() -> None:
     told = told_of(StateKind.VALUE)
-    both = replace(CONVERSION, aging=(told,), by_kryo={"s": LEGACY, "k": LEGACY, "new": LEGACY})
+    both = replace(CONVERSION, ttls=(told,), by_kryo={"s": LEGACY, "k": LEGACY, "new": LEGACY})
     assert started(both)._samples == {}
     reading = started(both, sample=SPEC)
     assert reading._samples.keys() == {"new", "s", "k"}
@@ -398,9 +400,9 @@ def test_a_lazy_result_is_read_twice_and_blobs_that_are_made_are_counted() -> No
         assert (reading._of_staged is not None) == twice
         if twice:
             assert reading._of_staged._sink is reading._whole
-    back = replace(CONVERSION, rules=(replace(RULES, reverse=True),))
+    in_reverse = replace(CONVERSION, rules=(back(RULES),))
     for side in Side:
-        reading = started(back, side=side, width=16)
+        reading = started(in_reverse, side=side, width=16)
         assert isinstance(reading._expected, ExpectedBlobs)
         assert (reading._blobs is reading._expected.blobs) == (side is Side.SOURCE)
         assert reading._expected.blobs.size == 16
@@ -453,14 +455,14 @@ def test_a_result_is_scanned_for_keys_of_any_key_group() -> None:
 
 @pytest.mark.parametrize("ttl", [False, True])
 def test_blobs_that_a_run_in_reverse_has_made(ttl: bool) -> None:
-    rules = replace(RULES, reverse=True, ttl=100 if ttl else None, now=1000, legacy=replace(LEGACY, ttl=ttl))
+    rules = back(RULES, ttl=100 if ttl else None, now=1000, legacy=replace(LEGACY, ttl=ttl))
     stamps = [struct.pack(">q", stamp) if ttl else b"" for stamp in (950, 900)]
     x = encode(Scalar.STRING, "x") + b"\0" + struct.pack(">q", 5)
     blobs = [
         (encode(Scalar.STRING, key) + b"\0", stamp + b"\0\0\0\1" + x) for key, stamp in zip("ab", stamps, strict=True)
     ]
     rows: Any = Rows(5, 1, blobs)
-    reading = reading_of(None, _new_states={"old": rules.legacy}, _rules={"old": rules}, _blobs=AccountsByState(8))
+    reading = reading_of(None, _made={"old": rules.legacy}, _rules={"old": rules}, _blobs=AccountsByState(8))
     assert reading._staged_blobs("other", rows) is None
     found = reading._staged_blobs("old", rows)
     assert (len(found.entries), found.counts.tolist()) == (2, [1, 1])
@@ -468,7 +470,7 @@ def test_blobs_that_a_run_in_reverse_has_made(ttl: bool) -> None:
     account = reading._blobs.of("old")
     assert (account.counts.tolist(), int(account.sums[5])) == ([0, 0, 0, 0, 0, 2, 0, 0], int(hashes.sum()))
     assert reading._expired == ({"old": Counter({5: 1})} if ttl else {})
-    reading._rules = {"old": replace(rules, reverse=False)}
+    reading._made = {"old": rules.new}
     assert reading._staged_blobs("old", rows) is None
 
 
@@ -492,12 +494,12 @@ def test_what_cannot_be_read_ends_a_task_with_what_was_found(
 @pytest.mark.parametrize("ttl", [False, True])
 def test_rows_of_a_result_are_read_by_what_their_state_is(ttl: bool) -> None:
     rules = replace(RULES, ttl=100 if ttl else None, now=1000, legacy=replace(LEGACY, ttl=ttl))
-    reading = reading_of(None, _aging={}, _new_states={"new": new_state(rules)}, _rules={"new": rules})
+    reading = reading_of(None, _aging={}, _made={"new": rules.new}, _rules={"new": rules})
     key = encode(Scalar.STRING, "a") + b"\0" + encode(Scalar.STRING, "x")
     values = [b"\0" + (struct.pack(">q", stamp) if ttl else b"") + struct.pack(">q", 5) for stamp in (950, 900)]
     rows: Any = Rows(5, 1, [(key, value) for value in values])
     groups = np.full(2, 5)
-    for name, wanted in (("new", map_rows(rows, new_state(rules), groups)), ("old", plain_entries(rows, groups))):
+    for name, wanted in (("new", map_rows(rows, rules.new, groups)), ("old", plain_entries(rows, groups))):
         entries, keys = reading._staged_entries(name, rows, None)
         assert entries.hashes().tolist() == wanted.hashes().tolist()
         assert keys.tolist() == wanted.keys.tolist()

@@ -28,7 +28,6 @@ from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rules import Rules
 from stateferry.proof import checks
 from stateferry.proof.expected.check_result import Outcome
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.metadata_check import (
     Mismatch,
     _described_fields,
@@ -37,6 +36,7 @@ from stateferry.proof.metadata_check import (
     expected_header,
     moving,
 )
+from tests.support.changes import back, changes_of
 
 FILE = InlineBytes("file", b"")
 
@@ -223,7 +223,7 @@ BOOLEAN = simple_snapshot(Scalar.BOOLEAN)
 
 
 def made_of(*metas: StateMeta, rules: Rules = RULES, keep_legacy: bool = False) -> tuple[StateMeta, ...]:
-    conversion = OperatorConversion((rules,), {}, keep_legacy, 8, 8)
+    conversion = changes_of((replace(rules, keep_legacy=keep_legacy),), {}, 8, 8)
     return expected_header(header(*metas), conversion).states
 
 
@@ -239,9 +239,8 @@ def test_what_becomes_of_a_header() -> None:
     assert made_of(A, old, rules=ttl) == (A, new)
     # Where the old and the new state are described in two ways, what is made of the old one counts.
     assert made_of(meta("new", map_snapshot(TEXT, TEXT), "MAP"), old) == (new,)
-    back = replace(RULES, reverse=True)
-    assert made_of(A, new, flag, rules=back) == (A, old)
-    assert made_of(A, new_stamped, rules=replace(ttl, reverse=True)) == (A, old_stamped)
+    assert made_of(A, new, flag, rules=back(RULES)) == (A, old)
+    assert made_of(A, new_stamped, rules=back(ttl)) == (A, old_stamped)
     lazy = replace(RULES, lazy_cut=LazyCut(Order.HASH, 1, FLAG))
     assert made_of(A, old, rules=lazy) == (A, old, new, flag)
     assert made_of(A, flag, old, rules=lazy) == (A, flag, old, new)

@@ -45,9 +45,9 @@ from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
 from stateferry.proof.expected import content, expected_entries, sampling
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.plain import plain_maps, plain_reader
 from stateferry.proof.plain.plain_reader import holds_null
+from tests.support.changes import conversion_of
 from tests.support.naive import flink_types
 from tests.support.rewriting import rewrite
 from tests.support.saboteur import Saboteur
@@ -216,7 +216,7 @@ def test_keys_with_a_namespace(case: str, layout: Layout, tmp_path: Path) -> Non
     of_windows = Rules(states["value-state"], "new", None, None, 0)
     layout = replace(layout, compression=Compression.NONE)
     rewrite(source, str(tmp_path / "new"), layout, transforms={operator.id: BlobsToRows([of_windows], states)})
-    made = Case(source, Conversion(layout, {operator.id: (of_windows,)}), tmp_path / "new", "kinds")
+    made = Case(source, conversion_of(source, layout, {operator.id: (of_windows,)}), tmp_path / "new", "kinds")
     checks = made.checks(made.folder)
     assert not outcomes(checks, Outcome.FAILED)
     assert plain_of(checks).outcome is Outcome.PASSED

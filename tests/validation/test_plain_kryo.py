@@ -28,10 +28,10 @@ from flinkstate.values.java_values import PojoValue, TtlValue
 from flinkstate.values.kryo_reader import KryoObject
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_kryo import PlainKryoReader, _by, _without
 from stateferry.proof.plain.plain_losses import before_the_upgrade
+from tests.support.changes import changes_of
 from tests.support.kryo_writing import Boxed, kryo_map, kryo_object
 
 NOW, TTL, LATEST = 1_000, 100, 2**63 - 1
@@ -58,7 +58,7 @@ def reader_of(
     of_map = user_key if kind is StateKind.MAP else None
     state = KeyedState("s", kind, key, Scalar.VOID_NAMESPACE, of_map, value, ttl, False)
     planned = None if drops is None else PlannedTtl(state, StateTtlConfig(TTL), NOW, drops)
-    return PlainKryoReader(state, planned, OperatorConversion((), {"s": state}, False, 128, new_max))
+    return PlainKryoReader(state, planned, changes_of((), {"s": state}, 128, new_max))
 
 
 def row(value: bytes, user_key: bytes = b"", group: int = 5) -> Row:

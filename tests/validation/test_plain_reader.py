@@ -30,10 +30,10 @@ from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.java_values import RowValue
 from stateferry.changes.lazy_cut import LazyCut, Order
-from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules
-from stateferry.proof.expected.conversion import OperatorConversion, new_state
+from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, PlannedTtl, Rules, RulesBack
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_aging import PlainAgingReader
+from stateferry.proof.plain.plain_blobs import PlainBlobReader
 from stateferry.proof.plain.plain_maps import by_kryo
 from stateferry.proof.plain.plain_pojos import without_map
 from stateferry.proof.plain.plain_reader import (
@@ -44,6 +44,7 @@ from stateferry.proof.plain.plain_reader import (
     holds_null,
     long_at,
 )
+from tests.support.changes import back, changes_of
 from tests.validation.test_plain_pojos import BODY
 from tests.validation.test_plain_pojos import TYPE as POJOS
 
@@ -76,8 +77,10 @@ def reader_of(
     rules: Rules, *, keep: bool = False, flag: KeyedState | None = None, old_max: int = 128, new_max: int = 128
 ) -> PlainReader:
     flag = flag or state_of("flag", Scalar.BOOLEAN, ttl=rules.legacy.ttl)
-    states = {one.name: one for one in (rules.legacy, new_state(rules), flag)}
-    return PlainReader(rules, OperatorConversion((rules,), states, keep, old_max, new_max), states)
+    states = {one.name: one for one in (rules.legacy, rules.new, flag)}
+    rules = replace(rules, keep_legacy=keep)
+    reader = PlainBlobReader if isinstance(rules, RulesBack) else PlainReader
+    return reader(rules, changes_of((rules,), states, old_max, new_max), states)
 
 
 def blob(entries: Mapping[str, int | None], stamp: int | None = None, group: int = GROUP, key: bytes = KEY) -> Row:
@@ -253,7 +256,7 @@ def test_the_flag_has_the_timestamp_of_the_blob() -> None:
 
 @pytest.mark.parametrize("ttl", [False, True])
 def test_rows_become_a_blob_with_their_newest_timestamp(ttl: bool) -> None:
-    reader = reader_of(rules_of(ttl=ttl, reverse=True))
+    reader = reader_of(back(rules_of(ttl=ttl)))
     stamps = [ALIVE, NOW, EXPIRED, ALIVE] if ttl else [None] * 4
     rows = [row(name, at, stamp) for at, (name, stamp) in enumerate(zip("wxyz", stamps, strict=True))]
     names = "wxz" if ttl else "wxyz"
@@ -267,7 +270,7 @@ def test_rows_become_a_blob_with_their_newest_timestamp(ttl: bool) -> None:
 
 def test_nulls_of_a_blob_that_was_made() -> None:
     """Without time to live the flag says it in rows as well; with it a row's bytes do."""
-    plain, with_stamps = reader_of(rules_of(reverse=True)), reader_of(rules_of(ttl=True, reverse=True))
+    plain, with_stamps = reader_of(back(rules_of())), reader_of(back(rules_of(ttl=True)))
     assert told(plain.found([blob({"y": None})])) == [("old", '"y"', 1, "null", None)]
     assert told(with_stamps.found([blob({"y": None}, NOW)])) == [("old", '"y"', 0, "null", NOW)]
 
@@ -320,16 +323,16 @@ def test_a_key_of_unknown_hash_stays_where_it_is() -> None:
         (Scalar.STRING, 5, 128, 300, key_group_of(Scalar.STRING, "a", 300)),
         (opaque, 5, 128, 128, 5),
     ):
-        conversion = OperatorConversion((), states, False, old_max, new_max)
+        conversion = changes_of((), states, old_max, new_max)
         assert group_of_key(type_, "a", present, conversion) == group
     # The names of its fields may have determined the hash of a Row.
     row_type, key = RowType((Scalar.LONG,), False), RowValue((7,))
     moved = key_group_of(row_type, key, 300)
     assert moved not in (None, 5)
-    assert group_of_key(row_type, key, 5, OperatorConversion((), states, False, 128, 128)) == 5
-    assert group_of_key(row_type, key, 5, OperatorConversion((), states, False, 128, 300)) == moved
+    assert group_of_key(row_type, key, 5, changes_of((), states, 128, 128)) == 5
+    assert group_of_key(row_type, key, 5, changes_of((), states, 128, 300)) == moved
     with pytest.raises(RefusedError, match="plain code doesn't know its hash"):
-        group_of_key(opaque, "a", 5, OperatorConversion((), states, False, 128, 300))
+        group_of_key(opaque, "a", 5, changes_of((), states, 128, 300))
     account = KeyAccount()
     account.add(KeyAccount([], [], None, "why"))
     account.add(KeyAccount([], [], "hurt", "another"))
@@ -388,7 +391,7 @@ def aging_of(
 ) -> PlainAgingReader:
     user_key = Scalar.STRING if kind is StateKind.MAP else None
     state = KeyedState("state", kind, key, VOID, user_key, value, True, False)
-    conversion = OperatorConversion((), {"state": state}, False, 128, new_max)
+    conversion = changes_of((), {"state": state}, 128, new_max)
     return PlainAgingReader(PlannedTtl(state, StateTtlConfig(TTL), NOW), conversion)
 
 
@@ -457,9 +460,7 @@ def test_a_key_that_cannot_be_decoded_is_refused_by_its_name() -> None:
 def test_of_other_parts_than_the_key_nothing_need_be_known() -> None:
     opaque = OpaqueType("com.acme.Value", "Kryo")
     state = KeyedState("state", StateKind.MAP, Scalar.STRING, VOID, opaque, opaque, True, False)
-    reader = PlainAgingReader(
-        PlannedTtl(state, StateTtlConfig(TTL), NOW), OperatorConversion((), {"state": state}, False, 128, 128)
-    )
+    reader = PlainAgingReader(PlannedTtl(state, StateTtlConfig(TTL), NOW), changes_of((), {"state": state}, 128, 128))
     value = b"\0" + long(NOW) + b"anything"
     assert reader.expected([Row("state", 5, KEY + b"uk", value)]).lines == [line_of(value, GROUP)]
 
@@ -511,7 +512,7 @@ def test_what_a_map_by_kryo_leaves_to_kryo_is_read_with_the_job_s_classes() -> N
         map_ = MapType(Scalar.STRING, part)
         legacy = state_of("old", KryoMapType(kryo.class_name, kryo.reason, kryo, map_))
         rules = replace(rules_of(), legacy=legacy)
-        reader, made = reader_of(rules), new_state(rules)
+        reader, made = reader_of(rules), rules.made
         assert reader._with_kryo(made).value == by_kryo(part, five=five, classes=classes)
         assert reader._with_kryo(legacy) == legacy
         assert reader_of(rules_of())._with_kryo(made) == made

@@ -20,6 +20,7 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.changes.operator_changes import Conversion
 from stateferry.proof import checks
 from stateferry.proof.carried_check import CarriedTask
 from stateferry.proof.checks import (
@@ -38,12 +39,12 @@ from stateferry.proof.checks import (
 )
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.expected.conversion import Conversion
 from stateferry.proof.expected.sample_text import ProbedEntry
 from stateferry.proof.expected.sampling import seed_of
 from stateferry.proof.judgement import Tally
 from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
 from tests.savepoint.test_moved_files import with_files_at
+from tests.support.changes import conversion_of
 from tests.support.rewriting import rewrite
 from tests.validation.test_checks import GOLDEN, NEW, migrated
 
@@ -119,7 +120,7 @@ class Answers:
 
 def search_of(answers: Any) -> tuple[_Search, StubPair]:
     pair: Any = StubPair()
-    return _Search(pair, Conversion(), answers, 1), pair
+    return _Search(pair, Conversion(Layout(), {}, 0), answers, 1), pair
 
 
 def tally_of(expected: Sequence[int], found: Sequence[int]) -> Tally:
@@ -240,14 +241,14 @@ def test_keys_are_checked_where_they_may_have_moved(max_parallelism: int | None,
     layout = Layout(max_parallelism=max_parallelism, compression=Compression.NONE)
     rewrite(source, str(tmp_path / "new"), layout)
     staged = Savepoint.open(str(tmp_path / "new"))
-    for tasks in (plan_checks(source, staged, Conversion(layout)),):
+    for tasks in (plan_checks(source, staged, conversion_of(source, layout)),):
         assert {task.check_keys for task in tasks if isinstance(task, KeyedTask)} == {max_parallelism is not None}
     pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
     stateless = replace(pair.old, subtasks=())
     bare = _Pair(source, staged, stateless, pair.new)
-    assert not bare.checks_keys(Conversion(layout))
+    assert not bare.checks_keys(conversion_of(source, layout))
     nothing = _Pair(source, staged, stateless, replace(pair.new, subtasks=()))
-    assert nothing.keyed(Conversion(layout), 1 << 20) == []
+    assert nothing.keyed(conversion_of(source, layout), 1 << 20) == []
 
 
 @pytest.mark.parametrize("side", ["old", "new"])
@@ -356,7 +357,7 @@ def test_metadata_may_be_of_another_version_if_the_conversion_says_so(
     source, staged, conversion = case
     tallies = {pair.old.hex_id: Tally(300) for pair in _pairs(source, staged)}
     version = source.metadata.version
-    for told, outcome in ((None, Outcome.PASSED), (version, Outcome.PASSED), (version + 1, Outcome.FAILED)):
+    for told, outcome in ((version, Outcome.PASSED), (version + 1, Outcome.FAILED)):
         check, *_ = judge(source, staged, replace(conversion, version=told), tallies, {})
         assert (check.name, check.outcome) == ("_metadata", outcome)
 

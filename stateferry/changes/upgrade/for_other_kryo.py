@@ -26,6 +26,7 @@ from flinkstate.serializers.built_snapshots import described_as, without_avro
 from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
 from flinkstate.serializers.types import (
     FlinkType,
+    KryoType,
     ListType,
     MapType,
     NullableType,
@@ -53,6 +54,14 @@ def states_by_kryo(states: Mapping[str, KeyedState], job: JobClasses | None) -> 
         for name, state in states.items()
         if not state.asynchronous and any(map(kept_by_kryo, _parts(state)))
     }
+
+
+def by_kryo_2(kryo: KryoType) -> KryoType:
+    return replace(kryo, five=False)
+
+
+def all_by_kryo_2(state: KeyedState) -> KeyedState:
+    return state.with_kryo(by_kryo_2)
 
 
 def _parts(state: KeyedState) -> Iterator[FlinkType]:

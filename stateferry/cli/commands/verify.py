@@ -62,9 +62,7 @@ def run(options: argparse.Namespace) -> int:
         return _answer([opened], (), as_json=options.json)
     with engine.local_workers("stateferry verify", ProgressLines(sys.stderr)) as workers:
         checks = validate.check(workers, resolved, plan.target)
-    expires = any(resolved.dropping.values()) or any(
-        rules.drops_expired for one in resolved.operators for rules in one.rules
-    )
+    expires = any(one.aging for one in resolved.changes) or any(one.drops_expired for _, one in resolved.migrations)
     notes = [*([since] if since and expires else []), *option_notes(resolved)]
     return _answer(checks, notes, as_json=options.json)
 

@@ -8,7 +8,6 @@ one key differ from what is expected, although together they have the right entr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,10 +17,8 @@ from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Flags, Positions
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected import kernels
-from stateferry.proof.expected.content import AccountsByState, Entries, Hashes, map_rows
-from stateferry.proof.expected.conversion import OperatorConversion, new_state
-from stateferry.proof.expected.expected_entries import EXPIRED, ExpectedEntries, Sink, living
-from stateferry.proof.expected.sampling import KeySample
+from stateferry.proof.expected.content import Entries, Hashes, map_rows
+from stateferry.proof.expected.expected_entries import EXPIRED, ExpectedEntries, living
 
 _NO_STAMPS = np.empty(0, np.int64)
 _LEAST = -(2**63)
@@ -65,26 +62,12 @@ class _Keys:
 
 
 class ExpectedBlobs(ExpectedEntries):
-    """Reads key groups of the source, and passes on to a sink what must become of them.
-
-    `blobs` accounts for the blobs themselves, by legacy state.
-    """
-
-    def __init__(
-        self,
-        conversion: OperatorConversion,
-        sink: Sink,
-        samples: Mapping[str, KeySample] | None = None,
-        size: int = 0,
-    ) -> None:
-        """`size` is the number of key groups of the accounts."""
-        super().__init__(conversion, sink, samples)
-        self.blobs = AccountsByState(size or conversion.new_max)
+    """Reads key groups of the source whose rows become blobs, and passes on to a sink what must become of them."""
 
     def read(self, group: GroupSections, *, carries: bool = True) -> None:
         """Reads one key group; without `carries` only the states that are converted."""
         conversion = self._conversion
-        touched = conversion.left_behind | self._new_states.keys()
+        touched = conversion.touched
         keys = {rules.made_name: _Keys() for rules in conversion.rules}
         for state, section in group:
             with section.locating():
@@ -123,6 +106,5 @@ class ExpectedBlobs(ExpectedEntries):
         self._sink.leave_out(rules.made_name, entries, ~alive, EXPIRED)
 
     def _rows_of(self, rules: Rules, section: Section) -> tuple[Entries, Flags]:
-        state = new_state(rules)
-        entries = map_rows(section, state, self._groups(state, section))
+        entries = map_rows(section, rules.new, self._groups(rules.new, section))
         return entries, living(entries.stamps, rules, len(entries))

@@ -22,10 +22,12 @@ from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.basics.counts import Counts
 from stateferry.changes.lazy_cut import LazyCut
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules, null_under_ttl
 from stateferry.inventory.blob_times import blob_sum
 from stateferry.proof.expected.aging_content import AgingCounts, aging_entries
 from stateferry.proof.expected.content import (
+    AccountsByState,
     BlobEntries,
     Entries,
     Hashes,
@@ -36,7 +38,6 @@ from stateferry.proof.expected.content import (
     plain_entries,
     timestamps_at,
 )
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.rests import rests_of_pojos
 from stateferry.proof.expected.sampling import KeySample
 
@@ -118,18 +119,18 @@ def _among(hashes: Hashes, some: Hashes) -> Flags:
 class ExpectedEntries:
     """Reads key groups of the source, and passes on to a sink what must become of them.
 
-    `counts` are by new state, `aging` by state that isn't migrated and loses what has expired.
+    `counts` are by new state, `aging` by state that isn't migrated and loses what has expired. `blobs` accounts for the
+    blobs that are made, by legacy state.
     """
 
     def __init__(
-        self, conversion: OperatorConversion, sink: Sink, samples: Mapping[str, KeySample] | None = None
+        self, conversion: OperatorChanges, sink: Sink, samples: Mapping[str, KeySample] | None = None, size: int = 0
     ) -> None:
-        """`samples` collect rows that are read a second time, by new state."""
+        """`samples` collect rows that are read a second time, by new state; `blobs` has `size` key groups."""
         self._conversion, self._sink = conversion, sink
-        self._samples = samples or {}
-        self._new_states = conversion.new_states
-        self._aging = conversion.aging_states
+        self._samples, self._made, self._aging = samples or {}, conversion.made, conversion.aging
         self.counts: dict[str, SourceCounts] = {rules.made_name: SourceCounts() for rules in conversion.rules}
+        self.blobs = AccountsByState(size or conversion.new_max)
         self.aging: dict[str, AgingCounts] = {name: AgingCounts() for name in self._aging}
 
     def read(self, group: GroupSections, *, carries: bool = True) -> None:
@@ -137,7 +138,7 @@ class ExpectedEntries:
         conversion = self._conversion
         here = {state.name for state in group.states}
         claims = {rules.new_name: _Claims() for rules in conversion.rules}
-        untouched = here - conversion.left_behind - conversion.divided - conversion.rests - self._new_states.keys()
+        untouched = here - conversion.touched
         for state, section in group:
             with section.locating():
                 if carries and state.name in self._aging:
@@ -261,7 +262,7 @@ class ExpectedEntries:
         self._sink.leave_out(rules.new_name, entries, ~live, EXPIRED)
 
     def _living_rows(self, rules: Rules, section: Section) -> tuple[Entries, Flags]:
-        state = self._new_states[rules.new_name]
+        state = self._made[rules.new_name]
         entries = map_rows(section, state, self._groups(state, section))
         return entries, living(entries.stamps, rules, len(entries))
 

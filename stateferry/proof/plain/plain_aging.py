@@ -13,8 +13,8 @@ from hashlib import blake2b
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import StateKind
 from flinkstate.values.codecs import decoder
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainStateReader, group_of_key, long_at
 
@@ -25,7 +25,7 @@ _DELIMITER = b","
 class PlainAgingReader:
     """Works out what the new savepoint must hold of some rows of a state (`expected`), and reads what it holds."""
 
-    def __init__(self, planned: PlannedTtl, conversion: OperatorConversion) -> None:
+    def __init__(self, planned: PlannedTtl, conversion: OperatorChanges) -> None:
         self._planned, self._conversion = planned, conversion
 
     @cached_property

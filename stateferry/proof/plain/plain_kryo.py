@@ -27,8 +27,8 @@ from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import decode_whole, decoder
 from flinkstate.values.java_values import PojoValue, TtlValue
 from flinkstate.values.kryo_reader import KryoObject
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_losses import PlainLosses, before_the_upgrade, in_no_order, stored_object
 from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainKey, PlainStateReader, group_of_key
@@ -44,7 +44,7 @@ class PlainKryoReader:
         self,
         state: KeyedState,
         planned: PlannedTtl | None,
-        conversion: OperatorConversion,
+        conversion: OperatorChanges,
         left_out: str | None = None,
     ) -> None:
         """`planned` says what has expired and is left out; `left_out` is the field that becomes null."""

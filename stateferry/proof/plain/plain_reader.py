@@ -46,8 +46,8 @@ from flinkstate.values.codec_parts import read_flag
 from flinkstate.values.codecs import decoder, whole_codec
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.value_json import json_text
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Nulls, Rules
-from stateferry.proof.expected.conversion import OperatorConversion
 from stateferry.proof.expected.sampling import KeySample, Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
 from stateferry.proof.plain.plain_maps import by_kryo, content, copied, is_copied, map_reader
@@ -134,7 +134,7 @@ class PlainKey:
 
 
 @dataclass(frozen=True, slots=True)
-class _PlainEntry:
+class PlainEntry:
     user_key: bytes
     user_key_text: str
     is_null: bool
@@ -188,7 +188,7 @@ class PlainStateReader:
             position = _behind_length(data, position, position - begin)
         return PlainKey(data[:position], text, key)
 
-    def entry(self, row: Row) -> _PlainEntry:
+    def entry(self, row: Row) -> PlainEntry:
         """The content of a row of a map state."""
         user_key = row.key[len(self.key(row).raw) :]
         read_user_key, read_value = self._of_entries
@@ -196,7 +196,7 @@ class PlainStateReader:
         stamp = long_at(row.value, 1) if self.state.ttl else None
         value = row.value[9 if self.state.ttl else 1 :]
         text, content = ("null", b"") if is_null else read_value(value)
-        return _PlainEntry(user_key, read_user_key(user_key)[0], is_null, content, text, stamp)
+        return PlainEntry(user_key, read_user_key(user_key)[0], is_null, content, text, stamp)
 
     def stamp(self, row: Row) -> int | None:
         """The timestamp of a row of a value state; None without time to live."""
@@ -209,7 +209,7 @@ class PlainReader:
     `states` are those that the savepoint describes, by name.
     """
 
-    def __init__(self, rules: Rules, conversion: OperatorConversion, states: Mapping[str, KeyedState]) -> None:
+    def __init__(self, rules: Rules, conversion: OperatorChanges, states: Mapping[str, KeyedState]) -> None:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
         stored = rules.legacy.value
@@ -270,9 +270,6 @@ class PlainReader:
 
     def _expected_lines(self, key: PlainKey, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
         rules, new = self._rules, self._rules.new_name
-        if rules.reverse:
-            yield from self._expected_of_rows(key, rows)
-            return
         blobs = [row for row in rows if row.state == rules.legacy.name]
         flags = [row for row in rows if row.state == rules.flag_name]
         own = [self._states[new].entry(row) for row in rows if row.state == new]
@@ -308,7 +305,7 @@ class PlainReader:
         for entry in moved:
             if entry.user_key not in rows_of:
                 yield from self._of_blob(entry, group, key, account)
-        if self._conversion.keep_legacy:
+        if rules.keep_legacy:
             for row in (*blobs, *flags):
                 yield _untouched(row, group, key)
         elif self._pojo is not None and rules.keeps_rest:
@@ -325,16 +322,7 @@ class PlainReader:
             value = struct.pack(">q", self._rules.now if stamp is None else stamp) + value
         return Row(flag.name, blob.key_group, key.raw, value)
 
-    def _expected_of_rows(self, key: PlainKey, rows: list[Row]) -> Iterator[Line]:
-        """In reverse: the entries of the key's blob, which has the timestamp of the newest one."""
-        own = [self._states[row.state].entry(row) for row in rows if row.state == self._rules.new_name]
-        alive = [entry for entry in own if self._lives(entry.stamp)]
-        newest = max((entry.stamp for entry in alive if entry.stamp is not None), default=None)
-        group = self._group(key, rows[0])
-        for entry in alive:
-            yield replace(entry, stamp=newest).line(self._rules.made_name, group, key)
-
-    def _of_blob(self, entry: _PlainEntry, group: int, key: PlainKey, account: KeyAccount) -> Iterator[Line]:
+    def _of_blob(self, entry: PlainEntry, group: int, key: PlainKey, account: KeyAccount) -> Iterator[Line]:
         """The row of a blob's entry, if there is one.
 
         With time to live a null is in the value's bytes, so an entry is left out if its type can't write null. Without
@@ -352,12 +340,7 @@ class PlainReader:
 
     def _found_lines(self, key: PlainKey, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
         for row in rows:
-            if self._rules.reverse and row.state == self._rules.legacy.name:
-                for entry in self._entries(row):
-                    # With time to live, a null of a row is in the value's bytes, and that of a blob in the flag.
-                    plain = replace(entry, is_null=entry.is_null and not self._rules.legacy.ttl)
-                    yield plain.line(row.state, row.key_group, key)
-            elif row.state == self._rules.new_name:
+            if row.state == self._rules.new_name:
                 yield self._states[row.state].entry(row).line(row.state, row.key_group, key)
             else:
                 yield _untouched(row, row.key_group, key)
@@ -379,7 +362,7 @@ class PlainReader:
         """The key group where the key must be."""
         return group_of_key(self._rules.legacy.key, key.value, row.key_group, self._conversion)
 
-    def _entries(self, blob: Row) -> Iterator[_PlainEntry]:
+    def _entries(self, blob: Row) -> Iterator[PlainEntry]:
         """The entries of a blob."""
         stamp = self._states[blob.state].stamp(blob)
         user_key_text, value_text = self._texts
@@ -392,10 +375,10 @@ class PlainReader:
         for entry in self._map_entries(data, position):
             key_text = _cut(user_key_text(entry.user_key))
             text = "null" if entry.is_null else _cut(value_text(entry.value))
-            yield _PlainEntry(entry.user_key_bytes, key_text, entry.is_null, entry.value_bytes, text, stamp)
+            yield PlainEntry(entry.user_key_bytes, key_text, entry.is_null, entry.value_bytes, text, stamp)
 
 
-def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorConversion) -> int:
+def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorChanges) -> int:
     """The key group where a key must be.
 
     It comes from the key's hash. If the hash is uncertain and no key moves, it is the present key group.

@@ -14,9 +14,8 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, KryoType, PojoType, children, kept_by_kryo, type_name
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
-from stateferry.changes.upgrade.for_other_kryo import expect_rewritable, states_by_kryo
+from stateferry.changes.upgrade.for_other_kryo import all_by_kryo_2, expect_rewritable, states_by_kryo
 from stateferry.look.kryo_maps import OF_FLINK_2
-from stateferry.runs.checks.other_kryo import all_by_kryo_2, is_way_back
 from stateferry.runs.plan.plan import MigrationPlan
 
 ByKryo = Mapping[bytes, Mapping[str, KeyedState]]
@@ -29,12 +28,13 @@ def find_before(
     source: Savepoint,
     by_kryo: ByKryo,
     rules: Mapping[bytes, Sequence[Rules]],
+    is_way_back: bool,
     problems: list[str],
 ) -> dict[bytes, BeforeUpgrade]:
     """Returns the operators before the upgrade, and adds a line to `problems` for what can't be compared."""
     if plan.before is None:
         return {}
-    if is_way_back(plan, source):
+    if is_way_back:
         problems.append("--before is for --to flink-2: run that first, and give its result to --to flink-1.20")
         return {}
     migrated = [

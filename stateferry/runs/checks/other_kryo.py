@@ -6,7 +6,7 @@ what it has not written since is still as Kryo 2 wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flinkstate.errors import RefusedError
@@ -14,11 +14,20 @@ from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoCollectionType, KryoType, with_kryo, with_parts
+from flinkstate.serializers.types import FlinkType, KryoCollectionType, with_kryo, with_parts
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
-from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, elements_by_kryo, expect_rewritable, states_by_kryo
+from stateferry.changes.upgrade.for_other_kryo import (
+    ForOtherKryo,
+    all_by_kryo_2,
+    by_kryo_2,
+    elements_by_kryo,
+    expect_rewritable,
+    states_by_kryo,
+)
 from stateferry.look.kryo_maps import OF_FLINK_2
+from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.declared_collections import (
     as_declared,
     declared_by_operator,
@@ -66,21 +75,31 @@ def _is_of_flink_1(source: Savepoint) -> bool:
     return source.metadata.version < OF_FLINK_2
 
 
-def _by_kryo_2(kryo: KryoType) -> KryoType:
-    return replace(kryo, five=False)
+def with_other_kryo(
+    plan: MigrationPlan, source: Savepoint, operators: Mapping[bytes, OperatorChanges], problems: list[str]
+) -> dict[bytes, OperatorChanges]:
+    """Adds what is written as another Kryo does to the changes, and a line to `problems` for what can't be."""
+    rules = {id_: one.rules for id_, one in operators.items()}
+    states, elements = _states(plan, source, rules, problems), _elements(plan, source, problems)
+    is_back = is_way_back(plan, source)
+    before = find_before(plan, source, states, rules, is_back, problems)
+    return {
+        id_: replace(
+            one,
+            by_kryo=states.get(id_, {}),
+            elements=elements.get(id_, {}),
+            before=before.get(id_),
+            # Flink 1's RocksDB can't read files of Flink 2's.
+            copies_nothing=is_back,
+        )
+        for id_, one in operators.items()
+    }
 
 
-def all_by_kryo_2(state: KeyedState) -> KeyedState:
-    return state.with_kryo(_by_kryo_2)
-
-
-def find_states_by_kryo(
-    plan: MigrationPlan, source: Savepoint, rules: Mapping[bytes, Iterable[Rules]], problems: list[str]
+def _states(
+    plan: MigrationPlan, source: Savepoint, rules: Mapping[bytes, Sequence[Rules]], problems: list[str]
 ) -> dict[bytes, dict[str, KeyedState]]:
-    """Returns the states to rewrite by operator id and name, and adds a line to `problems` for what can't be.
-
-    `rules` are those of migrated states.
-    """
+    """Returns the states to rewrite, by operator id and name."""
     line, declared, of_flink_1 = line_of(plan), plan.declared or {}, _is_of_flink_1(source)
     changes_line = line is not None and (line is Line.ONE) != of_flink_1
     if not changes_line:
@@ -124,10 +143,8 @@ def find_states_by_kryo(
     return found
 
 
-def find_elements_by_kryo(
-    plan: MigrationPlan, source: Savepoint, problems: list[str]
-) -> dict[bytes, dict[str, FlinkType]]:
-    """Returns the types of the operator states to rewrite by operator id and name, and adds a line for what can't be.
+def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> dict[bytes, dict[str, FlinkType]]:
+    """Returns the types of the operator states to rewrite, by operator id and name.
 
     All their elements are written once, to see whether they can be: operator state is small.
     """
@@ -143,7 +160,7 @@ def find_elements_by_kryo(
         change = _as_declared(plan, back, of_operators.get(operator.id, {}), operator, these)
         for header in _operator_headers(source, operator):
             by_kryo = {
-                name: with_kryo(type_, _by_kryo_2) if of_flink_1 else from_kryo_5(type_)
+                name: with_kryo(type_, by_kryo_2) if of_flink_1 else from_kryo_5(type_)
                 for name, type_ in elements_by_kryo(header, plan.job_classes, change).items()
             }
             if by_kryo and header.compressed:
@@ -169,7 +186,7 @@ def _as_declared(
     def change(name: str, type_: FlinkType) -> FlinkType:
         if back is not None:
             return back.type(type_, name, declared, operator, problems)
-        return declared_type(with_kryo(type_, _by_kryo_2), name, declared, plan.job_classes, operator, problems)
+        return declared_type(with_kryo(type_, by_kryo_2), name, declared, plan.job_classes, operator, problems)
 
     return change
 

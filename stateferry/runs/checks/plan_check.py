@@ -10,21 +10,21 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
+from stateferry.changes.operator_changes import Conversion, OperatorChanges
 from stateferry.changes.rows_to_blobs import legacy_state
-from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, Rules
+from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, OldForm, Rules, RulesBack
 from stateferry.look.kryo_maps import OF_FLINK_2
-from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.lazy_flag import lazy_problems
-from stateferry.runs.checks.other_kryo import find_elements_by_kryo, find_states_by_kryo, makes_for_flink_2
+from stateferry.runs.checks.other_kryo import makes_for_flink_2, metadata_version, with_other_kryo
 from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_ttl
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
-from stateferry.runs.checks.wanted_layout import layout_problems
+from stateferry.runs.checks.wanted_layout import layout_problems, wanted_layout
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
@@ -91,9 +91,9 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         # Reads what RocksDB says of its files, so that a folder which lacks them is refused now.
         source.placed(operator)
     problems: list[str] = []
-    operators = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
+    planned = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
     seen = set[bytes]()
-    for one in operators:
+    for one, _ in planned:
         if one.operator.id in seen:
             problems.append(
                 f"operator {one.operator.label} is there more than once, by different names: put its states into one "
@@ -101,17 +101,20 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
             )
         seen.add(one.operator.id)
     problems += layout_problems(plan, source)
-    migrated = {(one.operator.id, name): rules for one in operators for name, rules in one.migrated()}
-    ttls = find_planned_ttls(plan, source, migrated, problems)
+    by_id = {one.operator.id: one for one, _ in planned}
+    ttls = find_planned_ttls(plan, source, {id_: one.rules for id_, one in by_id.items()}, problems)
     problems += () if plan.no_timers else lost_timers(source)
-    by_kryo = find_states_by_kryo(plan, source, {one.operator.id: one.rules for one in operators}, problems)
-    elements = find_elements_by_kryo(plan, source, problems)
-    before = find_before(plan, source, by_kryo, {one.operator.id: one.rules for one in operators}, problems)
+    found = (by_id.get(operator.id) or OperatorChanges.none(source, operator) for operator in source.metadata.operators)
+    operators = {one.operator.id: replace(one, ttls=ttls.get(one.operator.id, ())) for one in found}
+    operators = with_other_kryo(plan, source, operators, problems)
     if problems:
         raise PlanError("\n".join(problems))
-    resolved = ResolvedPlan(
-        plan, source, tuple(operators), native_operators(plan, source), ttls, by_kryo, elements, before
-    )
+    layout = wanted_layout(plan, source, [one.operator for one, _ in planned], native_operators(plan, source))
+    rewrites = any(one.by_kryo or one.elements for one in operators.values())
+    operators = {id_: replace(one, new_max=layout.of(one.operator).max_parallelism) for id_, one in operators.items()}
+    conversion = Conversion(layout, operators, metadata_version(plan, source, rewrites=rewrites))
+    before = tuple((operators[one.operator.id], state) for one, states in planned for state in states)
+    resolved = ResolvedPlan(plan, source, conversion, before)
     resolved.rewrites()
     return resolved
 
@@ -160,7 +163,8 @@ def lost_timers(source: Savepoint) -> Iterator[str]:
 
 def _resolve_operator(
     plan: MigrationPlan, wanted: OperatorPlan, source: Savepoint, problems: list[str]
-) -> ResolvedOperator:
+) -> tuple[OperatorChanges, list[StatePlan]]:
+    """What the plan says of an operator, and the states that an earlier cut-over has migrated."""
     operator = source.operator(wanted.operator)
     states = {state.name: state for state in source.keyed_states(operator)}
     _refuse_untouchable(operator, states)
@@ -171,7 +175,7 @@ def _resolve_operator(
             problems += other_name_than_before(plan, state.legacy, state.new, states, operator)
             two = source.metadata.version >= OF_FLINK_2
             if (made := state_to_make(plan, state, states, operator, problems, of_flink_2=two)) is not None:
-                rules.append(replace(_rules(plan, state, made[0]), old_form=made[1]))
+                rules.append(_rules_back(plan, state, *made))
         elif state.legacy in states:
             found = list(field_problems(state, states[state.legacy], operator, plan.job_classes))
             if not found:
@@ -193,7 +197,7 @@ def _resolve_operator(
             problems.append(no_such_legacy(state, states, operator))
     problems += [problem for one in rules for problem in slips(plan, wanted, one, states, operator)]
     rules = [with_planned_ttl(plan, source, operator, one, problems) for one in rules]
-    return ResolvedOperator(operator, states, tuple(rules), tuple(migrated_before))
+    return OperatorChanges(operator, operator.max_parallelism, states, tuple(rules)), migrated_before
 
 
 def _refuse_untouchable(operator: Operator, states: dict[str, KeyedState]) -> None:
@@ -221,7 +225,19 @@ def _rules(plan: MigrationPlan, state: StatePlan, legacy: KeyedState) -> Rules:
         nulls=Nulls(plan.nulls),
         on_contradiction=Contradiction(plan.on_contradiction),
         no_flag=state.no_flag,
-        reverse=plan.reverse,
-        drop_legacy_blobs=plan.drop_legacy_blobs,
+        keep_legacy=plan.keep_legacy,
         rest=LegacyRest(state.rest),
+    )
+
+
+def _rules_back(plan: MigrationPlan, state: StatePlan, legacy: KeyedState, old_form: OldForm | None) -> RulesBack:
+    return RulesBack(
+        legacy,
+        state.new,
+        state.flag,
+        state.ttl_ms,
+        plan.now,
+        no_flag=state.no_flag,
+        drop_legacy_blobs=plan.drop_legacy_blobs,
+        old_form=old_form,
     )

@@ -17,8 +17,8 @@ from stateferry.changes.section_timestamps import why_no_timestamps
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 
-# The migrations by operator id and name of a state that takes part.
-Migrated = Mapping[tuple[bytes, str], Rules]
+# By operator id and name of a state that takes part.
+_Migrated = Mapping[tuple[bytes, str], Rules]
 
 
 def with_planned_ttl(
@@ -58,17 +58,17 @@ def _problems_of_rules(
         )
     if plan.keep_expired and one.drops:
         yield f"{where}: --keep-expired keeps what has expired, and its --state-ttl drops it: leave one of them out"
-    if rules.reverse and not one.drops:
-        yield (
-            f"{where}: in reverse a blob has the timestamp of its newest entry, so its expired entries would live "
-            "again: say drop or drop-visible in its --state-ttl"
-        )
+    if rules.why_expired_go is not None and not one.drops:
+        yield f"{where}: {rules.why_expired_go}: say drop or drop-visible in its --state-ttl"
 
 
 def find_planned_ttls(
-    plan: MigrationPlan, source: Savepoint, migrated: Migrated, problems: list[str]
+    plan: MigrationPlan, source: Savepoint, of_operators: Mapping[bytes, Sequence[Rules]], problems: list[str]
 ) -> dict[bytes, tuple[PlannedTtl, ...]]:
     """Finds the states by operator id, and adds a line to `problems` for each that can't have a time to live."""
+    migrated = {
+        (id_, name): rules for id_, several in of_operators.items() for rules in several for name in rules.names
+    }
     planned: dict[bytes, tuple[PlannedTtl, ...]] = {}
     for wanted in plan.state_ttls:
         operator = source.operator(wanted.operator)
@@ -86,7 +86,7 @@ def find_planned_ttls(
     return planned
 
 
-def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migrated: Migrated) -> Iterator[str]:
+def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migrated: _Migrated) -> Iterator[str]:
     states = {state.name: state for state in source.keyed_states(operator)}
     where = f"state {wanted.state} of operator {operator.label}"
     if (operator.id, wanted.state) in migrated:

@@ -29,9 +29,10 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.key_group_extents import PlacedState, key_group_extents
 from flinkstate.metadata.metadata import NativeHandle, Operator
 from flinkstate.reading.reader import has_native_state
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.changes.sections import parse_blobs
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 # So many sections are sampled of each migrated operator, from so many key groups.
 _SAMPLED_SECTIONS = 24
@@ -89,12 +90,12 @@ def check_files(resolved: ResolvedPlan, folder: Location) -> None:
     """
     most = most_bytes(folder.filesystem)
     for operator in resolved.source.keyed_operators() if most is not None else ():
-        size = 0 if operator.id in resolved.native else _largest_subtask(resolved, operator)
+        size = 0 if operator.id in resolved.layout.native else _largest_subtask(resolved, operator)
         if most is None or size * _MOST_GROWTH <= most:
             continue
         if resolved.layout.compression.of(resolved.source.compression(operator)) is not Compression.SNAPPY:
-            growths = (_growth(resolved, one) for one in resolved.operators if one.operator.id == operator.id)
-            size = int(size * max(growths, default=1.0) * _unpacked(resolved, operator))
+            one = resolved.conversion.of(operator)
+            size = int(size * (_growth(resolved, one) if one.rules else 1.0) * _unpacked(resolved, operator))
         if size > most:
             subtasks = -(-resolved.layout.of(operator).parallelism * size // most)
             raise PlanError(
@@ -123,28 +124,26 @@ def _key_groups_to_order(resolved: ResolvedPlan, operator: Operator) -> list[int
 
     RocksDB's own rows are in order if no blob becomes rows among them and each stays in its key group.
     """
-    is_converted = any(one.rules for one in resolved.operators if one.operator.id == operator.id)
-    changes = resolved.layout.changes_key_groups(operator)
-    if operator.id not in resolved.native or (has_native_state(operator) and not is_converted and not changes):
+    own = resolved.conversion.of(operator)
+    stays = has_native_state(operator) and not own.rules and not own.changes_key_groups
+    if operator.id not in resolved.layout.native or stays:
         return []
     extents = [extent for placed in resolved.source.placed(operator) for extent in key_group_extents(placed.file)]
     sizes = [extent.end - extent.start for extent in extents]
-    new_max = resolved.layout.of(operator).max_parallelism
     # With another max parallelism, keys are spread anew.
-    return [sum(sizes) // new_max] * new_max if changes else sizes
+    return [sum(sizes) // own.new_max] * own.new_max if own.changes_key_groups else sizes
 
 
-def _growth(resolved: ResolvedPlan, one: ResolvedOperator) -> float:
+def _growth(resolved: ResolvedPlan, one: OperatorChanges) -> float:
     """The factor by which the operator's keyed state grows; at least 1, as entries that it loses aren't counted."""
     before = after = 0
-    new_max = resolved.layout.of(one.operator).max_parallelism
     # Blobs take less than the rows that they are made of.
-    rules = {of_state.legacy.name: of_state for of_state in one.rules if not of_state.reverse}
+    rules = {of_state.legacy.name: of_state for of_state in one.rules if of_state.takes_blobs}
     for section in _sample(resolved, one.operator):
         size = len(section.raw)
         before += size
         name = section.file.header.states[section.state].name
-        after += _size_as_rows(section, rules[name], new_max) if name in rules else size
+        after += _size_as_rows(section, rules[name], one.new_max) if name in rules else size
     return max(after / before, 1.0) if before else 1.0
 
 

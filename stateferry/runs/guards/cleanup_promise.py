@@ -16,6 +16,7 @@ from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import has_native_state
 from flinkstate.ttl import StateTtlConfig
 from stateferry.basics.durations import format_duration, rough_duration
+from stateferry.basics.state_ref import StateRef
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.state_ages import FoundAges, Holds
 
@@ -24,7 +25,7 @@ class BrokenPromiseError(RejectedError):
     """A savepoint holds what a cleanup in full snapshots would have left out."""
 
 
-def check_promises(resolved: ResolvedPlan, found: FoundAges, oldest: Mapping[tuple[str, str], int]) -> None:
+def check_promises(resolved: ResolvedPlan, found: FoundAges, oldest: Mapping[StateRef, int]) -> None:
     """Raises an error if an entry is there that such a cleanup would have left out.
 
     `oldest` are the greatest ages of the entries that it covers, by operator id and state; without those of migrated
@@ -33,7 +34,7 @@ def check_promises(resolved: ResolvedPlan, found: FoundAges, oldest: Mapping[tup
     youngest = min((one.youngest for one in (*found.states, *found.untold)), default=0)
     all_oldest = {(one.operator, one.state): one.oldest for one in found.states if one.holds is not Holds.OTHERS}
     for operator, name, config in _promises(resolved):
-        of_others = oldest.get((operator.hex_id, name))
+        of_others = oldest.get(StateRef(operator.hex_id, name))
         age = of_others if of_others is not None else all_oldest.get((operator.label, name))
         beyond = config.time_to_live + resolved.plan.clock_tolerance_ms
         if age is not None and is_kept(resolved, operator) and age - youngest >= beyond:
@@ -64,12 +65,11 @@ def is_kept(resolved: ResolvedPlan, operator: Operator) -> bool:
 
 def _promises(resolved: ResolvedPlan) -> Iterator[tuple[Operator, str, StateTtlConfig]]:
     """Yields the states of which the plan says so."""
-    for operator in resolved.source.keyed_operators():
-        for planned in resolved.ttls.get(operator.id, ()):
+    for one in resolved.changes:
+        for planned in one.ttls:
             if planned.config.cleanup_full_snapshot:
-                yield operator, planned.state.name, planned.config
-    for one in resolved.operators:
-        for rules in one.rules:
-            if rules.planned_ttl is not None and rules.planned_ttl.cleanup_full_snapshot:
-                names = (rules.legacy.name, rules.new_name)
-                yield from ((one.operator, name, rules.planned_ttl) for name in names if name in one.states)
+                yield one.operator, planned.state.name, planned.config
+    for one, rules in resolved.migrations:
+        if rules.planned_ttl is not None and rules.planned_ttl.cleanup_full_snapshot:
+            names = (rules.legacy.name, rules.new_name)
+            yield from ((one.operator, name, rules.planned_ttl) for name in names if name in one.states)

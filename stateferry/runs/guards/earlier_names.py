@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from flinkstate.did_you_mean import is_alike
 from flinkstate.errors import PlanError
 from flinkstate.metadata.metadata import Operator
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.record.run_list import RunSummary, runs_of
 from stateferry.runs.record.run_states import RunState
@@ -25,7 +26,7 @@ def history_errors(resolved: ResolvedPlan) -> list[PlanError]:
 def history_problems(resolved: ResolvedPlan, accepted: float | None) -> list[str]:
     """What earlier runs say against the names; nothing with an accepted share of 100 %, and nothing in reverse."""
     plan = resolved.plan
-    wanted = [(one, rules.legacy.name, rules.new_name) for one in resolved.operators for rules in one.rules]
+    wanted = [(one, rules.legacy.name, rules.new_name) for one, rules in resolved.migrations]
     if plan.reverse or accepted == 1 or not wanted:
         return []
     runs = [run for run in runs_of(plan.home, plan.job) if run.state in _GREEN and run.run_id != plan.run_id]
@@ -34,7 +35,7 @@ def history_problems(resolved: ResolvedPlan, accepted: float | None) -> list[str
 
 
 def _problems(
-    plan: MigrationPlan, runs: Sequence[RunSummary], one: ResolvedOperator, legacy: str, new: str
+    plan: MigrationPlan, runs: Sequence[RunSummary], one: OperatorChanges, legacy: str, new: str
 ) -> Iterator[str]:
     # Of the runs that name the legacy state the newest counts: a name may have changed, and a run in reverse has made
     # the maps anew.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from flinkstate.errors import RefusedError
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import kept_by_kryo, type_name
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.look.kryo_maps import OF_FLINK_2
@@ -46,16 +47,15 @@ def kept_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
 
 def states_with_kept_values(resolved: ResolvedPlan) -> Iterator[tuple[Operator, Rules, str]]:
     """Yields each legacy state that has such values, and what they are."""
-    for one in resolved.operators:
-        for rules in one.rules:
-            if kept := ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type)))):
-                yield one.operator, rules, kept
+    for one, rules in resolved.migrations:
+        if kept := ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type)))):
+            yield one.operator, rules, kept
 
 
 def _kept(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[tuple[str, str, int, int]]:
     """Yields each such state, what its values are, and how many of its maps are by Kryo 2 and by Kryo 5."""
     for operator, rules, kept in states_with_kept_values(resolved):
-        found = inventory.maps.get((operator.hex_id, rules.legacy.name))
-        if found is not None and not rules.reverse:
+        found = inventory.maps.get(StateRef(operator.hex_id, rules.legacy.name))
+        if found is not None and rules.takes_blobs:
             where = f"state {rules.legacy.name} of operator {operator.label}"
             yield where, kept, found.kryo.get("2", 0), found.kryo.get("5", 0)

@@ -32,9 +32,8 @@ def kryo_maps(resolved: ResolvedPlan, inventory: Inventory) -> tuple[KryoMaps, .
     """What the maps by Kryo of each legacy state are."""
     return tuple(
         KryoMaps(one.operator.label, rules.legacy.name, type_name(rules.map_type), found)
-        for one in resolved.operators
-        for rules in one.rules
-        if (found := inventory.maps.get((one.operator.hex_id, rules.legacy.name))) is not None
+        for one, rules in resolved.migrations
+        if (found := inventory.maps.get(one.ref(rules.legacy.name))) is not None
     )
 
 
@@ -42,9 +41,8 @@ def nullable_maps(resolved: ResolvedPlan) -> tuple[tuple[str, str], ...]:
     """The operators and legacy states whose maps are nullable."""
     return tuple(
         (one.operator.label, rules.legacy.name)
-        for one in resolved.operators
-        for rules in one.rules
-        if isinstance(rules.legacy.value, NullableType) and not rules.reverse
+        for one, rules in resolved.migrations
+        if isinstance(rules.legacy.value, NullableType) and rules.takes_blobs
     )
 
 
@@ -56,7 +54,7 @@ def kryo_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
         if note is not None:
             yield note
     two = makes_for_flink_2(resolved.plan, resolved.source)
-    notes = (_own_form_note(rules, of_flink_2=two) for one in resolved.operators for rules in one.rules)
+    notes = (_own_form_note(rules, of_flink_2=two) for one, rules in resolved.migrations)
     yield from (note for note in notes if note is not None)
 
 
@@ -64,7 +62,7 @@ def _own_form_note(rules: Rules, *, of_flink_2: bool) -> str | None:
     """Says by which type objects of the job's classes would get a form of Flink's own, if there is one."""
     stored = rules.legacy.value
     stored = stored.map if isinstance(stored, PojoMapType) else stored
-    if rules.reverse or not isinstance(stored, KryoMapType) or stored.kryo.classes is None:
+    if not rules.takes_blobs or not isinstance(stored, KryoMapType) or stored.kryo.classes is None:
         return None
     possible = _in_own_form(stored.map, stored.kryo, of_flink_2)
     if possible == stored.map:
@@ -97,7 +95,6 @@ def new_declarations(resolved: ResolvedPlan) -> tuple[str, ...]:
     """The lines of Java by which the new job declares the new states; none in reverse."""
     return tuple(
         f"{one.operator.label}: {declared(rules.new_name, rules.map_type, rules.legacy.value)}"
-        for one in resolved.operators
-        for rules in one.rules
-        if not rules.reverse
+        for one, rules in resolved.migrations
+        if rules.takes_blobs
     )

@@ -11,6 +11,7 @@ from statistics import median
 
 from flinkstate.errors import RejectedError
 from stateferry.basics.durations import format_duration
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_fields import folder_of
@@ -28,9 +29,7 @@ def order_of(plan: MigrationPlan) -> Order | None:
     return Order.LARGEST if plan.largest_first else Order.HASH
 
 
-def choose(
-    plan: MigrationPlan, ranks: Mapping[tuple[str, str], RankCounts], rate: float | None
-) -> tuple[LazyChoice, ...]:
+def choose(plan: MigrationPlan, ranks: Mapping[StateRef, RankCounts], rate: float | None) -> tuple[LazyChoice, ...]:
     """The choice for each legacy state, from the keys that the snapshot has counted by operator and state."""
     order = order_of(plan)
     if order is None:
@@ -41,7 +40,7 @@ def choose(
 
 
 def _of_state(
-    plan: MigrationPlan, order: Order, name: tuple[str, str], ranks: RankCounts, budget: float | None, every: int
+    plan: MigrationPlan, order: Order, name: StateRef, ranks: RankCounts, budget: float | None, every: int
 ) -> LazyChoice:
     left, size = int(ranks.keys.sum()), int(ranks.sizes.sum())
     if budget is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from flinkstate.errors import RefusedError
 from stateferry.basics.quantities import noun
@@ -14,13 +14,13 @@ from stateferry.runs.checks.resolved_plan import ResolvedPlan
 def check_before(resolved: ResolvedPlan, inventory: Inventory) -> None:
     """Raises an error if the savepoint of `--before` has nothing in common with the source."""
     if resolved.plan.before is not None:
-        expect_same_job(resolved.plan.before, inventory.losses)
+        expect_same_job(resolved.plan.before, inventory.losses.values())
 
 
-def expect_same_job(before: str, losses: Mapping[tuple[str, str], LossCounts]) -> None:
+def expect_same_job(before: str, losses: Iterable[LossCounts]) -> None:
     """Raises an error if no key, or no value, is the same in both savepoints."""
     total = LossCounts()
-    for one in losses.values():
+    for one in losses:
         total.add(one)
     why = ""
     if total.rows and not total.found:
@@ -36,10 +36,10 @@ def expect_same_job(before: str, losses: Mapping[tuple[str, str], LossCounts]) -
 def lost_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
     """Notes on what was lost of each state."""
     labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
-    for (operator, state), counts in sorted(inventory.losses.items()):
+    for state, counts in sorted(inventory.losses.items()):
         if (line := losses_line(counts)) is not None:
             done = "" if resolved.plan.restore_lost or not counts.lost else ". --restore-lost puts back what is lost"
-            yield f"{labels[operator]}/{state}: {line}{done}"
+            yield f"{state.shown(labels)}: {line}{done}"
 
 
 def losses_line(counts: LossCounts) -> str | None:

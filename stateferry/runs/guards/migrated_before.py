@@ -7,10 +7,11 @@ from dataclasses import replace
 from flinkstate.errors import PlanError
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import inventory_tasks, total
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.name_guard import errors_of
 from stateferry.runs.plan.planned_states import StatePlan
 
@@ -23,8 +24,7 @@ def check_migrated_before(resolved: ResolvedPlan) -> None:
     """
     problems = [
         problem
-        for one in resolved.operators
-        for state in one.migrated_before
+        for one, state in resolved.migrated_before
         if state.flag in one.states
         for problem in _problems(resolved, one, state)
     ]
@@ -32,15 +32,16 @@ def check_migrated_before(resolved: ResolvedPlan) -> None:
         raise PlanError("\n".join(problems))
 
 
-def _problems(resolved: ResolvedPlan, one: ResolvedOperator, state: StatePlan) -> list[str]:
+def _problems(resolved: ResolvedPlan, one: OperatorChanges, state: StatePlan) -> list[str]:
     plan = resolved.plan
     legacy = legacy_state(state.legacy, one.states[state.new])
     rules = Rules(legacy, state.new, state.flag, state.ttl_ms, plan.now)
-    tasks = inventory_tasks(resolved.source, one.operator, (rules,), target_bytes=plan.chunk_bytes)
+    one = replace(one, rules=(rules,))
+    tasks = inventory_tasks(resolved.source, one, target_bytes=plan.chunk_bytes)
     inventory = total(task.take() for task in tasks)
-    met = inventory.met.get((one.operator.hex_id, state.legacy), InventoryCounts())
+    met = inventory.met.get(one.ref(state.legacy), InventoryCounts())
     names = f"There are: {', '.join(one.states)}"
-    found = [f"{error}. {names}" for error in errors_of(replace(one, rules=(rules,)), inventory, plan.accept_empty)]
+    found = [f"{error}. {names}" for error in errors_of(one, inventory, plan.accept_empty)]
     if not met.flags_not_set:
         return found
     unset = (

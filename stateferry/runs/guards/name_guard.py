@@ -28,11 +28,12 @@ from flinkstate.did_you_mean import is_alike
 from flinkstate.errors import RejectedError
 from stateferry.basics.quantities import noun, percent, percent_at_least
 from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.unnamed_flags import looks_like_flag, unnamed_flag
 from stateferry.inventory.wrong_name_signs import WITHOUT_FLAG, WITHOUT_ROWS, Rivals, rivals_of
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.step_facts import FlaggedKeys
 
 _USUAL_SHARE = 0.05
@@ -49,7 +50,7 @@ def name_errors(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[Reject
         yield from errors_of(one, inventory, resolved.plan.accept_empty)
 
 
-def errors_of(one: ResolvedOperator, inventory: Inventory, accepted: float | None) -> Iterator[RejectedError]:
+def errors_of(one: OperatorChanges, inventory: Inventory, accepted: float | None) -> Iterator[RejectedError]:
     """Yields what the keys of one operator say against its names, with this accepted share."""
     found = [_Evidence.of(one, rules, inventory) for rules in one.rules]
     wrong: list[str] = []
@@ -67,8 +68,7 @@ def flagged_keys(resolved: ResolvedPlan, inventory: Inventory) -> tuple[FlaggedK
     """What the snapshot counted of each flag that the savepoint has."""
     return tuple(
         _Evidence.of(one, rules, inventory).facts()
-        for one in resolved.operators
-        for rules in one.rules
+        for one, rules in resolved.migrations
         if rules.flag_name in one.states
     )
 
@@ -82,7 +82,7 @@ def needs_accepted_share(resolved: ResolvedPlan, inventory: Inventory) -> bool:
 class _Evidence:
     """What was counted for one rule; `signs` are by state. `planned` are all states that the plan names."""
 
-    one: ResolvedOperator
+    one: OperatorChanges
     rules: Rules
     met: InventoryCounts
     signs: Mapping[str, StateSigns]
@@ -91,8 +91,8 @@ class _Evidence:
     planned: frozenset[str]
 
     @classmethod
-    def of(cls, one: ResolvedOperator, rules: Rules, inventory: Inventory) -> _Evidence:
-        of = (one.operator.hex_id, rules.legacy.name)
+    def of(cls, one: OperatorChanges, rules: Rules, inventory: Inventory) -> _Evidence:
+        of = one.ref(rules.legacy.name)
         return cls(
             one,
             rules,
@@ -100,7 +100,7 @@ class _Evidence:
             {state: counts for (*place, state), counts in inventory.signs.items() if tuple(place) == of},
             {what: texts for (*place, what), texts in inventory.named.items() if tuple(place) == of},
             rivals_of(rules, one.states),
-            frozenset(name for each in one.rules for name in (each.legacy.name, each.new_name, each.flag_name or "")),
+            frozenset(name for each in one.rules for name in each.names),
         )
 
     @property
@@ -198,7 +198,7 @@ class _Evidence:
 
     def _is_rather_legacy(self, name: str) -> bool:
         mine, other, legacy = self.sign(self.rules.legacy.name), self.sign(name), self.rules.legacy.name
-        if self.rules.reverse:
+        if self.rules.made_name == legacy:
             # The state that is made: a state that is there without blobs is what a job declares, and one with blobs of
             # other keys than have rows is what the job is about to move.
             has_the_others = other.keys > 0 and other.moved > 0 and not other.not_moved

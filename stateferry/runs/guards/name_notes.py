@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterator
 
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import StateSigns
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import rivals_of
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 
 def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
@@ -28,15 +29,15 @@ def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
             filled = {state for state, found in signs.items() if found.keys} - planned
             rivals = rivals_of(rules, one.states)
             yield from _of_blobs_left_out(one, rules, signs.get(rules.legacy.name, StateSigns()))
-            if others := (rivals.maps if rules.reverse else rivals.legacies) & filled:
+            if others := (rivals.legacies if rules.takes_blobs else rivals.maps) & filled:
                 yield _of_others(one, rules, others)
             if rules.new_name not in one.states and (rows := rivals.maps & filled):
                 yield _of_other_rows(one, rules, rows)
 
 
-def _of_blobs_left_out(one: ResolvedOperator, rules: Rules, blobs: StateSigns) -> Iterator[str]:
+def _of_blobs_left_out(one: OperatorChanges, rules: Rules, blobs: StateSigns) -> Iterator[str]:
     lost = blobs.keys - blobs.not_moved
-    if rules.drop_legacy_blobs and lost:
+    if rules.leaves_out_blobs and lost:
         yield (
             f"{lost:,} {noun(lost, 'key', 'keys')} of {rules.legacy.name} of {one.operator.label} "
             f"{noun(lost, 'has', 'have')} a blob, and no rows in {rules.new_name}: the run leaves out all that the old "
@@ -44,18 +45,16 @@ def _of_blobs_left_out(one: ResolvedOperator, rules: Rules, blobs: StateSigns) -
         )
 
 
-def _of_others(one: ResolvedOperator, rules: Rules, others: Collection[str]) -> str:
-    kind, pair = "ValueState", (rules.legacy.name, rules.new_name)
-    if rules.reverse:
-        kind, pair = "MapState", pair[::-1]
+def _of_others(one: OperatorChanges, rules: Rules, others: Collection[str]) -> str:
+    kind = f"{rules.taken.kind.value.capitalize()}State"
     return (
         f"{_listed(others)} of {one.operator.label} {noun(len(others), f'is a {kind}', f'are {kind}s')} of such maps, "
-        f"too, and {noun(len(others), 'stays as it is', 'stay as they are')}: this run makes {pair[1]} of {pair[0]} "
-        "alone"
+        f"too, and {noun(len(others), 'stays as it is', 'stay as they are')}: this run makes {rules.made_name} of "
+        f"{rules.taken.name} alone"
     )
 
 
-def _of_other_rows(one: ResolvedOperator, rules: Rules, others: Collection[str]) -> str:
+def _of_other_rows(one: OperatorChanges, rules: Rules, others: Collection[str]) -> str:
     return (
         f"{rules.new_name} isn't in the savepoint, and {_listed(others)} of {one.operator.label} "
         f"{noun(len(others), 'has', 'have')} the types that it will have: if the new job calls its state so, it starts "

@@ -22,6 +22,7 @@ from flinkstate.errors import StateferryError
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.types import Scalar, type_name
 from stateferry.basics.quantities import noun
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import Nulls, NullsCannotBeKeptError, NullsNeedAWordError, Rules
 from stateferry.inventory.inventory import Inventory
@@ -43,7 +44,7 @@ def check_nulls(
 ) -> Iterator[StateferryError]:
     """Yields an error if the plan must first say what becomes of the null values that were met."""
     nulls = met.unwritable_nulls
-    if not nulls or rules.reverse or rules.nulls is Nulls.DROP:
+    if not nulls or not rules.takes_blobs or rules.nulls is Nulls.DROP:
         return
     where = f"state {rules.legacy.name} of operator {operator.label}"
     have = noun(nulls, "entry has", "entries have")
@@ -64,7 +65,7 @@ def check_nulls(
 def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[str]:
     """Notes on null values that become rows, and on an option that had no effect."""
     nulls = Nulls(resolved.plan.nulls)
-    every = [(one.operator, rules) for one in resolved.operators for rules in one.rules]
+    every = [(one.operator, rules) for one, rules in resolved.migrations]
     given = nulls is not Nulls.STOP
     if given and all(rules.writes_nulls for _, rules in every):
         yield f"--nulls {nulls.value} had no effect: each value's serializer can write null"
@@ -73,7 +74,7 @@ def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[
         if given and not any(count for *_, count in met):
             yield f"--nulls {nulls.value} had no effect: no entry has a null value that its serializer can't write"
         for operator, rules, count in met:
-            if count and nulls is not Nulls.DROP and not rules.reverse and rules.map_type.value not in OF_ONE_VALUE:
+            if count and nulls is not Nulls.DROP and rules.takes_blobs and rules.map_type.value not in OF_ONE_VALUE:
                 fails = what_fails(resolved, operator, rules)
                 but = fails or f"RocksDB of Flink 2.3 holds them. If the job moves to another backend, {_ON_HASH_MAP}"
                 yield (
@@ -88,12 +89,12 @@ def what_fails(resolved: ResolvedPlan, operator: Operator, rules: Rules) -> str:
     if rules.map_type.value in OF_ONE_VALUE:
         return ""
     reasons = [
-        *([] if operator.id in resolved.native else [_ON_HASH_MAP]),
+        *([] if operator.id in resolved.layout.native else [_ON_HASH_MAP]),
         *([] if resolved.source.metadata.version >= _OF_FLINK_2_3 else [_ON_OLD_ROCKSDB]),
     ]
     return ", and ".join(reasons)
 
 
 def _met(inventory: Inventory, operator: Operator, rules: Rules) -> int:
-    counts = inventory.met.get((operator.hex_id, rules.legacy.name))
+    counts = inventory.met.get(StateRef(operator.hex_id, rules.legacy.name))
     return counts.unwritable_nulls if counts is not None else 0

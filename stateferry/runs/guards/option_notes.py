@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import possible_flags
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.checks.state_names import legacies_before, other_name_than_before, slips
 from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
 from stateferry.runs.guards.cleanup_promise import unkept_promises
@@ -41,8 +43,9 @@ def option_notes(
     """
     notes: list[str] = []
     for one in resolved.operators:
-        for state in one.migrated_before:
-            notes += _of_a_migrated_state(one, state, resolved.nothing_to_do)
+        for of, state in resolved.migrated_before:
+            if of.operator.id == one.operator.id:
+                notes += _of_a_migrated_state(one, state, resolved.nothing_to_do)
         for rules in one.rules:
             notes += [] if resolved.plan.lazy else _of_a_flag(one, rules, inventory)
         if resolved.plan.lazy:
@@ -66,7 +69,7 @@ def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
     return [f"nothing to do: {why}", *(f"note: {note}" for note in option_notes(resolved))]
 
 
-def _of_a_migrated_state(one: ResolvedOperator, state: StatePlan, nothing_to_do: bool) -> Iterator[str]:
+def _of_a_migrated_state(one: OperatorChanges, state: StatePlan, nothing_to_do: bool) -> Iterator[str]:
     given = {
         "--ttl": state.ttl_ms is not None,
         "--flag-state": state.flag is not None,
@@ -80,7 +83,7 @@ def _of_a_migrated_state(one: ResolvedOperator, state: StatePlan, nothing_to_do:
         yield f"{done}: the savepoint has {state.new} alone"
 
 
-def _of_new_flags(one: ResolvedOperator) -> Iterator[str]:
+def _of_new_flags(one: OperatorChanges) -> Iterator[str]:
     """Notes on flag states that a lazy run makes: the new job has to declare them in the same way."""
     for rules in one.rules:
         if rules.flag_name is not None and rules.flag_name not in one.states:
@@ -91,7 +94,7 @@ def _of_new_flags(one: ResolvedOperator) -> Iterator[str]:
             )
 
 
-def _of_a_flag(one: ResolvedOperator, rules: Rules, inventory: Inventory | None) -> Iterator[str]:
+def _of_a_flag(one: OperatorChanges, rules: Rules, inventory: Inventory | None) -> Iterator[str]:
     operator, flag = one.operator, rules.flag_name
     if flag is not None and flag not in one.states:
         yield (
@@ -122,7 +125,7 @@ def _of_a_flag(one: ResolvedOperator, rules: Rules, inventory: Inventory | None)
 
 
 def _is_never_set(inventory: Inventory, operator: str, rules: Rules) -> bool:
-    met = inventory.met.get((operator, rules.legacy.name))
+    met = inventory.met.get(StateRef(operator, rules.legacy.name))
     return met is not None and not met.flagged and met.flags_not_set > 0
 
 
@@ -162,7 +165,9 @@ def _of_the_parallelism(resolved: ResolvedPlan) -> Iterator[str]:
 
 
 def _of_the_format(resolved: ResolvedPlan) -> Iterator[str]:
-    left = [operator.label for operator in resolved.source.keyed_operators() if operator.id not in resolved.native]
+    left = [
+        operator.label for operator in resolved.source.keyed_operators() if operator.id not in resolved.layout.native
+    ]
     if left:
         yield (
             f"--format native: the keyed state of {', '.join(left)} is canonical all the same. It has states of "
@@ -174,10 +179,10 @@ def _of_the_format(resolved: ResolvedPlan) -> Iterator[str]:
 
 def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
     plan = resolved.plan
-    of_migration = any(rules.legacy.ttl for one in resolved.operators for rules in one.rules)
+    of_migration = any(rules.legacy.ttl for _, rules in resolved.migrations)
     if not of_migration and plan.keep_expired:
         yield "--keep-expired had no effect: no legacy state has a time to live"
-    if not of_migration and not any(resolved.ttls.values()):
+    if not of_migration and not any(one.ttls for one in resolved.changes):
         given = {
             "--accept-expired": plan.accept_expired is not None,
             "--clock-tolerance": plan.clock_tolerance_ms != DEFAULT_CLOCK_TOLERANCE_MS,
@@ -195,13 +200,13 @@ def _of_time(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
 
 def _of_the_rules(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[str]:
     plan = resolved.plan
-    every = [(one, rules) for one in resolved.operators for rules in one.rules]
+    every = list(resolved.migrations)
 
     def met(of: Callable[[InventoryCounts], int]) -> bool:
         """Whether the snapshot counted any of these; True if nothing was counted yet."""
         if inventory is None:
             return True
-        counted = (inventory.met.get((one.operator.hex_id, rules.legacy.name)) for one, rules in every)
+        counted = (inventory.met.get(one.ref(rules.legacy.name)) for one, rules in every)
         return any(of(counts) for counts in counted if counts is not None)
 
     if (
@@ -241,12 +246,11 @@ def _has_odd_names(resolved: ResolvedPlan) -> bool:
 
 def _of_names_that_nothing_shows(resolved: ResolvedPlan) -> Iterator[str]:
     """Notes on states that a run in reverse makes, of whose names neither the savepoint nor an earlier run knows."""
-    for one in resolved.operators:
-        for rules in one.rules:
-            name = rules.legacy.name
-            if name not in one.states and not legacies_before(resolved.plan, one.operator, rules.new_name):
-                yield (
-                    f"nothing here shows that the old job calls this state of {one.operator.label} {name}: if it "
-                    "calls it otherwise, it starts without these maps. Look into its code, or name one of its "
-                    "savepoints (--like)"
-                )
+    for one, rules in resolved.migrations:
+        name = rules.legacy.name
+        if name not in one.states and not legacies_before(resolved.plan, one.operator, rules.new_name):
+            yield (
+                f"nothing here shows that the old job calls this state of {one.operator.label} {name}: if it "
+                "calls it otherwise, it starts without these maps. Look into its code, or name one of its "
+                "savepoints (--like)"
+            )

@@ -39,14 +39,10 @@ def _carried(resolved: ResolvedPlan, *, everything: bool) -> Iterator[StateVerdi
     if plan.to == SAME_FLINK:
         return
     stay = plan.keep_legacy or plan.lazy
-    gone = {
-        (one.operator.hex_id, rules.legacy.name)
-        for one in resolved.operators
-        for rules in one.rules
-        if not (stay or rules.keeps_rest)
-    }
-    written = [*resolved.by_kryo.items(), *resolved.elements.items()]
-    rewritten = frozenset((id_.hex(), name) for id_, states in written for name in states)
+    gone = {one.ref(rules.legacy.name) for one, rules in resolved.migrations if not (stay or rules.keeps_rest)}
+    rewritten = frozenset(
+        (one.operator.hex_id, name) for one in resolved.changes for name in (*one.by_kryo, *one.elements)
+    )
     anew = resolved.described.version != resolved.source.metadata.version
     asked = Asked(target_of(plan.to), plan.job_classes, everything, rewritten, described_anew=anew)
     yield from (one for one in verdicts(resolved.source, asked) if (one.operator_id, one.state) not in gone)

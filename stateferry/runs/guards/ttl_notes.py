@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from flinkstate.ttl import StateVisibility
 from stateferry.basics.durations import format_duration, rough_duration
 from stateferry.basics.quantities import noun, percent
-from stateferry.runs.checks.resolved_plan import ResolvedOperator, ResolvedPlan
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.expiry_guard import FEW
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 
@@ -25,7 +26,7 @@ def ttl_notes(resolved: ResolvedPlan, ages: FoundAges | None) -> Iterator[str]:
         yield from _of_visible_entries(resolved, ages)
 
 
-def _of_flags(one: ResolvedOperator) -> Iterator[str]:
+def _of_flags(one: OperatorChanges) -> Iterator[str]:
     """Notes on flags with time to live of maps without it, and the other way round."""
     for rules in one.rules:
         flag = one.states.get(rules.flag_name) if rules.flag_name is not None else None
@@ -84,14 +85,11 @@ def _is_short(one: StateAges) -> bool:
 def _of_visible_entries(resolved: ResolvedPlan, ages: FoundAges) -> Iterator[str]:
     """Says where entries go that the job could still have read."""
     others = {
-        (operator.label, planned.state.name): planned.config
-        for operator in resolved.source.keyed_operators()
-        for planned in resolved.ttls.get(operator.id, ())
+        (one.operator.label, planned.state.name): planned.config for one in resolved.changes for planned in one.ttls
     }
     migrated = {
         (one.operator.label, rules.legacy.name): rules.planned_ttl
-        for one in resolved.operators
-        for rules in one.rules
+        for one, rules in resolved.migrations
         if rules.planned_ttl is not None
     }
     for one in ages.states:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from flinkstate.errors import StateferryError
 from flinkstate.files.digests import digest_of, new_hasher
@@ -22,6 +22,7 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import kryo_map_of, type_name
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.inventory import Inventory, InventoryTask
@@ -36,6 +37,7 @@ from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
 
 _OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from"}
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +66,26 @@ class Counted(RunFacts):
 
         def by_state(of: Mapping[tuple[str, str, int], int]) -> dict[str, str]:
             return {
-                f"{operator}/{state}": " ".join(
-                    f"{of.get((operator, state, group), 0)}" for group in range(key_groups[operator])
-                )
-                for operator, state in dict.fromkeys((operator, state) for operator, state, _ in of)
+                one.text: " ".join(f"{of.get((*one, group), 0)}" for group in range(key_groups[one.operator]))
+                for one in dict.fromkeys(StateRef(operator, state) for operator, state, _ in of)
             }
 
-        met = {f"{operator}/{state}": counts for (operator, state), counts in inventory.met.items()}
+        met = {state.text: counts for state, counts in inventory.met.items()}
         signs: dict[str, dict[str, StateSigns]] = {}
         for (operator, legacy, state), found in inventory.signs.items():
             if found != StateSigns():
-                signs.setdefault(f"{operator}/{legacy}", {})[state] = found
-        maps = {f"{operator}/{state}": found for (operator, state), found in inventory.maps.items()}
+                signs.setdefault(StateRef(operator, legacy).text, {})[state] = found
+        maps = {state.text: found for state, found in inventory.maps.items()}
         return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met, signs, maps)
 
-    def to_inventory(self, read: BytesRead, times: Mapping[str, BlobTimes]) -> EarlierInventory:
-        """The inventory; `read` are the digests of the same snapshot, and `times` are by `operator id/state`."""
+    def to_inventory(self, read: BytesRead, times: Mapping[StateRef, BlobTimes]) -> EarlierInventory:
+        """The inventory; `read` are the digests of the same snapshot, as are the `times`."""
         entries, sizes = (
-            {(*_parts(name), group): count for name, line in of.items() for group, count in enumerate(_counts(line))}
+            {
+                (*StateRef.of_text(name), group): count
+                for name, line in of.items()
+                for group, count in enumerate(_counts(line))
+            }
             for of in (self.entries, self.sizes)
         )
         sums = {
@@ -90,11 +94,9 @@ class Counted(RunFacts):
             for part, digest in parts.items()
             if part >= 0 and (sum_ := RowSum.of_text(digest)) is not None
         }
-        met = {_parts(name): counts for name, counts in self.met.items()}
-        signs = {(*_parts(name), state): found for name, of in self.signs.items() for state, found in of.items()}
-        maps = {_parts(name): found for name, found in self.maps.items()}
-        ages = {_parts(name): one for name, one in times.items()}
-        return EarlierInventory(entries, sizes, met, signs, maps, sums, ages)
+        signs = {(*of, state): found for of, states in _by_ref(self.signs).items() for state, found in states.items()}
+        met, maps = _by_ref(self.met), _by_ref(self.maps)
+        return EarlierInventory(entries, sizes, met, signs, maps, sums, times)
 
 
 def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> bool:
@@ -107,7 +109,8 @@ def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> b
         and not plan.lazy
         and not plan.reverse
         and not any(
-            task.heavy_groups or any(one.legacy.ttl and not one.drops_expired for one in task.rules) for task in tasks
+            task.heavy_groups or any(one.legacy.ttl and not one.drops_expired for one in task.changes.rules)
+            for task in tasks
         )
     )
 
@@ -187,8 +190,7 @@ def _types_of_kryo_maps(resolved: ResolvedPlan) -> dict[tuple[str, str], str]:
     """The types of maps by Kryo, by operator and state: the first maps may show another one than the night before."""
     return {
         (one.operator.label, rules.legacy.name): type_name(rules.map_type)
-        for one in resolved.operators
-        for rules in one.rules
+        for one, rules in resolved.migrations
         if kryo_map_of(rules.legacy.value) is not None
     }
 
@@ -197,13 +199,12 @@ def _alike(one: MigrationPlan, other: MigrationPlan) -> bool:
     return one.model_dump(exclude=_OF_ONE_NIGHT) == other.model_dump(exclude=_OF_ONE_NIGHT)
 
 
+def _by_ref(of: Mapping[str, _T]) -> dict[StateRef, _T]:
+    return {StateRef.of_text(name): one for name, one in of.items()}
+
+
 def _counts(line: str) -> list[int]:
     return [int(count) for count in line.split()]
-
-
-def _parts(name: str) -> tuple[str, str]:
-    operator, _, state = name.partition("/")
-    return operator, state
 
 
 def _version() -> str:
