@@ -9,6 +9,8 @@ from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys
+from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import NewerRows, SnapshotFacts, StateSize
 from stateferry.runs.record.steps import Step
 from stateferry.steps.base_run import BaseRun
@@ -42,10 +44,13 @@ def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -
 
 
 def may_lack_keys(work: RunAtWork, base: BaseRun, files: Sequence[CaughtUpFile]) -> bool:
-    """Whether more keys may have vanished since the base than a run accepts: only changed keys can have.
+    """Whether more of the keys that the tables know may have vanished than a run accepts.
 
-    To know it is less than to look for all keys that the tables know, in a state that hasn't changed.
+    The tables have the keys of the base, unless another run of the job came after it: then only changed keys can have
+    vanished. To know that is less than to look for all of them in a state that hasn't changed.
     """
+    if _came_after(base, work.run):
+        return True
     facts = base.run.facts(SnapshotFacts) or SnapshotFacts()
     for one in work.resolved.operators:
         for rules in one.rules:
@@ -54,6 +59,13 @@ def may_lack_keys(work: RunAtWork, base: BaseRun, files: Sequence[CaughtUpFile])
             if sum(mine) > work.run.plan.vanish_threshold * before:
                 return True
     return False
+
+
+def _came_after(base: BaseRun, mine: Run) -> bool:
+    runs = {one.run_id: one for one in runs_of(mine.plan.home, mine.plan.job)}
+    runs.pop(mine.plan.run_id, None)
+    its = runs.pop(base.run.plan.run_id)
+    return any(one.changed_at >= its.changed_at for one in runs.values())
 
 
 def newer_rows(resolved: ResolvedPlan, files: Iterable[CaughtUpFile]) -> dict[str, NewerRows]:

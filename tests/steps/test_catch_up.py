@@ -412,3 +412,16 @@ def test_another_state_than_the_base_s_is_noticed_before_the_publication(tmp_pat
     with pytest.raises(VanishedKeysError, match="are gone, more than the"):
         caught_up(database.checkpoint(2), tmp_path, 2, 1, rehearse=False)
     assert not (tmp_path / "target" / "_metadata").exists()
+
+
+def test_a_run_after_the_base_may_have_left_other_keys_in_the_tables(tmp_path: Path) -> None:
+    few, every = NightlyDatabase(tmp_path / "few"), NightlyDatabase(tmp_path / "every")
+    blobs = {key: blob for key, blob in first_state().blobs.items() if key < "key-2"}
+    few.flush(first_state().with_changes(blobs=blobs))
+    base(few.checkpoint(1), tmp_path, 1)
+    every.flush(first_state())
+    base(every.checkpoint(1), tmp_path, 2, rehearse=False, target=str(tmp_path / "every-target"))
+    few.flush(few.state.with_changes(blobs={**blobs, "key-1": ({"u": 5}, NOW)}))
+    with pytest.raises(VanishedKeysError, match="are gone, more than the"):
+        caught_up(few.checkpoint(2), tmp_path, 3, 1, rehearse=False)
+    assert not (tmp_path / "target" / "_metadata").exists()
