@@ -25,17 +25,17 @@ from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.dag_runs.when_to_stop import approved_decision, wait_until_the_job_may_stop
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
-from stateferry.airflow.flink.jobs import TERMINAL, JarRun
 from stateferry.airflow.flink.links import FlinkJobLink
-from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, find
-from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, task_key
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
+from stateferry.airflow.flink.task import HOUR, FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.sources import check_operators, completed_at, home_folder, read_metadata
+from stateferry.airflow.runs_on.places import place_of
+from stateferry.airflow.runs_on.port import POLL_SECONDS
 from stateferry.airflow.tasks.hold_slot import wait_for_slots
 from stateferry.airflow.tasks.outage_task import end_if_exceeded, ends_by
 from stateferry.airflow.tasks.plan_task import occasion_of
-from stateferry.airflow.tasks.programs import check_programs, jar_run_of
 from stateferry.airflow.tasks.shared_application_task import wait_until_ready
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
@@ -50,14 +50,10 @@ if TYPE_CHECKING:
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
-# The job stands still while Flink is asked.
-POLL_SECONDS = 0.5
 # A key in the task's own store, which outlives a try.
 _ASKED_AT = "savepoint_asked_for_at"
 # As many tries of a savepoint are looked for; a person may have cleared the task.
 _MOST_RETRIES = 9
-# If Flink restarts the job without limit, the job never gets the state FAILED.
-_FAILURES = 3
 
 
 class TaskWithFlink(BaseOperator):
@@ -104,13 +100,18 @@ class TakeSavepoint(TaskWithFlink):
         directory = str(request.savepoint_directory)
         order = flink.savepoint_order(str(request.flink_job), directory, stop=request.stops_job, savepoint_format=kind)
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
-        self._wait(context, flink, request, order, occasion)
+        self._wait(context, request, order, occasion)
         requested_at = _first_asked(context)
         if request.stops_job:
             limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
             rehearsal_of(context).keep(StopAsked(requested_at, limit, request.has("old_jar")))
         asked_at = now_ms()
-        savepoint = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+        place = place_of(request, context)
+        savepoint = (
+            place.stop(order)
+            if request.stops_job
+            else flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+        )
         ended_at = now_ms()
         self.log.info("savepoint: %s", savepoint.location)
         if request.stops_job:
@@ -141,15 +142,13 @@ class TakeSavepoint(TaskWithFlink):
             end_if_exceeded(context, request, run, self.log)
         return taken.to_json()
 
-    def _wait(
-        self, context: Context, flink: FlinkTask, request: MigrationRequest, order: SavepointOrder, occasion: Occasion
-    ) -> None:
+    def _wait(self, context: Context, request: MigrationRequest, order: SavepointOrder, occasion: Occasion) -> None:
         """Waits, while the job runs, for all that the steps need, and until the job may be stopped."""
         if not request.stops_job:
             # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
             wait_until_ready(context, self.rehearsal or FOLDER, self.log)
-        elif flink.hook.run(lambda rest: find(rest, order)) is None:
-            check_programs(request)
+        elif not (place := place_of(request, context)).is_stopping(order):
+            place.check()
             _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
             wait_for_slots(context, self.log)
             wait_until_ready(context, FOLDER, self.log)
@@ -205,34 +204,21 @@ class StartJob(TaskWithFlink):
             skip(self.log, f"start_job is off: start the new job from {run.plan.target}")
         check_not_returned(run)
         publication_of(run)
-        flink = FlinkTask(FlinkHook(request.new_job_conn_id), context)
+        place = place_of(request, context)
         # Recorded before the start: a job that isn't up in time may still run, and a rollback must know it.
         program = (request.jar, request.entry_class, request.program_args, request.job_parallelism)
         timeout, by = parse_duration(request.start_timeout) / 1000, ends_by(request, run)
         if by is not None:
             timeout = min(timeout, max((by - now_ms()) / 1000, 0))
             # If an earlier try has started the job, it may have completed a checkpoint meanwhile.
-            if timeout == 0 and flink.hook.job_state(flink.job_id) is None:
+            if timeout == 0 and not place.has_started(run.plan.target):
                 end_if_exceeded(context, request, run, self.log)
         with fail_if_refused():
-            record_start(run, NewJob(flink.job_id, *program))
-        jar_run = jar_run_of(flink.job_id, request.new_program(), run.plan.target)
-        goal = replace(UP_WITH_CHECKPOINT, max_failures=_FAILURES)
+            record_start(run, NewJob(place.new_job_id, *program))
         try:
-            started = flink.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
+            started = place.start(run, run.plan.target, timeout=timeout)
         except FlinkTimeoutError as error:
             end_if_exceeded(context, request, run, self.log)
             raise refusal(str(error)) from None
         run.keep(JobStarted.of_json(started | {"ended_at": now_ms()}, "the answer of Flink"))
         return started
-
-
-def start_old_program(flink: FlinkTask, jar_run: JarRun, log: Any) -> dict[str, Any]:
-    """Starts the old job, and waits until it has completed a checkpoint, if it takes any: only then it surely runs."""
-    started = flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
-    if started["state"] in TERMINAL or flink.hook.checkpoint_interval(jar_run.job_id) is None:
-        log.info("job %s takes no checkpoints by itself, so none is waited for", jar_run.job_id)
-        return started
-    log.info("job %s is %s: its first checkpoint is waited for", jar_run.job_id, started["state"])
-    flink.wait_for(jar_run.job_id, UP_WITH_CHECKPOINT, timeout=HOUR, poll_interval=POLL_SECONDS)
-    return started

@@ -17,7 +17,7 @@ from stateferry.airflow.requests.planning import Occasion, check_of, default_cat
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import Approval
 from stateferry.airflow.requests.sources import home_folder
-from stateferry.airflow.tasks.programs import check_programs
+from stateferry.airflow.runs_on.programs import check_programs
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.plan_text import shown
