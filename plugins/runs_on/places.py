@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.task import FlinkTask
+from stateferry.airflow.kubernetes.api import KubernetesApi
+from stateferry.airflow.kubernetes.connection import api_server
+from stateferry.airflow.kubernetes.errors import KubernetesError
+from stateferry.airflow.kubernetes.resource import Resource
 from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.operator import Operator
 from stateferry.airflow.runs_on.port import RunsOn
 from stateferry.airflow.runs_on.session import Session
 
@@ -16,4 +22,17 @@ if TYPE_CHECKING:
 
 def place_of(request: MigrationRequest, context: Context) -> RunsOn:
     """The place where the jobs of this DAG run live."""
-    return Session(FlinkTask(FlinkHook(request.flink_conn_id), context), request)
+    flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+    return (
+        Operator(flink, resource_of(request), request) if request.runs_on == "kubernetes" else Session(flink, request)
+    )
+
+
+def resource_of(request: MigrationRequest) -> Resource:
+    """The resource that the request names."""
+    try:
+        server = api_server(request.kubernetes_conn_id)
+    except KubernetesError as error:
+        raise refusal(str(error)) from None
+    kind, name = request.resource_parts
+    return Resource(KubernetesApi(server), kind, request.namespace or server.namespace or "default", name)

@@ -104,7 +104,7 @@ class TakeSavepoint(TaskWithFlink):
         requested_at = _first_asked(context)
         if request.stops_job:
             limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
-            rehearsal_of(context).keep(StopAsked(requested_at, limit, request.has("old_jar")))
+            rehearsal_of(context).keep(StopAsked(requested_at, limit, request.has_way_back))
         asked_at = now_ms()
         place = place_of(request, context)
         savepoint = (

@@ -72,7 +72,7 @@ class ReturnToOldJob(TaskWithFlink):
             if run is not None and published is not None:
                 _roll_back(run, published)
         savepoint = stopped_with if run is None else stopped_with or run.plan.source
-        if request.old_jar is None:
+        if not request.has_way_back:
             raise refusal(
                 "the old job doesn't run, and this task can't start it, because the request has no old_jar: start the "
                 f"old job from {savepoint}"
