@@ -31,6 +31,7 @@ from stateferry.airflow.flink.task import HOUR, FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.sources import check_operators, completed_at, home_folder, read_metadata
+from stateferry.airflow.runs_on.own_tasks import asked
 from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.runs_on.port import POLL_SECONDS
 from stateferry.airflow.tasks.hold_slot import wait_for_slots
@@ -68,12 +69,13 @@ class TakeSavepoint(TaskWithFlink):
 
     `rehearsal` names the rehearsal before a cut-over, in which the job runs on, if the task is of one. The job is
     stopped only if the cut-over was decided on that rehearsal, and only at a time at which it may be stopped: this is
-    checked anew by each try that would be the first to stop it.
+    checked anew by each try that would be the first to stop it. If it `asks`, it doesn't stop the job itself: own tasks
+    of the team do, and another task of this kind goes on with their savepoint.
     """
 
-    def __init__(self, *, rehearsal: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, rehearsal: str | None = None, asks: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.rehearsal = rehearsal
+        self.rehearsal, self.asks = rehearsal, asks
 
     def _of_checkpoint(self, context: Context, request: MigrationRequest, occasion: Occasion) -> dict[str, Any]:
         """Creates the run that reads the newest checkpoint: only now it is known that there is another rehearsal."""
@@ -98,14 +100,24 @@ class TakeSavepoint(TaskWithFlink):
         kind = "NATIVE" if native else "CANONICAL"
         self.log.info("the savepoint is %s", kind.lower())
         directory = str(request.savepoint_directory)
-        order = flink.savepoint_order(str(request.flink_job), directory, stop=request.stops_job, savepoint_format=kind)
+        by_flink = request.stops_job and request.runs_on != "own tasks"
+        order = flink.savepoint_order(str(request.flink_job), directory, stop=by_flink, savepoint_format=kind)
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
         self._wait(context, request, order, occasion)
-        requested_at = _first_asked(context)
+        requested_at = _first_asked(context, request)
         if request.stops_job:
             limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
             rehearsal_of(context).keep(StopAsked(requested_at, limit, request.has_way_back))
-        asked_at = now_ms()
+        if self.asks:
+            return asked(
+                context,
+                job=rehearsal_of(context).plan.job,
+                flink_job=order.job,
+                savepoint_directory=order.directory,
+                format=order.format,
+                asked_at=requested_at,
+            )
+        asked_at = now_ms() if by_flink or not request.stops_job else requested_at
         place = place_of(request, context)
         savepoint = (
             place.stop(order)
@@ -179,8 +191,11 @@ def _wait_for_lease(job: str, run_id: str) -> None:
         wait_for_lease(reason)
 
 
-def _first_asked(context: Context) -> int:
-    """When the first try of the task asked for the savepoint, in milliseconds."""
+def _first_asked(context: Context, request: MigrationRequest) -> int:
+    """When the first try of the task, or the one before it, asked for the savepoint, in milliseconds."""
+    stop_asked = rehearsal_of(context).facts_if_sound(StopAsked) if request.runs_on == "own tasks" else None
+    if stop_asked is not None and request.stops_job:
+        return stop_asked.at
     store, now = context.get("task_state_store"), now_ms()
     if store is None:
         return now
@@ -196,7 +211,14 @@ def _holds_timers(request: MigrationRequest) -> bool:
 
 
 class StartJob(TaskWithFlink):
-    """Starts the new job from the published savepoint, and waits until the job has completed a checkpoint."""
+    """Starts the new job from the published savepoint, and waits until the job has completed a checkpoint.
+
+    If it `asks`, own tasks of the team start the job, and another task of this kind goes on with it.
+    """
+
+    def __init__(self, *, asks: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.asks = asks
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, run = request_of(context), run_of(context)
@@ -215,6 +237,15 @@ class StartJob(TaskWithFlink):
                 end_if_exceeded(context, request, run, self.log)
         with fail_if_refused():
             record_start(run, NewJob(place.new_job_id, *program))
+        if self.asks:
+            return asked(
+                context,
+                job=run.plan.job,
+                flink_job=request.flink_job,
+                savepoint=run.plan.target,
+                seconds=timeout,
+                asked_at=now_ms(),
+            )
         try:
             started = place.start(run, run.plan.target, timeout=timeout)
         except FlinkTimeoutError as error:

@@ -20,6 +20,7 @@ from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL
 from stateferry.airflow.flink.task import JOB_ID, FlinkTask
 from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.own_tasks import asked
 from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.runs_on.port import POLL_SECONDS, RunsOn
 from stateferry.airflow.tasks.flink_tasks import STOPPED, TaskWithFlink, stop_order
@@ -27,7 +28,7 @@ from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.control.outage_limit import OutageExceeded
 from stateferry.runs.control.rollback import Rollback
-from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken
+from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
@@ -38,11 +39,20 @@ _STARTED_WITHIN = 30.0
 
 
 class ReturnToOldJob(TaskWithFlink):
-    """Makes sure that the new job has ended, rolls the publication back, and starts the old job again."""
+    """Makes sure that the new job has ended, rolls the publication back, and starts the old job again.
+
+    If it `asks`, own tasks of the team do the first and the last, and another task of this kind says that they have.
+    """
+
+    def __init__(self, *, asks: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.asks = asks
 
     def execute(self, context: Context) -> dict[str, Any]:
         try:
             started = self._return(context)
+            if self.asks:
+                return started
         except AirflowFailException as error:
             tell(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed: {error}")
             raise
@@ -80,6 +90,8 @@ class ReturnToOldJob(TaskWithFlink):
         returned = Returned("the old job was started again", savepoint)
         if run is not None:
             run.keep(returned)
+        if self.asks:
+            return _asked(request, context, run, savepoint)
         started = place.start_old(savepoint)
         if run is not None:
             run.keep(replace(returned, ended_at=now_ms()))
@@ -123,6 +135,27 @@ class ReturnToOldJob(TaskWithFlink):
         # The job may have completed a checkpoint before it ended.
         _check_no_checkpoint(hook, new_job, state)
         self.log.info("job %s is %s", new_job, state)
+
+
+def _asked(request: MigrationRequest, context: Context, run: Run | None, savepoint: str) -> dict[str, Any]:
+    """What own tasks are asked to go back from and to."""
+    if run is not None and run.facts_if_sound(JobStarted) is not None:
+        raise refusal(
+            "the new job has completed a checkpoint, so it has processed input that the old job would read again. This "
+            "task has started no job: repair the new job, or trigger the DAG state_rollback"
+        )
+    new_job = None if run is None else run.facts_if_sound(NewJob)
+    taken = None if run is None else run.facts_if_sound(SavepointTaken)
+    return asked(
+        context,
+        job=_job(context),
+        flink_job=request.flink_job,
+        savepoint=savepoint or None,
+        old_job=None if taken is None else taken.job_id,
+        new_job_asked=new_job is not None,
+        new_job=None if new_job is None else new_job.job_id,
+        asked_at=now_ms(),
+    )
 
 
 def _check_no_checkpoint(hook: FlinkHook, new_job: str, state: str) -> None:
