@@ -48,6 +48,13 @@ def asked(context: Context, **wanted: object) -> dict[str, Any]:
     return wanted
 
 
+def asked_to_stop(context: Context, order: SavepointOrder, at: int) -> dict[str, Any]:
+    """As `asked`: that own tasks stop the job with a savepoint as ordered."""
+    job = rehearsal_of(context).plan.job
+    folder = order.directory
+    return asked(context, job=job, flink_job=order.job, savepoint_directory=folder, format=order.format, asked_at=at)
+
+
 def _imported(path: str) -> object:
     try:
         return importlib.import_module(path)

@@ -31,7 +31,7 @@ from stateferry.airflow.flink.task import HOUR, FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.sources import check_operators, completed_at, home_folder, read_metadata
-from stateferry.airflow.runs_on.own_tasks import asked
+from stateferry.airflow.runs_on.own_tasks import asked, asked_to_stop
 from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.runs_on.port import POLL_SECONDS
 from stateferry.airflow.tasks.hold_slot import wait_for_slots
@@ -104,19 +104,9 @@ class TakeSavepoint(TaskWithFlink):
         order = flink.savepoint_order(str(request.flink_job), directory, stop=by_flink, savepoint_format=kind)
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
         self._wait(context, request, order, occasion)
-        requested_at = _first_asked(context, request)
-        if request.stops_job:
-            limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
-            rehearsal_of(context).keep(StopAsked(requested_at, limit, request.has_way_back))
+        requested_at = _asked_at(context, request)
         if self.asks:
-            return asked(
-                context,
-                job=rehearsal_of(context).plan.job,
-                flink_job=order.job,
-                savepoint_directory=order.directory,
-                format=order.format,
-                asked_at=requested_at,
-            )
+            return asked_to_stop(context, order, requested_at)
         asked_at = now_ms() if by_flink or not request.stops_job else requested_at
         place = place_of(request, context)
         savepoint = (
@@ -191,11 +181,23 @@ def _wait_for_lease(job: str, run_id: str) -> None:
         wait_for_lease(reason)
 
 
-def _first_asked(context: Context, request: MigrationRequest) -> int:
-    """When the first try of the task, or the one before it, asked for the savepoint, in milliseconds."""
-    stop_asked = rehearsal_of(context).facts_if_sound(StopAsked) if request.runs_on == "own tasks" else None
-    if stop_asked is not None and request.stops_job:
-        return stop_asked.at
+def _asked_at(context: Context, request: MigrationRequest) -> int:
+    """When the savepoint was first asked for, in milliseconds; keeps it if the job is stopped.
+
+    Of own tasks the task before this one has asked.
+    """
+    if not request.stops_job:
+        return _first_asked(context)
+    rehearsal = rehearsal_of(context)
+    before = rehearsal.facts_if_sound(StopAsked) if request.runs_on == "own tasks" else None
+    at = _first_asked(context) if before is None else before.at
+    limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
+    rehearsal.keep(StopAsked(at, limit, request.has_way_back))
+    return at
+
+
+def _first_asked(context: Context) -> int:
+    """When the first try of the task asked for the savepoint, in milliseconds."""
     store, now = context.get("task_state_store"), now_ms()
     if store is None:
         return now
