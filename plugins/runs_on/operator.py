@@ -31,7 +31,7 @@ from stateferry.airflow.kubernetes.spec import Spec, changes, difference, is_app
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.operator_checks import check_connection, check_runs, check_version
 from stateferry.airflow.runs_on.operator_spec import (
-    ROLLBACK,
+    MEANWHILE_OFF,
     RUNS,
     SpecBefore,
     is_suspended_by,
@@ -143,7 +143,7 @@ class Operator:
             left = max(began + timeout - time.time(), 0)
             goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
             state = self._flink.hook.wait_for(job_id, goal, timeout=left, poll_interval=POLL_SECONDS)
-            self._give_rollback_back(before.spec)
+            self._let_go(before.spec)
         return job_started(job_id, state, began)
 
     def new_job(self, run: Run) -> str | None:
@@ -169,7 +169,7 @@ class Operator:
             job_id = self._start(now, target, savepoint, HOUR, self._flink.show)
             state = self._flink.hook.wait_for(job_id, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
             wait_for_old_job(self._flink, job_id)
-            self._give_rollback_back(before.spec)
+            self._let_go(before.spec)
         return job_started(job_id, state, began)
 
     def _start(
@@ -261,16 +261,16 @@ class Operator:
     def _new(self, before: Spec, savepoint: str, nonce: int) -> dict[str, Any]:
         return started_spec(merged(before, self._request.new_spec_patch()), savepoint, nonce)
 
-    def _give_rollback_back(self, before: Spec) -> None:
-        """Sets the operator's own rollback as it was; that option alone restarts no job."""
+    def _let_go(self, before: Spec) -> None:
+        """Sets what the operator must not do meanwhile as it was; these options alone restart no job."""
         if self._request.patch == "show":
             return
         now = self._resource.read()
-        patch = with_options({ROLLBACK: option(before, ROLLBACK)}, now.spec)
+        patch = with_options({name: option(before, name) for name in MEANWHILE_OFF}, now.spec)
         try:
             self._resource.apply(now, patch)
         except KubernetesError as error:
-            _log.warning("the operator's own rollback stays off: %s", error)
+            _log.warning("the operator's own rollback and restart stay off: %s", error)
 
     def _before(self) -> SpecBefore:
         with fail_if_refused():

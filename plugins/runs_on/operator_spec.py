@@ -14,7 +14,9 @@ from stateferry.runs.record.facts import RunFacts
 
 _FORMAT = "kubernetes.operator.savepoint.format.type"
 _FALLBACK = "kubernetes.operator.job.upgrade.last-state-fallback.enabled"
-ROLLBACK = "kubernetes.operator.deployment.rollback.enabled"
+# What the operator must not do by itself as long as the run watches: go back to another spec, or start a failed job as
+# another one, of which the run wouldn't know.
+MEANWHILE_OFF = ("kubernetes.operator.deployment.rollback.enabled", "kubernetes.operator.job.restart.failed")
 # Flink's name since 1.20, and the one before it, which all of them know.
 _FOLDERS = ("execution.checkpointing.savepoint-dir", "state.savepoints.dir")
 RUNS = ("STABLE", "DEPLOYED")
@@ -34,7 +36,8 @@ class SpecBefore(RunFacts):
 def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
     """The merge patch that stops the job with a savepoint of the order's format, and with nothing else."""
     folder = next((name for name in _FOLDERS if option(before, name) is not None), _FOLDERS[-1])
-    options = {folder: order.directory, _FORMAT: order.format, _FALLBACK: "false", ROLLBACK: "false"}
+    options = {folder: order.directory, _FORMAT: order.format, _FALLBACK: "false"}
+    options |= dict.fromkeys(MEANWHILE_OFF, "false")
     return {"job": {"state": "suspended", "upgradeMode": "savepoint"}, **with_options(options, before)}
 
 
@@ -69,4 +72,4 @@ def started_spec(spec: Spec, savepoint: str, nonce: int) -> dict[str, Any]:
     """The spec with which the operator starts the job from the savepoint, and doesn't roll back by itself."""
     nonce = max(nonce, int((spec.get("job") or {}).get("savepointRedeployNonce") or 0) + 1)
     job = {"state": "running", "initialSavepointPath": savepoint, "savepointRedeployNonce": nonce}
-    return merged(spec, {"job": job, **with_options({ROLLBACK: "false"}, spec)})
+    return merged(spec, {"job": job, **with_options(dict.fromkeys(MEANWHILE_OFF, "false"), spec)})

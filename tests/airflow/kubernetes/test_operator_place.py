@@ -29,7 +29,6 @@ from tests.airflow.state_migration.test_decide import questions as questions
 from tests.support.operator_crds import versions
 
 Make = Callable[..., CutOver]
-ROLLBACK = "kubernetes.operator.deployment.rollback.enabled"
 
 
 @pytest.mark.parametrize("version", versions())
@@ -51,7 +50,8 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
             "state.savepoints.dir": order.directory,
             "kubernetes.operator.savepoint.format.type": "NATIVE",
             "kubernetes.operator.job.upgrade.last-state-fallback.enabled": "false",
-            ROLLBACK: "false",
+            "kubernetes.operator.deployment.rollback.enabled": "false",
+            "kubernetes.operator.job.restart.failed": "false",
         },
     }
     # Every other try does nothing more.
@@ -74,7 +74,7 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
         made.before, {"image": "orders:2", "job": {"entryClass": "a.NewJob", "args": ["--rate", "10", "--rows"]}}
     )
     shared = {"initialSavepointPath": "/new", "savepointRedeployNonce": 1}
-    # The operator's rollback, its fallback and the savepoint folder are as they were.
+    # The operator's rollback, restart and fallback, and the savepoint folder, are as they were.
     assert made.spec == merged(new, {"job": shared})
     assert made.place.start(run, "/new", timeout=10)["job_id"] == started["job_id"]
     assert made.spec["job"]["savepointRedeployNonce"] == 1
