@@ -22,6 +22,7 @@ from stateferry.airflow.tasks.decide_task import Decide, WaitToStop
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.hold_slot import HoldSlot
 from stateferry.airflow.tasks.outage_task import WatchOutage
+from stateferry.airflow.tasks.own_groups import with_own_groups
 from stateferry.airflow.tasks.plan_task import PlanOperator
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.airflow.tasks.shared_application_task import ShareApplication
@@ -39,7 +40,7 @@ def migration_dags() -> Iterator[DAG]:
     found = configuration()
     yield _dag(found.of_dag(DAG_ID))
     for job in found.jobs:
-        if job.dag_id != DAG_ID:
+        if job.dag_id != DAG_ID and not _problem(job):
             yield _dag(job)
 
 
@@ -49,9 +50,19 @@ def tell_problems() -> None:
     In the file of the DAGs it would take all of them down.
     """
     found = configuration()
-    problems = [*found.problems, *notice_problems(found)]
+    problems = [*found.problems, *notice_problems(found), *filter(None, map(_problem, found.jobs))]
     if problems:
         raise ValueError("\n".join(["the configuration of state_migration has problems:", *problems]))
+
+
+def _problem(job: ConfiguredJob) -> str:
+    """Why the job's own tasks make no DAG; empty if they do."""
+    try:
+        if job.own_tasks is not None:
+            _dag(job)
+    except ValueError as error:
+        return f"{job.origin.removesuffix('.request')}: {error}"
+    return ""
 
 
 def _dag(job: ConfiguredJob | None) -> DAG:
@@ -75,16 +86,16 @@ def _dag(job: ConfiguredJob | None) -> DAG:
         default_args=RETRIES | ORDER,
         tags=["stateferry"],
     ) as dag:
-        _tasks(assets, pool)
+        _tasks(assets, pool, None if job is None else job.own_tasks)
         for task in dag.tasks:
-            # Those of a rehearsal have its name before their own.
+            # Those of a rehearsal have its name before their own; those of a team have their own words.
             assert isinstance(task, BaseOperator)
-            task.doc_md = TASK_DOCS[task.task_id.rpartition(".")[2]]
+            task.doc_md = TASK_DOCS.get(task.task_id.rpartition(".")[2], task.doc_md)
             task.operator_extra_links = (*task.operator_extra_links, RunPageLink())
     return dag
 
 
-def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
+def _tasks(assets: JobAssets, pool: dict[str, str], own: str | None) -> None:
     """The tasks in their order; `plan` skips what a run doesn't need.
 
     A cut-over that stops the job is decided on a rehearsal, while the job runs; from `take_savepoint` on nobody is
@@ -95,7 +106,7 @@ def _tasks(assets: JobAssets, pool: dict[str, str]) -> None:
     rehearsal, of_rehearsal = _rehearsal(REHEARSAL, assets, pool)
     decide, wait_to_stop = Decide(task_id=DECIDE, trigger_rule=_UNLESS_FAILED), WaitToStop(task_id=WAIT_TO_STOP)
     again, of_another = _rehearsal(REHEARSAL_AGAIN, assets, pool)
-    outage = _outage(assets)
+    outage = _outage(assets, own)
     tables = StepOperator.of(Step.TABLES, assets, trigger_rule=_UNLESS_FAILED, **pool)
     conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)
 
@@ -148,7 +159,7 @@ class _Outage:
     return_to_old_job: ReturnToOldJob
 
 
-def _outage(assets: JobAssets) -> _Outage:
+def _outage(assets: JobAssets, own: str | None) -> _Outage:
     """From the stop of the old job to the start of the new one, or of the old one again if that fails.
 
     The job's own pool isn't theirs: nights may fill it.
@@ -170,7 +181,8 @@ def _outage(assets: JobAssets) -> _Outage:
         chain(take_savepoint, snapshot, migrate, rescale, validate, approve, cut_over, start_job)
         validate >> cut_over
         take_savepoint >> watch_outage
-        [take_savepoint, watch_outage, start_job] >> return_to_old_job
-        return _Outage(
-            take_savepoint, application, hold_slot, snapshot, validate, cut_over, start_job, return_to_old_job
-        )
+        begins, goes_back = take_savepoint, return_to_old_job
+        if own is not None:
+            begins, goes_back = with_own_groups(own, take_savepoint, cut_over, start_job, return_to_old_job)
+        [take_savepoint, watch_outage, start_job] >> goes_back
+        return _Outage(begins, application, hold_slot, snapshot, validate, cut_over, start_job, return_to_old_job)

@@ -138,6 +138,10 @@ def start_text(request: MigrationRequest) -> str:
     """Which program is started from the published savepoint."""
     if not request.start_job:
         return "**no job is started**: start_job is off, so a person starts the new job from the published savepoint"
+    if request.runs_on == "kubernetes":
+        return f"the operator starts the new job: the spec of `{code(str(request.resource))}` is changed as shown below"
+    if request.runs_on == "own tasks":
+        return "own tasks of the team start the new job: the group own_start"
     program = request.new_program()
     words = [program.jar, *([program.entry_class] if program.entry_class else ()), *program.arguments]
     subtasks = f", parallelism {program.parallelism}" if program.parallelism else ""
@@ -145,6 +149,10 @@ def start_text(request: MigrationRequest) -> str:
 
 
 def _way_back(request: MigrationRequest) -> str:
+    if request.runs_on == "kubernetes":
+        return f"the operator starts the old job again: `{code(str(request.resource))}` gets its spec as it is now"
+    if request.runs_on == "own tasks":
+        return "own tasks of the team start the old job again: the group own_return"
     if request.old_jar is None:
         return "**there is no way back by itself**, as no old_jar is given: a person has to start the old job"
     return f"the old job is started again by itself (`{code(request.old_jar)}`)"

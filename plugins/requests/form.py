@@ -8,7 +8,7 @@ from airflow.sdk import Param
 from pydantic import BaseModel
 
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.requests.request_parts import APPROVAL, BACK, JOB, START, STOP
+from stateferry.airflow.requests.request_parts import APPROVAL, BACK, JOB, PLACE, START, STOP
 from stateferry.airflow.requests.rollback_request import RollbackRequest
 from stateferry.runs.plan.options import RUN, SOURCE, STATES, Kind, OptionField, option_fields
 
@@ -16,7 +16,7 @@ _DURATION = r"^[1-9][0-9]*(\.[0-9]+)?(ms|s|m|h|d)$"
 _OPTIONAL_DURATION = rf"({_DURATION})|^$"
 _OPTIONAL_SHARE = r"^([0-9]+(\.[0-9]+)? ?%?)?$"
 _PARALLELISM = r"^([1-9][0-9]*|.+=\s*[0-9]+\s*)?$"
-_SECTIONS = (JOB, SOURCE, STATES, RUN, APPROVAL, STOP, START, BACK)
+_SECTIONS = (JOB, SOURCE, STATES, RUN, APPROVAL, PLACE, STOP, START, BACK)
 
 
 def migration_params(request: MigrationRequest | None = None) -> dict[str, Param]:

@@ -38,6 +38,7 @@ EVENTS: tuple[Event, ...] = ("waiting", "reminder", "rejected", "red", "returned
 
 _T = TypeVar("_T")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _CLASS = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 
 
@@ -74,6 +75,7 @@ class _Entry(Request):
     timezone: Annotated[StrictStr, AfterValidator(_zone)] = "UTC"
     pool: Text = None
     by_schedule: Literal["rehearse", "cut over"] = "rehearse"
+    own_tasks: Annotated[StrictStr | None, Field(pattern=_MODULE)] = None
     notify: Annotated[list[Any], Field(default_factory=list)]
 
 
@@ -90,6 +92,7 @@ class ConfiguredJob:
     pool: str | None = None
     cuts_over: bool = False
     notices: tuple[Notice, ...] = ()
+    own_tasks: str | None = None
 
     @property
     def dag_id(self) -> str:
@@ -221,13 +224,28 @@ class _Reading:
         cuts_over = values.get("by_schedule") == "cut over"
         if cuts_over and request is not None and request.rehearses:
             self._tell(f"{place}: by_schedule: 'cut over', but the mode of the request is 'rehearse': change one")
+        own = values.get("own_tasks")
+        if request is not None and (request.runs_on == "own tasks") != (own is not None):
+            self._tell(
+                f"{place}: own_tasks: {'missing' if own is None else 'given'}, but runs_on of the request is "
+                f"'{request.runs_on}': each needs the other"
+            )
         is_wrong = len(self.problems) > before
         # A wrong notice leaves its job.
         notices = tuple(self.notices(notify, f"{place}.notify")) if isinstance(notify, list) else ()
         if is_wrong or entry is None or request is None:
             return None
         return ConfiguredJob(
-            name, origin, wanted, request, entry.schedule, entry.timezone, entry.pool, cuts_over, notices
+            name,
+            origin,
+            wanted,
+            request,
+            entry.schedule,
+            entry.timezone,
+            entry.pool,
+            cuts_over,
+            notices,
+            entry.own_tasks,
         )
 
     def _right(self, read: Callable[[], _T]) -> _T | None:

@@ -27,6 +27,7 @@ from stateferry.airflow.requests.request_parts import (
     checked,
     list_or_none,
 )
+from stateferry.airflow.requests.request_place import Place
 from stateferry.airflow.requests.request_source import Source
 from stateferry.airflow.requests.request_stop import WhenToStop
 from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES, OPERATORS, STATE_EXCLUSIONS, broken, given_fields
@@ -65,11 +66,11 @@ _OPTIONS = tuple(one for one in PLAN_OPTIONS if one.option.in_form)
 
 if TYPE_CHECKING:
 
-    class _PlanOptions(Source, Approval, WhenToStop, OldJob): ...
+    class _PlanOptions(Source, Approval, Place, WhenToStop, OldJob): ...
 else:
     _PlanOptions = create_model(
         "_PlanOptions",
-        __base__=(Source, Approval, WhenToStop, OldJob),
+        __base__=(Source, Approval, Place, WhenToStop, OldJob),
         **{one.name: _request_field(one) for one in _OPTIONS},
     )
 
@@ -216,8 +217,13 @@ class MigrationRequest(_PlanOptions):
     def rehearsal(self) -> MigrationRequest:
         """The same request as a rehearsal, without approval and without a job to start."""
         nobody = {"approval": False, "approvers": None, "four_eyes": False, "window": None, "on_sign": False}
-        nothing = {"start_job": False, "jar": None, "new_flink_conn_id": None, "outage_limit": None}
+        nothing = {"start_job": False, "jar": None, "new_spec": None, "new_flink_conn_id": None, "outage_limit": None}
         return self.model_copy(update={"mode": "rehearse", **nothing, **nobody})
+
+    @property
+    def has_way_back(self) -> bool:
+        """Whether the old job can be started again: a session cluster needs its program, the other places know it."""
+        return self.old_jar is not None or self.runs_on != "session"
 
     @property
     def new_job_conn_id(self) -> str:
@@ -247,25 +253,35 @@ class MigrationRequest(_PlanOptions):
         yield from self.source_problems(rehearses=self.rehearses)
         yield from self.approval_problems()
         yield from self.stop_problems(stops_job=self.stops_job)
+        yield from self.place_problems(stops_job=self.stops_job, starts_job=self.start_job)
         yield from self._state_problems() if self.work == "migrate" else self._rescale_problems()
         yield from self._option_problems()
         if self.start_job and self.rehearses:
             yield "start_job: a rehearsal starts no job: choose mode 'cut over', or leave start_job off"
         if self.checks_only and self.source == "flink":
             yield "source: 'flink' takes a savepoint, and mode 'check only' takes none: choose 'checkpoint' or 'path'"
-        if self.start_job and self.jar is None:
-            yield "jar: missing, and start_job needs it: name the jar that was uploaded to Flink"
-        for name in ("jar", "new_flink_conn_id"):
-            if not self.start_job and self.has(name):
-                yield f"{name}: given, but start_job is off: turn it on, or leave {name} empty"
+        yield from self._program_problems()
         if self.outage_limit is not None and self.stops_job:
             if not self.start_job:
                 yield (
                     "outage_limit: given, but start_job is off, and the outage ends with the first checkpoint of the "
                     "job that this run starts: turn it on, or leave outage_limit empty"
                 )
-            if self.old_jar is None:
+            if not self.has_way_back:
                 yield "old_jar: missing, and outage_limit needs it: name the jar by which the old job is started again"
+
+    def _program_problems(self) -> Iterator[str]:
+        """What is wrong with the programs that a session cluster starts."""
+        if self.runs_on != "session":
+            for name in ("jar", "old_jar", "new_flink_conn_id"):
+                if self.has(name):
+                    yield f"{name}: given, but runs_on is '{self.runs_on}': leave {name} empty"
+            return
+        if self.start_job and self.jar is None:
+            yield "jar: missing, and start_job needs it: name the jar that was uploaded to Flink"
+        for name in ("jar", "new_flink_conn_id"):
+            if not self.start_job and self.has(name):
+                yield f"{name}: given, but start_job is off: turn it on, or leave {name} empty"
 
     def _rescale_problems(self) -> Iterator[str]:
         given = self.given_options()

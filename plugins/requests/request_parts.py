@@ -28,6 +28,7 @@ from stateferry.runs.plan.plan_problems import problem_lines
 # Sections of the forms, with those of a plan's options.
 JOB = "Which job is rolled back"
 APPROVAL = "Approval"
+PLACE = "Where the jobs live"
 STOP = "When the job is stopped"
 START = "Start the new job on Flink"
 BACK = "Return to the old job"

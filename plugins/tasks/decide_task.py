@@ -17,6 +17,7 @@ from stateferry.airflow.dag_runs.when_to_stop import (
     wait_until_the_job_may_stop,
 )
 from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF, Approval
+from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.tasks.approval import AskForApproval
 from stateferry.basics.durations import now_ms
 from stateferry.basics.printable import printable
@@ -63,6 +64,8 @@ class Decide(AskWhileTheJobRuns):
             return _approve(rehearsal, APPROVAL_IS_OFF)
         with fail_if_refused():
             subject, body = subject_of(rehearsal, foreseen), decision_summary(request, rehearsal, foreseen)
+        if changes := "\n".join(place_of(request, context).preview()):
+            body = f"{body}\n\n{changes}"
         return self.ask(context, rehearsal.plan.job, subject, body, request)
 
     def approved(self, context: Context, who: str) -> None:

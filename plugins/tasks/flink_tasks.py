@@ -25,17 +25,18 @@ from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.dag_runs.when_to_stop import approved_decision, wait_until_the_job_may_stop
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
-from stateferry.airflow.flink.jobs import TERMINAL, JarRun
 from stateferry.airflow.flink.links import FlinkJobLink
-from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, find
-from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, task_key
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
+from stateferry.airflow.flink.task import HOUR, FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.sources import check_operators, completed_at, home_folder, read_metadata
+from stateferry.airflow.runs_on.own_tasks import asked, asked_to_stop
+from stateferry.airflow.runs_on.places import place_of
+from stateferry.airflow.runs_on.port import POLL_SECONDS
 from stateferry.airflow.tasks.hold_slot import wait_for_slots
 from stateferry.airflow.tasks.outage_task import end_if_exceeded, ends_by
 from stateferry.airflow.tasks.plan_task import occasion_of
-from stateferry.airflow.tasks.programs import check_programs, jar_run_of
 from stateferry.airflow.tasks.shared_application_task import wait_until_ready
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
@@ -50,14 +51,10 @@ if TYPE_CHECKING:
 STOPPED = "stopped"
 """An XCom of `take_savepoint`: the savepoint with which the job was stopped for this run."""
 
-# The job stands still while Flink is asked.
-POLL_SECONDS = 0.5
 # A key in the task's own store, which outlives a try.
 _ASKED_AT = "savepoint_asked_for_at"
 # As many tries of a savepoint are looked for; a person may have cleared the task.
 _MOST_RETRIES = 9
-# If Flink restarts the job without limit, the job never gets the state FAILED.
-_FAILURES = 3
 
 
 class TaskWithFlink(BaseOperator):
@@ -72,12 +69,13 @@ class TakeSavepoint(TaskWithFlink):
 
     `rehearsal` names the rehearsal before a cut-over, in which the job runs on, if the task is of one. The job is
     stopped only if the cut-over was decided on that rehearsal, and only at a time at which it may be stopped: this is
-    checked anew by each try that would be the first to stop it.
+    checked anew by each try that would be the first to stop it. If it `asks`, it doesn't stop the job itself: own tasks
+    of the team do, and another task of this kind goes on with their savepoint.
     """
 
-    def __init__(self, *, rehearsal: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, rehearsal: str | None = None, asks: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.rehearsal = rehearsal
+        self.rehearsal, self.asks = rehearsal, asks
 
     def _of_checkpoint(self, context: Context, request: MigrationRequest, occasion: Occasion) -> dict[str, Any]:
         """Creates the run that reads the newest checkpoint: only now it is known that there is another rehearsal."""
@@ -102,15 +100,20 @@ class TakeSavepoint(TaskWithFlink):
         kind = "NATIVE" if native else "CANONICAL"
         self.log.info("the savepoint is %s", kind.lower())
         directory = str(request.savepoint_directory)
-        order = flink.savepoint_order(str(request.flink_job), directory, stop=request.stops_job, savepoint_format=kind)
+        by_flink = request.stops_job and request.runs_on != "own tasks"
+        order = flink.savepoint_order(str(request.flink_job), directory, stop=by_flink, savepoint_format=kind)
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
-        self._wait(context, flink, request, order, occasion)
-        requested_at = _first_asked(context)
-        if request.stops_job:
-            limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
-            rehearsal_of(context).keep(StopAsked(requested_at, limit, request.has("old_jar")))
-        asked_at = now_ms()
-        savepoint = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+        self._wait(context, request, order, occasion)
+        requested_at = _asked_at(context, request)
+        if self.asks:
+            return asked_to_stop(context, order, requested_at)
+        asked_at = now_ms() if by_flink or not request.stops_job else requested_at
+        place = place_of(request, context)
+        savepoint = (
+            place.stop(order)
+            if request.stops_job
+            else flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+        )
         ended_at = now_ms()
         self.log.info("savepoint: %s", savepoint.location)
         if request.stops_job:
@@ -141,15 +144,13 @@ class TakeSavepoint(TaskWithFlink):
             end_if_exceeded(context, request, run, self.log)
         return taken.to_json()
 
-    def _wait(
-        self, context: Context, flink: FlinkTask, request: MigrationRequest, order: SavepointOrder, occasion: Occasion
-    ) -> None:
+    def _wait(self, context: Context, request: MigrationRequest, order: SavepointOrder, occasion: Occasion) -> None:
         """Waits, while the job runs, for all that the steps need, and until the job may be stopped."""
         if not request.stops_job:
             # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
             wait_until_ready(context, self.rehearsal or FOLDER, self.log)
-        elif flink.hook.run(lambda rest: find(rest, order)) is None:
-            check_programs(request)
+        elif not (place := place_of(request, context)).is_stopping(order):
+            place.check()
             _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
             wait_for_slots(context, self.log)
             wait_until_ready(context, FOLDER, self.log)
@@ -180,6 +181,21 @@ def _wait_for_lease(job: str, run_id: str) -> None:
         wait_for_lease(reason)
 
 
+def _asked_at(context: Context, request: MigrationRequest) -> int:
+    """When the savepoint was first asked for, in milliseconds; keeps it if the job is stopped.
+
+    Of own tasks the task before this one has asked.
+    """
+    if not request.stops_job:
+        return _first_asked(context)
+    rehearsal = rehearsal_of(context)
+    before = rehearsal.facts_if_sound(StopAsked) if request.runs_on == "own tasks" else None
+    at = _first_asked(context) if before is None else before.at
+    limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
+    rehearsal.keep(StopAsked(at, limit, request.has_way_back))
+    return at
+
+
 def _first_asked(context: Context) -> int:
     """When the first try of the task asked for the savepoint, in milliseconds."""
     store, now = context.get("task_state_store"), now_ms()
@@ -197,7 +213,14 @@ def _holds_timers(request: MigrationRequest) -> bool:
 
 
 class StartJob(TaskWithFlink):
-    """Starts the new job from the published savepoint, and waits until the job has completed a checkpoint."""
+    """Starts the new job from the published savepoint, and waits until the job has completed a checkpoint.
+
+    If it `asks`, own tasks of the team start the job, and another task of this kind goes on with it.
+    """
+
+    def __init__(self, *, asks: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.asks = asks
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, run = request_of(context), run_of(context)
@@ -205,34 +228,30 @@ class StartJob(TaskWithFlink):
             skip(self.log, f"start_job is off: start the new job from {run.plan.target}")
         check_not_returned(run)
         publication_of(run)
-        flink = FlinkTask(FlinkHook(request.new_job_conn_id), context)
+        place = place_of(request, context)
         # Recorded before the start: a job that isn't up in time may still run, and a rollback must know it.
         program = (request.jar, request.entry_class, request.program_args, request.job_parallelism)
         timeout, by = parse_duration(request.start_timeout) / 1000, ends_by(request, run)
         if by is not None:
             timeout = min(timeout, max((by - now_ms()) / 1000, 0))
             # If an earlier try has started the job, it may have completed a checkpoint meanwhile.
-            if timeout == 0 and flink.hook.job_state(flink.job_id) is None:
+            if timeout == 0 and not place.has_started(run.plan.target):
                 end_if_exceeded(context, request, run, self.log)
         with fail_if_refused():
-            record_start(run, NewJob(flink.job_id, *program))
-        jar_run = jar_run_of(flink.job_id, request.new_program(), run.plan.target)
-        goal = replace(UP_WITH_CHECKPOINT, max_failures=_FAILURES)
+            record_start(run, NewJob(place.new_job_id, *program))
+        if self.asks:
+            return asked(
+                context,
+                job=run.plan.job,
+                flink_job=request.flink_job,
+                savepoint=run.plan.target,
+                seconds=timeout,
+                asked_at=now_ms(),
+            )
         try:
-            started = flink.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
+            started = place.start(run, run.plan.target, timeout=timeout)
         except FlinkTimeoutError as error:
             end_if_exceeded(context, request, run, self.log)
             raise refusal(str(error)) from None
         run.keep(JobStarted.of_json(started | {"ended_at": now_ms()}, "the answer of Flink"))
         return started
-
-
-def start_old_program(flink: FlinkTask, jar_run: JarRun, log: Any) -> dict[str, Any]:
-    """Starts the old job, and waits until it has completed a checkpoint, if it takes any: only then it surely runs."""
-    started = flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
-    if started["state"] in TERMINAL or flink.hook.checkpoint_interval(jar_run.job_id) is None:
-        log.info("job %s takes no checkpoints by itself, so none is waited for", jar_run.job_id)
-        return started
-    log.info("job %s is %s: its first checkpoint is waited for", jar_run.job_id, started["state"])
-    flink.wait_for(jar_run.job_id, UP_WITH_CHECKPOINT, timeout=HOUR, poll_interval=POLL_SECONDS)
-    return started

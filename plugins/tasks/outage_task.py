@@ -64,10 +64,10 @@ def end_if_exceeded(context: Context, request: MigrationRequest, run: Run, log: 
     exceeded = OutageExceeded(now_ms(), parse_duration(str(request.outage_limit)))
     with fail_if_refused():
         new_job = exceed_unless_started(run, exceeded)
-        if new_job is not None and new_job.job_id is not None:
-            hook = FlinkHook(request.new_job_conn_id)
-            if hook.job_state(new_job.job_id) is not None and hook.has_checkpointed(new_job.job_id):
-                log.info("the new job %s has completed a checkpoint: the outage is over", new_job.job_id)
+        if new_job is not None:
+            hook, job = FlinkHook(request.new_job_conn_id), new_job.job_id
+            if job is not None and hook.job_state(job) is not None and hook.has_checkpointed(job):
+                log.info("the new job %s has completed a checkpoint: the outage is over", job)
                 return
             run.keep(exceeded)
         if run.state is not RunState.PUBLISHED:

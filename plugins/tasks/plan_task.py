@@ -17,7 +17,7 @@ from stateferry.airflow.requests.planning import Occasion, check_of, default_cat
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import Approval
 from stateferry.airflow.requests.sources import home_folder
-from stateferry.airflow.tasks.programs import check_programs
+from stateferry.airflow.runs_on.places import check_place
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.plan_text import shown
@@ -44,7 +44,7 @@ class PlanOperator(BaseOperator):
             if request.checks_only:
                 return self._to_check(request, occasion, context)
             if not request.rehearses:
-                check_programs(request)
+                check_place(request, context)
             plan, run = planned(request, occasion)
             rehearsal = self._rehearsal(request, occasion, context) if request.stops_job else None
             again = occasion.rehearsal(REHEARSAL_AGAIN).short_id

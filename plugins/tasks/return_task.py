@@ -18,17 +18,12 @@ from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.when_to_stop import is_approved
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL
-from stateferry.airflow.flink.savepoints import found_in_the_end
-from stateferry.airflow.flink.task import HOUR, JOB_ID, FlinkTask, for_good
+from stateferry.airflow.flink.task import JOB_ID, FlinkTask
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.tasks.flink_tasks import (
-    POLL_SECONDS,
-    STOPPED,
-    TaskWithFlink,
-    start_old_program,
-    stop_order,
-)
-from stateferry.airflow.tasks.programs import jar_run_of
+from stateferry.airflow.runs_on.own_tasks import asked
+from stateferry.airflow.runs_on.places import place_of
+from stateferry.airflow.runs_on.port import POLL_SECONDS, RunsOn
+from stateferry.airflow.tasks.flink_tasks import STOPPED, TaskWithFlink, stop_order
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.control.outage_limit import OutageExceeded
@@ -44,11 +39,20 @@ _STARTED_WITHIN = 30.0
 
 
 class ReturnToOldJob(TaskWithFlink):
-    """Makes sure that the new job has ended, rolls the publication back, and starts the old job again."""
+    """Makes sure that the new job has ended, rolls the publication back, and starts the old job again.
+
+    If it `asks`, own tasks of the team do the first and the last, and another task of this kind says that they have.
+    """
+
+    def __init__(self, *, asks: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.asks = asks
 
     def execute(self, context: Context) -> dict[str, Any]:
         try:
             started = self._return(context)
+            if self.asks:
+                return started
         except AirflowFailException as error:
             tell(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed: {error}")
             raise
@@ -70,14 +74,15 @@ class ReturnToOldJob(TaskWithFlink):
         if stopped_with is None and (published is None or not request.start_job):
             skip(self.log, _nothing_happened(request))
         new_flink = FlinkHook(request.new_job_conn_id)
-        new_job = self._new_job(context, new_flink, run)
+        place = place_of(request, context)
+        new_job = self._new_job(context, new_flink, run, place)
         if new_job is not None:
             self._end(new_flink, new_job)
         with fail_if_refused():
             if run is not None and published is not None:
                 _roll_back(run, published)
         savepoint = stopped_with if run is None else stopped_with or run.plan.source
-        if request.old_jar is None:
+        if not request.has_way_back:
             raise refusal(
                 "the old job doesn't run, and this task can't start it, because the request has no old_jar: start the "
                 f"old job from {savepoint}"
@@ -85,36 +90,36 @@ class ReturnToOldJob(TaskWithFlink):
         returned = Returned("the old job was started again", savepoint)
         if run is not None:
             run.keep(returned)
-        started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint), self.log)
+        if self.asks:
+            return _asked(request, context, run, savepoint)
+        started = place.start_old(savepoint)
         if run is not None:
             run.keep(replace(returned, ended_at=now_ms()))
         self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}
 
-    def _new_job(self, context: Context, hook: FlinkHook, run: Run | None) -> str | None:
+    def _new_job(self, context: Context, hook: FlinkHook, run: Run | None, place: RunsOn) -> str | None:
         """The id of the new job, if there may be one."""
         started: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=JOB_ID)
-        recorded = None if run is None else run.facts_if_sound(NewJob)
-        if recorded is None or recorded.job_id is None:
+        recorded = None if run is None else place.new_job(run)
+        if recorded is None:
             return started
         # When the outage has exceeded its limit, start_job may be about to start it. If the task's worker is lost,
         # Airflow takes it for running for a while.
         end = time.monotonic() + _STARTED_WITHIN
-        while (known := hook.job_state(recorded.job_id) is not None) is False and time.monotonic() < end:
+        while (known := hook.job_state(recorded) is not None) is False and time.monotonic() < end:
             if task_state(context, JobStarted.name) != "running":
                 break
             time.sleep(POLL_SECONDS)
         # A later try of start_job has forgotten what an earlier one has started.
-        return recorded.job_id if known else started
+        return recorded if known else started
 
     def _stopped_unheard(self, flink: FlinkTask, request: MigrationRequest) -> str | None:
         """The savepoint with which `take_savepoint` has stopped the job, if its last try ended before it reported so.
 
         It was lost, or a person has marked it as failed while Flink took the savepoint, which is waited for.
         """
-        order = stop_order(flink, request)
-        with for_good():
-            found = flink.hook.run(lambda rest: found_in_the_end(rest, order, timeout=HOUR, poll_interval=POLL_SECONDS))
+        found = place_of(request, flink.context).stopped_in_the_end(stop_order(flink, request))
         if found is None:
             return None
         self.log.warning("take_savepoint has ended before it knew that the job was stopped with %s", found.location)
@@ -130,6 +135,27 @@ class ReturnToOldJob(TaskWithFlink):
         # The job may have completed a checkpoint before it ended.
         _check_no_checkpoint(hook, new_job, state)
         self.log.info("job %s is %s", new_job, state)
+
+
+def _asked(request: MigrationRequest, context: Context, run: Run | None, savepoint: str) -> dict[str, Any]:
+    """What own tasks are asked to go back from and to."""
+    if run is not None and run.facts_if_sound(JobStarted) is not None:
+        raise refusal(
+            "the new job has completed a checkpoint, so it has processed input that the old job would read again. This "
+            "task has started no job: repair the new job, or trigger the DAG state_rollback"
+        )
+    new_job = None if run is None else run.facts_if_sound(NewJob)
+    taken = None if run is None else run.facts_if_sound(SavepointTaken)
+    return asked(
+        context,
+        job=_job(context),
+        flink_job=request.flink_job,
+        savepoint=savepoint or None,
+        old_job=None if taken is None else taken.job_id,
+        new_job_asked=new_job is not None,
+        new_job=None if new_job is None else new_job.job_id,
+        asked_at=now_ms(),
+    )
 
 
 def _check_no_checkpoint(hook: FlinkHook, new_job: str, state: str) -> None:

@@ -18,10 +18,12 @@ from stateferry.airflow.requests.planning import default_catalog
 from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF, Approval
 from stateferry.airflow.requests.rollback_request import RollbackRequest, rollback_request
 from stateferry.airflow.requests.sources import home_folder, read_metadata
+from stateferry.airflow.runs_on.port import POLL_SECONDS
+from stateferry.airflow.runs_on.programs import jar_run_of
+from stateferry.airflow.runs_on.session import start_old_program
 from stateferry.airflow.tasks.approval import AskForApproval
-from stateferry.airflow.tasks.flink_tasks import POLL_SECONDS, TaskWithFlink, start_old_program
+from stateferry.airflow.tasks.flink_tasks import TaskWithFlink
 from stateferry.airflow.tasks.plan_task import check_somebody_may_approve
-from stateferry.airflow.tasks.programs import jar_run_of
 from stateferry.airflow.tasks.way_back import consequences_of, conversion_of
 from stateferry.basics.durations import moment, now_ms, rough_duration
 from stateferry.runs.catalog.publications import Control, Publication
@@ -138,7 +140,7 @@ class StartOldJob(TaskWithFlink):
         if not request.restart_job:
             skip(self.log, f"restart_job is off: restore the job from {savepoint}")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-        started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint), self.log)
+        started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint))
         job = str(request.job)
         tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
         return started

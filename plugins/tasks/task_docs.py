@@ -58,6 +58,9 @@ TASK_DOCS = {
     "has completed no checkpoint by then, this task fails, and return_to_old_job starts the old job again.",
     "return_to_old_job": "After a failure: makes sure that the new job has ended, rolls back, and starts the old job."
     "\n\nOnce the new job has completed a checkpoint it changes nothing, and a person must decide.",
+    "stop_asked": "Asks own tasks of the team to stop the job with a savepoint, when the job may be stopped.",
+    "start_asked": "Asks own tasks of the team to start the new job from the published savepoint.",
+    "return_asked": "After a failure: rolls back, and asks own tasks of the team to start the old job again.",
     "conclude": "Shows the report and says how the run ended, or why it was refused.\n\nIt is green if and only if "
     "everything was done that was asked for.",
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.support.fetched_jars import Jars, digest, java_tool
 from tests.support.hdfs_server import HADOOP
+from tests.support.operator_crds import OPERATOR
 from tests.support.s3_server import S3_PROXY
 
 VERSIONS = ("2.3.0", "1.20.0")
@@ -176,11 +177,17 @@ def _classes(program: Program, cache: Path, jars: Path) -> Path:
 
 def _main(arguments: Sequence[str]) -> None:
     if "--pin" in arguments:
-        for jars in (*(_tests(version).jars for version in VERSIONS), s3_plugin(VERSIONS[0]), S3_PROXY, HADOOP):
+        for jars in (
+            *(_tests(version).jars for version in VERSIONS),
+            s3_plugin(VERSIONS[0]),
+            S3_PROXY,
+            HADOOP,
+            OPERATOR,
+        ):
             jars.pin()
         return
     wanted: list[Callable[[], object]] = [partial(class_path, version) for version in VERSIONS]
-    wanted += [s3_plugin(VERSIONS[0]).folder, S3_PROXY.folder, HADOOP.folder]
+    wanted += [s3_plugin(VERSIONS[0]).folder, S3_PROXY.folder, HADOOP.folder, OPERATOR.folder]
     # Fetching is mostly waiting.
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda fetch: fetch(), wanted))

@@ -1,0 +1,292 @@
+"""Jobs of the Flink Kubernetes Operator, in application mode: a run changes the spec of a FlinkDeployment.
+
+The stop is `state: suspended` with `upgradeMode: savepoint`, into a savepoint folder that no other request has: so a
+savepoint from before the request never counts. Each start, the way back too, sets `initialSavepointPath` and a new
+`savepointRedeployNonce` in one patch: without the nonce the operator restores the job from its own last state, which
+may be that of the other job. What the job was restored from is asked of Flink.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of
+from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.markup import cell
+from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
+from stateferry.airflow.flink.jobs import job_state
+from stateferry.airflow.flink.rest import FlinkRest
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
+from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, for_good, job_started
+from stateferry.airflow.kubernetes.errors import KubernetesError, KubernetesUnreachableError, OperatorError
+from stateferry.airflow.kubernetes.resource import NO_PATH, FlinkResource, Resource
+from stateferry.airflow.kubernetes.spec import Spec, changes, difference, is_applied, merged, option, with_options
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.operator_checks import check_connection, check_runs, check_version
+from stateferry.airflow.runs_on.operator_spec import (
+    MEANWHILE_OFF,
+    RUNS,
+    SpecBefore,
+    is_suspended_by,
+    never_came_up,
+    plain,
+    runs_from,
+    started_spec,
+    suspension,
+)
+from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
+from stateferry.airflow.runs_on.session import wait_for_old_job
+from stateferry.runs.record.facts import NewJob
+from stateferry.runs.record.runs import Run
+
+_ANSWER_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Operator:
+    """The FlinkDeployment of the job, and Flink's REST API of its cluster."""
+
+    def __init__(self, flink: FlinkTask, resource: Resource, request: MigrationRequest) -> None:
+        self._flink, self._resource, self._request = flink, resource, request
+
+    def check(self) -> None:
+        with _for_good():
+            now = self._resource.read()
+            check_runs(self._resource, now)
+            check_connection(self._resource, now, self._request, self._flink.hook)
+            if self._request.start_job:
+                check_version(now.spec, self._request)
+                self._resource.check_patch(difference(now.spec, self._new(now.spec, "file:///savepoint", 1)))
+
+    def preview(self) -> Iterator[str]:
+        if not self._request.start_job:
+            return
+        with _for_good():
+            before = self._resource.read().spec
+        yield f"**The spec of {cell(str(self._resource))} changes for the new job**"
+        yield ""
+        yield "| field | now | then |"
+        yield "|---|---|---|"
+        for where, old, new in changes(before, self._new(before, "(the new savepoint)", 1)):
+            if where == "job.savepointRedeployNonce":
+                new = "(another number)"
+            yield f"| {cell(where)} | {cell(old)} | {cell(new)} |"
+        yield ""
+        shown = ", after a person or a pull request has applied each patch" if self._request.patch == "show" else ""
+        yield f"The way back is the spec as it is now{shown}."
+
+    def is_stopping(self, order: SavepointOrder) -> bool:
+        return is_suspended_by(self._resource.read(), order)
+
+    def stop(self, order: SavepointOrder) -> TakenSavepoint:
+        with _for_good():
+            now = self._resource.read()
+            if not is_suspended_by(now, order):
+                check_runs(self._resource, now)
+                job_id = now.job_status.get("jobId")
+                rehearsal_of(self._flink.context).keep(SpecBefore(str(self._resource), now.spec, job_id))
+            patch = suspension(self._before().spec, order)
+            self._apply(now, patch, "to stop the job")
+            location = self._resource.wait_for(
+                lambda one: self._stopped_with(one, order), patch=patch, timeout=6 * HOUR
+            )
+        return TakenSavepoint(self._before().job_id, location)
+
+    def stopped_in_the_end(self, order: SavepointOrder) -> TakenSavepoint | None:
+        with _for_good():
+            now = self._resource.read()
+            if not is_suspended_by(now, order):
+                return None
+            try:
+                location = self._resource.wait_for(
+                    lambda one: self._stopped_with(one, order),
+                    patch=suspension(self._before().spec, order),
+                    timeout=HOUR,
+                )
+            except OperatorError as error:
+                _log.warning("%s. The spec is as it was again, so the operator has the old job run on", error)
+                now = self._resource.read()
+                self._apply(now, difference(now.spec, self._before().spec), "to let the old job run on")
+                return None
+        return TakenSavepoint(self._before().job_id, location)
+
+    @property
+    def new_job_id(self) -> str | None:
+        return None
+
+    def has_started(self, savepoint: str) -> bool:
+        return runs_from(self._resource.read().spec, savepoint)
+
+    def start(self, run: Run, savepoint: str, *, timeout: float) -> dict[str, Any]:
+        began = time.time()
+        before = self._before()
+        run.keep(before)
+
+        def told(job_id: str) -> None:
+            self._flink.show(job_id)
+            recorded = run.facts(NewJob)
+            run.keep(NewJob(job_id) if recorded is None else replace(recorded, job_id=job_id))
+
+        with _for_good():
+            now = self._resource.read()
+            if not runs_from(now.spec, savepoint) and now.job.get("state") != "suspended":
+                raise refusal(f"{self._resource} isn't suspended any more, so somebody else has started a job there")
+            job_id = self._start(now, self._new(before.spec, savepoint, now.nonce + 1), savepoint, timeout, told)
+            left = max(began + timeout - time.time(), 0)
+            goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
+            state = self._flink.hook.wait_for(job_id, goal, timeout=left, poll_interval=POLL_SECONDS)
+            self._let_go(before.spec)
+        return job_started(job_id, state, began)
+
+    def new_job(self, run: Run) -> str | None:
+        recorded = run.facts_if_sound(NewJob)
+        if recorded is None:
+            return None
+        if recorded.job_id is not None:
+            return recorded.job_id
+        now = self._resource.read()
+        if not runs_from(now.spec, run.plan.target):
+            return None
+        job_id = str(now.job_status.get("jobId") or "")
+        if never_came_up(now, self._before().job_id) and self._restored(job_id) is None:
+            _log.info("%s: the new job has never run: %s", self._resource, now.in_words)
+            return None
+        return job_id or None
+
+    def start_old(self, savepoint: str) -> dict[str, Any]:
+        began = time.time()
+        with _for_good():
+            now, before = self._resource.read(), self._before()
+            target = started_spec(before.spec, savepoint, now.nonce + 1)
+            job_id = self._start(now, target, savepoint, HOUR, self._flink.show)
+            state = self._flink.hook.wait_for(job_id, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+            wait_for_old_job(self._flink, job_id)
+            self._let_go(before.spec)
+        return job_started(job_id, state, began)
+
+    def _start(
+        self, now: FlinkResource, target: Spec, savepoint: str, timeout: float, told: Callable[[str], None]
+    ) -> str:
+        """Has the operator start a job from the savepoint, and returns its id when Flink has restored it from there."""
+        if runs_from(now.spec, savepoint):
+            # An earlier try has asked for it; then the nonce isn't new.
+            target = merged(target, {"job": {"savepointRedeployNonce": now.nonce}})
+        patch = difference(now.spec, target)
+        old, stale = self._before().job_id, now.error
+        self._apply(now, patch, f"to start the job from {savepoint}")
+        end = time.monotonic() + timeout
+        job_id = self._resource.wait_for(
+            lambda one: self._job_of(one, target, old, stale), patch=patch, timeout=timeout
+        )
+        while (restored := self._restored(job_id)) is None:
+            now = self._resource.read()
+            self._job_of(now, target, old, stale)
+            if time.monotonic() > end:
+                raise FlinkTimeoutError(f"{self._resource} is {now.in_words}: Flink has not restored job {job_id} yet")
+            time.sleep(POLL_SECONDS)
+        # A job that never came up is none that could have done something.
+        told(job_id)
+        if plain(restored) != plain(savepoint):
+            raise OperatorError(f"job {job_id} of {self._resource} was restored from {restored}, not from {savepoint}")
+        _log.info("job %s was restored from %s", job_id, restored)
+        return job_id
+
+    def _restored(self, job_id: str) -> str | None:
+        """From where Flink says that it has restored the job; None as long as it doesn't answer or doesn't say."""
+        endpoint = replace(self._flink.hook.get_conn(), patience=0.0, answer=_ANSWER_SECONDS)
+
+        async def ask(_: FlinkRest) -> str | None:
+            async with FlinkRest(endpoint) as rest:
+                if await job_state(rest, job_id) is None:
+                    return None
+                restored = (await rest.get(f"/jobs/{job_id}/checkpoints"))["latest"]["restored"]
+                return None if restored is None else str(restored["external_path"])
+
+        try:
+            return self._flink.hook.run(ask)
+        except FlinkError:
+            return None
+
+    def _job_of(self, one: FlinkResource, target: Spec, old_job: str | None, stale: str | None) -> str | None:
+        """The id of the job that the operator has started for this spec; raises its error if it can't.
+
+        A `stale` error is of the spec before.
+        """
+        if (one.error is not None and one.error != stale) or one.lifecycle == "FAILED":
+            raise OperatorError(f"the operator could not start {self._resource}, which is {one.in_words}")
+        job = one.reconciled.get("job") or {}
+        is_of_ours = job.get("savepointRedeployNonce") == target["job"]["savepointRedeployNonce"]
+        job_id = one.job_status.get("jobId")
+        return str(job_id) if is_of_ours and one.lifecycle in RUNS and job_id and job_id != old_job else None
+
+    def _stopped_with(self, one: FlinkResource, order: SavepointOrder) -> str | None:
+        """The savepoint with which the operator has stopped the job; raises an error if it couldn't, or has another."""
+        job = one.reconciled.get("job") or {}
+        if job.get("state") != "suspended" or one.lifecycle != "SUSPENDED":
+            if one.error is not None:
+                raise OperatorError(f"the operator could not stop {self._resource}, which is {one.in_words}")
+            return None
+        path = str(one.job_status.get("upgradeSavepointPath") or "")
+        mode = job.get("upgradeMode")
+        if mode != "savepoint" or path in NO_PATH or not plain(path).startswith(f"{plain(order.directory)}/"):
+            raise OperatorError(
+                f"{self._resource} is suspended, but not with the savepoint that was asked for: upgradeMode is {mode}, "
+                f"and upgradeSavepointPath is {path or 'empty'}, not in {order.directory}"
+            )
+        return path
+
+    def _apply(self, now: FlinkResource, patch: Spec, why: str) -> None:
+        """Applies the patch; or shows it, for somebody else to apply, who is waited for."""
+        if is_applied(now.spec, patch):
+            return
+        if self._request.patch == "apply":
+            _log.info("%s: %s: %s", self._resource, why, json.dumps(patch, ensure_ascii=False))
+            self._resource.apply(now, patch)
+            return
+        shown = json.dumps({"spec": patch}, ensure_ascii=False)
+        text = f"apply this merge patch to {self._resource}, {why}: {shown}"
+        _log.warning("%s", text)
+        self._flink.context["ti"].xcom_push(key="patch", value={"spec": patch})
+        tell(self._flink.context, "waiting", str(self._request.plan_values()["job"]), text)
+        self._resource.wait_for(lambda one: True if is_applied(one.spec, patch) else None, patch={}, timeout=24 * HOUR)
+
+    def _new(self, before: Spec, savepoint: str, nonce: int) -> dict[str, Any]:
+        return started_spec(merged(before, self._request.new_spec_patch()), savepoint, nonce)
+
+    def _let_go(self, before: Spec) -> None:
+        """Sets what the operator must not do meanwhile as it was; these options alone restart no job."""
+        if self._request.patch == "show":
+            return
+        now = self._resource.read()
+        patch = with_options({name: option(before, name) for name in MEANWHILE_OFF}, now.spec)
+        try:
+            self._resource.apply(now, patch)
+        except KubernetesError as error:
+            _log.warning("the operator's own rollback and restart stay off: %s", error)
+
+    def _before(self) -> SpecBefore:
+        with fail_if_refused():
+            kept = rehearsal_of(self._flink.context).facts(SpecBefore)
+        if kept is None:
+            raise refusal(f"this run has not stopped {self._resource}, so it doesn't know its spec as it was")
+        return kept
+
+
+@contextmanager
+def _for_good() -> Iterator[None]:
+    """Fails the task without a retry after what a retry can't help."""
+    try:
+        with for_good():
+            yield
+    except KubernetesUnreachableError:
+        raise
+    except KubernetesError as error:
+        raise refusal(str(error)) from None

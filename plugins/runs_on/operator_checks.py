@@ -1,0 +1,59 @@
+"""What is refused before the Flink Kubernetes Operator stops a job."""
+
+from __future__ import annotations
+
+import re
+
+from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.kubernetes.resource import FlinkResource, Resource
+from stateferry.airflow.kubernetes.spec import Spec
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.operator_spec import RUNS
+from stateferry.runs.plan.run_options import SAME_FLINK
+
+_BLUE_GREEN = "FlinkBlueGreenDeployment"
+
+
+def check_runs(resource: Resource, now: FlinkResource) -> None:
+    """Refuses a resource whose job can't be stopped with a savepoint."""
+    owners = now.body["metadata"].get("ownerReferences") or ()
+    if any(one.get("kind") == _BLUE_GREEN for one in owners):
+        raise refusal(
+            f"{resource} belongs to a {_BLUE_GREEN}, which would undo each change of it. Stop the job by "
+            "hand, and migrate that savepoint with source 'path'"
+        )
+    if not now.job:
+        raise refusal(f"{resource} is a session cluster without a job of its own: choose runs_on 'session'")
+    runs = now.lifecycle in RUNS and now.job_status.get("state") == "RUNNING"
+    if not runs or now.error is not None or not now.is_observed:
+        raise refusal(f"{resource} is {now.in_words}: only a job that runs can be stopped with a savepoint")
+
+
+def check_version(before: Spec, request: MigrationRequest) -> None:
+    """Of another line of Flink only the run knows which states it would read wrongly, if the plan names it."""
+    old = str(before.get("flinkVersion"))
+    new = str(request.new_spec_patch().get("flinkVersion") or old)
+    to = str(request.given_options().get("to", SAME_FLINK))
+    wanted = old if to == SAME_FLINK else f"v{to.removeprefix('flink-')}"
+    if _line_of(wanted) != _line_of(new):
+        raise refusal(
+            f"new_spec: flinkVersion {new}, but the run makes a savepoint for {wanted} (to: {to}): name in to the "
+            "line of Flink that the new job runs on"
+        )
+
+
+def check_connection(resource: Resource, now: FlinkResource, request: MigrationRequest, hook: FlinkHook) -> None:
+    """Refuses a Flink connection that leads to another cluster."""
+    found = hook.job_id(str(request.flink_job))
+    if found != now.job_status.get("jobId"):
+        raise refusal(
+            f"flink_job {request.flink_job} is job {found} at connection {request.flink_conn_id}, but "
+            f"the job of {resource} is {now.job_status.get('jobId')}: let the connection name its REST "
+            f"service, {resource.name}-rest in namespace {resource.namespace}"
+        )
+
+
+def _line_of(version: str) -> str:
+    """The line of an operator's `flinkVersion`, such as v1 of v1_20."""
+    return re.split(r"[._]", version)[0]

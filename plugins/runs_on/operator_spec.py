@@ -1,0 +1,75 @@
+"""The specs of a cut-over under the Flink Kubernetes Operator: suspended, started from a savepoint, and as it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from stateferry.airflow.flink.savepoints import SavepointOrder
+from stateferry.airflow.kubernetes.resource import FlinkResource
+from stateferry.airflow.kubernetes.spec import Spec, merged, option, with_options
+from stateferry.runs.record.facts import RunFacts
+
+_FORMAT = "kubernetes.operator.savepoint.format.type"
+_FALLBACK = "kubernetes.operator.job.upgrade.last-state-fallback.enabled"
+# What the operator must not do by itself as long as the run watches: go back to another spec, or start a failed job as
+# another one, of which the run wouldn't know.
+MEANWHILE_OFF = ("kubernetes.operator.deployment.rollback.enabled", "kubernetes.operator.job.restart.failed")
+# Flink's name since 1.20, and the one before it, which all of them know.
+_FOLDERS = ("execution.checkpointing.savepoint-dir", "state.savepoints.dir")
+RUNS = ("STABLE", "DEPLOYED")
+
+
+@dataclass(frozen=True, slots=True)
+class SpecBefore(RunFacts):
+    """The spec of the old job's resource as it was before this run changed it, and the id of its job."""
+
+    name: ClassVar[str] = "kubernetes_spec"
+
+    resource: str
+    spec: Mapping[str, Any]
+    job_id: str | None = None
+
+
+def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
+    """The merge patch that stops the job with a savepoint of the order's format, and with nothing else."""
+    folder = next((name for name in _FOLDERS if option(before, name) is not None), _FOLDERS[-1])
+    options = {folder: order.directory, _FORMAT: order.format, _FALLBACK: "false"}
+    options |= dict.fromkeys(MEANWHILE_OFF, "false")
+    return {"job": {"state": "suspended", "upgradeMode": "savepoint"}, **with_options(options, before)}
+
+
+def is_suspended_by(now: FlinkResource, order: SavepointOrder) -> bool:
+    """Whether the resource is suspended by this order."""
+    suspended = now.job.get("state") == "suspended"
+    return suspended and order.directory in (option(now.spec, name) for name in _FOLDERS)
+
+
+def runs_from(spec: Spec, savepoint: str) -> bool:
+    """Whether the spec is of a job that was started from the savepoint."""
+    job = spec.get("job") or {}
+    return job.get("state", "running") == "running" and job.get("initialSavepointPath") == savepoint
+
+
+def never_came_up(now: FlinkResource, old_job: str | None) -> bool:
+    """Whether no JobManager of the new job has ever answered the operator."""
+    started = now.job_status.get("jobId") not in (None, old_job)
+    came_up = (
+        now.job_status.get("state") not in (None, "RECONCILING")
+        or now.status.get("jobManagerDeploymentStatus") == "READY"
+    )
+    return not started or not came_up
+
+
+def plain(path: str) -> str:
+    """A path as it is compared: Flink writes file:/folder and /folder for the same."""
+    return re.sub(r"^file:/*", "/", path).rstrip("/")
+
+
+def started_spec(spec: Spec, savepoint: str, nonce: int) -> dict[str, Any]:
+    """The spec with which the operator starts the job from the savepoint, and doesn't roll back by itself."""
+    nonce = max(nonce, int((spec.get("job") or {}).get("savepointRedeployNonce") or 0) + 1)
+    job = {"state": "running", "initialSavepointPath": savepoint, "savepointRedeployNonce": nonce}
+    return merged(spec, {"job": job, **with_options(dict.fromkeys(MEANWHILE_OFF, "false"), spec)})

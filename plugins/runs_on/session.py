@@ -1,0 +1,82 @@
+"""Jobs on a session cluster: Flink's REST API stops them, and starts programs of jars that were uploaded to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.jobs import TERMINAL, JarRun
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, find, found_in_the_end
+from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, for_good
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
+from stateferry.airflow.runs_on.programs import check_programs, jar_run_of
+from stateferry.runs.record.facts import NewJob
+from stateferry.runs.record.runs import Run
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """The session cluster of the old job, and that of the new one, which may be another."""
+
+    def __init__(self, old: FlinkTask, request: MigrationRequest) -> None:
+        self._old, self._request = old, request
+        self._new = FlinkTask(FlinkHook(request.new_job_conn_id), old.context)
+
+    def check(self) -> None:
+        check_programs(self._request)
+
+    def preview(self) -> Iterator[str]:
+        yield from ()
+
+    def is_stopping(self, order: SavepointOrder) -> bool:
+        return self._old.hook.run(lambda rest: find(rest, order)) is not None
+
+    def stop(self, order: SavepointOrder) -> TakenSavepoint:
+        return self._old.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+
+    def stopped_in_the_end(self, order: SavepointOrder) -> TakenSavepoint | None:
+        with for_good():
+            return self._old.hook.run(
+                lambda rest: found_in_the_end(rest, order, timeout=HOUR, poll_interval=POLL_SECONDS)
+            )
+
+    @property
+    def new_job_id(self) -> str | None:
+        return self._new.job_id
+
+    def has_started(self, savepoint: str) -> bool:
+        return self._new.hook.job_state(self._new.job_id) is not None
+
+    def start(self, run: Run, savepoint: str, *, timeout: float) -> dict[str, Any]:
+        jar_run = jar_run_of(self._new.job_id, self._request.new_program(), savepoint)
+        goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
+        return self._new.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
+
+    def new_job(self, run: Run) -> str | None:
+        recorded = run.facts_if_sound(NewJob)
+        return None if recorded is None else recorded.job_id
+
+    def start_old(self, savepoint: str) -> dict[str, Any]:
+        return start_old_program(self._old, jar_run_of(self._old.job_id, self._request.old_program(), savepoint))
+
+
+def start_old_program(flink: FlinkTask, jar_run: JarRun) -> dict[str, Any]:
+    """Starts the old job, and waits until it has completed a checkpoint, if it takes any: only then it surely runs."""
+    started = flink.start(jar_run, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+    if started["state"] not in TERMINAL:
+        wait_for_old_job(flink, jar_run.job_id)
+    return started
+
+
+def wait_for_old_job(flink: FlinkTask, job_id: str) -> None:
+    """Waits for the first checkpoint of the old job, if it takes any by itself."""
+    if flink.hook.checkpoint_interval(job_id) is None:
+        _log.info("job %s takes no checkpoints by itself, so none is waited for", job_id)
+        return
+    _log.info("the first checkpoint of job %s is waited for", job_id)
+    flink.wait_for(job_id, UP_WITH_CHECKPOINT, timeout=HOUR, poll_interval=POLL_SECONDS)

@@ -1,0 +1,55 @@
+"""The groups of a team's own tasks in a DAG: each between a task of ours that asks and one that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
+
+from stateferry.airflow.dag_runs.priorities import BEFORE_STOP, RETURNS, STOPPED
+from stateferry.airflow.dag_runs.task_names import (
+    OWN_RETURN,
+    OWN_START,
+    OWN_STOP,
+    RETURN_ASKED,
+    START_ASKED,
+    STOP_ASKED,
+)
+from stateferry.airflow.runs_on.own_tasks import own_functions
+from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
+from stateferry.airflow.tasks.return_task import ReturnToOldJob
+
+_UNLESS_FAILED = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+
+
+def with_own_groups(
+    path: str, take_savepoint: TakeSavepoint, cut_over: BaseOperator, start_job: StartJob, returns: ReturnToOldJob
+) -> tuple[TakeSavepoint, ReturnToOldJob]:
+    """Puts the own tasks before ours; returns the tasks that begin the outage and the way back."""
+    stop, start, go_back = own_functions(path)
+    stop_asked = TakeSavepoint(task_id=STOP_ASKED, asks=True, trigger_rule=_UNLESS_FAILED, **BEFORE_STOP)
+    _between(stop_asked, OWN_STOP, stop, take_savepoint, STOPPED)
+    start_asked = StartJob(task_id=START_ASKED, asks=True, **STOPPED)
+    cut_over >> start_asked
+    _between(start_asked, OWN_START, start, start_job, STOPPED)
+    return_asked = ReturnToOldJob(task_id=RETURN_ASKED, asks=True, trigger_rule=TriggerRule.ONE_FAILED, **RETURNS)
+    returns.trigger_rule = TriggerRule.ALL_SUCCESS
+    _between(return_asked, OWN_RETURN, go_back, returns, RETURNS)
+    return stop_asked, return_asked
+
+
+def _between(
+    asks: BaseOperator, name: str, make: Callable[[Any], object], goes_on: BaseOperator, first: Mapping[str, Any]
+) -> None:
+    with TaskGroup(name, tooltip=f"Own tasks, asked by {asks.task_id}") as group:
+        make(asks.output)
+    leaves = list(group.get_leaves())
+    if len(leaves) != 1:
+        raise ValueError(f"own_tasks: {name}: expected exactly one last task, whose XCom is the answer, of {leaves}")
+    for task in group.iter_tasks():
+        if not isinstance(task, BaseOperator):
+            raise ValueError(f"own_tasks: {task.task_id} is mapped: give it its arguments itself")
+        # They go first, as those of a job that stands still do.
+        task.pool, task.priority_weight = first["pool"], first["priority_weight"]
+    asks >> group >> goes_on

@@ -1,0 +1,188 @@
+"""Own tasks of a team between ours: the example, as Airflow makes its tasks, with real Flink."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException
+
+from stateferry.airflow.dag_runs.priorities import POOL
+from stateferry.airflow.migration_dag import migration_dags, tell_problems
+from stateferry.airflow.requests.planning import Occasion
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.places import check_place
+from stateferry.runs.control.outage_limit import StopAsked
+from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
+from stateferry.runs.record.runs import Run
+from tests.airflow.flink_provider.conftest import end
+from tests.airflow.flink_provider.tries import Store, local
+from tests.airflow.state_migration.conftest import home as home
+from tests.airflow.state_migration.conftest import occasion as occasion
+from tests.airflow.state_migration.test_decide import context, decided, rehearsed
+from tests.flink.cluster import FlinkCluster
+from tests.flink.remote import LEGACY_JOB, RemoteJob
+
+DAGS = Path(__file__).parents[3] / "dags"
+
+
+@pytest.fixture
+def dag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DAG:
+    monkeypatch.syspath_prepend(str(DAGS))
+    return made(monkeypatch, "examples.own_tasks", tmp_path)
+
+
+def request_of(tmp_path: Path, **others: object) -> dict[str, object]:
+    return {
+        "source": "flink", "flink_job": "totals", "savepoint_directory": (tmp_path / "savepoints").as_uri(),
+        "operator": "main", "legacy_state": "mainState", "new_state": "newMainState", "start_job": True,
+        "runs_on": "own tasks", **others,
+    }  # fmt: skip
+
+
+def made(monkeypatch: pytest.MonkeyPatch, own: str | None, tmp_path: Path, **others: object) -> DAG:
+    entry = {"request": request_of(tmp_path, **others)} | ({} if own is None else {"own_tasks": own})
+    monkeypatch.setenv("AIRFLOW_VAR_STATE_MIGRATION", json.dumps({"jobs": {"orders": entry}}))
+    return {one.dag_id: one for one in migration_dags()}.get("state_migration_orders", DAG("none"))
+
+
+def test_each_group_is_between_a_task_that_asks_and_one_that_goes_on(dag: DAG) -> None:
+    for before, first, last, after in (
+        ("stop_asked", "own_stop.stop", "own_stop.stop", "take_savepoint"),
+        ("start_asked", "own_start.start", "own_start.start", "start_job"),
+        ("return_asked", "own_return.end_new_job", "own_return.start_old_job", "return_to_old_job"),
+    ):
+        assert first in dag.task_dict[before].downstream_task_ids
+        assert after in dag.task_dict[last].downstream_task_ids
+        # They wait for no slot of others, since the job stands still.
+        assert {dag.task_dict[name].pool for name in (before, first, last, after)} == {POOL}
+    assert "wait_to_stop" in dag.task_dict["stop_asked"].upstream_task_ids
+    assert "cut_over" in dag.task_dict["start_asked"].upstream_task_ids
+    fails = {"take_savepoint", "watch_outage", "start_job"}
+    assert dag.task_dict["return_asked"].upstream_task_ids == fails
+    assert dag.task_dict["return_asked"].trigger_rule == TriggerRule.ONE_FAILED
+    assert dag.task_dict["return_to_old_job"].trigger_rule == TriggerRule.ALL_SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "words"),
+    [
+        (None, {}, "own_tasks: missing, but runs_on of the request is 'own tasks'"),
+        ("examples.own_tasks", {"runs_on": "session", "jar": "a.jar"}, "own_tasks: given, but runs_on"),
+        ("examples.nothing", {}, "examples.nothing can't be imported"),
+        ("examples.own_tasks.stop", {}, "expected a module or class with the functions stop, start and go_back"),
+        ("pathlib.Path", {}, "expected a module or class with the functions"),
+    ],
+)
+def test_a_mistake_is_told_and_takes_no_other_dag_down(
+    own: str | None, others: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(DAGS))
+    assert made(monkeypatch, own, tmp_path, **others).dag_id == "none"
+    with pytest.raises(ValueError, match=words):
+        tell_problems()
+
+
+def test_two_last_tasks_are_one_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "two_ends.py").write_text(
+        "from airflow.providers.standard.operators.empty import EmptyOperator\n"
+        "def stop(asked): [EmptyOperator(task_id='a'), EmptyOperator(task_id='b')]\n"
+        "start = go_back = stop\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert made(monkeypatch, "two_ends", tmp_path).dag_id == "none"
+    with pytest.raises(ValueError, match="own_stop: expected exactly one last task"):
+        tell_problems()
+
+
+def test_only_the_dag_with_own_tasks_takes_such_a_request(dag: DAG, tmp_path: Path) -> None:
+    own = MigrationRequest.model_validate(request_of(tmp_path))
+    session = MigrationRequest.model_validate(request_of(tmp_path, runs_on="session", jar="a.jar"))
+    check_place(own, {"dag": dag})
+    for request, where, words in ((session, dag, "has own tasks"), (own, DAG("state_migration"), "has no own tasks")):
+        with pytest.raises(AirflowFailException, match=words):
+            check_place(request, {"dag": where})
+
+
+class Tasks:
+    """Runs tasks of the DAG one after the other, each with what Airflow would give it."""
+
+    def __init__(self, dag: DAG, here: Any) -> None:
+        self.dag, self.here, self.stores = dag, here, dict[str, Any]()
+        self.pushed: dict[tuple[str, str], Any] = {}
+        self.said: dict[str, Any] = {"plan": here["ti"].xcom_pull()}
+
+    def run(self, *names: str) -> Any:
+        for name in names:
+            task: Any = self.dag.task_dict[name]
+            ti = SimpleNamespace(**{**vars(self.here["ti"]), "task_id": name, "xcom_pull": self._pull})
+            ti.xcom_push = lambda key, value, of=name: self.pushed.update({(of, key): value})
+            store = self.stores.setdefault(name, Store())
+            found: Any = {**self.here, "ti": ti, "task": task, "dag": self.dag, "task_state_store": store}
+            task = task.prepare_for_execution()
+            task.render_template_fields(found)
+            self.said[name] = task.execute(found)
+        return self.said[names[-1]]
+
+    def _pull(self, task_ids: Any = None, key: str = "return_value", **_: Any) -> Any:
+        name = task_ids if isinstance(task_ids, str) else task_ids[0]
+        return self.said.get(name) if key == "return_value" else self.pushed.get((name, key))
+
+
+@pytest.mark.flink
+def test_the_example_stops_starts_and_brings_a_real_job_back(
+    cluster: FlinkCluster, jar: str, sink: Path, connection: None, dag: DAG, tmp_path: Path, home: Path,
+    occasion: Occasion, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    first = RemoteJob.start(cluster, jar, LEGACY_JOB, "--sink", sink)
+    first.wait_for_checkpoints(1)
+    name = str(cluster.get(f"/jobs/{first.id}")["name"])
+    request = MigrationRequest.model_validate(request_of(tmp_path, flink_job=name))
+    rehearsal = rehearsed(home, occasion.rehearsal(), request)
+    decided(rehearsal)
+    for waits in ("wait_for_slots", "wait_until_ready", "wait_until_the_job_may_stop"):
+        monkeypatch.setattr(f"stateferry.airflow.tasks.flink_tasks.{waits}", lambda *_: None)
+    monkeypatch.setattr("stateferry.airflow.tasks.flink_tasks.publication_of", lambda *_: None)
+    monkeypatch.setattr("stateferry.airflow.tasks.flink_tasks.check_operators", lambda *_: None)
+    for task in ("own_start.start", "own_return.start_old_job"):
+        started: Any = dag.task_dict[task]
+        started.jar, started.entry_class, started.arguments = jar, LEGACY_JOB, ["--sink", str(sink)]
+    tasks = Tasks(dag, context(rehearsal, request, occasion))
+
+    asked = tasks.run("stop_asked")
+    assert asked["format"] == "CANONICAL"
+    assert first.status == "RUNNING"
+    assert rehearsal.facts(StopAsked) is not None
+    taken = tasks.run("own_stop.stop", "take_savepoint")
+    assert first.status == "FINISHED"
+    assert local(taken["savepoint"]).is_relative_to(local(asked["savepoint_directory"]))
+    run = Run.open(rehearsal.folder.parent.child(occasion.short_id))
+    kept = run.facts(SavepointTaken)
+    assert kept is not None
+    assert (kept.requested_at, kept.job_id) == (asked["asked_at"], first.id)
+    assert kept.seconds is not None
+    assert kept.seconds > 0
+
+    shutil.copytree(local(taken["savepoint"]), local(run.plan.target))
+    tasks.run("start_asked", "own_start.start")
+    second = tasks.said["own_start.start"]["job_id"]
+    # As if start_job had failed before it knew that the new job has completed a checkpoint.
+    with pytest.raises(AirflowFailException, match="has completed a checkpoint: a person must decide"):
+        tasks.run("return_asked", "own_return.end_new_job")
+    monkeypatch.setattr("stateferry.airflow.flink.hook.FlinkHook.has_checkpointed", lambda *_: False)
+    back = tasks.run("return_asked", "own_return.end_new_job", "own_return.start_old_job", "return_to_old_job")
+    assert back["savepoint"] == taken["savepoint"]
+    assert cluster.get(f"/jobs/{second}/status")["status"] == "CANCELED"
+    latest = cluster.get(f"/jobs/{back['job_id']}/checkpoints")["latest"]
+    assert local(latest["restored"]["external_path"]) == local(taken["savepoint"])
+    returned, new = run.facts(Returned), run.facts(NewJob)
+    assert returned is not None
+    assert returned.ended_at is not None
+    assert new is not None
+    assert run.facts(JobStarted) is None
+    end(RemoteJob(cluster, back["job_id"]))

@@ -1,0 +1,204 @@
+"""A stand-in for a Kubernetes API server and for the operator; neither is real.
+
+The server keeps resources, counts their versions and generations, refuses a patch of an older version, checks specs
+against the operator's own schema, and tells watchers of changes. The operator sets the status that the real one would,
+by the rules of its `AbstractJobReconciler`; what Flink would do is given to it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import jsonschema
+
+from stateferry.airflow.kubernetes.spec import merged
+
+Body = dict[str, Any]
+NAME = "orders"
+
+
+class Kubernetes:
+    """The server, and the one resource in it."""
+
+    def __init__(self, resource: Body, schema: Body) -> None:
+        self.schema, self.resource = schema, deepcopy(resource)
+        self.resource["metadata"] |= {"resourceVersion": "1", "generation": 1}
+        self.changed = threading.Condition()
+        self.patches: list[Body] = []
+        self.before_patch: list[Callable[[], None]] = []
+        self.after_change: Callable[[], None] = lambda: None
+        self.authorization: str | None = None
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Here", (_Handler,), {"kubernetes": self}))
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+    def set_status(self, **status: Any) -> None:
+        """As the operator does, by the resource's subresource: the generation stays."""
+        with self.changed:
+            self.resource["status"] = merged(self.resource.get("status", {}), status)
+            self._next()
+
+    def change_spec(self, patch: Body) -> None:
+        """As somebody else does."""
+        with self.changed:
+            self.resource["spec"] = merged(self.resource["spec"], patch)
+            self.resource["metadata"]["generation"] += 1
+            self._next()
+
+    def _next(self) -> None:
+        self.resource["metadata"]["resourceVersion"] = str(int(self.resource["metadata"]["resourceVersion"]) + 1)
+        self.changed.notify_all()
+
+    def patch(self, patch: Body, *, dry_run: bool) -> tuple[int, Body]:
+        while self.before_patch:
+            self.before_patch.pop()()
+        with self.changed:
+            version = patch.get("metadata", {}).get("resourceVersion")
+            if version not in (None, self.resource["metadata"]["resourceVersion"]):
+                return 409, {"message": "the object has been modified; please apply your changes to the latest version"}
+            result = merged(self.resource, {"spec": patch["spec"]})
+            if problems := list(unknown(self.schema["properties"]["spec"], result["spec"], "spec")):
+                return 400, {"message": f"strict decoding error: unknown field {', '.join(problems)}"}
+            try:
+                jsonschema.Draft7Validator(self.schema["properties"]["spec"]).validate(result["spec"])
+            except jsonschema.ValidationError as error:
+                return 422, {"message": f"{error.json_path}: {error.message}"}
+            if dry_run:
+                return 200, result
+            self.patches.append(patch["spec"])
+            if result["spec"] != self.resource["spec"]:
+                self.resource = result
+                self.resource["metadata"]["generation"] += 1
+                self._next()
+            found = deepcopy(self.resource)
+        self.after_change()
+        return 200, found
+
+
+def unknown(schema: Body, value: Any, path: str) -> Iterator[str]:
+    """The fields that the schema doesn't know, which the API server would leave out or, if asked, refuse."""
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    if isinstance(value, dict) and "properties" in schema:
+        for name, one in value.items():
+            if name in schema["properties"]:
+                yield from unknown(schema["properties"][name], one, f"{path}.{name}")
+            else:
+                yield f'"{path}.{name}"'
+    elif isinstance(value, list) and "items" in schema:
+        for number, one in enumerate(value):
+            yield from unknown(schema["items"], one, f"{path}[{number}]")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    kubernetes: Kubernetes
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def _answer(self, status: int, body: Body) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_GET(self) -> None:
+        where, query = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
+        self.kubernetes.authorization = self.headers.get("Authorization")
+        if "watch" in query:
+            self._watch(int(query["resourceVersion"][0]), float(query["timeoutSeconds"][0]))
+        elif where.path.endswith(f"/namespaces/team/flinkdeployments/{NAME}"):
+            with self.kubernetes.changed:
+                found = deepcopy(self.kubernetes.resource)
+            self._answer(200, found)
+        else:
+            self._answer(404, {"message": f"{where.path} not found"})
+
+    def _watch(self, since: int, seconds: float) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with self.kubernetes.changed:
+            news = self.kubernetes.changed.wait_for(
+                lambda: int(self.kubernetes.resource["metadata"]["resourceVersion"]) > since, seconds
+            )
+            found = deepcopy(self.kubernetes.resource)
+        if news:
+            self.wfile.write(json.dumps({"type": "MODIFIED", "object": found}).encode() + b"\n")
+
+    def do_PATCH(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        assert self.headers["Content-Type"] == "application/merge-patch+json"
+        assert query["fieldValidation"] == ["Strict"]
+        patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._answer(*self.kubernetes.patch(patch, dry_run="dryRun" in query))
+
+
+class StandInOperator:
+    """Does what the operator does with a changed spec: stop with a savepoint, or deploy from one.
+
+    ``stop`` gets folder and format and returns the savepoint; ``start`` gets the spec and returns the job's id. What
+    they raise is in ``status.error``, and the spec isn't carried out.
+    """
+
+    def __init__(
+        self, kubernetes: Kubernetes, stop: Callable[[str, str], str], start: Callable[[Body], str], job_id: str
+    ) -> None:
+        self.kubernetes, self.stop, self.start = kubernetes, stop, start
+        self.is_down, self.one_at_a_time = False, threading.Lock()
+        self.deployed: Body = deepcopy(kubernetes.resource["spec"])
+        self._status(lifecycleState="STABLE", jobStatus={"jobId": job_id, "state": "RUNNING"}, error=None)
+        kubernetes.after_change = self.wake
+
+    def wake(self) -> None:
+        threading.Timer(0.05, self.reconcile).start()
+
+    def reconcile(self) -> None:
+        with self.one_at_a_time:
+            if not self.is_down:
+                self._reconcile()
+
+    def _reconcile(self) -> None:
+        with self.kubernetes.changed:
+            wanted = deepcopy(self.kubernetes.resource["spec"])
+        before, job = self.deployed["job"], wanted["job"]
+        try:
+            if job.get("savepointRedeployNonce") not in (None, before.get("savepointRedeployNonce")):
+                job["upgradeMode"] = "savepoint"
+                job_id = self.start(wanted)
+                news: Body = {"jobStatus": {"jobId": job_id, "state": "RUNNING"}, "lifecycleState": "STABLE"}
+                news["jobManagerDeploymentStatus"] = "READY"
+            elif job["state"] == "suspended" and before["state"] == "running":
+                options = wanted["flinkConfiguration"]
+                path = self.stop(options["state.savepoints.dir"], options["kubernetes.operator.savepoint.format.type"])
+                news = {"jobStatus": {"upgradeSavepointPath": path, "state": "FINISHED"}, "lifecycleState": "SUSPENDED"}
+                news["jobManagerDeploymentStatus"] = "MISSING"
+            else:
+                news = {}
+        except (OSError, ValueError) as error:
+            self.kubernetes.set_status(error=json.dumps({"type": "ReconciliationException", "message": str(error)}))
+            return
+        self.deployed = wanted
+        self._status(**news, error=None)
+
+    def _status(self, **news: Any) -> None:
+        generation = self.kubernetes.resource["metadata"]["generation"]
+        carried_out = {"spec": self.deployed, "resource_metadata": {"metadata": {"generation": generation}}}
+        reconciliation = {"state": "DEPLOYED", "lastReconciledSpec": json.dumps(carried_out)}
+        self.kubernetes.set_status(reconciliationStatus=reconciliation, observedGeneration=generation, **news)
