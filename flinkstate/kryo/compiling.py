@@ -1,4 +1,4 @@
-"""How the code of this package is compiled, and when what numba's cache has of it is outdated.
+"""How this code and that of `flinkstate.scala` is compiled, and when what numba's cache has of it is outdated.
 
 numba looks only at the file that defines a kernel. But a kernel holds the functions that it calls, too.
 
@@ -20,7 +20,8 @@ _HERE = (
     *("recode_collections", "recode_flat", "recode_for_2", "recode_kernels", "recode_leaves", "scalars", "tuples"),
     *("whole", "write_kernels"),
 )
-_COMPILED = (*(_FOLDER / f"{name}.py" for name in _HERE), _FOLDER.parent / "serializers" / "kernels.py")
+_OTHERS = (_FOLDER.parent / "serializers" / "kernels.py", _FOLDER.parent / "scala" / "kernels.py")
+_COMPILED = (*(_FOLDER / f"{name}.py" for name in _HERE), *_OTHERS)
 _STATS = tuple(file.stat() for file in _COMPILED)
 _STAMP = tuple((stat.st_mtime, stat.st_size) for stat in _STATS)
 

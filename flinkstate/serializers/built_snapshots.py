@@ -47,6 +47,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
+    ScalaType,
     SetType,
     TtlType,
     TupleType,
@@ -209,6 +210,8 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
     match type_:
         case KryoCollectionType():
             return snapshot_of(type_.made if type_.kryo.for_five else type_.kryo)
+        case ScalaType():
+            return snapshot_of(type_.made)
         case TtlType(value):
             return ttl_snapshot(described_as(snapshot.nested[1], value))
         case ListType(element):
@@ -226,7 +229,7 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
 
 
 def _has_collection(type_: FlinkType) -> bool:
-    return any(isinstance(one, KryoCollectionType) for one in with_parts(type_))
+    return any(isinstance(one, KryoCollectionType | ScalaType) for one in with_parts(type_))
 
 
 def ttl_snapshot(value: SerializerSnapshot) -> SerializerSnapshot:

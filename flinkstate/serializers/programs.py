@@ -269,6 +269,16 @@ def compile_type(type_: FlinkType) -> WalkProgram:
     return compiler.finish(type_, compiler.compile(type_))
 
 
+def compile_each(types: tuple[FlinkType, ...]) -> tuple[WalkProgram, tuple[int, ...]]:
+    """Returns a program with a part that finds the end of a value for each type, and where each part begins."""
+    compiler, begins = _Compiler(), list[int]()
+    for type_ in types:
+        begins.append(len(compiler.code))
+        compiler.compile(type_)
+        compiler.emit(kernels.HALT)
+    return compiler.finish(TupleType(types, "parts of a value"), 0), tuple(begins)
+
+
 def least_size(type_: FlinkType) -> int:
     """Returns the fewest bytes that a value of the type can have."""
     return compile_type(type_).least_size

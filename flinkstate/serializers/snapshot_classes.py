@@ -12,6 +12,7 @@ from flinkstate.serializers.types import (
     SCALA_EITHER,
     SCALA_TRY,
     ArrayType,
+    CaseClassType,
     EitherType,
     EnumType,
     FlinkType,
@@ -139,7 +140,7 @@ def _ttl_of(_: None, parts: tuple[FlinkType, ...]) -> FlinkType:
     return TtlType(parts[1])
 
 
-_CASE_CLASS = CompositeClass(2, None, _utf_class, lambda outer, parts: TupleType(parts, outer))
+_CASE_CLASS = CompositeClass(2, None, _utf_class, lambda outer, parts: CaseClassType(parts, outer))
 
 COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     MAP_SNAPSHOT: CompositeClass(1, 2, _nothing, lambda _, parts: MapType(*parts)),

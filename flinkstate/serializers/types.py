@@ -100,6 +100,13 @@ class TupleType(SequenceType):
 
 
 @dataclass(frozen=True, slots=True)
+class CaseClassType(TupleType):
+    """A case class of Scala, or a tuple of Scala's. `names` are those of its fields, which no savepoint says."""
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RowType:
     """A bit mask of ceil((2 + n) / 8) bytes, then the fields that aren't null. Without a row kind the 2 is missing."""
 
@@ -345,6 +352,18 @@ class KryoCollectionType(OpaqueType):
 
 
 @dataclass(frozen=True, slots=True)
+class ScalaType(OpaqueType):
+    """A value by the serializers of flink-scala (`source`) that becomes one by Flink's own (`made`)."""
+
+    source: FlinkType
+    made: FlinkType
+
+    @classmethod
+    def of(cls, source: FlinkType, made: FlinkType) -> ScalaType:
+        return cls(type_name(source), "by serializers of flink-scala", source, made)
+
+
+@dataclass(frozen=True, slots=True)
 class PojoMapType(OpaqueType):
     """A POJO of which the map in a field is meant, as a whole value; `map` is the field's type.
 
@@ -366,6 +385,7 @@ FlinkType = (
     | ArrayType
     | TraversableType
     | TupleType
+    | CaseClassType
     | RowType
     | PojoType
     | NullableType
@@ -522,6 +542,23 @@ def map_fields(type_: FlinkType | None) -> tuple[str, ...]:
         for part in type_.fields
         if map_of(part.type) is not None or (isinstance(part.type, KryoType) and "Map" in part.type.class_name)
     )
+
+
+def is_of_scala(type_: FlinkType | None) -> bool:
+    """Whether a serializer of flink-scala itself writes values of the type, whatever is in them."""
+    match type_:
+        case CaseClassType() | OptionType() | TraversableType() | Scalar.UNIT | Scalar.NOTHING:
+            return True
+        case EitherType(class_name=name):
+            return name != FLINK_EITHER
+        case EnumType(ids=ids):
+            return ids is not None
+    return False
+
+
+def has_scala(type_: FlinkType | None) -> bool:
+    """Whether serializers of flink-scala write values of the type, or parts of them."""
+    return type_ is not None and any(map(is_of_scala, with_parts(type_)))
 
 
 def kept_by_kryo(type_: FlinkType) -> tuple[KryoType, ...]:

@@ -7,7 +7,7 @@ announces is not null. A caller that reads many values of a type asks once for i
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError, UsageError
@@ -33,6 +33,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
+    ScalaType,
     SequenceType,
     SetType,
     TimerType,
@@ -65,6 +66,7 @@ from flinkstate.values.java_values import (
     TtlValue,
 )
 from flinkstate.values.kryo_values import as_collection, read_kryo, read_kryo_part
+from flinkstate.values.scala_values import as_made
 from flinkstate.values.scalar_codecs import SCALAR_CODECS
 
 _I32 = struct.Struct(">i")
@@ -166,6 +168,10 @@ def codec(type_: FlinkType) -> Codec:
             return _opaque(type_)._replace(decode=_by_known_kryo(type_))
         case KryoCollectionType():
             return _opaque(type_)._replace(decode=_collection(type_))
+        case ScalaType(source=source, made=made):
+            return _opaque(type_)._replace(
+                decode=converted(codec(source), partial(as_made, source, made), tuple).decode
+            )
         case OpaqueType():
             return _opaque(type_)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.java_hash import unstable_reason
+from flinkstate.scala.programs import scala_parts
 from flinkstate.serializers.types import FlinkType, RowType, children, type_name
 from stateferry.basics.quantities import noun
 from stateferry.basics.state_ref import StateRef
@@ -163,7 +164,9 @@ class OperatorJudge:
         for state in sorted(states.keys() - own):
             what = "POJOs without their maps" if state in self.conversion.rests else "carried over"
             if state in self.conversion.by_kryo:
-                what = f"carried over, written by Kryo {5 if self.conversion.by_kryo[state].for_kryo_5 else 2}"
+                by = f"Kryo {5 if self.conversion.by_kryo[state].for_kryo_5 else 2}"
+                by = "Flink's own serializers" if scala_parts(self.conversion.by_kryo[state].value) else by
+                what = f"carried over, written by {by}"
             yield self._content(state, f"{self.label}/{state}: {what}")
             if state in self.conversion.by_kryo:
                 yield self._plain(state)

@@ -12,7 +12,7 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.kryo import codes
 from flinkstate.kryo.job_parts import JobTable, job_table
 from flinkstate.serializers.types import KryoType
-from stateferry.verdict.kryo_classes import difference
+from stateferry.verdict.kryo_classes import SMALL_ARRAYS, difference
 
 _ALIKE = (codes.INTEGER,)
 _OTHERS = (codes.FLOAT, codes.DOUBLE, codes.SHORT, codes.CHARACTER)
@@ -27,6 +27,16 @@ def written_alike(kryo: KryoType, class_name: str) -> bool | None:
 def is_final(kryo: KryoType, class_name: str) -> bool:
     """Whether no other class can stand where this one is declared."""
     return kryo.classes is not None and _table(kryo.classes, kryo.defaults).final.get(class_name, False)
+
+
+def may_end_in_small_array(kryo: KryoType, class_name: str, within: tuple[str, ...] = ()) -> bool:
+    """Whether objects of the class may hold an array that Flink 2 reads beyond, as far as its fields say."""
+    if class_name in SMALL_ARRAYS:
+        return True
+    if kryo.classes is None or class_name in within:
+        return False
+    parts = _table(kryo.classes, kryo.defaults).parts.get(class_name, ())
+    return any(may_end_in_small_array(kryo, part.class_name, (*within, class_name)) for part in parts)
 
 
 @lru_cache(maxsize=4)

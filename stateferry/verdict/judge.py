@@ -13,7 +13,7 @@ from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.metadata import Operator, OperatorHandle, Subtask
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.snapshots import SerializerSnapshot
-from flinkstate.serializers.types import type_name, with_classes
+from flinkstate.serializers.types import has_scala, type_name, with_classes
 from flinkstate.writing.operator_file import read_operator_header
 from stateferry.verdict import declarations, kryo_values, new_classes, registrations, removed, unknown
 from stateferry.verdict.journey import Journey, Part, Place
@@ -187,9 +187,9 @@ def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
     by_flink = Finding(Outcome.RESTORES, f"Flink has {which} for {name}")
     values = (None if how.is_rewritten else kryo_values.finding_of(part, journey, sampled)) or by_flink
     others = (
-        removed.finding_of(part, journey),
+        None if how.is_rewritten and not part.place.is_key else removed.finding_of(part, journey),
         registrations.finding_of(part, journey, is_rewritten=how.is_rewritten),
-        unknown.finding_of(part, journey),
+        None if how.is_rewritten and has_scala(part.type) else unknown.finding_of(part, journey),
         new_classes.finding_of(part, journey, how.new_job),
         None if how.is_rewritten else declarations.finding_of(part, journey, values),
     )

@@ -86,6 +86,8 @@ _NOT_READ_BY_2 = ("java.util.ImmutableCollections$", "java.util.ArrayList$SubLis
 _WITH_OFFSET = frozenset(
     f"java.time.{name}" for name in ("ZoneOffset", "ZonedDateTime", "OffsetDateTime", "OffsetTime")
 )
+# Flink 2 reads seven bytes at once for their elements.
+SMALL_ARRAYS = frozenset(("[S", "[C", "[F"))
 _SINGLE = ALIKE | _NUMBERS | _OTHER_VALUES | _OFTEN_UNREADABLE | _ENUMS
 
 

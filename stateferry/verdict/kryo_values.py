@@ -9,7 +9,7 @@ from flinkstate.kryo.counted import FoundClasses
 from flinkstate.kryo.places import ROOT
 from flinkstate.serializers.types import KryoType, simple_name, with_parts
 from stateferry.basics.quantities import noun
-from stateferry.verdict.job_fields import is_final
+from stateferry.verdict.job_fields import is_final, may_end_in_small_array
 from stateferry.verdict.job_fields import written_alike as written_alike_by_fields
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.kryo_classes import (
@@ -59,9 +59,18 @@ def _by_declaration(place: Place, kryo: KryoType) -> Finding:
 
 
 def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -> Finding:
-    found, name, place = sampled.found, kryo.class_name, part.place
+    beyond = _read_beyond(part, kryo, sampled) if journey.target is Line.TWO else None
     if journey.stays:
-        return _of_same_line(place, kryo, journey.target, sampled)
+        return _of_same_line(part.place, kryo, journey.target, sampled, beyond)
+    finding = _of_other_line(part, kryo, sampled)
+    if beyond is None or not finding.outcome.breaks:
+        return finding
+    or_else = Outcome.FAILS if finding.outcome is Outcome.WRONG else Outcome.WRONG
+    return replace(finding, reason=f"{finding.reason}. And {beyond}", or_else=or_else)
+
+
+def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
+    found, name, place = sampled.found, kryo.class_name, part.place
     read = _values_read(sampled)
     if sampled.other_bytes and written_alike(_classes(sampled)):
         reason = (
@@ -113,7 +122,25 @@ def _of_two_meanings(place: Place, kryo: KryoType, names: tuple[str, ...]) -> Fi
     return Finding(Outcome.UNKNOWN, reason, TRY_IT)
 
 
-def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled) -> Finding:
+def _read_beyond(part: Part, kryo: KryoType, sampled: Sampled) -> str | None:
+    """Says why Flink 2 may take what is behind a value for a part of it, also of one that it wrote itself.
+
+    It reads beyond an array of 2 to 6 bytes that is the end of a value, where more is stored behind it.
+    """
+    if isinstance(part.type, KryoType) and part.place in (Place.VALUE, Place.USER_KEY):
+        return None
+    beyond = "if it is at the end of an object and has 2 to 6 bytes, and takes what follows for something else"
+    for name in (*_classes(sampled), kryo.class_name):
+        if may_end_in_small_array(kryo, name):
+            what = f"in its {part.place.value}s by Kryo there is a short[], char[] or float[]"
+            return f"{what}: Flink 2 reads beyond it, {beyond}"
+    if (foreign := next(iter(sampled.found.foreign), None)) is not None and not foreign.startswith(_BY_JDK):
+        what = f"its {part.place.value}s by Kryo have objects of {foreign}, which isn't known without --classes"
+        return f"{what}: Flink 2 reads beyond a small array in one, {beyond}"
+    return None
+
+
+def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, beyond: str | None) -> Finding:
     old = sampled.found.kryo.get("2", 0) if line is Line.TWO else 0
     if old:
         return Finding(
@@ -135,6 +162,8 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled) ->
             "in a key twice, and then the job finds nothing under them",
             TRY_IT,
         )
+    if beyond is not None:
+        return Finding(Outcome.UNKNOWN, beyond, TRY_IT)
     return Finding(Outcome.RESTORES, f"its {place.value}s are by Kryo {line.kryo}, which reads them as before")
 
 

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from flinkstate.serializers.type_text import type_text
+from flinkstate.serializers.types import (
+    SCALA_TRY,
+    CaseClassType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    OptionType,
+    Scalar,
+    TraversableType,
+    has_scala,
+    opaque_parts,
+    simple_name,
+    with_parts,
+)
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome
 
 _SCALA = "org.apache.flink.api.scala."
+_BEFORE = "before the upgrade, have the job move this state to types of Java, or start it without this state"
 
 
 def finding_of(part: Part, journey: Journey) -> Finding | None:
@@ -17,7 +33,56 @@ def finding_of(part: Part, journey: Journey) -> Finding | None:
             return Finding(
                 Outcome.REFUSED,
                 f"its {part.place.value} has a serializer of flink-scala, {snapshot.class_name}, which Flink 2 has not",
-                "before the upgrade, have the job move this state to types of Java, or start it without this state",
+                _advice(part),
                 f"ClassNotFoundException: {snapshot.class_name}",
             )
     return None
+
+
+def _advice(part: Part) -> str:
+    text = None if part.place.is_key else suggestion(part.type)
+    if text is None:
+        return _BEFORE
+    return (
+        "write the savepoint for Flink 2: stateferry run --to flink-2, with --declared 'operator/state=...', which "
+        f"says as what the new job declares it, such as {text}"
+    )
+
+
+def suggestion(type_: FlinkType) -> str | None:
+    """Returns as what a new job may declare a value of flink-scala; None if it can't be rewritten."""
+    if not has_scala(type_) or opaque_parts(type_):
+        return None
+    parts = with_parts(type_)
+    if any(isinstance(one, EitherType) and one.class_name == SCALA_TRY for one in parts):
+        return None
+    text = _text(type_)
+    return None if "\0" in text else text
+
+
+def has_no_value(type_: FlinkType) -> bool:
+    """Whether some value of flink-scala becomes null, which an Either of Flink's doesn't hold."""
+    return isinstance(type_, OptionType) or type_ is Scalar.UNIT
+
+
+def _text(type_: FlinkType) -> str:
+    """The text, with a zero for what can't be rewritten."""
+    match type_:
+        case OptionType(value):
+            # A String has a null of its own.
+            return _text(value) if value is Scalar.STRING else f"{_text(value)}?"
+        case CaseClassType(fields) if 0 < len(fields) <= 25:
+            return f"Tuple{len(fields)}<{', '.join(map(_text, fields))}>"
+        case CaseClassType(fields):
+            return f"Pojo<com.acme.Reading>({', '.join(f'f{n}' for n in range(len(fields)))})" if fields else "\0"
+        case EitherType(left, right) if not (has_no_value(left) or has_no_value(right)):
+            return f"Either<{_text(left)}, {_text(right)}>"
+        case EnumType(class_name, ids=tuple()):
+            return f"Enum<com.acme.{simple_name(class_name)}>"
+        case TraversableType(CaseClassType((key, value))) if "Map" in type_.builder:
+            return f"Types.MAP<{_text(key)}, {_text(value).rstrip('?')}>"
+        case TraversableType(element):
+            return f"Types.LIST<{_text(element)}>"
+        case Scalar.UNIT | Scalar.NOTHING:
+            return "Void"
+    return "\0" if has_scala(type_) else type_text(type_)

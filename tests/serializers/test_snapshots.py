@@ -26,6 +26,7 @@ from flinkstate.serializers.types import (
     AvroMapType,
     AvroRecordType,
     AvroUnionType,
+    CaseClassType,
     EitherType,
     EnumType,
     FlinkType,
@@ -243,11 +244,11 @@ def avro(schema: str, version: int = 3) -> bytes:
 STRUCTURED: dict[str, tuple[bytes, FlinkType]] = {
     "case class": (
         composite(SCALA + "ScalaCaseClassSerializerSnapshot", 2, utf("com.acme.Purchase"), LONG, STRING),
-        TupleType((Scalar.LONG, Scalar.STRING), "com.acme.Purchase"),
+        CaseClassType((Scalar.LONG, Scalar.STRING), "com.acme.Purchase"),
     ),
     "scala tuple": (
         composite(SCALA + "Tuple2CaseClassSerializerSnapshot", 2, utf("scala.Tuple2"), LONG, STRING),
-        TupleType((Scalar.LONG, Scalar.STRING), "scala.Tuple2"),
+        CaseClassType((Scalar.LONG, Scalar.STRING), "scala.Tuple2"),
     ),
     "option": (composite(SCALA + "ScalaOptionSerializerSnapshot", 2, b"", LONG), OptionType(Scalar.LONG)),
     "scala either": (

@@ -1,7 +1,8 @@
 """States with values that one Flink's Kryo wrote become states as a job of the other Flink, with its Kryo, writes them.
 
 A section of such a state is rewritten as a whole: what is by Kryo in its keys and values is written anew, and all else
-stays. So what reads sections through `ForOtherKryo` sees the source as a job of the other Flink would have written it.
+stays. So are values by the serializers of flink-scala, which Flink 2 hasn't. What reads sections through
+`ForOtherKryo` sees the source as a job of the other Flink would have written it.
 The types of the states say which Flink that is (`KryoType.for_five`).
 """
 
@@ -22,6 +23,8 @@ from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeade
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.recoding import Recoded, Recoder
+from flinkstate.scala.programs import ScalaProgram, compile_scala, compile_scala_list, scala_parts
+from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers.built_snapshots import described_as, without_avro
 from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
 from flinkstate.serializers.types import (
@@ -76,12 +79,14 @@ def expect_rewritable(state: KeyedState) -> None:
     if (map_ := map_with_objects(state)) is not None:
         reader_of(map_)
         state = with_made_maps(state, map_)
-    if _has_values_by_kryo(state):
+    if scala_parts(state.value):
+        _scala_program(state)
+    elif _changes_values(state):
         _recoder(_value_program(state))
 
 
-def _has_values_by_kryo(state: KeyedState) -> bool:
-    return state.value is not None and bool(kept_by_kryo(state.value))
+def _changes_values(state: KeyedState) -> bool:
+    return state.value is not None and bool(kept_by_kryo(state.value) or scala_parts(state.value))
 
 
 def _key_type(state: KeyedState) -> FlinkType | None:
@@ -140,11 +145,13 @@ class ForOtherKryo:
     def _changes_kryo(self) -> bool:
         """Whether headers of one Flink are for the other: what flink-avro registers in one, the other can't read."""
         parts = [*chain.from_iterable(map(_parts, self.by_kryo.values())), *self.elements.values()]
-        return any(kryo.five is False or not kryo.for_five for part in parts for kryo in kept_by_kryo(part))
+        return any(map(scala_parts, parts)) or any(
+            kryo.five is False or not kryo.for_five for part in parts for kryo in kept_by_kryo(part)
+        )
 
     def _described(self, meta: StateMeta) -> StateMeta:
         known, value = self.by_kryo.get(meta.name), meta.serializer(VALUE_SERIALIZER)
-        if known is None or value is None or not _has_values_by_kryo(known):
+        if known is None or value is None or not _changes_values(known):
             return meta
         made = described_as(value, _value_type(known))
         return replace(
@@ -173,6 +180,9 @@ def _without_avro(meta: StateMeta) -> StateMeta:
 def element_for_other_kryo(type_: FlinkType, data: bytes) -> bytes:
     """Returns an element of an operator state in which the other Kryo has written what one wrote."""
     raw, start = np.frombuffer(data + bytes(_READ_BEHIND), np.uint8), np.zeros(1, np.int64)
+    if scala_parts(type_):
+        ends, kept = start + len(data), np.zeros(1, np.bool_)
+        return write_values(compile_scala(type_), raw, start, ends, start, kept)[0].tobytes()
     recoder = _recoder(compile_type(type_), followed=True)
     return recoder.recode(raw.copy(), start, start + len(data), start).data.tobytes()
 
@@ -192,7 +202,7 @@ def elements_by_kryo(
         else:
             key, value = _in_order(meta, types)
             type_ = ListType(TupleType((key, change(meta.name, value)), "an entry"))
-        if kept_by_kryo(type_):
+        if kept_by_kryo(type_) or scala_parts(type_):
             found[meta.name] = type_
     return found
 
@@ -222,7 +232,7 @@ def for_other_kryo(section: Section, state: KeyedState) -> Section:
             return _with_values(section, state, section.value_starts - section.starts)
         keys = _keys(section, state, key_type)
         values = replace(section, starts=section.key_ends)
-        if _has_values_by_kryo(state):
+        if _changes_values(state):
             values = _with_values(section, state, np.full(len(section), _LENGTH, np.int64))
     return _joined(section, keys, values)
 
@@ -246,10 +256,15 @@ def _with_values(section: Section, state: KeyedState, heads: Positions) -> Secti
     """Rewrites the values, each with the bytes before it, of which the last four are its length."""
     if (map_ := map_with_objects(state)) is not None:
         section, state = nullable_maps(section, state, map_), with_made_maps(state, map_)
-        if not _has_values_by_kryo(state):
+        if not _changes_values(state):
             return section
-    program, kept = _value_program(state), _null_rows(section, state)
-    made = _recoder(program).recode(section.data, section.value_starts, section.ends, heads, kept)
+    kept = _null_rows(section, state)
+    if scala_parts(state.value):
+        made = Recoded(
+            *write_values(_scala_program(state), section.data, section.value_starts, section.ends, heads, kept)
+        )
+    else:
+        made = _recoder(_value_program(state)).recode(section.data, section.value_starts, section.ends, heads, kept)
     starts = np.append(0, made.ends[:-1])
     key_ends = starts + heads - _LENGTH
     put_lengths(made.data, key_ends, made.ends - key_ends - _LENGTH)
@@ -297,6 +312,14 @@ def _value_type(state: KeyedState) -> FlinkType:
     if state.kind is StateKind.LIST:
         return ListType(stored)
     return stored if state.user_key is None else MapType(state.user_key, stored)
+
+
+def _scala_program(state: KeyedState) -> ScalaProgram:
+    stored = state.stored_value
+    assert stored is not None
+    if state.kind is StateKind.LIST:
+        return compile_scala_list(stored)
+    return compile_scala(NullableType(stored, 0) if state.kind is StateKind.MAP else stored)
 
 
 @lru_cache(maxsize=64)

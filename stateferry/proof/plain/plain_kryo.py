@@ -19,6 +19,7 @@ from flinkstate.serializers.types import (
     KryoCollectionType,
     KryoType,
     OpaqueType,
+    ScalaType,
     TimerType,
     kept_by_kryo,
     with_opaque,
@@ -183,6 +184,8 @@ def _by(type_: FlinkType, five: bool) -> FlinkType:
     """The type of a value in the savepoint of Flink 2 (`five`) or in that of Flink 1."""
 
     def known(part: OpaqueType) -> FlinkType:
+        if isinstance(part, ScalaType) and five:
+            return part.made
         if isinstance(part, KryoCollectionType):
             return _by(part.made, five) if five else replace(part, kryo=replace(part.kryo, five=False))
         return replace(part, five=five) if isinstance(part, KryoType) else part

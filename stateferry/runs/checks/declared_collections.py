@@ -34,12 +34,14 @@ from flinkstate.serializers.types import (
     SetType,
     TupleType,
     children,
+    has_scala,
     numbered,
     simple_name,
     with_classes,
     with_opaque,
 )
 from stateferry.changes.upgrade.nullable_maps import has_objects
+from stateferry.runs.checks.declared_scala import declared_scala
 from stateferry.verdict.declarations import INTERFACES
 
 _PARTS = frozenset(
@@ -91,7 +93,7 @@ def open_places(
 
     They are by Kryo or, on the way `back` to Flink 1, by Flink 2's own serializers.
     """
-    if _is_open(type_, back):
+    if _is_open(type_, back) or (not back and has_scala(type_)):
         yield path, type_, of_pojo
         return
     match type_:
@@ -152,6 +154,8 @@ def declared_type(
     problems: list[str],
 ) -> FlinkType:
     """Returns the type with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
+    if has_scala(type_):
+        return declared_scala(type_, path, declared, operator, problems)
     by_path: dict[str, OpaqueType] = {}
     rest = list(interfaces_in(type_))
     for place, kryo, of_pojo in open_places(type_, path):

@@ -14,7 +14,7 @@ from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoCollectionType, with_kryo, with_parts
+from flinkstate.serializers.types import FlinkType, KryoCollectionType, has_scala, with_kryo, with_parts
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
@@ -36,6 +36,7 @@ from stateferry.runs.checks.declared_collections import (
     interfaces_in,
     undecided,
 )
+from stateferry.runs.checks.declared_scala import not_from_scala
 from stateferry.runs.checks.way_back import WayBack, from_kryo_5, not_for_flink_1
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import SAME_FLINK
@@ -126,10 +127,13 @@ def _states(
             states = {name: back.state(one, of_operator, operator, problems) for name, one in states.items()}
         by_kryo = states_by_kryo(states, plan.job_classes)
         if changes_line and of_flink_1:
+            by_kryo |= {name: state for name, state in states.items() if has_scala(state.value)}
             by_kryo = {
                 name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, problems)
                 for name, state in by_kryo.items()
             }
+            legacies = (one.legacy for one in rules.get(operator.id, ()))
+            problems += not_from_scala(states.values(), legacies, operator)
         if by_kryo:
             found[operator.id] = by_kryo
             problems += _not_rewritable(operator, by_kryo.values(), line)
@@ -166,8 +170,8 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
             if by_kryo and header.compressed:
                 names = ", ".join(by_kryo)
                 these.append(
-                    f"operator state {names} of operator {operator.label} is compressed, and has values by Kryo: take "
-                    "a savepoint without compression"
+                    f"operator state {names} of operator {operator.label} is compressed, and has values by Kryo or by "
+                    "flink-scala: take a savepoint without compression"
                 )
             these += _not_for_flink_1(operator, header, by_kryo) if back else _open_keys(operator, header)
             if by_kryo:
@@ -211,7 +215,10 @@ def _open_keys(operator: Operator, header: OperatorHeader) -> Iterator[str]:
     for meta in header.broadcasts:
         where = f"operator state {meta.name} of operator {operator.label}"
         keys = (one.type for name, one in meta.serializers if name != VALUE_SERIALIZER)
-        yield from (undecided(where, one) for key in keys for one in interfaces_in(key))
+        for key in keys:
+            yield from (undecided(where, one) for one in interfaces_in(key))
+            if has_scala(key):
+                yield f"{where} has keys by serializers of flink-scala, which Flink 2 has not: they are not rewritten"
 
 
 def _not_for_flink_1(operator: Operator, header: OperatorHeader, by_kryo: Mapping[str, FlinkType]) -> Iterator[str]:

@@ -332,7 +332,8 @@ class RunOptions(PlanModel):
             Kind.LINES,
             "Declared as",
             "if the result is for another Flink: how the job declares a state, or a field in it, that is a Map, List, "
-            "Set or Collection: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List)",
+            "Set or Collection: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List); what values "
+            "of flink-scala become (main/last=Tuple2<String, Long>)",
             row=164,
             section=RUN,
             metavar="OPERATOR/STATE=TYPE",

@@ -1,10 +1,12 @@
 package stateferry.flink.types;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 import org.apache.flink.api.common.serialization.SerializerConfig;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.scala.typeutils.EitherSerializer;
 import org.apache.flink.api.scala.typeutils.EnumValueSerializer;
@@ -17,6 +19,7 @@ import org.apache.flink.api.scala.typeutils.UnitSerializer;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.NullNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
 import scala.Enumeration;
 import scala.Option;
@@ -35,6 +38,10 @@ import stateferry.flink.scala.Suit;
 /** The types that flink-scala has serializers for; Scala's macros would make the same ones. */
 final class TypesOfScala {
     private static final String LIST_BUILDER = "scala.collection.immutable.List.canBuildFrom[Any]";
+    private static final String MAP_BUILDER =
+            "implicitly[scala.collection.generic.CanBuildFrom[Map[Any, Any],(Any, Any),Map[Any, Any]]]";
+    private static final String SET_BUILDER =
+            "implicitly[scala.collection.generic.CanBuildFrom[Set[String],String,Set[String]]]";
     private static final int NONE_ONE_IN = 3;
     private static final int MOST_ELEMENTS = 5;
 
@@ -49,6 +56,8 @@ final class TypesOfScala {
             case "ScalaEither" -> either((Kind) arguments.get(0), (Kind) arguments.get(1));
             case "Try" -> successes((Kind) arguments.get(0));
             case "Traversable" -> new ListKind((Kind) arguments.get(0));
+            case "ScalaMap" -> new MapKind((Kind) arguments.get(0), (Kind) arguments.get(1));
+            case "ScalaSet" -> new SetKind();
             case "Suit" -> enumeration(Suit.MODULE$, Suit.all());
             case "Rank" -> enumeration(Rank.MODULE$, Rank.all());
             case "Unit" -> new Scalar<>(
@@ -192,6 +201,83 @@ final class TypesOfScala {
             for (Iterator<T> each = value.iterator(); each.hasNext(); ) {
                 out.add(element.show(each.next()));
             }
+            return out;
+        }
+    }
+
+    /** An immutable map with Strings as keys, which is a collection of pairs for Flink. */
+    private static final class MapKind<K, V> extends Kind<scala.collection.immutable.Map<K, V>> {
+        private final Kind<K> key;
+        private final Kind<V> value;
+
+        MapKind(Kind<K> key, Kind<V> value) {
+            this.key = key;
+            this.value = value;
+        }
+
+        @Override
+        @SuppressWarnings({"unchecked", "rawtypes"})
+        public TypeInformation<scala.collection.immutable.Map<K, V>> info() {
+            TypeInformation<Product> pair = new ProductKind(List.of(key, value)).info();
+            return new SerializerTypeInfo<>(
+                    (Class) scala.collection.immutable.Map.class,
+                    c -> (TypeSerializer) new TraversableSerializer(pair.createSerializer(c), MAP_BUILDER));
+        }
+
+        @Override
+        @SuppressWarnings("unchecked")
+        protected scala.collection.immutable.Map<K, V> random(Random random) {
+            scala.collection.immutable.Map<K, V> out = scala.collection.immutable.Map$.MODULE$.empty();
+            for (int n = random.nextInt(MOST_ELEMENTS + 1); n > 0; n--) {
+                out = out.$plus(new scala.Tuple2<>(key.draw(random), value.draw(random)));
+            }
+            return out;
+        }
+
+        @Override
+        protected JsonNode json(scala.collection.immutable.Map<K, V> map) {
+            ObjectNode out = Json.NODES.objectNode();
+            for (Iterator<scala.Tuple2<K, V>> each = map.iterator(); each.hasNext(); ) {
+                scala.Tuple2<K, V> entry = each.next();
+                out.set((String) entry._1(), value.show(entry._2()));
+            }
+            return out;
+        }
+    }
+
+    /** An immutable set of Strings. */
+    private static final class SetKind extends Kind<scala.collection.immutable.Set<String>> {
+        @SuppressWarnings("unchecked")
+        private final Kind<String> element = (Kind<String>) Scalars.named("String");
+
+        @Override
+        @SuppressWarnings({"unchecked", "rawtypes"})
+        public TypeInformation<scala.collection.immutable.Set<String>> info() {
+            return new SerializerTypeInfo<>(
+                    (Class) scala.collection.immutable.Set.class,
+                    c -> (TypeSerializer) new TraversableSerializer(Types.STRING.createSerializer(c), SET_BUILDER));
+        }
+
+        @Override
+        @SuppressWarnings({"unchecked", "rawtypes"})
+        protected scala.collection.immutable.Set<String> random(Random random) {
+            scala.collection.mutable.Builder<String, scala.collection.immutable.Set<String>> out =
+                    (scala.collection.mutable.Builder) scala.collection.immutable.Set$.MODULE$.newBuilder();
+            for (int n = random.nextInt(MOST_ELEMENTS + 1); n > 0; n--) {
+                out.$plus$eq(element.draw(random));
+            }
+            return out.result();
+        }
+
+        @Override
+        protected JsonNode json(scala.collection.immutable.Set<String> set) {
+            List<String> sorted = new ArrayList<>();
+            for (Iterator<String> each = set.iterator(); each.hasNext(); ) {
+                sorted.add(each.next());
+            }
+            sorted.sort(null);
+            ArrayNode out = Json.NODES.arrayNode();
+            sorted.forEach(one -> out.add(element.show(one)));
             return out;
         }
     }

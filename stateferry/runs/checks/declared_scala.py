@@ -1,0 +1,297 @@
+"""As what values of flink-scala are declared in the new job: `--declared`, held against what the savepoint has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from flinkstate.errors import RefusedError, UsageError
+from flinkstate.keyed.state import KeyedState
+from flinkstate.metadata.metadata import Operator
+from flinkstate.scala.programs import compile_scala
+from flinkstate.serializers.built_snapshots import snapshot_of
+from flinkstate.serializers.type_text import parse_type_text, type_text
+from flinkstate.serializers.types import (
+    FLINK_EITHER,
+    SCALA_TRY,
+    CaseClassType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    NullableType,
+    OptionType,
+    PojoField,
+    PojoType,
+    Scalar,
+    ScalaType,
+    SetType,
+    TraversableType,
+    TupleType,
+    has_scala,
+    type_name,
+)
+from stateferry.verdict.removed import has_no_value, suggestion
+
+_T = TypeVar("_T")
+_TUPLES = "org.apache.flink.api.java.tuple."
+_TOKEN = re.compile(r"\s*([\w.$\[\]]+|[<>(),:?])")
+# The code by which Scala's compiler builds a collection: "implicitly[...CanBuildFrom[Map[...], ...]]".
+_BUILDER = re.compile(r"CanBuildFrom\[([\w.]+)|([\w.]+)\.canBuildFrom")
+_KIND = re.compile(r"^(java\.util|Types)\.")
+_MOST_LEVELS = 32
+_COLLECTIONS = ("List", "Collection", "Set", "Map")
+
+
+def declared_scala(
+    type_: FlinkType, path: str, declared: Mapping[str, str], operator: Operator, problems: list[str]
+) -> FlinkType:
+    """Returns as what values of flink-scala are written; adds a problem for those that it can't be known of."""
+    if not has_scala(type_):
+        return type_
+    where = f"state {path} of operator {operator.label} has serializers of flink-scala, which Flink 2 has not"
+    if (text := declared.get(path)) is None:
+        problems.append(f"{where}: {what_to_say(type_, f'{operator.label}/{path}')}")
+        return type_
+    try:
+        return as_told(type_, text)
+    except (RefusedError, UsageError) as error:
+        problems.append(f"{where}: --declared {text!r}: {error}")
+        return type_
+
+
+def as_told(type_: FlinkType, text: str) -> ScalaType:
+    """Returns as what values of flink-scala are written if the new job declares them so; refuses what can't be."""
+    source, made = _made(type_, parse_declared(text), nullable=False)
+    found = ScalaType.of(source, made)
+    compile_scala(found)
+    snapshot_of(made)
+    return found
+
+
+def what_to_say(type_: FlinkType, place: str) -> str:
+    """Says how values of this type become values of Flink's own serializers."""
+    text = suggestion(type_)
+    if text is None:
+        return (
+            "they are not rewritten. Let the job, under Flink 1.20, move the state to types of Java, and take a "
+            "savepoint then"
+        )
+    more = ", or with Pojo<com.acme.Reading>(name, total) for a case class" if "Tuple" in text else ""
+    return f"say as what the new job declares it, such as --declared '{place}={text}'{more}"
+
+
+def not_from_scala(states: Iterable[KeyedState], migrated: Iterable[KeyedState], operator: Operator) -> Iterator[str]:
+    """Yields a problem for each state with parts by serializers of flink-scala that are not rewritten.
+
+    These are keys, because others have other hashes, and the entries of maps that the same run migrates.
+    """
+    for state in states:
+        for what, type_ in (("namespaces", state.namespace), ("user keys", state.user_key)):
+            if has_scala(type_):
+                yield _not_rewritten(f"state {state.name} of operator {operator.label} has {what}")
+        if has_scala(state.key):
+            yield _not_rewritten(f"operator {operator.label} has keys")
+            break
+    for state in migrated:
+        if has_scala(state.map_type):
+            yield _not_rewritten(f"state {state.name} of operator {operator.label}, which is migrated, has entries")
+
+
+def _not_rewritten(what: str) -> str:
+    return (
+        f"{what} by serializers of flink-scala, which Flink 2 has not: they are not rewritten. Let the job, under "
+        "Flink 1.20, move the state to types of Java, and take a savepoint then"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A type as people write it: `Pojo<com.acme.Reading>(name, total: Long)`, `Map<String, Long>`, `Long?`."""
+
+    name: str
+    arguments: tuple[Declared, ...] = ()
+    fields: tuple[tuple[str, Declared | None], ...] = ()
+    nullable: bool = False
+
+    def __str__(self) -> str:
+        inner = f"<{', '.join(map(str, self.arguments))}>" if self.arguments else ""
+        return f"{self.name}{inner}{'?' if self.nullable else ''}"
+
+
+def parse_declared(text: str) -> Declared:
+    """Returns the type that the text names."""
+    parser = _Parser(text)
+    found = parser.type(0)
+    if parser.rest():
+        raise UsageError(f"expected the end behind the type, found {parser.rest()!r}")
+    return found
+
+
+@dataclass(slots=True)
+class _Parser:
+    text: str
+    position: int = field(default=0, init=False)
+
+    def rest(self) -> str:
+        return self.text[self.position :].strip()
+
+    def _take(self, *tokens: str) -> str:
+        """Takes the next token if it is one of these; any name if none are given."""
+        match = _TOKEN.match(self.text, self.position)
+        if match is None or (match[1] not in tokens if tokens else match[1] in "<>(),:?"):
+            return ""
+        self.position = match.end()
+        return match[1]
+
+    def type(self, level: int) -> Declared:
+        name = self._take()
+        if not name or level > _MOST_LEVELS:
+            raise UsageError(f"expected a type, found {self.rest() or 'the end'!r}")
+        arguments = self._list("<", ">", lambda: self.type(level + 1))
+        fields = self._list("(", ")", lambda: self._field(level))
+        return Declared(name, arguments, fields, bool(self._take("?")))
+
+    def _list(self, first: str, last: str, read: Callable[[], _T]) -> tuple[_T, ...]:
+        if not self._take(first):
+            return ()
+        found = [read()]
+        while self._take(","):
+            found.append(read())
+        if not self._take(last):
+            raise UsageError(f"expected {last}, found {self.rest() or 'the end'!r}")
+        return tuple(found)
+
+    def _field(self, level: int) -> tuple[str, Declared | None]:
+        name = self._take()
+        return name, (self.type(level + 1) if self._take(":") else None)
+
+
+# The type of the source, with the names of its fields, and as what it is written.
+_Both = tuple[FlinkType, FlinkType]
+
+
+def _made(source: FlinkType, told: Declared | None, *, nullable: bool) -> _Both:
+    """Holds what people say against the source; `nullable`: the new serializer around it has a flag for null."""
+    if not has_scala(source):
+        return source, _as_it_is(source, told)
+    match source:
+        case OptionType(value):
+            return _option(value, told, nullable=nullable)
+        case CaseClassType():
+            return _case_class(source, told)
+        case EitherType(class_name=name) if name != SCALA_TRY:
+            return _either(source, told)
+        case EnumType(names=names):
+            if told is None or told.name != "Enum" or len(told.arguments) != 1:
+                raise UsageError(
+                    f"expected Enum<com.acme.{source.class_name.rpartition('.')[2].strip('$')}>, an enum "
+                    f"of Java for the enumeration {source.class_name}"
+                )
+            return source, EnumType(told.arguments[0].name, names)
+        case TraversableType():
+            return _collection(source, told)
+        case Scalar.UNIT | Scalar.NOTHING:
+            if told is not None and told.name != "Void":
+                raise UsageError(f"expected Void, found {told}")
+            return source, Scalar.VOID
+    raise RefusedError(f"a {type_name(source)} is not rewritten")
+
+
+def _made_plainly(source: FlinkType, told: Declared | None) -> _Both:
+    """As `_made`, where there is no flag for null."""
+    return _made(source, told, nullable=False)
+
+
+def _as_it_is(source: FlinkType, told: Declared | None) -> FlinkType:
+    """What isn't Scala's stays: what people say must be the same."""
+    if told is not None and (told.nullable or type_text(parse_type_text(str(told))) != type_text(source)):
+        raise UsageError(f"expected {type_text(source)}, which stays as it is, found {told}")
+    return source
+
+
+def _option(value: FlinkType, told: Declared | None, *, nullable: bool) -> _Both:
+    is_null_told = told is not None and told.nullable
+    inner, made = _made(value, replace(told, nullable=False) if told is not None else None, nullable=False)
+    if is_null_told or (told is None and not nullable):
+        made = made if nullable else NullableType(made, 0)
+    elif not nullable and made is not Scalar.STRING and not isinstance(made, NullableType):
+        raise UsageError(f"expected {told}?, which has a null for None, by Flink's NullableSerializer, found {told}")
+    return OptionType(inner), made
+
+
+def _either(source: EitherType, told: Declared | None) -> _Both:
+    if no_null := [type_name(one) for one in (source.left, source.right) if has_no_value(one)]:
+        raise RefusedError(f"a {no_null[0]} in an Either is not rewritten, because Flink's Either holds no null")
+    arguments: tuple[Declared | None, ...] = (told.arguments if told is not None else ()) or (None, None)
+    if (told is not None and (told.name != "Either" or told.nullable)) or len(arguments) != 2:
+        raise UsageError(f"expected Either<...> with two types, found {told}")
+    (left, made), (right, other) = map(_made_plainly, (source.left, source.right), arguments)
+    return replace(source, left=left, right=right), EitherType(made, other, FLINK_EITHER)
+
+
+def _case_class(source: CaseClassType, told: Declared | None) -> _Both:
+    count = len(source.fields)
+    if told is not None and told.name == f"Tuple{count}" and not told.fields and not told.nullable and count:
+        arguments = told.arguments or (None,) * count
+        if len(arguments) != count:
+            raise UsageError(f"expected {count} types in {told}")
+        both = tuple(map(_made_plainly, source.fields, arguments))
+        made: FlinkType = TupleType(tuple(new for _, new in both), f"{_TUPLES}Tuple{count}")
+        return replace(source, fields=tuple(old for old, _ in both)), made
+    name = told.arguments[0].name if told is not None and told.name == "Pojo" and len(told.arguments) == 1 else None
+    if told is None or name is None or told.nullable or len(told.fields) != count or not count:
+        wanted = "Tuple" + str(count) if 0 < count <= 25 else "Tuple1 to Tuple25"
+        raise UsageError(
+            f"expected {wanted}, or Pojo<com.acme.Reading>(...) with the names of {count} fields in the order of the "
+            f"case class, for {source.class_name}, found {told}"
+        )
+    names = tuple(name for name, _ in told.fields)
+    if len(set(names)) != count or not all(names):
+        raise UsageError(f"expected {count} different names of fields in Pojo<{name}>(...)")
+    both = tuple(_made(part, one, nullable=True) for part, (_, one) in zip(source.fields, told.fields, strict=True))
+    fields = sorted(
+        (PojoField(one, new, declared_in=name) for one, (_, new) in zip(names, both, strict=True)),
+        key=lambda one: one.name,
+    )
+    return replace(source, fields=tuple(old for old, _ in both), names=names), PojoType(name, tuple(fields))
+
+
+def _collection(source: TraversableType, told: Declared | None) -> _Both:
+    if told is None or told.nullable or _KIND.sub("", told.name).capitalize() not in _COLLECTIONS:
+        raise UsageError(
+            f"expected List<...>, Set<...> or Map<...>, or Types.LIST<...> or Types.MAP<...>, found {told}"
+        )
+    by_hint = not told.name.startswith("Types.")
+    kind = _KIND.sub("", told.name).capitalize()
+    if by_hint and any(one.arguments and one.name not in ("Pojo", "Enum") for one in told.arguments):
+        raise UsageError(
+            f"Flink 2 gives a {kind} whose type arguments have type arguments to Kryo: declare it by "
+            f"Types.{'LIST' if kind != 'Map' else 'MAP'}, and say so here"
+        )
+    found = _BUILDER.search(source.builder)
+    scala = "" if found is None else (found[1] or found[2]).rpartition(".")[2]
+    if kind in ("Set", "Map") and kind not in scala:
+        raise RefusedError(f"a {kind} is made of a {kind} of Scala alone, not of a {scala or 'collection'}")
+    if kind == "Map":
+        return _map(source, told.arguments or (None, None), by_hint=by_hint)
+    (argument,) = told.arguments or (None,)
+    inner, element = _made(source.element, argument, nullable=by_hint or kind == "Set")
+    made: FlinkType = ListType(NullableType(element, 0) if by_hint else element)
+    if kind == "Set":
+        made = SetType(element)
+    return replace(source, element=inner), NullableType(made, 0) if by_hint else made
+
+
+def _map(source: TraversableType, arguments: tuple[Declared | None, ...], *, by_hint: bool) -> _Both:
+    pair = source.element
+    if not isinstance(pair, CaseClassType) or len(pair.fields) != 2 or len(arguments) != 2:
+        raise UsageError("expected Map<...> with two types, for a collection of pairs")
+    key, made_key = _made(pair.fields[0], arguments[0], nullable=False)
+    value, made_value = _made(pair.fields[1], arguments[1], nullable=True)
+    inner = replace(source, element=replace(pair, fields=(key, value)))
+    made = MapType(NullableType(made_key, 0) if by_hint else made_key, made_value)
+    return inner, NullableType(made, 0) if by_hint else made

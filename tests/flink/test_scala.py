@@ -1,0 +1,203 @@
+"""States by the serializers of flink-scala, against real Flink 2.3, which has none of them: it reads every value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import PlanError
+from tests.flink.harness import Made
+from tests.flink.jobs import Job, Operator, OperatorState, State
+from tests.flink.judge import Change, Started, check_restored, upgraded
+
+pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _option(value: Any) -> Any:
+    return value.get("some")
+
+
+def _address(value: Any) -> Any:
+    street, number, code = value
+    return {"street": street, "number": number, "zip": _option(code)}
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A type of Scala, what is said of it, the type that the new job has, and how what it shows differs."""
+
+    scala: str
+    declared: str
+    java: str
+    shown: Callable[[Any], Any] = _same
+
+
+_CASES = {
+    "tuple": _Case("ScalaTuple2<String,Long>", "Tuple2<String, Long>", "Tuple2<String,Long>"),
+    "nested": _Case(
+        "ScalaTuple3<Integer,Option<String>,Tuple2<Long,String>>",
+        "Tuple3<Integer, String, Tuple2<Long, String>>",
+        "Tuple3<Integer,String,Tuple2<Long,String>>",
+        lambda value: [value[0], _option(value[1]), value[2]],
+    ),
+    "pojo": _Case(
+        "ScalaTuple3<String,Integer,Option<Long>>",
+        "Pojo<stateferry.flink.pojo.Address>(street, number, zip)",
+        "Address",
+        _address,
+    ),
+    "pojos": _Case(
+        "Traversable<ScalaTuple3<String,Integer,Option<Long>>>",
+        "List<Pojo<stateferry.flink.pojo.Address>(street, number, zip)>",
+        "HintedList<Address>",
+        lambda value: [_address(one) for one in value],
+    ),
+    "option": _Case("Option<Long>", "Long?", "Nullable<Long>", _option),
+    "text": _Case("Option<String>", "String", "String", _option),
+    "either": _Case("ScalaEither<String,Long>", "Either<String, Long>", "Either<String,Long>"),
+    "either of nothing": _Case("ScalaEither<Nothing,Long>", "Either", "Either<Void,Long>"),
+    "enum": _Case("Suit", "Enum<stateferry.flink.pojo.Cards>", "Cards"),
+    "list": _Case("Traversable<String>", "Types.LIST<String>", "List<String>"),
+    "hinted list": _Case("Traversable<Option<Long>>", "List<Long>", "HintedList<Long>", lambda v: [*map(_option, v)]),
+    "set": _Case("ScalaSet<String>", "Set<String>", "HintedSet<String>"),
+    "map": _Case("ScalaMap<String,Long>", "Types.MAP<String, Long>", "Map<String,Long>"),
+    "hinted map": _Case(
+        "ScalaMap<String,Option<Long>>",
+        "Map<String, Long>",
+        "HintedMap<String,Long>",
+        lambda value: {key: _option(one) for key, one in value.items()},
+    ),
+    "pairs": _Case(
+        "Traversable<ScalaTuple2<String,Long>>", "Types.LIST<Tuple2<String, Long>>", "List<Tuple2<String,Long>>"
+    ),
+    "void": _Case("ScalaTuple2<Unit,Long>", "Tuple2<Void, Long>", "Tuple2<Void,Long>", lambda v: [None, v[1]]),
+}  # fmt: skip
+
+
+_NULLS = ("option", "text")
+
+
+def _jobs(cases: dict[str, _Case], kind: str = "VALUE", **options: Any) -> tuple[Job, Job]:
+    """The old job and the new one."""
+
+    def job(of: Callable[[_Case], str]) -> Job:
+        around = "Map<String,{}>" if kind == "MAP" else "{}"
+        states = tuple(
+            State(name, around.format(of(case)), kind=kind, ttl=options.get("ttl")) for name, case in cases.items()
+        )
+        operator = Operator("main", key="Long", keys=12, states=(*states, State("number", "Long")))
+        return Job((operator,), parallelism=2, backend=options.get("backend", "rocksdb"))
+
+    return job(lambda case: case.scala), job(lambda case: case.java)
+
+
+def _expected(made: Made, new: Path, cases: dict[str, _Case], kind: str = "VALUE") -> Made:
+    lines = []
+    for line in made.lines:
+        if (case := cases.get(line["state"])) is not None:
+            value = line["value"]
+            line = {**line, "value": [*map(case.shown, value)] if kind == "LIST" else case.shown(value)}
+            # For a job, null as the whole value is like no value.
+            if line["value"] is None and line["state"] in _NULLS and not {"timestamp", "user_key"} & line.keys():
+                continue
+        lines.append(line)
+    return Made(new, lines)
+
+
+def _told(cases: dict[str, _Case], operator: str = "main") -> dict[str, str]:
+    return {f"{operator}/{name}": case.declared for name, case in cases.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ttl", "backend"),
+    [
+        ("VALUE", None, "rocksdb"),
+        ("VALUE", "stamped", "hashmap"),
+        ("LIST", "stamped", "rocksdb"),
+        ("MAP", None, "rocksdb"),
+        pytest.param("VALUE", "stamped", "rocksdb", marks=pytest.mark.full),
+        pytest.param("LIST", None, "hashmap", marks=pytest.mark.full),
+        pytest.param("MAP", "stamped", "hashmap", marks=pytest.mark.full),
+        pytest.param("REDUCING", None, "rocksdb", marks=pytest.mark.full),
+        pytest.param("AGGREGATING", None, "rocksdb", marks=pytest.mark.full),
+    ],
+)
+def test_flink_2_reads_what_flink_scala_wrote(
+    kind: str, ttl: str | None, backend: str, started: Started, tmp_path: Path
+) -> None:
+    cases = {name: case for name, case in _CASES.items() if kind in ("VALUE", "MAP") or name not in _NULLS}
+    old, job = _jobs(cases, kind, ttl=ttl, backend=backend)
+    made = started("1.20.0", True).make(old, tmp_path / "old")
+    with pytest.raises(PlanError, match=r"say as what the new job declares it, such as --declared '.*/tuple=Tuple2<"):
+        upgraded(made.path, tmp_path)
+    new = upgraded(made.path, tmp_path, declared=_told(cases))
+    check_restored(started("2.3.0", False), new, job, _expected(made, new, cases, kind), moved=False, with_nulls=_NULLS)
+
+
+@pytest.mark.parametrize(
+    ("format_", "change", "options"),
+    [
+        ("CANONICAL", Change(3, 256), {"parallelism": 3, "max_parallelism": 256}),
+        pytest.param("NATIVE", Change(), {"output_format": "native", "no_timers": True}, marks=pytest.mark.full),
+    ],
+)
+def test_it_goes_with_other_layouts_and_formats(
+    format_: str, change: Change, options: dict[str, Any], started: Started, tmp_path: Path
+) -> None:
+    old, job = _jobs(_CASES)
+    made = started("1.20.0", True).make(old, tmp_path / "old", format_=format_)
+    new = upgraded(made.path, tmp_path, declared=_told(_CASES), **options)
+    moved = change.max_parallelism is not None
+    check_restored(
+        started("2.3.0", False), new, change.job(job), _expected(made, new, _CASES), moved=moved, with_nulls=_NULLS
+    )
+
+
+def test_operator_state(started: Started, tmp_path: Path) -> None:
+    cases = {name: _CASES[name] for name in ("tuple", "pojo", "hinted list", "map")}
+    listener = Operator("keyed", key="Long", keys=2, states=(State("s", "Long"),))
+
+    def job(of: Callable[[_Case], str]) -> Job:
+        states = (
+            *(OperatorState(name, of(case), "SPLIT", elements=6) for name, case in cases.items()),
+            OperatorState("broadcast", f"Map<String,{of(_CASES['pojo'])}>", "BROADCAST", elements=6),
+        )
+        return Job((Operator("plain", type="plain", operator_states=states), listener), parallelism=1)
+
+    made = started("1.20.0", True).make(job(lambda case: case.scala), tmp_path / "old")
+    told = _told({**cases, "broadcast": _CASES["pojo"]}, "plain")
+    new = upgraded(made.path, tmp_path, declared=told)
+    expected = _expected(made, new, {**cases, "broadcast": _CASES["pojo"]})
+    check_restored(started("2.3.0", False), new, job(lambda case: case.java), expected, moved=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "type_", "declared", "why"),
+    [
+        ("ScalaTuple2<String,Long>", "Long", {}, "has keys by serializers of flink-scala.*not rewritten"),
+        ("Long", "Try<Long>", {}, "not rewritten. Let the job, under Flink 1.20"),
+        ("Long", "Try<Long>", {"main/s": "Long"}, "a Try<Long> is not rewritten"),
+        ("Long", "Traversable<ScalaTuple2<String,Long>>", {"main/s": "Map<String, Long>"}, "is made of a Map of Scala"),
+        ("Long", "ScalaEither<String,Option<Long>>", {"main/s": "Either"}, "Flink's Either holds no null"),
+        ("Long", "Option<Long>", {"main/s": "Long"}, r"expected Long\?"),
+        ("Long", "Option<UUID>", {"main/s": "Kryo<java.util.UUID>?"}, "a value of flink-scala is java.util.UUID"),
+        ("Long", "ScalaTuple2<String,Long>", {"main/s": "Tuple2<String, Integer>"}, "expected Long, which stays"),
+        ("Long", "ScalaTuple2<String,Long>", {"main/s": "Tuple3"}, "expected Tuple2, or Pojo<"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_refused_by_name(
+    key: str, type_: str, declared: dict[str, str], why: str, started: Started, tmp_path: Path
+) -> None:
+    job = Job((Operator("main", key=key, keys=4, states=(State("s", type_),)),), parallelism=1)
+    made = started("1.20.0", True).make(job, tmp_path / "old")
+    with pytest.raises(PlanError, match=why):
+        upgraded(made.path, tmp_path, declared=declared)
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,205 @@
+"""Values of flink-scala, written by Flink's own serializers: the kernel against plain code, damage included."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flinkstate.errors import DamagedError, RefusedError, StateferryError, UsageError
+from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.scala.programs import ScalaProgram, compile_scala, compile_scala_list
+from flinkstate.scala.rewriting import write_values
+from flinkstate.serializers.types import (
+    SCALA_EITHER,
+    SCALA_TRY,
+    CaseClassType,
+    EitherType,
+    EnumType,
+    FlinkType,
+    KryoType,
+    ListType,
+    NullableType,
+    OptionType,
+    PojoField,
+    PojoType,
+    Scalar,
+    ScalaType,
+    TraversableType,
+    TtlType,
+    TupleType,
+)
+from flinkstate.values.codecs import decode_whole, encode
+from flinkstate.values.java_values import EitherValue, OptionValue, PojoValue, Singleton
+from stateferry.runs.checks.declared_scala import as_told
+from stateferry.verdict.removed import suggestion
+
+STRING, LONG = Scalar.STRING, Scalar.LONG
+PAIR = CaseClassType((STRING, LONG), "scala.Tuple2")
+READING = CaseClassType((STRING, OptionType(LONG), Scalar.INTEGER), "com.acme.Reading")
+LIST = "scala.collection.immutable.List.canBuildFrom[Any]"
+MAP = "implicitly[scala.collection.generic.CanBuildFrom[Map[String,Long],(String, Long),Map[String,Long]]]"
+SET = "implicitly[scala.collection.generic.CanBuildFrom[scala.collection.immutable.Set[Long],Long,Set[Long]]]"
+NONE = OptionValue(None, False)
+
+
+def some(value: Any) -> OptionValue:
+    return OptionValue(value, True)
+
+
+NESTED = TraversableType(CaseClassType((STRING, TraversableType(OptionType(PAIR), LIST)), "scala.Tuple2"), MAP)
+CASES: list[tuple[FlinkType, str, list[Any], Any]] = [
+    (PAIR, "Tuple2<String, Long>", [("a", 5), ("日本", -1), (None, 2)], ("a", 5)),
+    (
+        READING,
+        "Pojo<com.acme.R>(zone, age: Long, mid)",
+        [("a", some(5), 3), ("b", NONE, 4)],
+        PojoValue("com.acme.R", {"age": 5, "mid": 3, "zone": "a"}),
+    ),
+    (OptionType(LONG), "Long?", [some(1), NONE], 1),
+    (OptionType(STRING), "String", [some("x"), NONE], "x"),
+    (
+        EitherType(STRING, PAIR, SCALA_EITHER),
+        "Either<String, Tuple2>",
+        [EitherValue("a", True), EitherValue(("b", 1), False)],
+        EitherValue("a", True),
+    ),
+    (EnumType("com.acme.Suit", ("A", "B"), (3, -2)), "Enum<com.acme.Cards>", ["B", "A"], "B"),
+    (TraversableType(STRING, LIST), "List<String>", [["a", None], []], ["a", None]),
+    (TraversableType(OptionType(LONG), LIST), "java.util.List<Long>", [[some(1), NONE], []], [1, None]),
+    (TraversableType(PAIR, LIST), "Types.LIST<Tuple2<String, Long>>", [[("a", 1), ("b", 2)], []], [("a", 1), ("b", 2)]),
+    (TraversableType(PAIR, MAP), "Map<String, Long>", [[("a", 1), ("b", 2)], []], [("a", 1), ("b", 2)]),
+    (TraversableType(PAIR, MAP), "Types.MAP<String, Long>", [[("a", 1), ("b", 2)], []], [("a", 1), ("b", 2)]),
+    (TraversableType(LONG, SET), "Set<Long>", [[1, 2], []], [1, 2]),
+    (
+        NESTED,
+        "Types.MAP<String, Types.LIST<Pojo<X>(b, a)?>>",
+        [[("a", [some(("q", 1)), NONE]), ("b", [])]],
+        [("a", [PojoValue("X", {"a": 1, "b": "q"}), None]), ("b", [])],
+    ),
+    (OptionType(TraversableType(LONG, LIST)), "List<Long>", [some([1]), NONE], [1]),
+    (CaseClassType((Scalar.UNIT, LONG), "scala.Tuple2"), "Tuple2<Void, Long>", [(Singleton.UNIT, 1)], (None, 1)),
+    (EitherType(Scalar.NOTHING, LONG, SCALA_EITHER), "Either", [EitherValue(1, False)], EitherValue(1, False)),
+]
+
+
+def written(program: ScalaProgram, *values: bytes, kept: bool = False) -> list[bytes]:
+    data = np.frombuffer(b"".join(values) + bytes(64), np.uint8).copy()
+    ends = np.cumsum([len(one) for one in values])
+    starts = ends - [len(one) for one in values]
+    heads = np.zeros(len(values), np.int64)
+    out, new_ends = write_values(program, data, starts, ends, heads, np.full(len(values), kept))
+    begins = [0, *new_ends.tolist()]
+    return [out[begin:end].tobytes() for begin, end in pairwise(begins)]
+
+
+def plainly(type_: ScalaType, data: bytes) -> bytes:
+    return encode(type_.made, decode_whole(type_, data))
+
+
+@pytest.mark.parametrize(("source", "text", "values", "first"), CASES, ids=[text for _, text, _, _ in CASES])
+def test_the_kernel_writes_what_plain_code_does(source: FlinkType, text: str, values: list[Any], first: Any) -> None:
+    type_ = as_told(source, text)
+    raw = [encode(source, value) for value in values]
+    assert written(compile_scala(type_), *raw) == [plainly(type_, one) for one in raw]
+    assert decode_whole(type_, raw[0]) == first
+    assert decode_whole(type_.made, plainly(type_, raw[0])) == first
+    many = raw * 3000
+    assert b"".join(written(compile_scala(type_), *many)) == b"".join(plainly(type_, one) for one in raw) * 3000
+
+
+# The kernel copies the byte of a Unit, whatever it is.
+_DAMAGED = [case for case in CASES if "Void" not in case[1]]
+
+
+@pytest.mark.parametrize(("source", "text", "values", "first"), _DAMAGED, ids=[text for _, text, _, _ in _DAMAGED])
+def test_damage_is_found_by_both(source: FlinkType, text: str, values: list[Any], first: Any) -> None:
+    type_, program, seen = as_told(source, text), compile_scala(as_told(source, text)), random.Random(text)
+    for value in values:
+        raw = encode(source, value)
+        cuts = [raw[:end] for end in range(len(raw))]
+        flips = [raw[:at] + bytes([raw[at] ^ 1 << seen.randrange(8)]) + raw[at + 1 :] for at in range(len(raw))]
+        for damaged in (*cuts, *flips, raw + b"\0"):
+            if b"\xff\xff" in damaged or not damaged:
+                continue
+            try:
+                expected = plainly(type_, damaged)
+            except (DamagedError, UsageError):
+                with pytest.raises(StateferryError):
+                    written(program, damaged)
+            else:
+                assert written(program, damaged) == [expected]
+
+
+def test_what_is_around_a_value_stays() -> None:
+    inner = as_told(READING, "Pojo<com.acme.R>(zone, age, mid)")
+    old, new = encode(READING, ("a", NONE, 1)), plainly(inner, encode(READING, ("a", NONE, 1)))
+    stamp = (7).to_bytes(8, "big")
+    assert written(compile_scala(TtlType(inner)), stamp + old) == [stamp + new]
+    assert written(compile_scala(NullableType(inner, 0)), b"\0" + old) == [b"\0" + new]
+    assert written(compile_scala(NullableType(inner, 0)), b"\1" + old, kept=True) == [b"\1" + old]
+    assert written(compile_scala_list(inner), old + b"," + old) == [new + b"," + new]
+    of_broadcast = ListType(TupleType((LONG, inner), "an entry"))
+    assert written(compile_scala(of_broadcast), b"\0\0\0\1" + stamp + old) == [b"\0\0\0\1" + stamp + new]
+    with pytest.raises(DamagedError, match="the delimiter 44"):
+        written(compile_scala_list(inner), old + b";" + old)
+    with pytest.raises(RefusedError, match=r"inside of a .* is not rewritten"):
+        compile_scala(OptionType(inner))
+
+
+def test_null_where_there_is_none_is_refused() -> None:
+    type_ = TraversableType(LONG, LIST)
+    with pytest.raises(RefusedValueError, match="null as an element"):
+        written(compile_scala(as_told(type_, "Types.LIST<Long>")), encode(type_, [1, None]))
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "why"),
+    [
+        (PAIR, "Tuple3", "expected Tuple2, or Pojo<com.acme.Reading>"),
+        (PAIR, "Tuple2<String>", "expected 2 types in Tuple2<String>"),
+        (PAIR, "Tuple2<String, Integer>", "expected Long, which stays as it is, found Integer"),
+        (PAIR, "Pojo<X>(a)", "the names of 2 fields in the order"),
+        (PAIR, "Pojo<X>(a, a)", "expected 2 different names"),
+        (PAIR, "Pojo<X>(a, b", r"expected \), found 'the end'"),
+        (PAIR, "Tuple2 more", "expected the end behind the type"),
+        (PAIR, "", "expected a type, found 'the end'"),
+        (OptionType(LONG), "Long", r"expected Long\?, which has a null for None"),
+        (TraversableType(PAIR, LIST), "Map<String, Long>", "a Map is made of a Map of Scala alone, not of a List"),
+        (TraversableType(LONG, SET), "Map<String, Long>", "made of a Map of Scala alone, not of a Set"),
+        (TraversableType(LONG, "Map.canBuildFrom"), "Map<String, Long>", "for a collection of pairs"),
+        (TraversableType(PAIR, LIST), "List<Tuple2<String, Long>>", "to Kryo: declare it by Types.LIST"),
+        (TraversableType(LONG, LIST), "Long", "expected List<...>, Set<...> or Map<...>"),
+        (EitherType(STRING, OptionType(LONG), SCALA_EITHER), "Either", "Flink's Either holds no null"),
+        (EitherType(STRING, LONG, SCALA_EITHER), "Either<String>", "expected Either<...> with two types"),
+        (EitherType(STRING, KryoType("java.lang.Throwable"), SCALA_TRY), "String", "is not rewritten"),
+        (EnumType("com.acme.Suit", ("A",), (0,)), "Suit", "expected Enum<com.acme.Suit>"),
+        (Scalar.UNIT, "Long", "expected Void"),
+        (OptionType(KryoType("java.util.UUID")), "Kryo<java.util.UUID>?", "is java.util.UUID, serialized by Kryo"),
+        (ListType(PAIR), "Types.LIST<Tuple2>", "is not rewritten"),
+        (OptionType(PojoType("P", (PojoField("a", LONG),))), "Pojo<P>?", "can't be described"),
+        (CaseClassType((), "com.acme.Nothing"), "Tuple0", "the names of 0 fields"),
+    ],
+)
+def test_what_people_say_is_held_against_what_there_is(source: FlinkType, text: str, why: str) -> None:
+    with pytest.raises((RefusedError, UsageError), match=why):
+        as_told(source, text)
+
+
+@pytest.mark.parametrize(("source", "text", "values", "first"), CASES, ids=[text for _, text, _, _ in CASES])
+def test_what_is_suggested_is_understood(source: FlinkType, text: str, values: list[Any], first: Any) -> None:
+    suggested = suggestion(source)
+    assert suggested is not None
+    as_told(source, suggested)
+
+
+def test_nothing_is_suggested_for_what_is_not_rewritten() -> None:
+    for type_ in (LONG, EitherType(LONG, LONG, SCALA_TRY), OptionType(KryoType("X")), CaseClassType((), "E")):
+        assert suggestion(type_) is None
+    assert suggestion(EitherType(STRING, OptionType(LONG), SCALA_EITHER)) is None
+    wide = suggestion(CaseClassType((LONG,) * 26, "com.acme.Wide"))
+    assert wide is not None
+    assert wide.startswith("Pojo<com.acme.Reading>(f0, f1")
