@@ -89,19 +89,9 @@ class OperatorChanges:
         return {name for rules in self.rules for name in rules.touched}
 
     @property
-    def divided(self) -> set[str]:
-        """The names of legacy states and flags of which a lazy run changes a part."""
-        return {name for rules in self.rules for name in rules.divided}
-
-    @property
     def rests(self) -> set[str]:
         """The names of legacy states that stay as POJOs without their maps."""
         return {rules.legacy.name for rules in self.rules if rules.keeps_rest}
-
-    @property
-    def is_lazy(self) -> bool:
-        """Whether some keys stay in their blobs."""
-        return bool(self.flags)
 
     def of_staged(self) -> OperatorChanges:
         """What a run that moves all keys would make of the new savepoint."""
