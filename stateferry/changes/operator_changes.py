@@ -48,7 +48,9 @@ class OperatorChanges:
     def of_key_groups(self, key_groups: KeyGroupRange) -> OperatorChanges:
         """What a task needs that reads these key groups."""
         before = None if self.before is None else self.before.of_key_groups(key_groups)
-        return replace(self, operator=replace(self.operator, subtasks=()), before=before)
+        # Its files, and its coordinator's state, take megabytes in a large job.
+        bare = replace(self.operator, subtasks=(), coordinator=None)
+        return replace(self, operator=bare, before=before)
 
     def ref(self, state: str) -> StateRef:
         """Which state this is of all of the savepoint."""

@@ -14,7 +14,7 @@ import pytest
 from flinkstate.errors import DamagedError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.metadata.metadata import Operator, Subtask
+from flinkstate.metadata.metadata import InlineBytes, Operator, Subtask
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
@@ -447,9 +447,10 @@ def test_a_task_gets_no_more_than_its_key_groups_need() -> None:
     range_ = KeyGroupRange(3, 5)
     own: Any = ("before", range_)
     before: Any = SimpleNamespace(of_key_groups=lambda key_groups: ("before", key_groups))
-    subtasks = (Subtask(0), Subtask(1))
     changes = changes_of((rules_of(),), {}, by_kryo={"s": value_state("s")})
-    whole = replace(changes, operator=replace(changes.operator, subtasks=subtasks), before=before)
+    subtasks, coordinator = (Subtask(0), Subtask(1)), InlineBytes("a name", b"its state")
+    operator = replace(changes.operator, subtasks=subtasks, coordinator=coordinator)
+    whole = replace(changes, operator=operator, before=before)
     assert whole.of_key_groups(range_) == replace(changes, before=own)
     assert replace(whole, before=None).of_key_groups(range_) == changes
 
