@@ -48,7 +48,9 @@ class OperatorChanges:
     def of_key_groups(self, key_groups: KeyGroupRange) -> OperatorChanges:
         """What a task needs that reads these key groups."""
         before = None if self.before is None else self.before.of_key_groups(key_groups)
-        return replace(self, operator=replace(self.operator, subtasks=()), before=before)
+        # Its files, and its coordinator's state, take megabytes in a large job.
+        bare = replace(self.operator, subtasks=(), coordinator=None)
+        return replace(self, operator=bare, before=before)
 
     def ref(self, state: str) -> StateRef:
         """Which state this is of all of the savepoint."""
@@ -89,19 +91,9 @@ class OperatorChanges:
         return {name for rules in self.rules for name in rules.touched}
 
     @property
-    def divided(self) -> set[str]:
-        """The names of legacy states and flags of which a lazy run changes a part."""
-        return {name for rules in self.rules for name in rules.divided}
-
-    @property
     def rests(self) -> set[str]:
         """The names of legacy states that stay as POJOs without their maps."""
         return {rules.legacy.name for rules in self.rules if rules.keeps_rest}
-
-    @property
-    def is_lazy(self) -> bool:
-        """Whether some keys stay in their blobs."""
-        return bool(self.flags)
 
     def of_staged(self) -> OperatorChanges:
         """What a run that moves all keys would make of the new savepoint."""

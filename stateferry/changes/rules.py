@@ -137,15 +137,11 @@ class Rules:
         return (self.taken.name,) if self.flag_name is None else (self.taken.name, self.flag_name)
 
     @property
-    def divided(self) -> tuple[str, ...]:
-        """The names of states of which a part of the keys changes."""
-        return () if self.lazy_cut is None else (self.legacy.name, self.lazy_cut.flag.name)
-
-    @property
     def touched(self) -> set[str]:
         """The names of states that don't stay as they are."""
         rest = (self.legacy.name,) if self.keeps_rest else ()
-        return {self.made_name, *self.left_behind, *self.divided, *rest}
+        divided = () if self.lazy_cut is None else (self.legacy.name, self.lazy_cut.flag.name)
+        return {self.made_name, *self.left_behind, *divided, *rest}
 
     @property
     def map_type(self) -> MapType:

@@ -254,7 +254,7 @@ def validate(
     if accounts is not None:
         accounts |= {
             StateRef(pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
-                rules.new_name, is_lazy=conversion.of(pair.old).is_lazy
+                rules.new_name, is_lazy=bool(conversion.of(pair.old).flags)
             )
             for pair in _pairs(source, staged)
             for rules in conversion.of(pair.old).rules

@@ -160,7 +160,7 @@ class OperatorJudge:
             yield from self._migrated(rules)
         for planned in self.conversion.aging.values():
             yield from self._aged(planned)
-        own = self.conversion.made.keys() | self.conversion.aging.keys() | self.conversion.divided
+        own = self.conversion.touched - self.conversion.rests | self.conversion.aging.keys()
         for state in sorted(states.keys() - own):
             what = "POJOs without their maps" if state in self.conversion.rests else "carried over"
             if state in self.conversion.by_kryo:

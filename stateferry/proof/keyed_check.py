@@ -286,7 +286,7 @@ class _ChunkReading:
         self._blobs = self._expected.blobs if task.side is Side.SOURCE else AccountsByState(size)
         self._whole = _Accounts(task.conversion.new_max)
         self._of_staged: ExpectedEntries | None = None
-        if task.side is Side.STAGED and task.probe is None and task.conversion.is_lazy:
+        if task.side is Side.STAGED and task.probe is None and task.conversion.flags:
             self._of_staged = ExpectedEntries(task.conversion.of_staged(), self._whole)
         self._made = task.conversion.made
         self._rules = {rules.made_name: rules for rules in task.conversion.rules}

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.metadata import InlineBytes, Operator, Subtask
 from flinkstate.serializers.types import MapType, Scalar
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
@@ -424,6 +425,7 @@ def test_which_states_the_new_savepoint_does_not_have(rules: Rules, behind: set[
     states = {one.name: one for one in (rules.legacy, rules.new, value_state("flag"), value_state("other"))}
     conversion = changes_of((rules,), states, 128, 128)
     assert conversion.left_behind == behind
+    assert conversion.rests == ({"old"} if rules.rest is LegacyRest.KEEP else set())
     assert set(conversion.expected_states) == states.keys() - behind
     assert replace(conversion, rules=(replace(rules, keep_legacy=True),)).left_behind == set()
 
@@ -439,6 +441,18 @@ def test_an_operator_of_which_nothing_is_asked_changes_with_the_layout_alone() -
     # What is only counted stays.
     assert replace(changes, ttls=(told,)).aging == {}
     assert not OperatorChanges.none(source, operator).changes_key_groups
+
+
+def test_a_task_gets_no_more_than_its_key_groups_need() -> None:
+    range_ = KeyGroupRange(3, 5)
+    own: Any = ("before", range_)
+    before: Any = SimpleNamespace(of_key_groups=lambda key_groups: ("before", key_groups))
+    changes = changes_of((rules_of(),), {}, by_kryo={"s": value_state("s")})
+    subtasks, coordinator = (Subtask(0), Subtask(1)), InlineBytes("a name", b"its state")
+    operator = replace(changes.operator, subtasks=subtasks, coordinator=coordinator)
+    whole = replace(changes, operator=operator, before=before)
+    assert whole.of_key_groups(range_) == replace(changes, before=own)
+    assert replace(whole, before=None).of_key_groups(range_) == changes
 
 
 # In reverse.
