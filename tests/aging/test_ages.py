@@ -156,7 +156,7 @@ def test_a_state_without_time_to_live_is_refused_by_name(terminal: Terminal) -> 
     assert code == 2
     assert "state mainState of operator main has no time to live" in error
     assert "no keyed state has a time to live" in terminal.says("ages", GOLDEN / "legacy-2.3-rocksdb")
-    for option, value in (("--days", "-1"), ("--days", "400"), ("--now", "-5")):
+    for option, value in (("--days", "-1"), ("--days", "400"), ("--now", "-5"), ("--now", "9" * 30)):
         assert terminal.fails("ages", GOLDEN / "legacy-2.3-rocksdb", option, value)[0] == 2
 
 

@@ -20,18 +20,20 @@ from flinkstate.rocksdb import scan
 from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
+from stateferry.cli import main
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
 from stateferry.proof.catch_up import ChangedResult, ChangedTask
 from stateferry.proof.keyed_check import KeyedTask, Side
 from stateferry.runs.guards.expiry_guard import ClockContradictedError
-from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
 from stateferry.runs.report.report import Report
 from stateferry.tables.update import VanishedKeysError
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import NOW, changed, first_state, run
+from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.native_nights import NightlyDatabase
 
@@ -425,3 +427,28 @@ def test_a_run_after_the_base_may_have_left_other_keys_in_the_tables(tmp_path: P
     with pytest.raises(VanishedKeysError, match="are gone, more than the"):
         caught_up(few.checkpoint(2), tmp_path, 3, 1, rehearse=False)
     assert not (tmp_path / "target" / "_metadata").exists()
+
+
+def test_what_is_left_of_a_catch_up_needs_its_base_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base was removed: the tables follow, the same command has nothing to do, and the result can be verified."""
+    without_spark(monkeypatch)
+    first, second = two(tmp_path)
+    command = [
+        *("--target", str(tmp_path / "target"), "--home", str(tmp_path / "home"), "--format", "native", "--no-timers"),
+        *("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG),
+        *("--job", "catch-up"),
+    ]
+    assert main(["run", "--savepoint", str(first), "--rehearse", *command]) == 0
+    (of_base,) = runs_of(str(tmp_path / "home"), "catch-up")
+    again = ["run", "--savepoint", str(second), "--since", of_base.run_id, *command]
+    with monkeypatch.context() as patch:
+        patch.setattr("stateferry.steps.tables._written", stopped)
+        assert main(again) == 75
+    of_base.remove()
+    assert main(again) == 0
+    assert main(again) == 0
+    newest = runs_of(str(tmp_path / "home"), "catch-up")[0].run_id
+    named = ["--home", str(tmp_path / "home"), "--job", "catch-up"]
+    assert main(["verify", str(second), str(tmp_path / "target"), "--run", newest, *named]) == 0
+    other = [str(tmp_path / "other") if one == str(tmp_path / "target") else one for one in again]
+    assert main(other) == 2

@@ -64,15 +64,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.basics.durations import now_ms, parse_duration
+    from stateferry.basics.durations import MAX_MILLISECONDS, now_ms, parse_duration
     from stateferry.look.ages import measure_ages
     from stateferry.look.ages_forecast import Cleanup
     from stateferry.look.survey import bytes_to_read
 
     if not 0 <= options.days <= _MOST_DAYS:
         raise UsageError(f"expected --days of 0 to {_MOST_DAYS}, found {options.days}")
-    if options.now is not None and options.now < 0:
-        raise UsageError(f"expected --now of 0 or more, found {options.now}")
+    if options.now is not None and not 0 <= options.now <= MAX_MILLISECONDS:
+        raise UsageError(f"expected --now of 0 to {MAX_MILLISECONDS}, found {options.now}")
     cleanup = Cleanup(options.cleanup_size, parse_duration(options.compaction_period))
     savepoint = opened(options)
     given = _given_ttls(savepoint, options.state_ttl)

@@ -28,7 +28,7 @@ from stateferry.runs.checks.wanted_layout import layout_problems, wanted_layout
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
-from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.run_list import find_run, runs_of
 
 
 def open_source(plan: MigrationPlan) -> Savepoint:
@@ -55,7 +55,7 @@ def _as_its_base(plan: MigrationPlan, values: Mapping[str, object], origin: str)
     """The plan; that of a catch-up has the whole id of its base, and the base's now, at which nothing more expires."""
     if plan.since is None:
         return plan
-    base = find_run(plan.home, plan.job, plan.since).plan
+    base = _known_base(plan, plan.since)
     of_base = {"since": base.run_id, "now": base.now, "now_from": base.now_from}
     if "now" in values and plan.now != base.now:
         raise PlanError(
@@ -63,6 +63,20 @@ def _as_its_base(plan: MigrationPlan, values: Mapping[str, object], origin: str)
             "everything"
         )
     return plan_of({**values, **of_base}, origin)
+
+
+def _known_base(plan: MigrationPlan, since: str) -> MigrationPlan:
+    """The plan of the base. What is left to do once a catch-up was validated doesn't need it: it may have been removed.
+
+    Then a run that has begun from it says which it was.
+    """
+    try:
+        return find_run(plan.home, plan.job, since).plan
+    except UsageError:
+        for one in runs_of(plan.home, plan.job):
+            if one.plan is not None and one.plan.since is not None and one.plan.since.startswith(since):
+                return one.plan.model_copy(update={"run_id": one.plan.since})
+        raise
 
 
 def _naming_operator(plan: MigrationPlan, source: Savepoint) -> tuple[Operator, str]:
