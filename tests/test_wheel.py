@@ -107,7 +107,11 @@ def test_it_has_two_import_names_and_their_files(wheel: Path, sources: Path) -> 
         (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         (top,) = [name for name in names if name.endswith("top_level.txt")]
         assert opened.read(top).decode().split() == ["flinkstate", "stateferry"]
-        assert b"License-Expression: Apache-2.0" in opened.read(metadata)
+        said = opened.read(metadata).decode()
+    for line in ("License-Expression: Apache-2.0", "Classifier: Typing :: Typed", "# Stateferry"):
+        assert f"{line}\n" in said
+    for extra in ("airflow", "hdfs", "kubernetes", "postgres", "s3", "spark"):
+        assert f"Provides-Extra: {extra}\n" in said
     packed = {name for name in names if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in packed} == {"flinkstate", "stateferry"}
     assert {name for name in packed if not name.endswith(".py")} == DATA
