@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -107,7 +108,11 @@ def test_it_has_two_import_names_and_their_files(wheel: Path, sources: Path) -> 
         (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         (top,) = [name for name in names if name.endswith("top_level.txt")]
         assert opened.read(top).decode().split() == ["flinkstate", "stateferry"]
-        assert b"License-Expression: Apache-2.0" in opened.read(metadata)
+        said = opened.read(metadata).decode()
+    for line in ("License-Expression: Apache-2.0", "Classifier: Typing :: Typed", "# Stateferry"):
+        assert f"{line}\n" in said
+    for extra in ("airflow", "hdfs", "kubernetes", "postgres", "s3", "spark"):
+        assert f"Provides-Extra: {extra}\n" in said
     packed = {name for name in names if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in packed} == {"flinkstate", "stateferry"}
     assert {name for name in packed if not name.endswith(".py")} == DATA
@@ -163,3 +168,47 @@ def test_a_migration_works_far_from_the_checkout(environment: Path, tmp_path: Pa
     assert "can be migrated" in shown
     assert shown.count('"user_key":"item') == 3
     assert (tmp_path / "new/_metadata").exists()
+
+
+_DAGS = """
+import json, os, sys
+os.environ["AIRFLOW_VAR_STATE_MIGRATION"] = json.dumps({"jobs": {"orders": {"own_tasks": "own_tasks", "request": {
+    "source": "flink", "flink_job": "orders", "savepoint_directory": "/savepoints", "operator": "main",
+    "legacy_state": "maps", "new_state": "rows", "start_job": True, "runs_on": "own tasks"}}}})
+sys.path.insert(0, sys.argv[1])
+from airflow.dag_processing.dagbag import DagBag
+found = DagBag(sys.argv[1], safe_mode=True, known_pools={"default_pool", "stateferry_outage"})
+assert not found.import_errors, found.import_errors
+from stateferry.airflow.kubernetes.connection import api_server
+server = api_server("here")
+import stateferry
+assert stateferry.__file__.startswith(sys.prefix), stateferry.__file__
+print(*sorted(found.dags), server.url, dict(server.headers()))
+"""
+
+
+@pytest.mark.full
+def test_airflow_and_kubernetes_are_extras(wheel: Path, tmp_path: Path) -> None:
+    """With all that they bring, from the index that pip has: the DAGs are parsed far from the checkout."""
+    python = tmp_path / "environment/bin/python"
+    said(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "environment"))
+    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
+    said(*uv, "-c", str(HOUSE / "constraints/airflow.txt"), f"{wheel}[airflow,kubernetes]")
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    for file in ("state_migration.py", "state_rollback.py", "examples/own_tasks.py"):
+        shutil.copy(HOUSE / "dags" / file, dags)
+    cluster = {"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}
+    user = {"name": "me", "user": {"token": "secret"}}
+    context = {"name": "here", "context": {"cluster": "here", "user": "me"}}
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": "here"}
+    lists = {"clusters": [cluster], "users": [user], "contexts": [context]}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config | lists))
+    extra = {"kube_config_path": str(tmp_path / "kubeconfig")}
+    code = (
+        f"import os; os.environ['AIRFLOW_HOME'] = {str(tmp_path)!r}\n"
+        f"os.environ['AIRFLOW_CONN_HERE'] = {json.dumps({'conn_type': 'kubernetes', 'extra': extra})!r}\n{_DAGS}"
+    )
+    shown = said(str(python), "-c", code, str(dags), folder=tmp_path).splitlines()[-1]
+    assert shown.startswith("state_migration state_migration_orders state_rollback http://127.0.0.1:9 ")
+    assert "Bearer secret" in shown

@@ -41,7 +41,7 @@ class FlinkHook(BaseHook):
     conn_name_attr = "flink_conn_id"
     default_conn_name = "flink_default"
     conn_type = "flink"
-    hook_name = "Apache Flink"
+    hook_name = "Apache Flink (REST)"
 
     def __init__(self, flink_conn_id: str = default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -5,19 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 _PACKAGE = "stateferry.airflow.flink"
+# Another distribution may call its own parts Apache Flink.
+_NAME = "Apache Flink (REST)"
 
 
 def provider_info() -> dict[str, Any]:
-    """The distribution's connection type and links, in the form that Airflow expects."""
+    """What the distribution has for Airflow, in the form that Airflow expects."""
     return {
         "package-name": "stateferry",
         "name": "Stateferry",
         "description": "Apache Flink over REST, and the migration of the state of Flink jobs.",
+        "integrations": [
+            {"integration-name": _NAME, "external-doc-url": "https://flink.apache.org", "tags": ["apache"]}
+        ],
+        "hooks": _modules("hook"),
+        "operators": _modules("operators"),
+        "sensors": _modules("sensors"),
+        "triggers": _modules("triggers"),
+        "notifications": ["stateferry.airflow.dag_runs.notices.Webhook"],
         "connection-types": [
             {
                 "connection-type": "flink",
                 "hook-class-name": f"{_PACKAGE}.hook.FlinkHook",
-                "hook-name": "Apache Flink",
+                "hook-name": _NAME,
                 "ui-field-behaviour": {
                     "hidden-fields": [],
                     "relabeling": {"schema": "http or https", "host": "JobManager's host", "port": "REST port"},
@@ -28,6 +38,10 @@ def provider_info() -> dict[str, Any]:
         ],
         "extra-links": [f"{_PACKAGE}.links.FlinkJobLink"],
     }
+
+
+def _modules(name: str) -> list[dict[str, Any]]:
+    return [{"integration-name": _NAME, "python-modules": [f"{_PACKAGE}.{name}"]}]
 
 
 _FIELDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import importlib
 import ipaddress
 import json
 import ssl
@@ -14,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import airflow
+import jsonschema
 import pytest
 from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 from airflow.sdk import Connection
@@ -84,10 +87,26 @@ def test_airflow_is_told_of_the_connection_type() -> None:
     assert read == set(kind["conn-fields"])
 
 
+def test_what_airflow_is_told_keeps_its_schema_and_is_there() -> None:
+    said = provider_info()
+    schema = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
+    jsonschema.Draft7Validator(schema).validate(said)
+    # The schema lets through what it doesn't know.
+    assert set(said) <= set(schema["properties"])
+    modules = [one for kind in ("hooks", "operators", "sensors", "triggers") for one in said[kind]]
+    for one in modules:
+        assert one["integration-name"] == said["integrations"][0]["integration-name"]
+        for name in one["python-modules"]:
+            importlib.import_module(name)
+    for name in (*said["notifications"], *said["extra-links"], said["connection-types"][0]["hook-class-name"]):
+        module, _, attribute = name.rpartition(".")
+        assert isinstance(getattr(importlib.import_module(module), attribute), type)
+
+
 def test_the_form_in_airflow() -> None:
     """As installed: Airflow finds it by the distribution's entry point."""
     (flink,) = [kind for kind in HookMetaService.hook_meta_data() if kind.connection_type == "flink"]
-    assert flink.hook_name == "Apache Flink"
+    assert flink.hook_name == FlinkHook.hook_name
     assert flink.extra_fields is not None
     assert set(flink.extra_fields) == set(provider_info()["connection-types"][0]["conn-fields"])
 
