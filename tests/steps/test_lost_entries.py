@@ -143,6 +143,16 @@ def test_a_savepoint_with_other_bytes_is_refused(tmp_path: Path) -> None:
         run(UPGRADED, tmp_path, before=str(other), **ALONE)
 
 
+def test_a_newer_savepoint_than_the_one_that_was_restored_is_refused() -> None:
+    """A job counts its checkpoints on from the savepoint from which it was restored."""
+    source, old = Savepoint.open(str(UPGRADED)), Savepoint.open(str(BEFORE))
+    for number, why in ((1, None), (2, "is newer than the savepoint .* it is checkpoint 2 .* is checkpoint 2 of the")):
+        other = Savepoint(old.folder, replace(old.metadata, checkpoint_id=number))
+        _, problems = hold_against(other, source, {}, {}, 0, None)
+        assert ("is newer" in problems[0]) is (why is not None)
+        assert re.search(why or "in common", problems[0])
+
+
 def test_another_max_parallelism_or_another_operator_is_refused() -> None:
     source, old = Savepoint.open(str(UPGRADED)), Savepoint.open(str(BEFORE))
     by_kryo = {
