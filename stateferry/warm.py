@@ -30,6 +30,8 @@ from flinkstate.kryo.transcoding import KryoReader
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import warming
+from flinkstate.scala.programs import compile_scala
+from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers import walker
 from flinkstate.serializers.built_snapshots import kryo_snapshot
 from flinkstate.serializers.programs import compile_type
@@ -41,10 +43,13 @@ from flinkstate.serializers.types import (
     KryoType,
     ListType,
     MapType,
+    NullableType,
+    OptionType,
     PojoField,
     PojoType,
     PrimitiveArrayType,
     Scalar,
+    ScalaType,
     SetType,
 )
 from flinkstate.values.codecs import encode
@@ -149,9 +154,11 @@ def _warm_others() -> None:
 
 
 def _write_for_other_kryo() -> None:
-    """Writes a map by Kryo 2 for Kryo 5: null, which is in any map's serializer."""
+    """Writes a map by Kryo 2 for Kryo 5: null, which is in any map's serializer. And a None of Scala."""
     recoder, one = Recoder(compile_type(kryo_snapshot("java.util.HashMap").type)), np.zeros(1, np.int64)
     recoder.recode(np.zeros(64, np.uint8), one, one + 1, one)
+    option = ScalaType.of(OptionType(Scalar.LONG), NullableType(Scalar.LONG, 0))
+    write_values(compile_scala(option), np.zeros(64, np.uint8), one, one + 1, one, np.zeros(1, np.bool_))
 
 
 def migrate(source: str, folder: str, now: int, ttl: int | None) -> None:

@@ -18,6 +18,7 @@ NUMBER = 6  # how many, then each i32 number and the one that is written for it
 JUMP = 7  # target
 HERE = 8  # register that gets the position in the output
 ORDER = 9  # number of fields, first of the registers with their positions, the fields in the order wanted
+COPY_OR_NULL = 11  # place in the walk program, how many bytes null has, these: a flag for null, the value unless it is
 ELEMENTS = 10  # target behind the last element; a delimiter is before every other one
 
 # What FLAG writes, if no byte.
@@ -100,7 +101,7 @@ def write_values(  # type: ignore[no-untyped-def]
                 _fail(failure, NO_ROOM, position, np.int64(0))
                 return np.int64(index)
             op = code[pc]
-            if op == COPY:
+            if op in (COPY, COPY_OR_NULL):
                 place[0] = position
                 if walk(
                     walked, pool, of_walk, data, place[:1], limits[index : index + 1], place[1:2], place[3:],
@@ -111,6 +112,15 @@ def write_values(  # type: ignore[no-untyped-def]
                 if at + size + _SPARE > len(out):
                     _fail(failure, NO_ROOM, position, size)
                     return np.int64(index)
+                if op == COPY_OR_NULL:
+                    is_null = size == code[pc + 2]
+                    for offset in range(size if is_null else 0):
+                        is_null = is_null and data[position + offset] == code[pc + 3 + offset]
+                    out[at] = 1 if is_null else 0
+                    at += 1
+                    position += size if is_null else 0
+                    size = np.int64(0) if is_null else size
+                    pc += 1 + code[pc + 2]
                 _copy(data, position, out, at, size)
                 at += size
                 position += size

@@ -26,7 +26,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import RefusedError, UsageError
 from flinkstate.scala import kernels
 from flinkstate.scala.kernels import NOTHING, REFUSED
 from flinkstate.serializers.programs import WalkProgram, compile_each
@@ -51,6 +51,7 @@ from flinkstate.serializers.types import (
     type_name,
     with_parts,
 )
+from flinkstate.values.codecs import encode
 
 _NOT_NULL, _NULL = 0, 1
 _POJO_ITSELF = 2
@@ -107,9 +108,9 @@ class _Compiler:
             case _ if not has_scala(source) or source in (Scalar.UNIT, Scalar.NOTHING):
                 self._copy(source)
             case OptionType(value), Scalar.STRING:
-                self._option(value, made, (0, NOTHING))
+                self._option(value, made, 0, flagged=False)
             case OptionType(value), NullableType(inner, 0):
-                self._option(value, inner, (_NULL, _NOT_NULL))
+                self._option(value, inner, _NULL)
             case CaseClassType(fields), TupleType():
                 for part, new in zip(fields, made.fields, strict=True):
                     self.value(part, new)
@@ -128,20 +129,28 @@ class _Compiler:
             case _:
                 raise RefusedError(f"a {type_name(made)} isn't made of a {type_name(source)} of flink-scala")
 
-    def _copy(self, type_: FlinkType) -> None:
+    def _copy(self, type_: FlinkType, *operation: int) -> None:
         if opaque := opaque_parts(type_):
             raise RefusedError(f"a part of a value of flink-scala is {opaque[0].class_name}, {opaque[0].reason}")
-        self._copied.setdefault(type_, []).append(self.emit(kernels.COPY, 0) + 1)
+        self._copied.setdefault(type_, []).append(self.emit(*(operation or (kernels.COPY, 0))) + 1)
 
-    def _option(self, value: FlinkType, made: FlinkType, written: tuple[int, int]) -> None:
-        at = self.emit(kernels.FLAG, *written, 0, 0)
-        self.value(value, made)
+    def _option(self, value: FlinkType, made: FlinkType, none: int, *, flagged: bool = True) -> None:
+        """Compiles an Option as a value with a flag for null before it, or without; `none` is written for None."""
+        at = self.emit(kernels.FLAG, none, NOTHING, 0, 0)
+        if flagged:
+            self._nullable(value, made)
+        else:
+            self.value(value, made)
         self.code[at + 4] = len(self.code)
 
     def _nullable(self, source: FlinkType, made: FlinkType) -> None:
-        """Compiles a value behind a flag for null."""
+        """Compiles a value, with a flag for null before it."""
+        null = _null_of(made)
         if isinstance(source, OptionType):
-            self._option(source.value, made, (_NULL, _NOT_NULL))
+            self._option(source.value, made, _NULL)
+        elif null is not None and (source is Scalar.UNIT or not has_scala(source)):
+            # A null that Flink wrote without a flag.
+            self._copy(source, kernels.COPY_OR_NULL, 0, len(null), *null)
         else:
             self.emit(kernels.PUT, _NOT_NULL)
             self.value(source, made)
@@ -175,15 +184,14 @@ class _Compiler:
         """Compiles an element behind its flag `isPresent`."""
         match made:
             case ListType(NullableType(inner, 0)) | SetType(inner) if not isinstance(element, OptionType):
-                at = self.emit(kernels.FLAG, _NULL, _NOT_NULL, 0, 0)
-                self.value(element, inner)
+                at = self.emit(kernels.FLAG, _NULL, NOTHING, 0, 0)
+                self._nullable(element, inner)
                 self.code[at + 4] = len(self.code)
                 return
         at = self.emit(kernels.FLAG, REFUSED, NOTHING, 0, 0)
         match element, made:
             case CaseClassType((key, value)), MapType(NullableType(of_key, 0), of_value):
-                self.emit(kernels.PUT, _NOT_NULL)
-                self.value(key, of_key)
+                self._nullable(key, of_key)
                 self._nullable(value, of_value)
             case CaseClassType((key, value)), MapType(of_key, of_value):
                 self.value(key, of_key)
@@ -201,6 +209,14 @@ class _Compiler:
             for operand in operands:
                 self.code[operand] = place
         return ScalaProgram(type_, np.array(self.code, np.int64), self.registers, copied)
+
+
+def _null_of(made: FlinkType) -> bytes | None:
+    """Returns what a type's own serializer writes of null; None if it can't."""
+    try:
+        return encode(made, None)
+    except (RefusedError, UsageError):
+        return None
 
 
 @lru_cache(maxsize=64)

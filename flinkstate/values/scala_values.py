@@ -46,6 +46,8 @@ def as_made(source: FlinkType, made: FlinkType, value: Any) -> Any:
         case TraversableType(element), ListType(inner) | SetType(inner):
             return [_as_element(element, inner, one) for one in value]
         case TraversableType(CaseClassType((key, of_value))), MapType(new_key, new_value):
+            if None in value:
+                raise RefusedError(f"null as an entry of a {type_name(made)}")
             return [(_as_element(key, new_key, one), _as_element(of_value, new_value, other)) for one, other in value]
         case Scalar.UNIT, Scalar.VOID:
             return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import PlanError, RefusedError
 from flinkstate.keyed.state import StateKind
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import now_ms
@@ -124,6 +124,20 @@ def test_it_is_as_if_nothing_had_been_lost(backend: str, started: Started, tmp_p
     assert jobs.read("2.3.0", wrong) != expected
     new = upgraded(wrong, tmp_path, before=str(old), restore_lost=True)
     assert jobs.read("2.3.0", new) == expected
+
+
+def test_a_newer_savepoint_of_the_old_job_is_refused(started: Started, tmp_path: Path) -> None:
+    """The old job went on after the savepoint from which the upgraded job was restored."""
+    jobs = Jobs(started, ("longs",))
+    old = jobs.do("1.20.0", None, _filled(jobs.states))
+    newer = jobs.do("1.20.0", old, [_call("longs", ADDS, "put", user_key="new", number=70.5)])
+    now = jobs.do("2.3.0", old, [_call("longs", TOUCHED, "touch")])
+    with pytest.raises(PlanError, match="is newer than the savepoint from which the upgraded job was restored"):
+        upgraded(now, tmp_path, before=str(newer), restore_lost=True)
+    later = jobs.do("2.3.0", now, [_call("longs", TOUCHED, "touch")])
+    with pytest.raises(RefusedError, match="Kryo 5 has not written this value"):
+        upgraded(later, tmp_path, before=str(jobs.do("1.20.0", old, [_call("longs", UNTOUCHED, "clear")])))
+    upgraded(later, tmp_path, before=str(old), restore_lost=True)
 
 
 def test_rows_that_are_gone_come_back_only_if_that_is_wanted(started: Started, tmp_path: Path) -> None:

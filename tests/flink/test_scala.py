@@ -49,7 +49,7 @@ _CASES = {
         lambda value: [value[0], _option(value[1]), value[2]],
     ),
     "pojo": _Case(
-        "ScalaTuple3<String,Integer,Option<Long>>",
+        "ScalaTuple3<String?,Integer,Option<Long>>",
         "Pojo<stateferry.flink.pojo.Address>(street, number, zip)",
         "Address",
         _address,

@@ -66,9 +66,8 @@ def hold_against(
         return {}, [why]
     if old.metadata.version >= OF_FLINK_2:
         return {}, [f"{where} is of Flink 2: give the savepoint of Flink 1 from which the upgraded job was restored"]
-    if (its := old.metadata.checkpoint_id) >= (present := source.metadata.checkpoint_id):
-        why = f"{where} is of checkpoint {its}, and {source.folder.shown} of checkpoint {present}, but a job counts on"
-        return {}, [f"{why} from the savepoint that it is restored from: give that one"]
+    if 0 < source.metadata.checkpoint_id <= old.metadata.checkpoint_id:
+        return {}, [_too_new(where, old, source)]
     found: dict[bytes, BeforeUpgrade] = {}
     problems: list[str] = []
     missing: list[str] = []
@@ -94,6 +93,15 @@ def hold_against(
         why = f": it has no keyed state of operator {missing[0]}, so it is of another job" if missing else ""
         problems.append(f"{where} and {source.folder.shown} have no state with values by Kryo in common{why}")
     return found, problems
+
+
+def _too_new(where: str, old: Savepoint, source: Savepoint) -> str:
+    """A job counts its checkpoints on from the savepoint from which it was restored; programs write the number 0."""
+    return (
+        f"{where} is newer than the savepoint from which the upgraded job was restored: it is checkpoint "
+        f"{old.metadata.checkpoint_id} of its job, and {source.folder.shown} is checkpoint "
+        f"{source.metadata.checkpoint_id} of the upgraded job, which counts on from there. Give that savepoint"
+    )
 
 
 def _differences(

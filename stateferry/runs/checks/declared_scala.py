@@ -290,7 +290,7 @@ def _map(source: TraversableType, arguments: tuple[Declared | None, ...], *, by_
     pair = source.element
     if not isinstance(pair, CaseClassType) or len(pair.fields) != 2 or len(arguments) != 2:
         raise UsageError("expected Map<...> with two types, for a collection of pairs")
-    key, made_key = _made(pair.fields[0], arguments[0], nullable=False)
+    key, made_key = _made(pair.fields[0], arguments[0], nullable=by_hint)
     value, made_value = _made(pair.fields[1], arguments[1], nullable=True)
     inner = replace(source, element=replace(pair, fields=(key, value)))
     made = MapType(NullableType(made_key, 0) if by_hint else made_key, made_value)

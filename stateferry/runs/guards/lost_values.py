@@ -34,7 +34,13 @@ def expect_same_job(before: str, losses: Iterable[LossCounts]) -> None:
 
 
 def lost_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
-    """Notes on what was lost of each state."""
+    """Notes on what was lost of each state, and on what no savepoint says of `--before`."""
+    if resolved.plan.before is not None:
+        yield (
+            f"{resolved.plan.before} (--before) was not taken after the upgraded job began, by the numbers of the "
+            "checkpoints. If the old job took several savepoints, none of them says from which the new job was "
+            "restored: be sure that it was this one"
+        )
     labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
     for state, counts in sorted(inventory.losses.items()):
         if (line := losses_line(counts)) is not None:
