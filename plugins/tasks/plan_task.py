@@ -17,7 +17,7 @@ from stateferry.airflow.requests.planning import Occasion, check_of, default_cat
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import Approval
 from stateferry.airflow.requests.sources import home_folder
-from stateferry.airflow.tasks.programs import check_programs
+from stateferry.airflow.tasks.programs import check_programs, check_stop
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.plan_text import shown
@@ -45,6 +45,7 @@ class PlanOperator(BaseOperator):
                 return self._to_check(request, occasion, context)
             if not request.rehearses:
                 check_programs(request)
+                check_stop(request)
             plan, run = planned(request, occasion)
             rehearsal = self._rehearsal(request, occasion, context) if request.stops_job else None
             again = occasion.rehearsal(REHEARSAL_AGAIN).short_id
@@ -77,7 +78,7 @@ class PlanOperator(BaseOperator):
 
     def _rehearsal(self, request: MigrationRequest, occasion: Occasion, context: Context) -> str:
         """The folder of the rehearsal; creates it, unless Flink must still take the savepoint that it reads."""
-        rehearsed, run = planned(request.rehearsal(), occasion.rehearsal())
+        rehearsed, run = planned(request.rehearsal(), occasion.rehearsal(), holds=not request.why_no_catch_up())
         if run is None:
             return run_folder(rehearsed.home, rehearsed.job, rehearsed.run_id).shown
         run.keep(began(context))

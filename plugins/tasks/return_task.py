@@ -18,7 +18,7 @@ from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.when_to_stop import is_approved
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL
-from stateferry.airflow.flink.savepoints import found_in_the_end
+from stateferry.airflow.flink.stopping import found_in_the_end
 from stateferry.airflow.flink.task import HOUR, JOB_ID, FlinkTask, for_good
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.flink_tasks import (

@@ -36,9 +36,11 @@ from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import proven_report
 
-_MAY_DIFFER = {"run_id", "source", "target", "rehearse", "since", "now_from"}
+# A native savepoint shows no timers on the heap, a checkpoint does.
+_MAY_DIFFER = {"run_id", "source", "target", "rehearse", "since", "now_from", "no_timers"}
 _WHOLE = "leave --since out, which converts everything"
 
 
@@ -115,7 +117,9 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
 
 
 def _check_plan(plan: MigrationPlan, run: Run, where: str) -> None:
-    if not run.plan.rehearse or run.state is not RunState.VERIFIED:
+    # Its tables may follow later, or never.
+    is_validated = run.state is RunState.VERIFIED or (run.state is RunState.STAGED and run.has_done(Step.VALIDATE))
+    if not run.plan.rehearse or not is_validated:
         raise RefusedError(f"{where}: it isn't a green rehearsal: {_WHOLE}")
     if not (run.staged.is_local and Location.of(plan.target).is_local):
         raise RefusedError(f"{where}: a catch-up isn't tried with a home or a target on a store: {_WHOLE}")

@@ -6,8 +6,9 @@ import errno
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,16 +20,22 @@ from flinkstate.rocksdb import scan
 from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
+from stateferry.cli import shared_steps
+from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
+from stateferry.runs.catalog.publications import Control
 from stateferry.runs.guards.expiry_guard import ClockContradictedError
 from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
+from stateferry.steps.workers import InProcess
 from stateferry.tables.update import VanishedKeysError
 from tests.flink.judge import raw_entries
-from tests.steps.test_nights_since import NOW, changed, first_state, run
+from tests.steps.test_nights_since import NOW, at_work, changed, first_state, run
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.native_nights import NightlyDatabase
 
@@ -299,6 +306,23 @@ def test_a_base_that_was_altered_is_found(tmp_path: Path) -> None:
     table.write_bytes(data)
     with pytest.raises(DamagedError, match="bytes that were validated"):
         caught_up(second, tmp_path, 2, 1)
+
+
+def test_a_catch_up_without_tables_is_a_base(tmp_path: Path) -> None:
+    """Its application does all steps up to the validation at once, and lets the next run have the job."""
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    with at_work(second, tmp_path, 2, "catch-up", NATIVE | {"since": "catch-up-1"}) as work:
+        made = work.run
+    opened = cast("OpenWorkers", lambda *_: nullcontext(InProcess()))
+    assert shared_steps.main(opened, ["--run", made.folder.shown]) == 0
+    assert made.state is RunState.STAGED
+    assert not made.has_done(Step.TABLES)
+    with Control(made.plan.catalog_uri) as control:
+        assert control.why_not_free("catch-up", "another") == ""
+    report, since = caught_up(second, tmp_path, 3, 2, rehearse=False)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 3))
 
 
 def refused(tmp_path: Path, second: Path, what: str, **options: Any) -> None:
