@@ -16,6 +16,7 @@ from stateferry.airflow.dag_runs.task_names import APPROVE, CHECK, DECIDE, OUTAG
 from stateferry.airflow.requests.form import migration_params
 from stateferry.airflow.requests.jobs import DAG_ID, ConfiguredJob, configuration
 from stateferry.airflow.tasks.approval import ApproveRun
+from stateferry.airflow.tasks.catch_up_task import CatchUp
 from stateferry.airflow.tasks.check_task import CheckSavepoint
 from stateferry.airflow.tasks.conclusion import Conclude
 from stateferry.airflow.tasks.decide_task import Decide, WaitToStop
@@ -103,22 +104,24 @@ def _tasks(assets: JobAssets, pool: dict[str, str], own: str | None) -> None:
     """
     plan = PlanOperator(task_id=PLAN_TASK)
     check = CheckSavepoint(task_id=CHECK, **pool)
-    rehearsal, of_rehearsal = _rehearsal(REHEARSAL, assets, pool)
+    rehearsal, of_rehearsal, catch_up = _rehearsal(REHEARSAL, assets, pool)
     decide, wait_to_stop = Decide(task_id=DECIDE, trigger_rule=_UNLESS_FAILED), WaitToStop(task_id=WAIT_TO_STOP)
-    again, of_another = _rehearsal(REHEARSAL_AGAIN, assets, pool)
+    again, of_another, catch_up_again = _rehearsal(REHEARSAL_AGAIN, assets, pool)
     outage = _outage(assets, own)
     tables = StepOperator.of(Step.TABLES, assets, trigger_rule=_UNLESS_FAILED, **pool)
     conclude = Conclude(task_id="conclude", trigger_rule=TriggerRule.ALL_DONE)
 
-    chain(plan, *rehearsal, decide, wait_to_stop, *again, outage.take_savepoint)
+    chain(plan, *rehearsal, catch_up, decide, wait_to_stop, *again, catch_up_again, outage.take_savepoint)
     # Spark starts while Flink takes the savepoint.
     plan >> of_rehearsal
     wait_to_stop >> of_another
-    [plan, wait_to_stop, *again[-2:]] >> outage.application
-    [plan, wait_to_stop, *again[-2:]] >> outage.hold_slot
+    [plan, wait_to_stop, *again[-2:], catch_up_again] >> outage.application
+    [plan, wait_to_stop, *again[-2:], catch_up_again] >> outage.hold_slot
     # Without states to migrate there are no tables, and validate is the last task of a rehearsal.
+    rehearsal[-2] >> catch_up
     rehearsal[-2] >> decide
-    again[-2] >> outage.take_savepoint
+    [wait_to_stop, again[-2]] >> catch_up_again
+    again[-2:] >> outage.take_savepoint
     # A checkpoint needs no savepoint, and a rehearsal that isn't too old isn't made again.
     plan >> rehearsal[1]
     wait_to_stop >> outage.take_savepoint
@@ -130,8 +133,10 @@ def _tasks(assets: JobAssets, pool: dict[str, str], own: str | None) -> None:
     [*rehearsal[-2:], outage.validate, outage.cut_over, outage.start_job, outage.return_to_old_job, tables] >> conclude
 
 
-def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> tuple[list[BaseOperator], ShareApplication]:
-    """The tasks of a rehearsal, in which the job runs on, and its application."""
+def _rehearsal(
+    which: str, assets: JobAssets, pool: dict[str, str]
+) -> tuple[list[BaseOperator], ShareApplication, CatchUp]:
+    """The tasks of a rehearsal, in which the job runs on, its application, and what catches up with it."""
     tooltip = "A rehearsal, while the job runs: of a night, or the one on which a cut-over is decided"
     if which == REHEARSAL_AGAIN:
         tooltip = "The rehearsal once more, if the first one is too old when the job may be stopped"
@@ -142,7 +147,8 @@ def _rehearsal(which: str, assets: JobAssets, pool: dict[str, str]) -> tuple[lis
             step: StepOperator.of(step, assets, of_run=which, trigger_rule=_UNLESS_FAILED, **pool)
             for step in steps_of(rehearses=True)
         }
-        return [take_savepoint, *steps.values()], application
+        catch_up = CatchUp(of_run=which, trigger_rule=_UNLESS_FAILED, **pool)
+        return [take_savepoint, *steps.values()], application, catch_up
 
 
 @dataclass(frozen=True, slots=True)

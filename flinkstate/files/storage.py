@@ -130,6 +130,14 @@ class Location:
         """When the file was last changed, in milliseconds; 0 if the filesystem doesn't know."""
         return _milliseconds(self._info())
 
+    def identity(self) -> str:
+        """What another file at this place, or a file that was written to, has otherwise; empty if that isn't known."""
+        if not self.is_local:
+            return ""
+        with reaching(self.shown, "read"):
+            found = os.stat(self.path)
+        return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+
     def changed_at_if_file(self) -> int | None:
         """The same of a file; None if it is none, or missing."""
         info = self._info()

@@ -7,14 +7,17 @@ from typing import Any
 
 from flinkstate.errors import DamagedError
 from flinkstate.files.storage import Location
-from flinkstate.metadata.metadata import AbsoluteFile, NativeHandle, RelativeFile, StreamHandle
+from flinkstate.metadata.metadata import AbsoluteFile, InlineBytes, NativeHandle, RelativeFile, StreamHandle
 from flinkstate.metadata.streams import open_stream, stream_name
 from flinkstate.rocksdb.files import StoredFile
 
 
 def stored_by_itself(stream: StreamHandle) -> str | None:
-    """Returns the name of a file that holds one file of a database and nothing else, else None."""
-    return stream.name if isinstance(stream, (RelativeFile, AbsoluteFile)) else None
+    """Returns the name of what holds one file of a database and nothing else, else None.
+
+    Flink puts a small file into `_metadata`, by the name that it would have had.
+    """
+    return stream.name if isinstance(stream, (RelativeFile, AbsoluteFile, InlineBytes)) else None
 
 
 def stored_files(folder: Location, handle: NativeHandle) -> dict[str, StoredFile]:

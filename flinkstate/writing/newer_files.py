@@ -7,6 +7,7 @@ number, above those of the files below, so that RocksDB finds them first. The fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flinkstate.errors import DamagedError, RefusedError
@@ -53,6 +54,17 @@ class _Family:
     counts: NewerCounts = field(default_factory=NewerCounts)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """The digests that the files of a base must have, by their names.
+
+    Those with one of these identities had their digests when they were last read.
+    """
+
+    digests: Digests
+    identities: Mapping[str, str] = field(default_factory=dict)
+
+
 class NewerFilesWriter:
     """A subtask's database: that of `base`, with newer files. States are written in ascending order of key groups."""
 
@@ -61,12 +73,14 @@ class NewerFilesWriter:
         files: NativeFiles,
         base: NativeFile,
         base_folder: Location,
-        known: Digests,
+        known: KnownFiles,
         header: KeyedHeader,
         *,
         is_compressed: bool,
     ) -> None:
-        """`known` are the digests that the base's files in `base_folder` must have, by their names there."""
+        """`known` is of the base's files in `base_folder`."""
+        self.identities: dict[str, str] = {}
+        """Those of the files that were taken over, by their new names."""
         self._files, self._base, self._folder, self._known, self._header = files, base, base_folder, known, header
         self._is_compressed, self._buffers = is_compressed, Buffers()
         there = base.database.families
@@ -122,16 +136,20 @@ class NewerFilesWriter:
     def _take_over(self, file: NamedFile) -> None:
         """Gives a file of the base its name in the new folder, if it is still what it was when it was validated."""
         stream = file.stream
-        if not isinstance(stream, RelativeFile) or stream.name not in self._known:
+        if not isinstance(stream, RelativeFile) or stream.name not in self._known.digests:
             raise RefusedError(f"{self._base.name}: {file.name} isn't one of the files that were validated")
         source, target = self._folder.child(stream.path), self._files.location(file.name)
         if not (source.is_local and target.is_local and source.link_to(target)):
             self._copy(stream, target)
-        with target.open() as written:
-            found = target.size(), digest_of(hasher_of(written))
-        if found != tuple(self._known[stream.name]):
-            expected = f"the {self._known[stream.name][0]} bytes that were validated"
-            raise DamagedError(expected, f"{found[0]} others", file=source.shown)
+        size, digest = self._known.digests[stream.name]
+        # Before it is read: what changes later has another one.
+        identity, found = target.identity(), (size, digest)
+        if not identity or self._known.identities.get(stream.name) != identity:
+            with target.open() as written:
+                found = target.size(), digest_of(hasher_of(written))
+        if found != (size, digest):
+            raise DamagedError(f"the {size} bytes that were validated", f"{found[0]} others", file=source.shown)
+        self.identities[target.name] = identity
         self._files.keep_file(file.name, *found)
 
     def _copy(self, stream: RelativeFile, target: Location) -> None:

@@ -32,7 +32,7 @@ from flinkstate.metadata.metadata import (
 )
 from flinkstate.metadata.streams import open_stream
 from flinkstate.writing.native_writer import NativeFiles, NativeFileWriter
-from flinkstate.writing.newer_files import NewerFilesWriter
+from flinkstate.writing.newer_files import KnownFiles, NewerFilesWriter
 from flinkstate.writing.write_behind import WriteBehind
 
 _COPY = 4 << 20
@@ -215,7 +215,7 @@ class SavepointWriter:
         subtask: int,
         base: NativeFile,
         base_folder: Location,
-        known: Digests,
+        known: KnownFiles,
         header: KeyedHeader,
         snapshot: int,
         *,

@@ -20,6 +20,7 @@ from stateferry.runs.catalog.lease import LeaseHeldError
 from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.control.rejecting import check_may_continue
 from stateferry.runs.record.facts import Began, Returned
+from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ def run_of(context: Context, which: str = FOLDER) -> Run:
 def rehearsal_of(context: Context) -> Run:
     """The rehearsal on which the cut-over of this DAG run is decided."""
     return run_of(context, REHEARSAL)
+
+
+def newest_rehearsal_of(context: Context) -> Run:
+    """The newest green rehearsal of the whole state in this DAG run."""
+    folder = (planned_by(context) or {}).get(REHEARSAL_AGAIN)
+    again = Run.if_there(Location.of(folder)) if folder else None
+    return again if again is not None and again.state is RunState.VERIFIED else rehearsal_of(context)
 
 
 def task_state(context: Context, task: str) -> str | None:

@@ -19,6 +19,7 @@ from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.predict.differences import differences
 from stateferry.runs.predict.estimates import OUTAGE, Prediction, basis_text, estimate_text, forecast_text
 from stateferry.runs.predict.prediction import conversion_seconds, earlier_rehearsals
+from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report
 
@@ -39,6 +40,7 @@ def decision_summary(request: MigrationRequest, rehearsal: Run, foreseen: Predic
     sections = (
         _now(request, rehearsal, report),
         _outage(rehearsal, foreseen),
+        _catch_ups(rehearsal),
         _differences(rehearsal),
         _after_yes(request, rehearsal),
         check_rows(report),
@@ -79,6 +81,24 @@ def _outage(rehearsal: Run, foreseen: Prediction) -> Iterator[str]:
         if (one := foreseen.parts.get(part.name)) is not None:
             assumed = "" if one.runs else " (assumed)"
             yield f"| {part.name}{assumed} | {one.seconds:.0f} | {one.low:.0f} to {one.high:.0f} |"
+
+
+def _catch_ups(rehearsal: Run) -> Iterator[str]:
+    found = rehearsal.facts(CatchUps)
+    if found is None:
+        return
+    if found.why_not:
+        yield f"**The cut-over converts everything**, as it can't catch up with the rehearsal: {cell(found.why_not)}"
+        return
+    yield (
+        f"**The cut-over converts only what has changed** since the last catch-up; about {found.speed():,.0f} keys "
+        "change in a second."
+    )
+    yield ""
+    yield "| catch-up | its source was complete | changed keys | seconds |"
+    yield "|---|---|---:|---:|"
+    for one in found.done:
+        yield f"| `{code(one.run_id)}` | {moment(one.at)} | {one.keys:,} | {one.seconds:.1f} |"
 
 
 def _differences(rehearsal: Run) -> Iterator[str]:

@@ -11,6 +11,9 @@ from stateferry.runs.record.steps import Step, steps_of
 
 APPLICATION = "application"
 CHECK, DECIDE, WAIT_TO_STOP, APPROVE = "check", "decide", "wait_to_stop", "approve"
+CATCH_UP = "catch_up"
+CATCH_UPS = tuple(f"{group}.{CATCH_UP}" for group in (REHEARSAL, REHEARSAL_AGAIN))
+"""What catches up with a rehearsal, before the decision and right before the stop."""
 HOLD_SLOT, WATCH_OUTAGE, RETURN = "hold_slot", "watch_outage", "return_to_old_job"
 
 STOP_ASKED, START_ASKED, RETURN_ASKED = "stop_asked", "start_asked", "return_asked"
@@ -28,7 +31,7 @@ _THERE_ALREADY = "the savepoint exists already, so Flink takes none"
 
 
 def of_group(group: str) -> Iterator[str]:
-    """The names of the tasks of a rehearsal."""
+    """The names of the tasks of a rehearsal, without the one that catches up with it."""
     steps = (step.value for step in steps_of(rehearses=True))
     yield from (f"{group}.{name}" for name in (SavepointTaken.name, *steps, APPLICATION))
 
@@ -50,7 +53,7 @@ def not_needed(request: MigrationRequest) -> dict[str, str]:
 
 def _not_needed(request: MigrationRequest) -> Iterator[tuple[tuple[str, ...], str]]:
     rehearsal, again = tuple(of_group(REHEARSAL)), tuple(of_group(REHEARSAL_AGAIN))
-    decision = (DECIDE, WAIT_TO_STOP, *again)
+    decision = (DECIDE, WAIT_TO_STOP, *again, *CATCH_UPS)
     if request.checks_only:
         all_names = (*rehearsal, *decision, *IN_OUTAGE, *_ASK, Step.TABLES.value)
         yield all_names, "mode is 'check only', so nothing is migrated"
@@ -70,6 +73,8 @@ def _not_needed(request: MigrationRequest) -> Iterator[tuple[tuple[str, ...], st
         yield (f"{REHEARSAL}.{SavepointTaken.name}",), _THERE_ALREADY
     if request.stops_job:
         yield (APPROVE,), "a cut-over that stops the job is decided before that, in decide"
+        if why := request.why_no_catch_up():
+            yield CATCH_UPS, why
         if request.outage_limit is None:
             yield (WATCH_OUTAGE,), "outage_limit is empty, so the outage may take as long as it takes"
     elif not request.rehearses:

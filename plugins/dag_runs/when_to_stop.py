@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import (
     REHEARSAL,
-    REHEARSAL_AGAIN,
     fail_if_refused,
+    newest_rehearsal_of,
     planned_by,
     rehearsal_of,
     request_of,
@@ -25,7 +25,6 @@ from stateferry.runs.catalog.publications import Control, OlderSourceError, chec
 from stateferry.runs.predict.differences import SourceLayout, beyond
 from stateferry.runs.predict.estimates import Prediction, estimate_text
 from stateferry.runs.predict.prediction import conversion_seconds
-from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.runs.report.report import Report
@@ -130,9 +129,8 @@ def wait_until_the_job_may_stop(context: Context, log: Any) -> Decision:
 
 def _newest(context: Context, rehearsal: Run, decision: Decision) -> Run:
     """The newest green rehearsal of this DAG run; fails for good if it differs too much from the approved one."""
-    folder = (planned_by(context) or {}).get(REHEARSAL_AGAIN)
-    again = Run.if_there(Location.of(folder)) if folder else None
-    if again is None or again.state is not RunState.VERIFIED:
+    again = newest_rehearsal_of(context)
+    if again.plan.run_id == rehearsal.plan.run_id:
         return rehearsal
     with fail_if_refused():
         found = beyond(rehearsal, again, decision.may_differ)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from stateferry.airflow.flink.base import FlinkOperator
 from stateferry.airflow.flink.jobs import Goal, JarRun, cancel_job
-from stateferry.airflow.flink.savepoints import Pending, TakenSavepoint, find_or_trigger
+from stateferry.airflow.flink.savepoints import CHECKPOINT, Pending, TakenSavepoint, find_or_trigger
 from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, for_good, job_started
 from stateferry.airflow.flink.triggers import Event, FlinkJobTrigger, FlinkSavepointTrigger, is_deferrable, raise_for
 
@@ -76,6 +76,28 @@ class FlinkStopWithSavepointOperator(FlinkSavepointOperator):
     """
 
     stop = True
+
+
+class FlinkStopWithCheckpointOperator(FlinkOperator):
+    """Has a job take a checkpoint, cancels it, and returns the newest checkpoint once it has ended, as ``savepoint``.
+
+    It costs what has changed since the checkpoint before it, if the job's are incremental. What the job processes
+    between the checkpoint and its end, it processes again: a sink that is at least once shows such records twice. A job
+    whose checkpoints Flink removes when it is cancelled, or may be unaligned, is refused and runs on, as does one whose
+    checkpoint fails.
+    """
+
+    template_fields: Sequence[str] = ("flink_conn_id", "job")
+
+    def __init__(self, *, job: str, timeout: float = HOUR, **kwargs: Any) -> None:
+        super().__init__(timeout=timeout, **kwargs)
+        self.job = job
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        started, task = time.time(), self.task(context)
+        order = task.savepoint_order(self.job, "", stop=True, savepoint_format=CHECKPOINT)
+        found = task.take_savepoint(order, timeout=self.timeout, poll_interval=self.poll_interval)
+        return task.savepoint_taken(found, started)
 
 
 class FlinkRunJarOperator(FlinkOperator):

@@ -29,6 +29,9 @@ from stateferry.airflow.flink.storage import newest_completed
 _HISTORY_FACTS = ("id", "end_to_end_duration", "state_size")
 _LOOK_AGAIN_SECONDS = 2.0
 
+CANONICAL, NATIVE, CHECKPOINT = "CANONICAL", "NATIVE", "CHECKPOINT"
+"""Formats of an order; one for a checkpoint is carried out by `stopping.py`."""
+
 _log = logging.getLogger(__name__)
 
 

@@ -17,7 +17,8 @@ from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.identity import flink_id
 from stateferry.airflow.flink.jobs import Goal, JarRun, known_state
 from stateferry.airflow.flink.links import FlinkJobLink, job_url
-from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, facts, take
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, facts
+from stateferry.airflow.flink.stopping import take
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from flinkstate.errors import DamagedError, UsageError
 from flinkstate.files.storage import Location
 from stateferry.airflow.requests.request import MigrationRequest, migration_request
 from stateferry.airflow.requests.sources import (
@@ -26,9 +28,11 @@ from stateferry.runs.checks.separate_places import check_buckets, check_separate
 from stateferry.runs.plan import homes
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.run_folder import folder_name, run_folder
+from stateferry.runs.record.held_checkpoint import hold
+from stateferry.runs.record.run_folder import HELD, folder_name, run_folder
 from stateferry.runs.record.runs import Run
 
+_TRIES_TO_HOLD = 10
 _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 
 
@@ -70,8 +74,8 @@ def requested_by_form(params: Mapping[str, object], conf: Mapping[str, object]) 
     return migration_request({**params, **conf}, "the form")
 
 
-def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
-    """The savepoint to read; None if it must still be taken."""
+def source_of(request: MigrationRequest, occasion: Occasion, *, holds: bool = False) -> str | None:
+    """The savepoint to read; None if it must still be taken. With `holds` Flink may drop a checkpoint meanwhile."""
     match request.source:
         case "demo":
             return demo_savepoint()
@@ -80,12 +84,12 @@ def source_of(request: MigrationRequest, occasion: Occasion) -> str | None:
         case "folder":
             return newest_savepoint(str(request.savepoint_folder), occasion.as_of)
         case "checkpoint":
-            return None if request.stops_job else _checkpoint(request, occasion)
+            return None if request.stops_job else _checkpoint(request, occasion, holds=holds)
         case "flink":
             return None
 
 
-def _checkpoint(request: MigrationRequest, occasion: Occasion) -> str:
+def _checkpoint(request: MigrationRequest, occasion: Occasion, *, holds: bool) -> str:
     """The checkpoint that the run has read before, if it exists; else the newest, or for a backfill that of its day."""
     run = Run.if_there(run_folder(home_folder(), str(request.plan_values()["job"]), occasion.short_id))
     if run is not None:
@@ -96,14 +100,45 @@ def _checkpoint(request: MigrationRequest, occasion: Occasion) -> str:
     # A plan is also made where Airflow isn't installed; then it has another source.
     from stateferry.airflow.flink.hook import FlinkHook
 
-    job = str(request.flink_job)
-    return newest_checkpoint_of_job(FlinkHook(request.flink_conn_id).completed_checkpoints(job), job, as_of)
+    job, hook = str(request.flink_job), FlinkHook(request.flink_conn_id)
+
+    def newest() -> str:
+        return newest_checkpoint_of_job(hook.completed_checkpoints(job), job, as_of)
+
+    return held(newest, str(request.plan_values()["job"]), occasion) if holds else newest()
 
 
-def plan_for(request: MigrationRequest, occasion: Occasion, source: str, *, no_timers: bool = False) -> MigrationPlan:
+def held(newest: Callable[[], str], job: str, occasion: Occasion) -> str:
+    """The checkpoint that the call names, or a newer one beside it, held for the run of this occasion.
+
+    What Flink says may be seconds old, and the checkpoint dropped since.
+    """
+    folder = run_folder(home_folder(), job, occasion.short_id).child(HELD)
+    for tries_left in reversed(range(_TRIES_TO_HOLD)):
+        try:
+            place = Location.of(newest())
+            if place.is_local and place.parent.is_folder():
+                place = Location.of(newest_checkpoint_in(place.parent.shown, None))
+            return hold(place, folder).shown
+        except (DamagedError, UsageError, FileNotFoundError):
+            if not tries_left:
+                raise
+            time.sleep(1)
+    raise AssertionError("the last try returns or raises")
+
+
+def plan_for(
+    request: MigrationRequest,
+    occasion: Occasion,
+    source: str,
+    *,
+    no_timers: bool = False,
+    base: MigrationPlan | None = None,
+) -> MigrationPlan:
     """The plan for the request and this source; raises a `PlanError` if the request can't be fulfilled.
 
-    `no_timers` says that a native source lacks no timers, as a rehearsal has shown.
+    `no_timers` says that a native source lacks no timers, as a rehearsal has shown. `base` is the plan of the run since
+    which is caught up; what has expired by its now counts.
     """
     home = home_folder()
     asked = request.plan_values()
@@ -120,6 +155,8 @@ def plan_for(request: MigrationRequest, occasion: Occasion, source: str, *, no_t
     }
     if no_timers:
         values["no_timers"] = True
+    if base is not None:
+        values |= {"since": base.run_id, "now": base.now, "now_from": base.now_from}
     return plan_of(values)
 
 
@@ -157,12 +194,12 @@ def check_of(request: MigrationRequest, occasion: Occasion) -> CheckOfSavepoint:
     return CheckOfSavepoint(named, source, report.shown, plan.model_dump_json(exclude={"catalog_uri"}), *as_given)
 
 
-def planned(request: MigrationRequest, occasion: Occasion) -> tuple[MigrationPlan, Run | None]:
+def planned(request: MigrationRequest, occasion: Occasion, *, holds: bool = False) -> tuple[MigrationPlan, Run | None]:
     """The plan, and its run, which is None if the savepoint must still be taken.
 
-    In that case the plan's source is only a preliminary folder.
+    In that case the plan's source is only a preliminary folder. `holds` is as in `source_of`.
     """
-    source = source_of(request, occasion)
+    source = source_of(request, occasion, holds=holds)
     if source is None:
         plan = plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}")
         check_buckets(plan)

@@ -218,7 +218,27 @@ class MigrationRequest(_PlanOptions):
         """The same request as a rehearsal, without approval and without a job to start."""
         nobody = {"approval": False, "approvers": None, "four_eyes": False, "window": None, "on_sign": False}
         nothing = {"start_job": False, "jar": None, "new_spec": None, "new_flink_conn_id": None, "outage_limit": None}
-        return self.model_copy(update={"mode": "rehearse", **nothing, **nobody})
+        stop = {"stop_with": "savepoint", "may_repeat": False}
+        return self.model_copy(update={"mode": "rehearse", **nothing, **nobody, **stop})
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the result has RocksDB's own files."""
+        return self.given_options().get("format") == "native"
+
+    def why_no_catch_up(self) -> str:
+        """Why nothing is caught up with before the job is stopped; empty if it is."""
+        if not self.stops_job:
+            return "this run stops no job"
+        if not self.is_native:
+            return "the format isn't native, so everything is converted while the job stands still"
+        if not self.catch_up:
+            return "catch_up is off, so everything is converted while the job stands still"
+        if self.work == "rescale only":
+            return "work is 'rescale only', and a catch-up is of a migration"
+        values = self.plan_values() | {"since": "the rehearsal"}
+        why = [row.why for row in broken(given_in(values, self._states(values)))]
+        return in_words_of_options(why[0], name_of_option) if why else ""
 
     @property
     def has_way_back(self) -> bool:
@@ -254,6 +274,13 @@ class MigrationRequest(_PlanOptions):
         yield from self.approval_problems()
         yield from self.stop_problems(stops_job=self.stops_job)
         yield from self.place_problems(stops_job=self.stops_job, starts_job=self.start_job)
+        if self.stops_with_checkpoint and self.stops_job and self.runs_on != "session":
+            yield f"stop_with: 'checkpoint', but runs_on is '{self.runs_on}': only a session cluster is asked for one"
+        if self.stops_with_checkpoint and self.stops_job and self.source != "checkpoint":
+            yield (
+                "stop_with: 'checkpoint', but source is 'flink': choose source 'checkpoint', so that the rehearsal "
+                "shows that the job's checkpoints can be read"
+            )
         yield from self._state_problems() if self.work == "migrate" else self._rescale_problems()
         yield from self._option_problems()
         if self.start_job and self.rehearses:
@@ -302,8 +329,7 @@ class MigrationRequest(_PlanOptions):
             return
         values = self.plan_values()
         operators = [] if self.work == "rescale only" else values["operators"]
-        lists = [one["states"] for one in operators if isinstance(one.get("states"), list)]
-        states = [state for of_operator in lists for state in of_operator if isinstance(state, dict)]
+        states = self._states({"operators": operators})
         for row in broken(given_in({**values, "operators": operators or ()}, states)):
             if not operators and OPERATORS in row.needs:
                 yield _needs_a_migration(name_of_option(row.option))
@@ -312,6 +338,11 @@ class MigrationRequest(_PlanOptions):
         for state in states:
             for row in broken(given_fields(state, StatePlan), STATE_EXCLUSIONS):
                 yield in_words_of_options(row.why, name_of_option)
+
+    @staticmethod
+    def _states(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        lists = [one["states"] for one in values["operators"] if isinstance(one.get("states"), list)]
+        return [state for of_operator in lists for state in of_operator if isinstance(state, dict)]
 
     def _state_problems(self) -> Iterator[str]:
         given = self.given_options()

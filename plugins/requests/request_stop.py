@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import StrictBool, StrictStr
 
@@ -59,6 +59,45 @@ class WhenToStop(Request):
         ),
     ] = None
 
+    catch_up: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Catch up",
+            "with format native: while the job runs, convert what has changed since the rehearsal, again and again, so "
+            "that what is left for the outage is little",
+            section=STOP,
+        ),
+    ] = True
+    settle: Annotated[
+        Duration,
+        Option(
+            Kind.DURATION,
+            "Enough caught up",
+            "no other catch-up is made after one that took no longer than this",
+            section=STOP,
+        ),
+    ] = "10s"
+    stop_with: Annotated[
+        Literal["savepoint", "checkpoint"],
+        Option(
+            Kind.CHOICE,
+            "Stop with",
+            "`savepoint`: Flink writes all state. `checkpoint`: Flink writes what has changed, if the job's "
+            "checkpoints are incremental, and the job is cancelled then; with source `checkpoint`",
+            section=STOP,
+        ),
+    ] = "savepoint"
+    may_repeat: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Output may be repeated",
+            "a job that is stopped with a checkpoint processes again what came between that and its end. A sink that "
+            "is at least once shows it twice, one that is exactly once doesn't: say that you know",
+            section=STOP,
+        ),
+    ] = False
     outage_limit: Annotated[
         OptionalDuration,
         Option(
@@ -80,6 +119,11 @@ class WhenToStop(Request):
         """The window; None if the job may be stopped at any time."""
         return None if self.window is None else Window.of(self.window, self.time_zone)
 
+    @property
+    def stops_with_checkpoint(self) -> bool:
+        """Whether the job is cancelled after a checkpoint."""
+        return self.stop_with == "checkpoint"
+
     def stop_problems(self, *, stops_job: bool) -> Iterator[str]:
         """What is wrong with these fields."""
         try:
@@ -91,7 +135,14 @@ class WhenToStop(Request):
                 self.stop_window()
             except ValueError as error:
                 yield f"window: {error}"
-        for name in ("window", "on_sign", "outage_limit"):
+        if self.stops_with_checkpoint and not self.may_repeat:
+            yield (
+                "stop_with: 'checkpoint' has the next job process again what came between the checkpoint and the end "
+                "of the job, and a sink that is at least once shows it twice: turn on may_repeat to say that you know"
+            )
+        if self.may_repeat and not self.stops_with_checkpoint:
+            yield "may_repeat: on, and only stop_with 'checkpoint' needs it: turn it off"
+        for name in ("window", "on_sign", "outage_limit", "may_repeat"):
             if getattr(self, name) and not stops_job:
                 yield (
                     f"{name}: given, but this run stops no job: choose mode 'cut over' with source 'flink' or "

@@ -1,4 +1,4 @@
-"""The programs of a request: how they start as jobs, and whether Flink can start them, before it has to."""
+"""What Flink is to do for a request, checked before it has to: start its programs, stop the job as it says."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.flink.errors import FlinkError, FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import JarRun
+from stateferry.airflow.flink.stopping import why_not_with_checkpoint
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import Program
 from stateferry.runs.plan.run_options import SAME_FLINK
@@ -29,6 +30,16 @@ def check_programs(request: MigrationRequest) -> None:
     if request.has("old_jar"):
         names = "old_jar, old_entry_class and old_program_args"
         _check("old", names, request.old_program(), request.flink_conn_id)
+
+
+def check_stop(request: MigrationRequest) -> None:
+    """Fails for good if the job can't be stopped as the request says, before anything is asked of it."""
+    if not (request.stops_job and request.stops_with_checkpoint):
+        return
+    hook = FlinkHook(request.flink_conn_id)
+    job_id = hook.job_id(str(request.flink_job))
+    if why := hook.run(lambda rest: why_not_with_checkpoint(rest, job_id)):
+        raise refusal(f"stop_with: {why}")
 
 
 def _check_version(request: MigrationRequest) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL, JarRun
-from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, find, found_in_the_end
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
+from stateferry.airflow.flink.stopping import find, found_in_the_end
 from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, for_good
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
-from stateferry.airflow.runs_on.programs import check_programs, jar_run_of
+from stateferry.airflow.runs_on.programs import check_programs, check_stop, jar_run_of
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
 
@@ -29,6 +30,7 @@ class Session:
 
     def check(self) -> None:
         check_programs(self._request)
+        check_stop(self._request)
 
     def preview(self) -> Iterator[str]:
         yield from ()

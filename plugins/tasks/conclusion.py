@@ -14,6 +14,7 @@ from stateferry.airflow.dag_runs.dag_run import (
     PLAN_TASK,
     REFUSED,
     REHEARSAL,
+    REHEARSAL_AGAIN,
     fail_if_refused,
     planned_by,
     skip,
@@ -32,7 +33,9 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import OutageExceeded
 from stateferry.runs.predict.estimates import Prediction, estimate_text
 from stateferry.runs.predict.prediction import outage_of, part_times, predicted
+from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, TablesProblem
+from stateferry.runs.record.run_folder import HELD
 from stateferry.runs.record.run_states import ENDED, RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
@@ -95,6 +98,8 @@ class Conclude(BaseOperator):
             problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
         if problem:
             raise refusal(printable(problem))
+        if run.state is RunState.PUBLISHED:
+            _let_go(context)
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
         tell(context, "done", run.plan.job, outcome_line(RunView.of(run)))
@@ -127,6 +132,17 @@ class Conclude(BaseOperator):
                 show_tables(Report.read(run.report), text, width=_LOG_WIDTH)
             for line in text.getvalue().splitlines():
                 self.log.info("%s", line)
+
+
+def _let_go(context: Context) -> None:
+    """Lets go of the checkpoints on which the publication was built: Flink may have their room."""
+    for which in (REHEARSAL, REHEARSAL_AGAIN):
+        folder = (planned_by(context) or {}).get(which)
+        rehearsal = Run.if_there(Location.of(folder)) if folder else None
+        if rehearsal is not None:
+            rehearsal.held.remove()
+            for one in (rehearsal.facts_if_sound(CatchUps) or CatchUps(0)).done:
+                rehearsal.folder.parent.child(one.run_id).child(HELD).remove()
 
 
 def _foreseen(foreseen: Prediction) -> str:

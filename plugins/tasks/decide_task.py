@@ -22,6 +22,7 @@ from stateferry.airflow.tasks.approval import AskForApproval
 from stateferry.basics.durations import now_ms
 from stateferry.basics.printable import printable
 from stateferry.runs.predict.prediction import predicted_after
+from stateferry.runs.record.catch_ups import base_of_cut_over
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer, Decision, Sign, answered
 
@@ -55,7 +56,7 @@ class Decide(AskWhileTheJobRuns):
             # An earlier try was lost after the answer.
             return _answer_words(approved_decision(rehearsal))
         with fail_if_refused():
-            foreseen = predicted_after(rehearsal)
+            foreseen = predicted_after(base_of_cut_over(rehearsal) or rehearsal)
             rehearsal.keep(Decision(rehearsal.plan.run_id, may_differ=request.tolerance, foreseen=foreseen))
         check_may_be_published(rehearsal)
         check_window_fits(request, foreseen)

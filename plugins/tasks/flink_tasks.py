@@ -13,6 +13,7 @@ from stateferry.airflow.dag_runs.dag_run import (
     began,
     check_not_returned,
     fail_if_refused,
+    newest_rehearsal_of,
     publication_of,
     rehearsal_of,
     request_of,
@@ -22,11 +23,11 @@ from stateferry.airflow.dag_runs.dag_run import (
 )
 from stateferry.airflow.dag_runs.decided import begin_as_decided
 from stateferry.airflow.dag_runs.foreseen import refusal
-from stateferry.airflow.dag_runs.when_to_stop import approved_decision, wait_until_the_job_may_stop
+from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED, approved_decision, wait_until_the_job_may_stop
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.links import FlinkJobLink
-from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
+from stateferry.airflow.flink.savepoints import CANONICAL, CHECKPOINT, NATIVE, SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import HOUR, FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
@@ -42,6 +43,7 @@ from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import StopAsked, record_start
 from stateferry.runs.guards.timers import are_in_native_savepoints
+from stateferry.runs.record.catch_ups import base_of_cut_over
 from stateferry.runs.record.facts import Began, JobStarted, NewJob, SavepointTaken
 from stateferry.runs.record.runs import Run
 
@@ -80,7 +82,7 @@ class TakeSavepoint(TaskWithFlink):
     def _of_checkpoint(self, context: Context, request: MigrationRequest, occasion: Occasion) -> dict[str, Any]:
         """Creates the run that reads the newest checkpoint: only now it is known that there is another rehearsal."""
         with fail_if_refused():
-            plan, run = planned(request, occasion)
+            plan, run = planned(request, occasion, holds=not request_of(context).why_no_catch_up())
             assert run is not None, "a checkpoint is there already"
             if run.stored(Began) is None:
                 run.keep(replace(began(context), at=now_ms()))
@@ -95,9 +97,10 @@ class TakeSavepoint(TaskWithFlink):
         if not request.takes_savepoint:
             skip(self.log, "the savepoint exists already, so Flink takes none")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-        # A native savepoint takes less time, but lacks timers that the job keeps on the heap.
-        native = request.source == "checkpoint" and _holds_timers(request)
-        kind = "NATIVE" if native else "CANONICAL"
+        kind = kind_of(request)
+        native, base = kind == NATIVE, base_of_cut_over(newest_rehearsal_of(context)) if request.stops_job else None
+        if base is not None and kind == CANONICAL:
+            raise refusal(f"a canonical savepoint can't be caught up with. {NOT_STOPPED}: trigger a new run")
         self.log.info("the savepoint is %s", kind.lower())
         directory = str(request.savepoint_directory)
         by_flink = request.stops_job and request.runs_on != "own tasks"
@@ -122,7 +125,8 @@ class TakeSavepoint(TaskWithFlink):
             # The savepoint's timestamps may be later than the DAG run's time. So `now` is at least the time when the
             # savepoint was completed, which is the same in every try.
             occasion = occasion.not_before(completed_at(savepoint.location))
-            plan = plan_for(request, occasion, savepoint.location, no_timers=native)
+            of_base = None if base is None else base.plan
+            plan = plan_for(request, occasion, savepoint.location, no_timers=native, base=of_base)
             metadata = read_metadata(plan.source)
             check_operators(metadata, plan.operator_names, plan.source)
             run = Run.create(plan, occasion.now)
@@ -170,7 +174,17 @@ def stop_order(flink: FlinkTask, request: MigrationRequest) -> SavepointOrder:
     dag_id, _, _, run_id = task_key(flink.context)
     key = (dag_id, SavepointTaken.name, "-1", run_id)
     tries = 1 + _MOST_RETRIES
-    return SavepointOrder(key, str(request.flink_job), str(request.savepoint_directory), stop=True, tries=tries)
+    kind = CHECKPOINT if request.stops_with_checkpoint else CANONICAL
+    return SavepointOrder(key, str(request.flink_job), str(request.savepoint_directory), True, kind, tries)
+
+
+def kind_of(request: MigrationRequest) -> str:
+    """What Flink takes: a native savepoint takes less time, but lacks timers that the job keeps on the heap."""
+    if request.stops_job and request.stops_with_checkpoint:
+        return CHECKPOINT
+    wants_native = request.source == "checkpoint" or request.is_native
+    has_none = "no_timers" in request.given_options()
+    return NATIVE if wants_native and (has_none or _holds_timers(request)) else CANONICAL
 
 
 def _wait_for_lease(job: str, run_id: str) -> None:

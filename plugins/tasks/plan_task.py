@@ -77,7 +77,7 @@ class PlanOperator(BaseOperator):
 
     def _rehearsal(self, request: MigrationRequest, occasion: Occasion, context: Context) -> str:
         """The folder of the rehearsal; creates it, unless Flink must still take the savepoint that it reads."""
-        rehearsed, run = planned(request.rehearsal(), occasion.rehearsal())
+        rehearsed, run = planned(request.rehearsal(), occasion.rehearsal(), holds=not request.why_no_catch_up())
         if run is None:
             return run_folder(rehearsed.home, rehearsed.job, rehearsed.run_id).shown
         run.keep(began(context))

@@ -9,7 +9,8 @@ starts. The graph shows what is in a group when you click on it.
 1. **rehearsal** reads the savepoint, builds the new one, compares every entry and writes the tables, while the job
    runs. A night is this group alone.
 2. **decide** asks a person; **wait_to_stop** waits until the job may be stopped. If the rehearsal is too old by then,
-   **rehearsal_again** makes it once more.
+   **rehearsal_again** makes it once more. With format native, **catch_up** converts what has changed since, before the
+   decision and right before the stop.
 3. **outage** does all of it again on the savepoint with which the job is stopped, publishes exactly what was validated,
    and starts the new job. If that fails, **return_to_old_job** starts the old job again. A cut-over of a savepoint
    without a running job is this group alone; there **approve** asks a person.
@@ -43,6 +44,9 @@ TASK_DOCS = {
     f"*rescale only* it writes the new savepoint; else it has nothing to do. {_AGAIN}",
     "validate": f"Reads source and new savepoint again, and compares every entry, timestamp and key group.\n\nA red "
     f"report fails this task for good; its log names the checks that failed, with samples. {_AGAIN}",
+    "catch_up": "With format native: converts and validates what has changed since the rehearsal, while the job runs, "
+    "until little is left for the outage.\n\nIf that can't be, it says why, and the cut-over converts everything. "
+    "Right before the stop it is done once more.",
     "decide": "Asks a person whether to cut over, while the job still runs.\n\nThe question has the rehearsal's report "
     "and how long the job is likely to stand still.",
     "wait_to_stop": "Waits until the job may be stopped: for its window, if the request names one.\n\nThe job runs on "

@@ -19,7 +19,7 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.writing.newer_files import NewerCounts, NewerFilesWriter
+from flinkstate.writing.newer_files import KnownFiles, NewerCounts, NewerFilesWriter
 from flinkstate.writing.operator_rewrite import OperatorRewrite, TransformedFiles
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.changes.changed_keys import KeyList, changed_keys, of_result, open_part
@@ -29,20 +29,24 @@ from stateferry.changes.staging import StagedFile, counts_of_rewrite
 
 @dataclass(frozen=True, slots=True)
 class BasePart:
-    """A subtask's database in the result on which a catch-up builds, and the digests that its files must have."""
+    """A subtask's database in the result on which a catch-up builds, and what its files must be."""
 
     folder: Location
     handle: NativeHandle
-    digests: Digests
+    known: KnownFiles
 
 
 @dataclass(frozen=True, slots=True)
 class CaughtUpFile:
-    """A subtask's database as it was written; the changed keys and what was written of them are by state."""
+    """A subtask's database as it was written; the changed keys and what was written of them are by state.
+
+    `identities` are those of the files that were taken over.
+    """
 
     file: StagedFile
     lists: Mapping[str, KeyList]
     written: Mapping[str, NewerCounts]
+    identities: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class CatchUpTask:
             new.only, base.only = found, wanted
             out = opened.enter_context(
                 writer.newer_files(
-                    self.rewrite.old.hex_id, self.subtask, base, self.base.folder, self.base.digests, header,
+                    self.rewrite.old.hex_id, self.subtask, base, self.base.folder, self.base.known, header,
                     self.rewrite.source.metadata.checkpoint_id, is_compressed=self.rewrite.is_compressed,
                 )
             )  # fmt: skip
@@ -97,7 +101,7 @@ class CatchUpTask:
             counts_of_rewrite(self.rewrite),
         )
         lists = {meta.name: KeyList.of(found[number]) for number, meta in enumerate(new.header.states)}
-        return CaughtUpFile(staged, lists, written)
+        return CaughtUpFile(staged, lists, written, out.identities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
     spark-submit spark_jobs/steps.py --run ~/.stateferry/runs/<job>/<run id> --application NAME
 
+Without `--application` it does all steps of a rehearsal up to its validation at once, and asks nobody: that is how a
+catch-up is made.
+
 Whoever starts it announces it under its name (`shared_application.py`). It starts Spark once, waits for
 the run's folder, and carries out the steps that it is asked for, each as an application of its own would. It ends when
 the run needs no more steps, after a step that failed, or when nobody has asked it for some time: while a person thinks,
@@ -59,6 +62,8 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     # The imports run while the workers start. The last one brings Iceberg's library, which the migrate step needs too.
     threading.Thread(target=lambda: list(map(importlib.import_module, _IMPORTS)), daemon=True).start()
     with opened_before(open_workers) as lent:
+        if options.application is None:
+            return _at_once(Run.open(Location.of(options.run)), lent)
         if options.catalog is not None:
             # Nothing depends on it, so its failure ends nothing.
             with suppress(StateferryError), SharedApplication(options.catalog, Location.of(options.run).shown) as early:
@@ -74,6 +79,19 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
                 say(f"{error}: ends")
             finally:
                 served.leave()
+    return 0
+
+
+def _at_once(run: Run, open_workers: OpenWorkers) -> int:
+    """Does all steps up to the validation, and frees the job: no tables follow."""
+    try:
+        for step in Step.TABLES.earlier(rehearses=True):
+            code = one_step.main(step, open_workers, ["--run", run.folder.shown])
+            if code != 0:
+                return code
+    finally:
+        with Control(run.plan.catalog_uri) as control:
+            control.release_between_steps(run.plan.job, run.plan.run_id)
     return 0
 
 
@@ -206,5 +224,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--catalog", metavar="URI", help="where the application says that Spark has started, before there is a plan"
     )
-    parser.add_argument("--application", metavar="NAME", required=True, help="under which it is announced")
+    parser.add_argument("--application", metavar="NAME", help="under which it is announced")
     return parser

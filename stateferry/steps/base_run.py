@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError, RejectedError
-from flinkstate.files.digests import Digests, digest_of_bytes
+from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
 from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.keyed.stored_files import stored_files
@@ -21,7 +21,8 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.database import Database
-from flinkstate.writing.newer_files import MOST_NEWER
+from flinkstate.writing.newer_files import MOST_NEWER, KnownFiles
+from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import BasePart
 from stateferry.changes.changed_keys import KeyList
@@ -32,20 +33,23 @@ from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.predict.earlier_night import EarlierNight, night_of
-from stateferry.runs.record.facts import BaseAccounts, CaughtUp
+from stateferry.runs.record.facts import BaseAccounts, CaughtUp, HeldFiles
 from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import proven_report
 
-_MAY_DIFFER = {"run_id", "source", "target", "rehearse", "since", "now_from"}
+# A native savepoint shows no timers on the heap, a checkpoint does.
+_MAY_DIFFER = {"run_id", "source", "target", "rehearse", "since", "now_from", "no_timers"}
+_HELD_MS = 3_600_000
 _WHOLE = "leave --since out, which converts everything"
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRun:
-    """A base: the night from which the counts go on, its result, the digests of its files, its accounts.
+    """A base: the night from which the counts go on, its result, what its files must be, its accounts.
 
     `operators` are the ids of the operators that a catch-up writes as newer files; others are converted whole.
     """
@@ -53,7 +57,7 @@ class BaseRun:
     run: Run
     night: EarlierNight
     staged: Savepoint
-    digests: Digests
+    known: KnownFiles
     accounts: Mapping[StateRef, BaseAccount]
     read: BytesRead
     operators: frozenset[bytes]
@@ -66,7 +70,7 @@ class BaseRun:
         """The databases of the operator's subtasks in the result of the base."""
         there = next((one for one in self.staged.metadata.operators if one.id == operator.id), None)
         return {
-            subtask.index: BasePart(self.staged.folder, subtask.native_keyed, self.digests)
+            subtask.index: BasePart(self.staged.folder, subtask.native_keyed, self.known)
             for subtask in (there.subtasks if there is not None else ())
             if subtask.native_keyed is not None
         }
@@ -116,7 +120,9 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
 
 
 def _check_plan(plan: MigrationPlan, run: Run, where: str) -> None:
-    if not run.plan.rehearse or run.state is not RunState.VERIFIED:
+    # Its tables may follow later, or never.
+    is_validated = run.state is RunState.VERIFIED or (run.state is RunState.STAGED and run.has_done(Step.VALIDATE))
+    if not run.plan.rehearse or not is_validated:
         raise RefusedError(f"{where}: it isn't a green rehearsal: {_WHOLE}")
     if not (run.staged.is_local and Location.of(plan.target).is_local):
         raise RefusedError(f"{where}: a catch-up isn't tried with a home or a target on a store: {_WHOLE}")
@@ -151,8 +157,14 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
         )
         for one in kept.states
     }
-    read = BytesRead.of_facts(facts.read)
-    return BaseRun(run, night, staged, digests, accounts, read, operators)
+    read, known = BytesRead.of_facts(facts.read), KnownFiles(digests, _held(resolved.plan, run))
+    return BaseRun(run, night, staged, known, accounts, read, operators)
+
+
+def _held(plan: MigrationPlan, run: Run) -> Mapping[str, str]:
+    """The identities by which files of the base needn't be read again: while a job may stand still, shortly after."""
+    held = run.facts(HeldFiles)
+    return {} if plan.rehearse or held is None or now_ms() - held.at > _HELD_MS else held.files
 
 
 def _why_not(operator: Operator, base: BaseRun) -> str | None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from flinkstate.writing.newer_files import NewerCounts
 from flinkstate.writing.operator_rewrite import OperatorRewrite
+from stateferry.basics.durations import now_ms
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
-from stateferry.runs.record.facts import CaughtUp, ChangedKeys
+from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import NewerRows, SnapshotFacts, StateSize
@@ -21,7 +22,11 @@ _WRITTEN: Measure[CaughtUpFile] = Measure("B", lambda one: one.file.size)
 
 
 def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> list[CaughtUpFile]:
-    """Writes the databases of the operators that are caught up with, and keeps the lists of their changed keys."""
+    """Writes the databases of the operators that are caught up with, and keeps the lists of their changed keys.
+
+    It also keeps what tells the files of the base from any that come into their places later.
+    """
+    began = now_ms()
     rules = {one.operator.id: one.rules for one in work.resolved.operators}
     tasks = []
     for rewrite in rewrites:
@@ -39,7 +44,8 @@ def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -
         for one in found
         for state, keys in one.lists.items()
     )
-    work.run.keep(CaughtUp(tuple(lists)))
+    held = {name: identity for one in found for name, identity in one.identities.items() if identity}
+    work.run.keep(CaughtUp(tuple(lists)), HeldFiles(began, held))
     return found
 
 

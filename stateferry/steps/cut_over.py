@@ -19,12 +19,13 @@ from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication, Record
 from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
+from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import CutOverFacts
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.file_digest import DigestTask, digest_tasks
 from stateferry.runs.report.proven import forget_new_savepoint, proven_report
-from stateferry.runs.report.report import FileDigest, SavepointDigests
+from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 
@@ -71,7 +72,7 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
     check_separate_places(run.plan)
     try:
         staged = Savepoint.open(run.staged.shown, places=(run.plan.target,))
-        found, why = digests_of(workers, staged), ""
+        found, why = digests_of(workers, staged, _held(run, report)), ""
     except (DamagedError, RefusedError) as error:
         found, why = None, f" ({error})"
     if found is None or not report.holds_for(found, run.plan.fingerprint):
@@ -106,6 +107,31 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
     published = standing if already and standing else control.publish(lease, record, replaces=replaces)
     target_metadata.roll_forward(record.metadata_digest, metadata)
     return published
+
+
+def _held(run: Run, report: Report) -> dict[str, FileDigest]:
+    """The digests, by address, of a base's files that nobody has written to since they were taken over."""
+    held, target = run.facts(HeldFiles), Location.of(run.plan.target)
+    places = [(target.child(name), identity) for name, identity in (held.files if held is not None else {}).items()]
+    return {
+        place.uri: report.staged.files[place.uri]
+        for place, identity in places
+        if place.uri in report.staged.files and place.is_file() and place.identity() == identity
+    }
+
+
+def check_published(workers: Workers, run: Run) -> None:
+    """Raises unless the files that a catch-up has published, some of which it held by identity, are those validated."""
+    try:
+        found = digests_of(workers, Savepoint.open(run.staged.shown, places=(run.plan.target,)))
+        is_proven, why = proven_report(run).holds_for(found, run.plan.fingerprint), ""
+    except (DamagedError, RefusedError) as error:
+        is_proven, why = False, f" ({error})"
+    if not is_proven:
+        raise RejectedError(
+            f"the files in {run.plan.target} are not those that were validated{why}. If the new job has not claimed "
+            "them, end it and go back"
+        )
 
 
 def _proven_metadata(run: Run) -> bytes | None:

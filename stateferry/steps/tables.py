@@ -25,6 +25,7 @@ from stateferry.runs.record.step_facts import TablesFacts, TablesOfState, Writte
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import green_report
 from stateferry.runs.report.report import Report
+from stateferry.steps.cut_over import check_published
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
@@ -77,6 +78,8 @@ def do(work: RunAtWork) -> TablesFacts:
 
 def _bring(work: RunAtWork) -> TablesFacts:
     run = work.run
+    if run.plan.since is not None and not run.plan.rehearse:
+        check_published(work.workers, run)
     written = _written(work)
     facts = TablesFacts(tables=written.tables, counts=written.counts, rebuilt=written.rebuilt)
     accounts = run.facts(StagedAccounts) or StagedAccounts()

@@ -136,8 +136,9 @@ def test_flink_finds_what_a_conversion_of_everything_gives(
     assert content == entries(tmp_path / "whole")
 
 
-def test_incremental_checkpoints_are_caught_up_with(flink: Flink, tmp_path: Path) -> None:
-    job = job_of("Map{0-9}<String,Long>", migrated=0.0)
+@pytest.mark.parametrize("inlined", [0, 1 << 16], ids=["each file by itself", "small files in _metadata"])
+def test_incremental_checkpoints_are_caught_up_with(inlined: int, flink: Flink, tmp_path: Path) -> None:
+    job = replace(job_of("Map{0-9}<String,Long>", migrated=0.0), inline_threshold=inlined)
     first = flink("2.3.0").make_in_place(job, format_="CHECKPOINT").path
     later = replace(job, seed=7)
     second = flink("2.3.0").make_in_place(later, format_="CHECKPOINT", earlier=first).path

@@ -15,6 +15,7 @@ from flinkstate.files.digests import Digests
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.pending_rows import PendingRows
+from flinkstate.writing.newer_files import KnownFiles
 from flinkstate.writing.writer import SavepointWriter
 from stateferry.runs.report.file_digest import digest_tasks
 from tests.flink.harness import FlinkHarness
@@ -57,6 +58,7 @@ def with_newer_files(
     """Writes a savepoint whose rows are altered by newer files; returns all that it must have."""
     opened, chosen = Savepoint.open(str(base)), random.Random(seed)
     known = {name: (one.size, one.digest) for name, one in (task.take() for task in digest_tasks(opened))}
+    held = KnownFiles(known)
     digests, wanted = Digests(), dict[tuple[str, str, bytes], bytes]()
     writer = SavepointWriter(str(target), digests)
     operators = []
@@ -69,7 +71,14 @@ def with_newer_files(
                 with (
                     NativeFile(opened.folder, handle, operator.max_parallelism, subtask.index) as file,
                     writer.newer_files(
-                        operator.hex_id, subtask.index, file, opened.folder, known, file.header, 9, is_compressed=True
+                        operator.hex_id,
+                        subtask.index,
+                        file,
+                        opened.folder,
+                        held,
+                        file.header,
+                        9,
+                        is_compressed=True,
                     ) as out,
                 ):
                     for key_group in handle.range:

@@ -40,7 +40,7 @@ CUT_OVER = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut
 def a_run(home: Path, number: int, size: int, *, rehearse: bool = False, **given: Any) -> Run:
     """A run whose parts waited for nothing: by the clock they took the seconds of their own work."""
     chosen: dict[str, object] = {
-        name: given.pop(name) for name in ("compression", "output_format", "parallelism") if name in given
+        name: given.pop(name) for name in ("compression", "output_format", "parallelism", "since") if name in given
     }
     seconds: dict[str, float] = given
     state = {"legacy": "mainState", "new": "newMainState"}
@@ -268,3 +268,24 @@ def test_the_report_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     assert "this cut-over was expected to keep the job still for 8 s (7 to 9 s): rescale 8 s" in told
     assert "the whole run was expected to take 8 s (7 to 9 s)" in told
     assert "likely" not in told
+
+
+def test_of_a_cut_over_that_catches_up_the_catch_ups_say_how_long_it_takes_and_of_others_they_say_nothing(
+    tmp_path: Path,
+) -> None:
+    native, size = {"output_format": "native"}, 10**9
+    conversion = ("snapshot", "migrate", "rescale", "validate")
+    whole = a_run(tmp_path, 1, size, rehearse=True, **native, **dict.fromkeys(conversion, 100.0), take_savepoint=3.0)
+    after_whole = predicted_after(whole)
+    for number in (2, 3):
+        last = a_run(tmp_path, number, size, rehearse=True, since="run-1", **native, **dict.fromkeys(conversion, 1.0))
+    caught_up = predicted_after(last)
+    for part in conversion:
+        assert caught_up.parts[part].seconds == pytest.approx(1.0, abs=0.3)
+        assert predicted_after(whole).parts[part].seconds == after_whole.parts[part].seconds == 100
+    assert caught_up.outage is not None
+    assert after_whole.outage is not None
+    assert after_whole.outage.seconds - caught_up.outage.seconds == pytest.approx(396, abs=3)
+    # Another rehearsal of everything isn't taken for a short one.
+    night = a_run(tmp_path, 4, size, rehearse=True, **native)
+    assert predicted(night).parts["migrate"].seconds == 100

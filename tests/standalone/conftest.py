@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -27,7 +28,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     often |= {f"AIRFLOW__{name}": "300" for name in ("CORE__DAGBAG_IMPORT_TIMEOUT", _PROCESSOR_TIMEOUT)}
     # A second user, who may read one DAG alone.
     often |= {USERS: "admin:admin,ada:admin", "AIRFLOW__CORE__AUTH_MANAGER": "one_of_two.OneOfTwo"}
-    often |= {"PYTHONPATH": str(Path(__file__).parents[1] / "airflow" / "logins")}
+    logins = str(Path(__file__).parents[1] / "airflow" / "logins")
+    often |= {"PYTHONPATH": os.pathsep.join(filter(None, (logins, os.environ.get("PYTHONPATH"))))}
     with running(Settings(home / "airflow", home / "stateferry", free_port(), extra=often)) as server:
         for dag in (DAG, ROLLBACK):
             server.api.wait_for_dag(dag, PATIENCE)

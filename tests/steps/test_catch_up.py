@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError, TransientError
+from flinkstate.files.digests import hasher_of
 from flinkstate.keyed import native_difference, native_file
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.chunks import Chunk, FilePart
@@ -20,19 +23,30 @@ from flinkstate.rocksdb import scan
 from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
-from stateferry.cli import main
+from stateferry.cli import main, shared_steps
+from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
 from stateferry.proof.catch_up import ChangedResult, ChangedTask
 from stateferry.proof.keyed_check import KeyedTask, Side
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.guards.expiry_guard import ClockContradictedError
+from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.run_list import find_run, runs_of
+from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
+from stateferry.runs.record.steps import Step
+from stateferry.runs.report.file_digest import DigestTask
 from stateferry.runs.report.report import Report
+from stateferry.steps import base_run, cut_over
+from stateferry.steps.tables import TablesPendingError
+from stateferry.steps.workers import InProcess
 from stateferry.tables.update import VanishedKeysError
 from tests.flink.judge import raw_entries
-from tests.steps.test_nights_since import NOW, changed, first_state, run
+from tests.steps.test_nights_since import NOW, at_work, changed, first_state, run
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.native_nights import NightlyDatabase
@@ -333,6 +347,23 @@ def test_a_base_that_was_altered_is_found(tmp_path: Path) -> None:
         caught_up(second, tmp_path, 2, 1)
 
 
+def test_a_catch_up_without_tables_is_a_base(tmp_path: Path) -> None:
+    """Its application does all steps up to the validation at once, and lets the next run have the job."""
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    with at_work(second, tmp_path, 2, "catch-up", NATIVE | {"since": "catch-up-1"}) as work:
+        made = work.run
+    opened = cast("OpenWorkers", lambda *_: nullcontext(InProcess()))
+    assert shared_steps.main(opened, ["--run", made.folder.shown]) == 0
+    assert made.state is RunState.STAGED
+    assert not made.has_done(Step.TABLES)
+    with Control(made.plan.catalog_uri) as control:
+        assert control.why_not_free("catch-up", "another") == ""
+    report, since = caught_up(second, tmp_path, 3, 2, rehearse=False)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 3))
+
+
 def refused(tmp_path: Path, second: Path, what: str, **options: Any) -> None:
     number = 2 + len(list((tmp_path / "home" / "runs" / "catch-up").iterdir()))
     with pytest.raises((RefusedError, PlanError), match=what):
@@ -452,3 +483,111 @@ def test_what_is_left_of_a_catch_up_needs_its_base_no_more(tmp_path: Path, monke
     assert main(["verify", str(second), str(tmp_path / "target"), "--run", newest, *named]) == 0
     other = [str(tmp_path / "other") if one == str(tmp_path / "target") else one for one in again]
     assert main(other) == 2
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    """A base and a catch-up, whose files were read right before the job is stopped; returns the final source."""
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), tmp_path, 1)
+    for number in (2, 3):
+        database.flush(database.state.with_changes(blobs={**database.state.blobs, f"new-{number}": ({"u": 1}, NOW)}))
+        source = database.checkpoint(number)
+        if number == 2:
+            caught_up(source, tmp_path, 2, 1)
+    return source
+
+
+def hashed(patch: pytest.MonkeyPatch) -> list[str]:
+    """The files whose bytes are digested from now on."""
+    names: list[str] = []
+    taken, hasher = DigestTask.take, hasher_of
+
+    def take(self: DigestTask) -> Any:
+        names.append(Path(self.stream.name).name)
+        return taken(self)
+
+    def of(file: Any) -> Any:
+        names.append("taken over")
+        return hasher(file)
+
+    patch.setattr(DigestTask, "take", take)
+    patch.setattr("flinkstate.writing.newer_files.hasher_of", of)
+    return names
+
+
+def test_files_that_were_read_right_before_are_not_read_again_until_they_are_published(
+    chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = hashed(monkeypatch)
+    published: list[list[str]] = []
+    check = cut_over.check_published
+
+    def then(*of: Any) -> None:
+        published.append(list(names))
+        check(*of)
+
+    monkeypatch.setattr("stateferry.steps.tables.check_published", then)
+    report, since = caught_up(chain, tmp_path, 3, 2, rehearse=False)
+    assert report.is_green
+    # The newer file of the last catch-up, which that had only written.
+    assert names.count("taken over") == 1
+    held = since.facts(HeldFiles)
+    assert held is not None
+    assert len(held.files) == 2
+    (before,) = published
+    assert not set(held.files) & set(before)
+    assert set(held.files) < set(names), "they are read once more after the publication"
+    # An hour later they are read before, too.
+    monkeypatch.setattr(base_run, "_HELD_MS", 0)
+    names.clear()
+    caught_up(chain, tmp_path, 4, 2, rehearse=False, target=str(tmp_path / "late"))
+    assert names.count("taken over") == 2
+
+
+def written_to(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_file_that_was_written_to_before_it_is_taken_over_is_found(chain: Path, tmp_path: Path) -> None:
+    staged = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2").staged
+    written_to(next(one for one in Path(staged.path).iterdir() if one.name.endswith(".sst")))
+    with pytest.raises(DamagedError, match="bytes that were validated"):
+        caught_up(chain, tmp_path, 3, 2, rehearse=False)
+
+
+def test_a_file_that_was_written_to_before_the_publication_is_found(
+    chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = check_separate_places
+
+    def then(plan: MigrationPlan) -> None:
+        written_to(held_file(tmp_path))
+        check(plan)
+
+    monkeypatch.setattr("stateferry.steps.cut_over.check_separate_places", then)
+    with pytest.raises(RejectedError, match="not those that were validated, so nothing"):
+        caught_up(chain, tmp_path, 3, 2, rehearse=False)
+    assert not (tmp_path / "target" / "_metadata").exists()
+
+
+def held_file(tmp_path: Path) -> Path:
+    held = find_run(str(tmp_path / "home"), "catch-up", "catch-up-3").facts(HeldFiles)
+    assert held is not None
+    return tmp_path / "target" / next(iter(held.files))
+
+
+def test_a_file_that_has_rotted_behind_its_identity_raises_the_alarm(chain: Path, tmp_path: Path) -> None:
+    staged = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2").staged
+    path = next(one for one in Path(staged.path).iterdir() if one.name.endswith(".sst"))
+    times = path.stat()
+    # As on a disk that gives back other bytes: beyond what the validation reads of this file.
+    data = bytearray(path.read_bytes())
+    data[-200] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises((TablesPendingError, DamagedError, RejectedError)):
+        caught_up(chain, tmp_path, 3, 2, rehearse=False)

@@ -33,24 +33,28 @@ def predicted(run: Run) -> Prediction:
     kept = run.facts_if_sound(Prediction)
     if kept is not None:
         return kept
-    return predict(map(_timed, _before(run)), size_of(run), _whole(run))
+    return predict(_timed(_before(run), catches_up=run.plan.since is not None), size_of(run), _whole(run))
 
 
 def predicted_after(run: Run) -> Prediction:
-    """The prediction for a cut-over that follows the run, of a source as large; the run counts as an earlier one."""
-    return predict(map(_timed, _sized(run)), size_of(run), _parts(rescales_only=run.plan.rescales_only))
+    """The prediction for a cut-over that follows the run, of a source as large; the run counts as an earlier one.
+
+    If the run is a catch-up, the cut-over is the next one.
+    """
+    earlier = _timed(_sized(run), catches_up=run.plan.since is not None)
+    return predict(earlier, size_of(run), _parts(rescales_only=run.plan.rescales_only))
 
 
 def predicted_of_size(home: str, job: str, size: int, *, rescales_only: bool) -> Prediction:
     """The prediction for a cut-over of the job whose source has this size, though no run has read it."""
     earlier = _sized_runs(home, job, rescales_only=rescales_only)
-    return predict(map(_timed, earlier), size, _parts(rescales_only=rescales_only))
+    return predict(_timed(earlier, catches_up=False), size, _parts(rescales_only=rescales_only))
 
 
 def earlier_rehearsals(run: Run) -> Iterator[Run]:
-    """The rehearsals of the job that were validated before this run, the newest first."""
+    """The rehearsals of the whole state of the job that were validated before this run, the newest first."""
     for one in _before(run):
-        if one.plan.rehearse and one.has_done(Step.VALIDATE):
+        if one.plan.rehearse and one.plan.since is None and one.has_done(Step.VALIDATE):
             yield one
 
 
@@ -58,6 +62,12 @@ def conversion_seconds(run: Run) -> float:
     """The seconds by the clock of the steps of an outage that a rehearsal has too, if everything is read."""
     times = _whole_times_of(run)
     return sum(times[part].wall for part in _CONVERSION if part in times)
+
+
+def catch_up_seconds(run: Run) -> float:
+    """The seconds of the work of a catch-up, without its start."""
+    times = times_of(run)
+    return sum(times[part].work for part in _CONVERSION if part in times)
 
 
 def _whole(run: Run) -> list[str]:
@@ -160,8 +170,26 @@ def times_of(run: Run) -> dict[str, Taken]:
     return {name: found[name] for name in PART_NAMES if name in found}
 
 
-def _timed(run: Run) -> TimedRun:
-    return TimedRun(size_of(run), _whole_times_of(run), flink_work(run))
+def _timed(runs: Iterable[Run], *, catches_up: bool) -> Iterator[TimedRun]:
+    """The runs, the newest first, of which only those of the same kind say how long the conversion takes.
+
+    The steps of a catch-up follow each other at once while the job runs. In the cut-over each waits for its start, as
+    it did in the last run of everything.
+    """
+    runs = list(islice(runs, 4 * _NEWEST))
+    starts: dict[str, float] = {}
+    if catches_up:
+        of_all = next((times for one in runs if one.plan.since is None and (times := times_of(one))), {})
+        starts = {part: time.wall - time.work for part, time in of_all.items() if part in _CONVERSION}
+    for one in runs:
+        is_catch_up = one.plan.since is not None
+        times = times_of(one) if is_catch_up else _whole_times_of(one)
+        if is_catch_up != catches_up:
+            times = {part: time for part, time in times.items() if part not in _CONVERSION}
+        if is_catch_up and one.plan.rehearse:
+            times = {part: Taken(time.work + starts.get(part, 0.0), time.work) for part, time in times.items()}
+        if times:
+            yield TimedRun(size_of(one), times, flink_work(one))
 
 
 def _whole_times_of(run: Run) -> dict[str, Taken]:

@@ -214,6 +214,16 @@ class CaughtUp(RunFacts):
 
 
 @dataclass(frozen=True, slots=True)
+class HeldFiles(RunFacts):
+    """The identities of the files that a catch-up has taken over, by name; it had read them at that time (in ms)."""
+
+    name: ClassVar[str] = "held_files"
+
+    at: int
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class NothingToDo(RunFacts):
     """The run had nothing to do, and why."""
 

@@ -13,6 +13,7 @@
 | rescale-plan.json | which bytes each new subtask reads |
 | staged/ | the staged savepoint |
 | to-publish/_metadata | the target's `_metadata`, until the publication stands |
+| held/ | the checkpoint that the run reads, by further names of its files |
 | exchange/ | entries on their way to key groups of another max parallelism, from the migrate step to the rescale step |
 | temporary.json | the temporary folders of the run's processes |
 
@@ -30,7 +31,7 @@ from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.runs.record.facts import RunFacts
 
-PLAN_FILE = "plan.json"
+PLAN_FILE, HELD = "plan.json", "held"
 _PLAIN = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}", re.ASCII)
 
 
@@ -74,6 +75,7 @@ class RunFolder:
     staged = _Inside("staged")
     staged_metadata = _Inside("staged", METADATA)
     target_metadata = _Inside("to-publish", METADATA)
+    held = _Inside(HELD)
     exchange = _Inside("exchange")
     temporary_folders = _Inside("temporary.json")
     _steps = _Inside("steps")

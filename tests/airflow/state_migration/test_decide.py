@@ -42,6 +42,7 @@ from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.predict.differences import SourceLayout
 from stateferry.runs.predict.estimates import Estimate, Prediction
+from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp
 from stateferry.runs.record.facts import SavepointTaken
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
@@ -158,6 +159,29 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
     decision = rehearsal.facts(Decision)
     assert decision is not None
     assert (decision.answer, decision.foreseen is not None) == (Answer.ASKED, True)
+
+
+@pytest.mark.parametrize("why_not", ["", "its base is gone"])
+def test_who_is_asked_learns_how_fast_the_state_changes_or_why_everything_is_converted(
+    why_not: str, rehearsal: Run, request_: MigrationRequest, occasion: Occasion, questions: list[tuple[str, str]]
+) -> None:
+    plan = rehearsal.plan.model_copy(
+        update={"run_id": "later", "since": rehearsal.plan.run_id, "output_format": "native"}
+    )
+    last = Run.create(plan, 0)
+    last.keep(SnapshotFacts(states={"main/mainState": StateSize(1000, 10_000)}, seconds=1.0, ended_at=0))
+    last.keep(ValidateFacts(green=True, seconds=0.5, ended_at=0))
+    rehearsal.keep(CatchUps(0, (OneCatchUp("later", 4000, 5000, 1.5),), why_not))
+    with pytest.raises(TaskAwaitingInput):
+        Decide(task_id="decide").execute(context(rehearsal, request_, occasion))
+    ((subject, body),) = questions
+    if why_not:
+        assert "**The cut-over converts everything**, as it can't catch up with the rehearsal: its base is gone" in body
+        assert "about 14 s" in subject
+    else:
+        assert "converts only what has changed** since the last catch-up; about 1,250 keys change in a second" in body
+        assert "| `later` | 1970-01-01 00:00:04 UTC | 5,000 | 1.5 |" in body
+        assert "| snapshot | 1 | " in body
 
 
 def test_without_way_back_and_start_the_body_says_so(
@@ -546,7 +570,8 @@ def test_a_validated_run_is_approved_if_approval_is_off_and_there_is_something_t
 
 STEPS = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "tables", "application")
 REHEARSAL, AGAIN = ({f"{group}.{task}" for task in STEPS} for group in ("rehearsal", "rehearsal_again"))
-DECISION = {*AGAIN, "decide", "wait_to_stop"}
+CATCH_UPS = {"rehearsal.catch_up", "rehearsal_again.catch_up"}
+DECISION = {*AGAIN, *CATCH_UPS, "decide", "wait_to_stop"}
 OF_SAVEPOINT = {*REHEARSAL, *DECISION, "take_savepoint", "hold_slot", "start_job"}
 CUT_OVER = {*IN_OUTAGE, "tables"}
 RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
@@ -558,9 +583,12 @@ RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
         ({"source": "demo"}, OF_SAVEPOINT),
         ({"source": "demo", "approval": False}, {*OF_SAVEPOINT, "approve"}),
         ({"source": "demo", "mode": "rehearse"}, {*DECISION, *CUT_OVER, "rehearsal.take_savepoint"}),
-        ({"source": "flink"}, {"approve"}),
+        ({"source": "flink"}, {"approve", *CATCH_UPS}),
+        ({"source": "flink", "format": "native"}, {"approve"}),
+        ({"source": "flink", "format": "native", "catch_up": False}, {"approve", *CATCH_UPS}),
+        ({"source": "flink", "format": "native", "keep_legacy": True}, {"approve", *CATCH_UPS}),
         ({"source": "flink", "mode": "rehearse"}, {*DECISION, *CUT_OVER}),
-        (RESCALED, {"approve", "rehearsal.tables", "rehearsal_again.tables", "tables"}),
+        (RESCALED, {"approve", *CATCH_UPS, "rehearsal.tables", "rehearsal_again.tables", "tables"}),
     ],
 )
 @pytest.mark.usefixtures("home")

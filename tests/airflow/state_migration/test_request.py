@@ -73,6 +73,9 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         migration_params()[name].resolve(value)
 
 
+STOPPED = CHECKPOINT | STATE | {"flink_job": "a", "savepoint_directory": "/s", "stop_with": "checkpoint"}
+
+
 @pytest.mark.parametrize(
     ("conf", "words"),
     [
@@ -102,6 +105,14 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         ({"accept_expired": True}, "accept_expired: expected a valid number, found True"),
         ({"clock_tolerance": "soon"}, "clock_tolerance: expected a duration such as 90s"),
         ({"source": "flink", **STATE}, "flink_job: missing, and source 'flink' needs it"),
+        (
+            STOPPED,
+            "stop_with: 'checkpoint' has the next job process again what came between the checkpoint",
+        ),
+        (STOPPED | {"may_repeat": True, "source": "flink"}, "stop_with: 'checkpoint', but source is 'flink'"),
+        ({"may_repeat": True}, "may_repeat: on, and only stop_with 'checkpoint' needs it"),
+        (STOPPED | {"may_repeat": True, "mode": "rehearse"}, "may_repeat: given, but this run stops no job"),
+        ({"settle": "soon"}, "settle: expected a duration such as 90s"),
         ({"approval": False, "approvers": "ada"}, "approvers: given, but approval is off"),
         ({"approval": False, "four_eyes": True}, "four_eyes: on, but approval is off"),
     ],

@@ -1,0 +1,180 @@
+"""Catches up with a rehearsal while the job runs, so that little is left to convert once it stands still."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from stateferry.airflow.dag_runs.application_ends import application_file, own_refusal
+from stateferry.airflow.dag_runs.dag_run import (
+    REHEARSAL,
+    began,
+    fail_if_refused,
+    newest_rehearsal_of,
+    rehearsal_of,
+    request_of,
+    wait_for_lease,
+)
+from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.task_names import CATCH_UP
+from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.savepoints import CANONICAL, CHECKPOINT, NATIVE, SavepointOrder
+from stateferry.airflow.flink.stopping import fresh_checkpoint
+from stateferry.airflow.flink.task import HOUR, FlinkTask, task_key
+from stateferry.airflow.requests.planning import Occasion, held, plan_for
+from stateferry.airflow.requests.sources import completed_at
+from stateferry.airflow.runs_on.port import POLL_SECONDS
+from stateferry.airflow.tasks.flink_tasks import kind_of
+from stateferry.airflow.tasks.plan_task import occasion_of
+from stateferry.basics.durations import now_ms, parse_duration
+from stateferry.basics.printable import printable
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.predict.prediction import catch_up_seconds
+from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
+from stateferry.runs.record.facts import CaughtUp
+from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from stateferry.airflow.requests.request import MigrationRequest
+
+# Each adds files that a job would search; the last one in the outage adds its own.
+_MOST_BEFORE_DECISION, _MOST = 4, 7
+# One that is so fresh isn't followed by another one before the stop.
+_FRESH_MS = 60_000
+
+
+class _CannotError(Exception):
+    """The cut-over must convert everything."""
+
+
+class CatchUp(SparkSubmitOperator):
+    """Catches up with the newest rehearsal until a catch-up takes no longer than `settle`, or gets hardly shorter.
+
+    Each is a rehearsal of its own, since the one before it, without tables. Before the decision, whatever is in the way
+    has the cut-over convert everything, and the person who decides is told why. After it the job isn't stopped, because
+    the outage would be another one than was approved.
+    """
+
+    def __init__(self, *, of_run: str, **kwargs: Any) -> None:
+        super().__init__(
+            task_id=CATCH_UP, name="stateferry-catch-up", application="{{ task.application_file() }}",
+            durable=False, **kwargs,
+        )  # fmt: skip
+        self.is_last = of_run != REHEARSAL
+
+    def application_file(self) -> str:
+        """The file of the application, as the driver sees it."""
+        return application_file("steps")
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # what it did becomes an XCom
+        request, rehearsal = request_of(context), newest_rehearsal_of(context)
+        with fail_if_refused():
+            promised = self.is_last and base_of_cut_over(rehearsal_of(context)) is not None
+            found = rehearsal.facts(CatchUps) or CatchUps(_completed_ms(rehearsal))
+        try:
+            why = self._all(context, request, rehearsal, found)
+        except _CannotError as error:
+            with fail_if_refused():
+                found = replace(rehearsal.facts(CatchUps) or found, why_not=str(error))
+                rehearsal.keep(found)
+            if promised:
+                raise refusal(
+                    f"{printable(str(error))}. So the cut-over would convert everything, and take longer than was "
+                    f"approved. {NOT_STOPPED}: trigger a new run"
+                ) from None
+            self.log.warning("the cut-over converts everything: %s", printable(str(error)))
+            return {"why_not": str(error)}
+        self.log.info("enough: %s", why)
+        kept = rehearsal.facts(CatchUps) or found
+        return {"catch_ups": [one.run_id for one in kept.done], "enough": why}
+
+    def _all(self, context: Context, request: MigrationRequest, rehearsal: Run, found: CatchUps) -> str:
+        """Makes one after the other; returns why there are enough."""
+        if found.why_not:
+            raise _CannotError(found.why_not)
+        kind = kind_of(request)
+        if kind == CANONICAL:
+            raise _CannotError(
+                "a canonical savepoint can't be caught up with, and no rehearsal on a checkpoint has shown yet that a "
+                "native one holds the job's timers"
+            )
+        settle, new = parse_duration(request.settle), 0
+        most = _MOST if self.is_last else _MOST_BEFORE_DECISION
+        while not (why := found.why_enough(new, settle)):
+            if not new and found.done and now_ms() - found.done[-1].at < _FRESH_MS:
+                return "the last one is a minute old at most"
+            if len(found.done) >= most:
+                return f"there are {len(found.done)}, and a job would search the files of each"
+            found = replace(found, done=(*found.done, self._one(context, request, rehearsal, found)))
+            rehearsal.keep(found)
+            new += 1
+        return why
+
+    def _one(self, context: Context, request: MigrationRequest, rehearsal: Run, found: CatchUps) -> OneCatchUp:
+        with fail_if_refused():
+            base = base_of_cut_over(rehearsal) or rehearsal
+        which = f"{rehearsal.plan.run_id}.{CATCH_UP}_{len(found.done) + 1}"
+        occasion = replace(occasion_of(context), run_id=which)
+        run = Run.if_there(run_folder(base.plan.home, base.plan.job, occasion.short_id))
+        if run is None:
+            run = self._planned(context, request, occasion, base)
+        if not run.has_done(Step.VALIDATE):
+            self._wait_for_lease(run)
+            self._carry_out(context, run)
+        legacy = {state.legacy for operator in run.plan.operators for state in operator.states}
+        lists = run.facts(CaughtUp) or CaughtUp()
+        keys = sum(one.keys for one in lists.lists if one.state in legacy)
+        made = OneCatchUp(run.plan.run_id, _completed_ms(run), keys, round(catch_up_seconds(run), 3))
+        self.log.info("caught up with %d changed keys in %.1f s, as run %s", keys, made.seconds, made.run_id)
+        return made
+
+    def _planned(self, context: Context, request: MigrationRequest, occasion: Occasion, base: Run) -> Run:
+        """The run, whose source Flink takes now."""
+        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+        key = (*task_key(context), occasion.short_id)
+        tries = max(context["ti"].try_number, 1)
+        order = SavepointOrder(key, str(request.flink_job), str(request.savepoint_directory), False, NATIVE, tries)
+        native = request.source != "checkpoint"
+        if native:
+            source = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS).location
+        else:
+            source = held(lambda: _fresh(flink, replace(order, format=CHECKPOINT)), base.plan.job, occasion)
+        with fail_if_refused():
+            plan = plan_for(request.rehearsal(), occasion, source, no_timers=native, base=base.plan)
+            run = Run.create(plan, now_ms())
+            run.keep(replace(began(context), at=now_ms()))
+        return run
+
+    def _carry_out(self, context: Context, run: Run) -> None:
+        self.application_args, self._hook = ["--run", run.folder.shown], None
+        try:
+            super().execute(context)
+        except Exception as error:
+            last = run.changes()[-1]
+            if last.state is RunState.FAILED:
+                raise _CannotError(last.reason) from None
+            if refused := own_refusal(str(error)):
+                raise _CannotError(refused) from None
+            raise
+
+    def _wait_for_lease(self, run: Run) -> None:
+        with fail_if_refused(), Control(run.plan.catalog_uri) as control:
+            reason = control.why_not_free(run.plan.job, run.plan.run_id)
+        if reason:
+            wait_for_lease(reason)
+
+
+def _fresh(flink: FlinkTask, order: SavepointOrder) -> str:
+    return flink.hook.run(lambda rest: fresh_checkpoint(rest, order, timeout=HOUR, poll_interval=POLL_SECONDS)).location
+
+
+def _completed_ms(run: Run) -> int:
+    return int(completed_at(run.plan.source).timestamp() * 1000)

@@ -1,0 +1,164 @@
+"""The task that catches up with a rehearsal: when it has done enough, and what follows if it can't."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from flinkstate.files.storage import Location
+from stateferry.airflow.requests.planning import Occasion
+from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.tasks import catch_up_task
+from stateferry.airflow.tasks.catch_up_task import CatchUp
+from stateferry.basics.durations import now_ms
+from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
+from stateferry.runs.record.facts import CaughtUp, ChangedKeys, ShownTimers
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, ValidateFacts
+from tests.airflow.state_migration.savepoints import write_metadata
+from tests.airflow.state_migration.test_decide import asked, context, rehearsed
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> MigrationRequest:
+    return asked(tmp_path, source="checkpoint", format="native")
+
+
+@pytest.fixture
+def rehearsal(home: Path, occasion: Occasion, request_: MigrationRequest) -> Run:
+    made = rehearsed(home, occasion.rehearsal(), request_)
+    made.keep(ShownTimers(in_native_savepoints=True))
+    return made
+
+
+class Spark:
+    """What the submitted application does: it takes so many seconds, or the run fails for a reason."""
+
+    def __init__(self, *ends: float | str) -> None:
+        self.ends, self.runs = list(ends), list[Run]()
+
+    def execute(self, operator: SparkSubmitOperator, _: Any) -> None:
+        arguments = operator.application_args
+        assert arguments is not None
+        assert arguments[0] == "--run"
+        run, end = Run.open(Location.of(arguments[1])), self.ends[len(self.runs)]
+        self.runs.append(run)
+        if isinstance(end, str):
+            run.enter(RunState.FAILED, 1, end)
+            raise AirflowException("Error code is: 4")
+        run.keep(SnapshotFacts(states={"main/mainState": StateSize(9, 90)}, seconds=end, ended_at=now_ms()))
+        run.keep(CaughtUp((ChangedKeys("0a", 0, "mainState", 7, "d"), ChangedKeys("0a", 0, "flag", 7, "d"))))
+        run.keep(ValidateFacts(green=True, seconds=0.0, ended_at=now_ms()))
+
+
+@pytest.fixture
+def of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    taken = iter(range(8, 99))
+    monkeypatch.setattr(
+        catch_up_task,
+        "_fresh",
+        lambda *_: write_metadata(tmp_path / "job" / f"chk-{next(taken)}", completed_at=now_ms() / 1000),
+    )
+
+    def ends(*how: float | str) -> Spark:
+        spark = Spark(*how)
+        monkeypatch.setattr(SparkSubmitOperator, "execute", lambda self, context: spark.execute(self, context))
+        return spark
+
+    return ends
+
+
+def caught_up(rehearsal: Run, request: MigrationRequest, occasion: Occasion, of_run: str = "rehearsal") -> Any:
+    return CatchUp(of_run=of_run).execute(context(rehearsal, request, occasion))
+
+
+def test_each_is_since_the_one_before_until_one_is_short(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
+) -> None:
+    spark = of_spark(60.0, 30.0, 4.0)
+    said = caught_up(rehearsal, request_, occasion)
+    ids = [run.plan.run_id for run in spark.runs]
+    assert said == {"catch_ups": ids, "enough": "it took 4.0 s"}
+    assert [run.plan.since for run in spark.runs] == [rehearsal.plan.run_id, *ids[:2]]
+    assert {(run.plan.now, run.plan.rehearse) for run in spark.runs} == {(rehearsal.plan.now, True)}
+    assert base_of_cut_over(rehearsal) == spark.runs[-1]
+    kept = rehearsal.facts(CatchUps)
+    assert kept is not None
+    assert [(one.keys, one.seconds) for one in kept.done] == [(7, 60.0), (7, 30.0), (7, 4.0)]
+    # Right before the stop there is no other one, as this one is fresh.
+    assert caught_up(rehearsal, request_, occasion, "rehearsal_again")["catch_ups"] == ids
+    assert len(spark.runs) == 3
+
+
+def test_they_end_when_they_get_hardly_shorter_or_are_many(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
+) -> None:
+    of_spark(60.0, 59.0)
+    assert "hardly less" in caught_up(rehearsal, request_, occasion)["enough"]
+    rehearsal.keep(CatchUps(0))
+    spark = of_spark(60.0, 50.0, 40.0, 30.0)
+    spark.runs = []
+    rehearsal.keep(CatchUps(0, tuple(OneCatchUp("gone", 1, 1, 99.0) for _ in range(4))))
+    assert "search the files" in caught_up(rehearsal, request_, occasion)["enough"]
+    assert spark.runs == []
+
+
+def test_before_the_decision_the_cut_over_converts_everything_and_after_it_the_job_runs_on(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
+) -> None:
+    why = "its savepoint isn't there any more: leave --since out"
+    of_spark(why)
+    assert caught_up(rehearsal, request_, occasion) == {
+        "why_not": "its savepoint isn't there any more: leave --since out"
+    }
+    assert base_of_cut_over(rehearsal) is None
+    # It isn't tried again: a person has decided on this.
+    assert "why_not" in caught_up(rehearsal, request_, occasion, "rehearsal_again")
+    # If the decision was on a catch-up, a longer outage isn't what was approved.
+    of_spark(4.0)
+    rehearsal.keep(CatchUps(0))
+    occasion = Occasion("manual__2", occasion.as_of)
+    rehearsal = _another(rehearsal, occasion, request_)
+    caught_up(rehearsal, request_, occasion)
+    kept = rehearsal.facts(CatchUps)
+    assert kept is not None
+    rehearsal.keep(CatchUps(0, tuple(OneCatchUp(one.run_id, 1, one.keys, one.seconds) for one in kept.done)))
+    of_spark("2 files of the base are gone")
+    with pytest.raises(AirflowFailException, match=r"2 files of the base.*The job was not stopped, and runs on"):
+        caught_up(rehearsal, request_, occasion, "rehearsal_again")
+
+
+def _another(rehearsal: Run, occasion: Occasion, request: MigrationRequest) -> Run:
+    made = rehearsed(Path(rehearsal.plan.home), occasion.rehearsal(), request)
+    made.keep(ShownTimers(in_native_savepoints=True))
+    return made
+
+
+def test_a_lost_application_is_tried_again_with_the_same_run(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[Any] = []
+
+    def lost(self: SparkSubmitOperator, _: Any) -> None:
+        submitted.append(self.application_args)
+        raise AirflowException("Error code is: 137")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", lost)
+    with pytest.raises(AirflowException, match="137"):
+        caught_up(rehearsal, request_, occasion)
+    spark = of_spark(4.0)
+    caught_up(rehearsal, request_, occasion)
+    assert submitted == [["--run", spark.runs[0].folder.shown]]
+
+
+def test_a_canonical_savepoint_is_no_base(rehearsal: Run, tmp_path: Path, occasion: Occasion, of_spark: Any) -> None:
+    rehearsal.keep(ShownTimers(in_native_savepoints=False))
+    spark = of_spark()
+    said = caught_up(rehearsal, asked(tmp_path, format="native"), occasion)
+    assert "a canonical savepoint can't be caught up with" in said["why_not"]
+    assert spark.runs == []

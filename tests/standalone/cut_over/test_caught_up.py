@@ -1,0 +1,107 @@
+"""Cut-overs that convert only what changed since the last catch-up, of a job that goes on writing; each purchase once.
+
+The job retains one checkpoint, and completes two in a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flinkstate.files.storage import Location
+from local_airflow.server import Server
+from stateferry.runs.record.catch_ups import CatchUps
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import MigrateFacts
+from tests.flink.cluster import FlinkCluster
+from tests.standalone.cut_over.ferry import DAG, Ferry
+from tests.standalone.cut_over.test_with_airflow import question, wait_for_state
+from tests.standalone.migration import answer, log_of
+
+pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+SETTINGS = {
+    "execution.checkpointing.incremental": "true",
+    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+}
+WANTED = {"source": "checkpoint", "format": "native"}
+
+
+@pytest.fixture(scope="module")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink"), settings=SETTINGS) as cluster:
+        yield cluster
+
+
+def test_the_cut_over_converts_what_changed_since_the_last_catch_up(
+    airflow: Server, flink: FlinkCluster, tmp_path: Path
+) -> None:
+    ferry = Ferry.ready(airflow, flink, "caught_up", tmp_path)
+    old = ferry.start_old_job()
+    run = ferry.cut_over(old, **WANTED, stop_with="checkpoint", may_repeat=True, approval=True)
+    wait_for_state(ferry, run, "decide", "awaiting_input")
+    body = question(ferry, run)["body"]
+    assert "The cut-over converts only what has changed" in body, ferry.logs(run)
+    old.wait_for_checkpoints()
+    answer(airflow, DAG, run, "Approve", "decide")
+    assert ferry.end_of(run) == "success", ferry.logs(run)
+    assert old.status == "CANCELED"
+    check_that_it_was_caught_up_with(ferry, run)
+    new = ferry.running()
+    restored = flink.get(f"/jobs/{new.id}/checkpoints")["latest"]["restored"]
+    publication = ferry.published()
+    assert publication is not None
+    assert restored["external_path"] == f"file:{publication.record.target}"
+    assert "/chk-" in publication.record.source
+    ferry.check_that_nothing_was_lost("newMainState")
+
+
+def check_that_it_was_caught_up_with(ferry: Ferry, run: str) -> None:
+    planned = ferry.xcom(run, "plan")
+    final, rehearsal = (Run.open(Location.of(planned[name])) for name in ("folder", "rehearsal"))
+    found, written = rehearsal.facts(CatchUps), final.facts(MigrateFacts)
+    assert found is not None
+    assert found.why_not == ""
+    assert final.plan.since == found.done[-1].run_id
+    assert written is not None
+    assert written.newer is not None
+    # What Flink may drop is held as long as it is needed, and no longer.
+    assert not any(one.exists() for one in (rehearsal.held, *(of.held for of in catch_ups(final, found))))
+
+
+def catch_ups(final: Run, found: CatchUps) -> list[Run]:
+    return [Run.open(final.folder.parent.child(one.run_id)) for one in found.done]
+
+
+@pytest.mark.full
+def test_a_cut_over_with_a_native_savepoint_is_caught_up_with_too(
+    airflow: Server, flink: FlinkCluster, tmp_path: Path
+) -> None:
+    ferry = Ferry.ready(airflow, flink, "natively", tmp_path)
+    old = ferry.start_old_job()
+    run = ferry.cut_over(old, **WANTED)
+    assert ferry.end_of(run) == "success", ferry.logs(run)
+    assert old.status == "FINISHED"
+    check_that_it_was_caught_up_with(ferry, run)
+    ferry.check_that_nothing_was_lost("newMainState")
+
+
+@pytest.mark.full
+def test_where_nothing_can_be_caught_up_with_the_person_learns_why_and_everything_is_converted(
+    airflow: Server, flink: FlinkCluster, tmp_path: Path
+) -> None:
+    """Under time to live, once the job has begun to move keys itself; here its savepoints are canonical."""
+    ferry = Ferry.ready(airflow, flink, "canonically", tmp_path)
+    old = ferry.start_old_job()
+    run = ferry.cut_over(old, format="native", approval=True)
+    wait_for_state(ferry, run, "decide", "awaiting_input")
+    body = question(ferry, run)["body"]
+    assert "The cut-over converts everything" in body
+    assert "a canonical savepoint can't be caught up with" in body
+    answer(airflow, DAG, run, "Approve", "decide")
+    assert ferry.end_of(run) == "success", ferry.logs(run)
+    assert "a canonical savepoint can't be caught up with" in log_of(airflow, DAG, run, "rehearsal.catch_up")
+    assert Run.open(Location.of(ferry.xcom(run, "plan")["folder"])).plan.since is None
+    ferry.check_that_nothing_was_lost("newMainState")
