@@ -110,6 +110,10 @@ STOPPED = CHECKPOINT | STATE | {"flink_job": "a", "savepoint_directory": "/s", "
             "stop_with: 'checkpoint' has the next job process again what came between the checkpoint",
         ),
         (STOPPED | {"may_repeat": True, "source": "flink"}, "stop_with: 'checkpoint', but source is 'flink'"),
+        (
+            STOPPED | {"may_repeat": True, "runs_on": "own tasks"},
+            "stop_with: 'checkpoint', but runs_on is 'own tasks': only a session cluster",
+        ),
         ({"may_repeat": True}, "may_repeat: on, and only stop_with 'checkpoint' needs it"),
         (STOPPED | {"may_repeat": True, "mode": "rehearse"}, "may_repeat: given, but this run stops no job"),
         ({"settle": "soon"}, "settle: expected a duration such as 90s"),
