@@ -170,7 +170,7 @@ def test_a_savepoint_that_the_old_job_took_after_the_upgrade_is_refused(later: i
     old = Savepoint.open(str(other)).metadata
     number = Savepoint.open(str(UPGRADED)).metadata.checkpoint_id + later
     (other / METADATA).write_bytes(build_metadata(replace(old, checkpoint_id=number)))
-    with pytest.raises(PlanError, match=f"is of checkpoint {number}, and .* of checkpoint 2, but a job counts on from"):
+    with pytest.raises(PlanError, match=f"is of checkpoint {number} and .* of checkpoint 2, but a job counts on from"):
         run(UPGRADED, tmp_path, before=str(other), restore_lost=True, **ALONE)
     assert not (tmp_path / "target").exists()
 

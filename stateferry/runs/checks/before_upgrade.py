@@ -66,8 +66,8 @@ def hold_against(
         return {}, [why]
     if old.metadata.version >= OF_FLINK_2:
         return {}, [f"{where} is of Flink 2: give the savepoint of Flink 1 from which the upgraded job was restored"]
-    if (its := old.metadata.checkpoint_id) >= (own := source.metadata.checkpoint_id):
-        why = f"{where} is of checkpoint {its}, and {source.folder.shown} of checkpoint {own}, but a job counts on"
+    if (earlier := old.metadata.checkpoint_id) >= (later := source.metadata.checkpoint_id):
+        why = f"{where} is of checkpoint {earlier} and {source.folder.shown} of checkpoint {later}, but a job counts on"
         return {}, [f"{why} from the savepoint that it is restored from: give that one"]
     found: dict[bytes, BeforeUpgrade] = {}
     problems: list[str] = []
