@@ -185,7 +185,7 @@ def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make) -> None:
     made.operator.is_down = True
     # In the moment of the patch: a change of the status alone is none of the spec.
     made.kubernetes.before_patch = [lambda: made.kubernetes.set_status(taskManager={"replicas": 1})]
-    threading.Timer(0.3, lambda: made.kubernetes.change_spec({"job": {"state": "running"}})).start()
+    made.kubernetes.after_change = lambda: made.kubernetes.change_spec({"job": {"state": "running"}})
     with pytest.raises(AirflowFailException, match=r"somebody else has changed .*job.state is running, not suspended"):
         made.place.stop(made.order())
     assert len(made.kubernetes.patches) == 1
@@ -217,13 +217,12 @@ def test_a_patch_that_is_only_shown_is_waited_for(cut_over: Make, occasion: Occa
     """As with a repository from which another program applies it."""
     made = cut_over(patch="show")
 
-    def applies() -> None:
-        made.kubernetes.change_spec(made.pushed["patch"]["spec"])
+    def applies(patch: Any) -> None:
+        made.kubernetes.change_spec(patch["spec"])
         made.operator.reconcile()
 
-    threading.Timer(0.3, applies).start()
+    made.context["ti"].xcom_push = lambda key, value: threading.Timer(0.1, applies, [value]).start()
     taken = made.place.stop(made.order())
-    threading.Timer(0.3, applies).start()
     started = made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
     assert made.flinks.restored[started["job_id"]] == "/new"
     assert made.kubernetes.patches == []
@@ -287,8 +286,7 @@ def test_who_decides_sees_what_changes_in_the_spec(cut_over: Make, questions: li
         ({"resource": None}, "resource: missing"),
         ({"resource": "Orders!"}, "resource: expected a name"),
         ({"resource": "flinkbluegreendeployment/orders"}, "FlinkBlueGreenDeployment can't be cut over"),
-        ({"resource": "flinksessionjob/orders"}, "FlinkSessionJob can't be started again"),
-        ({"resource": "deployment/orders"}, "expected the kind 'flinkdeployment'"),
+        ({"resource": "deployment/orders"}, "expected a kind of flinkdeployment, flinksessionjob, found 'deployment'"),
         ({"new_spec": None}, "new_spec: missing"),
         ({"new_spec": "orders:2"}, "expected an object"),
         ({"new_spec": "{a: [}"}, "not YAML"),
