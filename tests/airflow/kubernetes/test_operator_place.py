@@ -16,6 +16,7 @@ from stateferry.airflow.flink.errors import FlinkTimeoutError
 from stateferry.airflow.kubernetes.spec import merged
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.runs_on.operator_spec import SpecBefore
+from stateferry.airflow.runs_on.places import check_place
 from stateferry.airflow.tasks.decide_task import Decide
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
@@ -36,7 +37,8 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
     cut_over: Make, version: str, occasion: Occasion, tmp_path: Path
 ) -> None:
     made = cut_over(version)
-    made.place.check()
+    # As the task plan does.
+    check_place(made.request, made.context)
     assert made.kubernetes.patches == []
     order = made.order("NATIVE")
     assert not made.place.is_stopping(order)
