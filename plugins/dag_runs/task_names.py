@@ -19,7 +19,7 @@ HOLD_SLOT, WATCH_OUTAGE, RETURN = "hold_slot", "watch_outage", "return_to_old_jo
 STOP_ASKED, START_ASKED, RETURN_ASKED = "stop_asked", "start_asked", "return_asked"
 OWN_STOP, OWN_START, OWN_RETURN = "own_stop", "own_start", "own_return"
 """The groups of a team's own tasks, each after the task of ours that asks; only a DAG that has them has these."""
-_ASK = (STOP_ASKED, START_ASKED, RETURN_ASKED)
+ASKS = (STOP_ASKED, START_ASKED, RETURN_ASKED)
 
 OUTAGE = "outage"
 """The group of the tasks for which the job stands still. Their names don't begin with that of the group."""
@@ -55,7 +55,7 @@ def _not_needed(request: MigrationRequest) -> Iterator[tuple[tuple[str, ...], st
     rehearsal, again = tuple(of_group(REHEARSAL)), tuple(of_group(REHEARSAL_AGAIN))
     decision = (DECIDE, WAIT_TO_STOP, *again, *CATCH_UPS)
     if request.checks_only:
-        all_names = (*rehearsal, *decision, *IN_OUTAGE, *_ASK, Step.TABLES.value)
+        all_names = (*rehearsal, *decision, *IN_OUTAGE, *ASKS, Step.TABLES.value)
         yield all_names, "mode is 'check only', so nothing is migrated"
         return
     yield (CHECK,), f"mode is {request.mode!r}, and only mode 'check only' needs this task"
@@ -64,7 +64,7 @@ def _not_needed(request: MigrationRequest) -> Iterator[tuple[tuple[str, ...], st
         yield without, "work is 'rescale only': no state is migrated, so there are no tables"
     if request.rehearses:
         why = "the run only rehearses: it asks nobody, stops no job and publishes nothing"
-        yield (*decision, *IN_OUTAGE, *_ASK, Step.TABLES.value), why
+        yield (*decision, *IN_OUTAGE, *ASKS, Step.TABLES.value), why
     elif not request.stops_job:
         yield (*rehearsal, *decision), "this run stops no job, so the run itself is what is decided on, in approve"
         yield (STOP_ASKED, SavepointTaken.name), _THERE_ALREADY

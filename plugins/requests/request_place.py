@@ -11,6 +11,7 @@ import yaml
 from pydantic import BeforeValidator, StrictStr
 
 from flinkstate.errors import PlanError
+from stateferry.airflow.kubernetes.resource import PLURALS
 from stateferry.airflow.kubernetes.spec import Spec
 from stateferry.airflow.requests.request_parts import PLACE, Request, Text
 from stateferry.runs.plan.options import Kind, Option
@@ -56,7 +57,12 @@ class Place(Request):
     ] = None
     resource: Annotated[
         Text,
-        Option(Kind.TEXT, "Resource", "the name of the job's FlinkDeployment, such as `orders`", section=PLACE),
+        Option(
+            Kind.TEXT,
+            "Resource",
+            "the name of the job's FlinkDeployment, such as `orders`, or `flinksessionjob/orders`",
+            section=PLACE,
+        ),
     ] = None
     new_spec: Annotated[
         StrictStr | None,
@@ -145,14 +151,8 @@ def _kind_problems(kind: str) -> Iterator[str]:
             "resource: a FlinkBlueGreenDeployment can't be cut over: it starts the new job beside the old one, and "
             "takes its savepoint by itself. Stop the job by hand, and migrate that savepoint with source 'path'"
         )
-    elif kind == "flinksessionjob":
-        yield (
-            "resource: a FlinkSessionJob can't be started again from a savepoint after it was suspended: the operator "
-            "forgets the id of its job, and then fails (1.10 to 1.15). Choose runs_on 'own tasks', or 'session' for a "
-            "job that the operator doesn't manage"
-        )
-    elif kind != _KIND:
-        yield f"resource: expected the kind '{_KIND}', found {kind!r}"
+    elif kind not in PLURALS:
+        yield f"resource: expected a kind of {', '.join(PLURALS)}, found {kind!r}"
 
 
 def _spec_problems(patch: Spec) -> Iterator[str]:

@@ -12,7 +12,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,12 +23,12 @@ from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.jobs import job_state
 from stateferry.airflow.flink.rest import FlinkRest
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
-from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, for_good, job_started
-from stateferry.airflow.kubernetes.errors import KubernetesError, KubernetesUnreachableError, OperatorError
+from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, job_started
+from stateferry.airflow.kubernetes.errors import KubernetesError, OperatorError
 from stateferry.airflow.kubernetes.resource import NO_PATH, FlinkResource, Resource
 from stateferry.airflow.kubernetes.spec import Spec, changes, difference, is_applied, merged, option, with_options
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.runs_on.operator_checks import check_connection, check_runs, check_version
+from stateferry.airflow.runs_on.operator_checks import check_connection, check_runs, check_version, for_good_there
 from stateferry.airflow.runs_on.operator_spec import (
     MEANWHILE_OFF,
     RUNS,
@@ -58,7 +57,7 @@ class Operator:
         self._flink, self._resource, self._request = flink, resource, request
 
     def check(self) -> None:
-        with _for_good():
+        with for_good_there():
             now = self._resource.read()
             check_runs(self._resource, now)
             check_connection(self._resource, now, self._request, self._flink.hook)
@@ -69,7 +68,7 @@ class Operator:
     def preview(self) -> Iterator[str]:
         if not self._request.start_job:
             return
-        with _for_good():
+        with for_good_there():
             before = self._resource.read().spec
         yield f"**The spec of {cell(str(self._resource))} changes for the new job**"
         yield ""
@@ -87,12 +86,10 @@ class Operator:
         return is_suspended_by(self._resource.read(), order)
 
     def stop(self, order: SavepointOrder) -> TakenSavepoint:
-        with _for_good():
+        with for_good_there():
             now = self._resource.read()
             if not is_suspended_by(now, order):
-                check_runs(self._resource, now)
-                job_id = now.job_status.get("jobId")
-                rehearsal_of(self._flink.context).keep(SpecBefore(str(self._resource), now.spec, job_id))
+                now = self.keep_spec()
             patch = suspension(self._before().spec, order)
             self._apply(now, patch, "to stop the job")
             location = self._resource.wait_for(
@@ -101,7 +98,7 @@ class Operator:
         return TakenSavepoint(self._before().job_id, location)
 
     def stopped_in_the_end(self, order: SavepointOrder) -> TakenSavepoint | None:
-        with _for_good():
+        with for_good_there():
             now = self._resource.read()
             if not is_suspended_by(now, order):
                 return None
@@ -135,10 +132,10 @@ class Operator:
             recorded = run.facts(NewJob)
             run.keep(NewJob(job_id) if recorded is None else replace(recorded, job_id=job_id))
 
-        with _for_good():
+        with for_good_there():
             now = self._resource.read()
-            if not runs_from(now.spec, savepoint) and now.job.get("state") != "suspended":
-                raise refusal(f"{self._resource} isn't suspended any more, so somebody else has started a job there")
+            if not runs_from(now.spec, savepoint) and not self._waits(now):
+                raise refusal(f"{self._resource} isn't as this run has left it: somebody else has started a job there")
             job_id = self._start(now, self._new(before.spec, savepoint, now.nonce + 1), savepoint, timeout, told)
             left = max(began + timeout - time.time(), 0)
             goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
@@ -163,7 +160,7 @@ class Operator:
 
     def start_old(self, savepoint: str) -> dict[str, Any]:
         began = time.time()
-        with _for_good():
+        with for_good_there():
             now, before = self._resource.read(), self._before()
             target = started_spec(before.spec, savepoint, now.nonce + 1)
             job_id = self._start(now, target, savepoint, HOUR, self._flink.show)
@@ -171,6 +168,19 @@ class Operator:
             wait_for_old_job(self._flink, job_id)
             self._let_go(before.spec)
         return job_started(job_id, state, began)
+
+    def keep_spec(self) -> FlinkResource:
+        """Keeps what the way back needs, before anything is changed."""
+        with for_good_there():
+            now = self._resource.read()
+            check_runs(self._resource, now)
+        kept = SpecBefore(str(self._resource), now.spec, now.job_status.get("jobId"))
+        rehearsal_of(self._flink.context).keep(kept)
+        return now
+
+    def _waits(self, now: FlinkResource) -> bool:
+        """Whether the resource is as the stop left it."""
+        return now.job.get("state") == "suspended"
 
     def _start(
         self, now: FlinkResource, target: Spec, savepoint: str, timeout: float, told: Callable[[str], None]
@@ -278,15 +288,3 @@ class Operator:
         if kept is None:
             raise refusal(f"this run has not stopped {self._resource}, so it doesn't know its spec as it was")
         return kept
-
-
-@contextmanager
-def _for_good() -> Iterator[None]:
-    """Fails the task without a retry after what a retry can't help."""
-    try:
-        with for_good():
-            yield
-    except KubernetesUnreachableError:
-        raise
-    except KubernetesError as error:
-        raise refusal(str(error)) from None

@@ -1,11 +1,15 @@
-"""What is refused before the Flink Kubernetes Operator stops a job."""
+"""What is refused before the Flink Kubernetes Operator stops a job, and which of its failures are for good."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.task import for_good
+from stateferry.airflow.kubernetes.errors import KubernetesError, KubernetesUnreachableError
 from stateferry.airflow.kubernetes.resource import FlinkResource, Resource
 from stateferry.airflow.kubernetes.spec import Spec
 from stateferry.airflow.requests.request import MigrationRequest
@@ -50,10 +54,22 @@ def check_connection(resource: Resource, now: FlinkResource, request: MigrationR
         raise refusal(
             f"flink_job {request.flink_job} is job {found} at connection {request.flink_conn_id}, but "
             f"the job of {resource} is {now.job_status.get('jobId')}: let the connection name its REST "
-            f"service, {resource.name}-rest in namespace {resource.namespace}"
+            f"service, {now.spec.get('deploymentName') or resource.name}-rest in namespace {resource.namespace}"
         )
 
 
 def _line_of(version: str) -> str:
     """The line of an operator's `flinkVersion`, such as v1 of v1_20."""
     return re.split(r"[._]", version)[0]
+
+
+@contextmanager
+def for_good_there() -> Iterator[None]:
+    """Fails the task without a retry after what a retry can't help."""
+    try:
+        with for_good():
+            yield
+    except KubernetesUnreachableError:
+        raise
+    except KubernetesError as error:
+        raise refusal(str(error)) from None

@@ -14,6 +14,7 @@ from stateferry.airflow.kubernetes.errors import KubernetesError
 from stateferry.airflow.kubernetes.resource import Resource
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.operator import Operator
+from stateferry.airflow.runs_on.operator_session_jobs import SessionJobOperator
 from stateferry.airflow.runs_on.own_tasks import OwnTasks
 from stateferry.airflow.runs_on.port import RunsOn
 from stateferry.airflow.runs_on.session import Session
@@ -28,7 +29,9 @@ def place_of(request: MigrationRequest, context: Context) -> RunsOn:
         return OwnTasks(context)
     flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
     if request.runs_on == "kubernetes" and request.stops_job:
-        return Operator(flink, resource_of(request), request)
+        resource = resource_of(request)
+        kind = Operator if resource.kind == "flinkdeployment" else SessionJobOperator
+        return kind(flink, resource, request)
     return Session(flink, request)
 
 

@@ -12,13 +12,13 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
 from stateferry.airflow.dag_runs.dag_run import task_state, task_states
-from stateferry.airflow.dag_runs.task_names import AFTER_STOP, APPLICATION, HOLD_SLOT, RETURN, WATCH_OUTAGE
+from stateferry.airflow.dag_runs.task_names import AFTER_STOP, APPLICATION, ASKS, HOLD_SLOT, RETURN, WATCH_OUTAGE
 from stateferry.runs.record.facts import JobStarted, SavepointTaken
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_WATCHED = (SavepointTaken.name, *AFTER_STOP, JobStarted.name, WATCH_OUTAGE, RETURN)
+_WATCHED = (SavepointTaken.name, *AFTER_STOP, JobStarted.name, WATCH_OUTAGE, RETURN, *ASKS)
 _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 _WAITS = ("None", "scheduled", "queued", "up_for_reschedule", "up_for_retry")
 # A task that gets a free slot waits for it for a fraction of a second.

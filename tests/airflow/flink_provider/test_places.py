@@ -38,11 +38,14 @@ from tests.support.operator_crds import schema
 pytestmark = pytest.mark.flink
 
 
-def operator_of(job_id: str, jar: str, sink: Path) -> Kubernetes:
+def operator_of(kind: str, job_id: str, jar: str, sink: Path) -> Kubernetes:
     """A resource whose operator has the real cluster do what the spec says."""
     spec = spec_of()
+    if kind == "flinksessionjob":
+        spec = {"deploymentName": "cluster", **{name: spec[name] for name in ("flinkConfiguration", "job")}}
     spec["job"] |= {"entryClass": LEGACY_JOB, "args": ["--sink", str(sink)]}
-    kubernetes = Kubernetes({"metadata": {"name": NAME, "namespace": "team"}, "spec": spec}, schema("1.10.0"))
+    body = {"metadata": {"name": NAME, "namespace": "team"}, "spec": spec}
+    kubernetes = Kubernetes(body, schema("1.10.0", f"{kind}s"))
     jobs = [job_id]
 
     def stop(folder: str, kind: str) -> str:
@@ -60,7 +63,7 @@ def operator_of(job_id: str, jar: str, sink: Path) -> Kubernetes:
     return kubernetes
 
 
-@pytest.mark.parametrize("where", ["session", "kubernetes"])
+@pytest.mark.parametrize("where", ["session", "flinkdeployment", "flinksessionjob"])
 def test_a_real_job_is_stopped_started_and_brought_back(
     where: str, cluster: FlinkCluster, jar: str, sink: Path, connection: None, tmp_path: Path, home: Path,
     occasion: Occasion, monkeypatch: pytest.MonkeyPatch,
@@ -71,6 +74,7 @@ def test_a_real_job_is_stopped_started_and_brought_back(
     arguments = ["--sink", str(sink)]
     program = {"jar": jar, "entry_class": LEGACY_JOB, "program_args": " ".join(arguments), "job_parallelism": 2}
     fields: dict[str, object] = {"new_spec": {"job": {"args": [*arguments, "--more", "1"]}}}
+    fields["resource"] = f"{where}/{NAME}"
     if where == "session":
         of_kubernetes = dict.fromkeys(("resource", "namespace", "new_spec"))
         fields = {"runs_on": where, **of_kubernetes, **program, **{f"old_{key}": one for key, one in program.items()}}
@@ -86,8 +90,8 @@ def test_a_real_job_is_stopped_started_and_brought_back(
         return here
 
     with ExitStack() as stack:
-        if where == "kubernetes":
-            url = stack.enter_context(operator_of(first.id, jar, sink).serving())
+        if where != "session":
+            url = stack.enter_context(operator_of(where, first.id, jar, sink).serving())
             monkeypatch.setattr(places, "api_server", lambda _: ApiServer(url))
         place, here = places.place_of(request, of_task("take_savepoint")), of_task("take_savepoint")
         place.check()

@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.kubernetes.authorization = self.headers.get("Authorization")
         if "watch" in query:
             self._watch(int(query["resourceVersion"][0]), float(query["timeoutSeconds"][0]))
-        elif where.path.endswith(f"/namespaces/team/flinkdeployments/{NAME}"):
+        elif where.path.endswith((f"/team/flinkdeployments/{NAME}", f"/team/flinksessionjobs/{NAME}")):
             with self.kubernetes.changed:
                 found = deepcopy(self.kubernetes.resource)
             self._answer(200, found)

@@ -16,6 +16,7 @@ from stateferry.airflow.flink.errors import FlinkTimeoutError
 from stateferry.airflow.kubernetes.spec import merged
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.runs_on.operator_spec import SpecBefore
+from stateferry.airflow.runs_on.places import check_place
 from stateferry.airflow.tasks.decide_task import Decide
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
@@ -36,7 +37,8 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
     cut_over: Make, version: str, occasion: Occasion, tmp_path: Path
 ) -> None:
     made = cut_over(version)
-    made.place.check()
+    # As the task plan does.
+    check_place(made.request, made.context)
     assert made.kubernetes.patches == []
     order = made.order("NATIVE")
     assert not made.place.is_stopping(order)
@@ -185,7 +187,7 @@ def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make) -> None:
     made.operator.is_down = True
     # In the moment of the patch: a change of the status alone is none of the spec.
     made.kubernetes.before_patch = [lambda: made.kubernetes.set_status(taskManager={"replicas": 1})]
-    threading.Timer(0.3, lambda: made.kubernetes.change_spec({"job": {"state": "running"}})).start()
+    made.kubernetes.after_change = lambda: made.kubernetes.change_spec({"job": {"state": "running"}})
     with pytest.raises(AirflowFailException, match=r"somebody else has changed .*job.state is running, not suspended"):
         made.place.stop(made.order())
     assert len(made.kubernetes.patches) == 1
@@ -217,13 +219,12 @@ def test_a_patch_that_is_only_shown_is_waited_for(cut_over: Make, occasion: Occa
     """As with a repository from which another program applies it."""
     made = cut_over(patch="show")
 
-    def applies() -> None:
-        made.kubernetes.change_spec(made.pushed["patch"]["spec"])
+    def applies(patch: Any) -> None:
+        made.kubernetes.change_spec(patch["spec"])
         made.operator.reconcile()
 
-    threading.Timer(0.3, applies).start()
+    made.context["ti"].xcom_push = lambda key, value: threading.Timer(0.1, applies, [value]).start()
     taken = made.place.stop(made.order())
-    threading.Timer(0.3, applies).start()
     started = made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
     assert made.flinks.restored[started["job_id"]] == "/new"
     assert made.kubernetes.patches == []
@@ -287,8 +288,7 @@ def test_who_decides_sees_what_changes_in_the_spec(cut_over: Make, questions: li
         ({"resource": None}, "resource: missing"),
         ({"resource": "Orders!"}, "resource: expected a name"),
         ({"resource": "flinkbluegreendeployment/orders"}, "FlinkBlueGreenDeployment can't be cut over"),
-        ({"resource": "flinksessionjob/orders"}, "FlinkSessionJob can't be started again"),
-        ({"resource": "deployment/orders"}, "expected the kind 'flinkdeployment'"),
+        ({"resource": "deployment/orders"}, "expected a kind of flinkdeployment, flinksessionjob, found 'deployment'"),
         ({"new_spec": None}, "new_spec: missing"),
         ({"new_spec": "orders:2"}, "expected an object"),
         ({"new_spec": "{a: [}"}, "not YAML"),
