@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,20 @@ def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
     right = {"main/mainState": "Map<String, Long>"}
     report, _ = run(source, tmp_path / "right", to="flink-2", declared=right, **ALONE)
     assert report.is_green
+
+
+def test_what_values_of_scala_become_must_be_told(tmp_path: Path) -> None:
+    source = GOLDEN / "scala-1.20-rocksdb"
+    with pytest.raises(PlanError) as refused:
+        run(source, tmp_path, to="flink-2", **ALONE)
+    for place, text in (("value-0-ScalaTuple2-String--Long", "Tuple2<String, Long>"), ("value-2-Option-Long", "Long?")):
+        assert re.search(rf"such as --declared '.*/{place}={re.escape(text)}'", str(refused.value))
+    assert "value-6-Try-Long" in str(refused.value)
+    found = {one.state: one.finding for one in verdicts(Savepoint.open(str(source)), Asked(Line.TWO))}
+    assert "with --declared" in found["value-2-Option-Long"].advice
+    assert "such as Long?" in found["value-2-Option-Long"].advice
+    assert "to types of Java" in found["value-6-Try-Long"].advice
+    assert not (tmp_path / "target").exists()
 
 
 def test_a_declaration_that_is_there_twice_or_of_nothing_is_refused(tmp_path: Path) -> None:
