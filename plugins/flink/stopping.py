@@ -44,6 +44,7 @@ async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_i
             raise FlinkError(why)
         await take_checkpoint(rest, order, job.id, timeout=timeout, poll_interval=poll_interval)
         await cancel_job(rest, job.id)
+        await wait_for(rest, job.id, Goal.over(), timeout=timeout, poll_interval=poll_interval)
     found = await found_in_the_end(rest, order, timeout=timeout, poll_interval=poll_interval)
     if found is None:
         state = await job_state(rest, job.id)

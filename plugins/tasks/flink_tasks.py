@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from flinkstate.errors import UsageError
 from stateferry.airflow.dag_runs.dag_run import (
     FOLDER,
     REHEARSAL_AGAIN,
@@ -101,6 +102,7 @@ class TakeSavepoint(TaskWithFlink):
         native, base = kind == NATIVE, base_of_cut_over(newest_rehearsal_of(context)) if request.stops_job else None
         if base is not None and kind == CANONICAL:
             raise refusal(f"a canonical savepoint can't be caught up with. {NOT_STOPPED}: trigger a new run")
+        _check_base(base)
         self.log.info("the savepoint is %s", kind.lower())
         directory = str(request.savepoint_directory)
         by_flink = request.stops_job and request.runs_on != "own tasks"
@@ -167,6 +169,18 @@ class TakeSavepoint(TaskWithFlink):
         except FlinkError as error:
             self.log.info("the job's checkpoint interval isn't known: %s", error)
             return None
+
+
+def _check_base(base: Run | None) -> None:
+    """Refuses what the run can't build on any more, before the job is stopped for it."""
+    if base is None:
+        return
+    with fail_if_refused():
+        for place in (base.plan.source, base.staged.shown):
+            try:
+                read_metadata(place)
+            except UsageError as error:
+                raise UsageError(f"{error}: so catch-up {base.plan.run_id} can't be gone on from") from None
 
 
 def stop_order(flink: FlinkTask, request: MigrationRequest) -> SavepointOrder:

@@ -10,10 +10,12 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from flinkstate.files.storage import Location
+from stateferry.airflow.flink.task import FlinkTask
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks import catch_up_task
 from stateferry.airflow.tasks.catch_up_task import CatchUp
+from stateferry.airflow.tasks.flink_tasks import TakeSavepoint
 from stateferry.basics.durations import now_ms
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, ShownTimers
@@ -21,7 +23,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, ValidateFacts
 from tests.airflow.state_migration.savepoints import write_metadata
-from tests.airflow.state_migration.test_decide import asked, context, rehearsed
+from tests.airflow.state_migration.test_decide import asked, context, decided, rehearsed
 
 
 @pytest.fixture
@@ -162,3 +164,15 @@ def test_a_canonical_savepoint_is_no_base(rehearsal: Run, tmp_path: Path, occasi
     said = caught_up(rehearsal, asked(tmp_path, format="native"), occasion)
     assert "a canonical savepoint can't be caught up with" in said["why_not"]
     assert spark.runs == []
+
+
+def test_the_job_is_not_stopped_for_a_base_that_is_gone(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = of_spark(4.0)
+    caught_up(rehearsal, request_, occasion)
+    decided(rehearsal)
+    Location.of(spark.runs[0].plan.source).remove()
+    monkeypatch.setattr(FlinkTask, "take_savepoint", lambda *_, **__: pytest.fail("the job was stopped"))
+    with pytest.raises(AirflowFailException, match=r"is no savepoint.*can't be gone on from"):
+        TakeSavepoint(task_id="take_savepoint").execute(context(rehearsal, request_, occasion))

@@ -16,6 +16,7 @@ from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import MigrateFacts
 from tests.flink.cluster import FlinkCluster
+from tests.flink.remote import FAILING_JOB
 from tests.standalone.cut_over.ferry import DAG, Ferry
 from tests.standalone.cut_over.test_with_airflow import question, wait_for_state
 from tests.standalone.migration import answer, log_of
@@ -105,3 +106,20 @@ def test_where_nothing_can_be_caught_up_with_the_person_learns_why_and_everythin
     assert "a canonical savepoint can't be caught up with" in log_of(airflow, DAG, run, "rehearsal.catch_up")
     assert Run.open(Location.of(ferry.xcom(run, "plan")["folder"])).plan.since is None
     ferry.check_that_nothing_was_lost("newMainState")
+
+
+@pytest.mark.full
+def test_a_job_that_was_stopped_with_a_checkpoint_goes_on_from_it_if_the_new_one_fails(
+    airflow: Server, flink: FlinkCluster, tmp_path: Path
+) -> None:
+    ferry = Ferry.ready(airflow, flink, "taken_back", tmp_path)
+    old = ferry.start_old_job()
+    run = ferry.cut_over(old, **WANTED, stop_with="checkpoint", may_repeat=True, entry_class=FAILING_JOB)
+    assert ferry.end_of(run) == "failed"
+    assert "the price list cannot be found" in ferry.logs(run)
+    assert (old.status, ferry.published()) == ("CANCELED", None)
+    back = ferry.running()
+    assert back.id == ferry.xcom(run, "return_to_old_job")["job_id"]
+    restored = flink.get(f"/jobs/{back.id}/checkpoints")["latest"]["restored"]
+    assert "/chk-" in restored["external_path"]
+    ferry.check_that_nothing_was_lost("mainState")
