@@ -32,6 +32,7 @@ from stateferry.airflow.runs_on.operator_checks import check_connection, check_r
 from stateferry.airflow.runs_on.operator_spec import (
     MEANWHILE_OFF,
     RUNS,
+    SUSPENDED,
     SpecBefore,
     is_suspended_by,
     never_came_up,
@@ -103,10 +104,9 @@ class Operator:
             if not is_suspended_by(now, order):
                 return None
             try:
+                # Which format was ordered, only the task that stopped the job knows.
                 location = self._resource.wait_for(
-                    lambda one: self._stopped_with(one, order),
-                    patch=suspension(self._before().spec, order),
-                    timeout=HOUR,
+                    lambda one: self._stopped_with(one, order), patch={"job": SUSPENDED}, timeout=HOUR
                 )
             except OperatorError as error:
                 _log.warning("%s. The spec is as it was again, so the operator has the old job run on", error)

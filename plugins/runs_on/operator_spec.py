@@ -20,6 +20,7 @@ MEANWHILE_OFF = ("kubernetes.operator.deployment.rollback.enabled", "kubernetes.
 # Flink's name since 1.20, and the one before it, which all of them know.
 _FOLDERS = ("execution.checkpointing.savepoint-dir", "state.savepoints.dir")
 RUNS = ("STABLE", "DEPLOYED")
+SUSPENDED = {"state": "suspended", "upgradeMode": "savepoint"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
     folder = next((name for name in _FOLDERS if option(before, name) is not None), _FOLDERS[-1])
     options = {folder: order.directory, _FORMAT: order.format, _FALLBACK: "false"}
     options |= dict.fromkeys(MEANWHILE_OFF, "false")
-    return {"job": {"state": "suspended", "upgradeMode": "savepoint"}, **with_options(options, before)}
+    return {"job": SUSPENDED, **with_options(options, before)}
 
 
 def is_suspended_by(now: FlinkResource, order: SavepointOrder) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,18 @@ def test_the_tasks_of_a_cut_over_work_there(
     assert kept.spec == made.before
     assert returned is not None
     assert returned.ended_at is not None
+
+
+def test_a_native_savepoint_of_which_nobody_heard_brings_the_old_job_back(
+    cut_over: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that stopped the job was lost, and the one that goes back needn't know what it asked for."""
+    made = cut_over(source="checkpoint", format="native", no_timers=True)
+    taken = made.place.stop(replace(made.order("NATIVE"), key=("d", SavepointTaken.name, "-1", "r")))
+    monkeypatch.setattr("stateferry.airflow.tasks.return_task.is_approved", lambda _: True)
+    back = ReturnToOldJob(task_id="return_to_old_job").execute(made.context)
+    assert back["savepoint"] == taken.location
+    assert made.flinks.restored[back["job_id"]] == taken.location
 
 
 def test_a_start_that_fails_is_in_the_operators_error_and_the_old_job_comes_back(
