@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from flinkstate.errors import UsageError
 from flinkstate.writing.newer_files import NewerCounts
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
-from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import NewerRows, SnapshotFacts, StateSize
 from stateferry.runs.record.steps import Step
@@ -49,28 +51,44 @@ def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -
     return found
 
 
-def may_lack_keys(work: RunAtWork, base: BaseRun, files: Sequence[CaughtUpFile]) -> bool:
+def may_lack_keys(work: RunAtWork, base: BaseRun) -> bool:
     """Whether more of the keys that the tables know may have vanished than a run accepts.
 
-    The tables have the keys of the base, unless another run of the job came after it: then only changed keys can have
+    The tables have the keys of the run that wrote them last: the base or, if that is a catch-up without tables, one on
+    which it builds. Unless another run of the job came after that one, only keys that have changed since can have
     vanished. To know that is less than to look for all of them in a state that hasn't changed.
     """
-    if _came_after(base, work.run):
+    since = [work.run]
+    last: Run | None = base.run
+    while last is not None and not last.has_done(Step.TABLES):
+        since.append(last)
+        last = _base_of(last)
+    if last is None or _came_after(last, since):
         return True
-    facts = base.run.facts(SnapshotFacts) or SnapshotFacts()
-    for one in work.resolved.operators:
-        for rules in one.rules:
-            mine = [file.lists[rules.legacy.name].keys for file in files if file.file.operator == one.operator.id]
-            before = facts.states.get(f"{one.operator.label}/{rules.legacy.name}", StateSize()).entries
-            if sum(mine) > work.run.plan.vanish_threshold * before:
-                return True
+    facts = last.facts(SnapshotFacts) or SnapshotFacts()
+    lists = [one for run in since for one in (run.facts(CaughtUp) or CaughtUp()).lists]
+    for one, rules in work.resolved.migrations:
+        changed = sum(of.keys for of in lists if StateRef(of.operator, of.state) == one.ref(rules.legacy.name))
+        before = facts.states.get(f"{one.operator.label}/{rules.legacy.name}", StateSize()).entries
+        if changed > work.run.plan.vanish_threshold * before:
+            return True
     return False
 
 
-def _came_after(base: BaseRun, mine: Run) -> bool:
-    runs = {one.run_id: one for one in runs_of(mine.plan.home, mine.plan.job)}
-    runs.pop(mine.plan.run_id, None)
-    its = runs.pop(base.run.plan.run_id)
+def _base_of(run: Run) -> Run | None:
+    """The run on which a catch-up builds; None if it is none, or that run was removed."""
+    try:
+        return None if run.plan.since is None else find_run(run.plan.home, run.plan.job, run.plan.since)
+    except UsageError:
+        return None
+
+
+def _came_after(last: Run, since: Sequence[Run]) -> bool:
+    """Whether a run of the job other than these came after the last one."""
+    runs = {one.run_id: one for one in runs_of(last.plan.home, last.plan.job)}
+    for one in since:
+        runs.pop(one.plan.run_id, None)
+    its = runs.pop(last.plan.run_id)
     return any(one.changed_at >= its.changed_at for one in runs.values())
 
 

@@ -37,7 +37,7 @@ def do(work: RunAtWork) -> MigrateFacts:
     written = new_files.copy(work.workers, Step.MIGRATE, whole, work.files.shown)
     caught_up = [] if base is None else catch_up.write(work, base, stay)
     written += [one.file for one in caught_up]
-    if not plan.rehearse and base is not None and catch_up.may_lack_keys(work, base, caught_up):
+    if not plan.rehearse and base is not None and catch_up.may_lack_keys(work, base):
         _check_known_keys(work)
     sent = new_files.send(work.workers, Step.MIGRATE, go, run.exchange, plan.chunk_bytes)
     metadata, digests = assemble(source, stay, written, work.files.shown), new_files.digests_of(written)

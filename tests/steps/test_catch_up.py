@@ -351,10 +351,7 @@ def test_a_catch_up_without_tables_is_a_base(tmp_path: Path) -> None:
     """Its application does all steps up to the validation at once, and lets the next run have the job."""
     first, second = two(tmp_path)
     base(first, tmp_path, 1)
-    with at_work(second, tmp_path, 2, "catch-up", NATIVE | {"since": "catch-up-1"}) as work:
-        made = work.run
-    opened = cast("OpenWorkers", lambda *_: nullcontext(InProcess()))
-    assert shared_steps.main(opened, ["--run", made.folder.shown]) == 0
+    made = without_tables(second, tmp_path, 2, 1)
     assert made.state is RunState.STAGED
     assert not made.has_done(Step.TABLES)
     with Control(made.plan.catalog_uri) as control:
@@ -362,6 +359,44 @@ def test_a_catch_up_without_tables_is_a_base(tmp_path: Path) -> None:
     report, since = caught_up(second, tmp_path, 3, 2, rehearse=False)
     assert report.is_green
     assert entries(since) == entries(whole(second, tmp_path, 3))
+
+
+def test_keys_that_vanish_before_catch_ups_without_tables_are_noticed_before_the_publication(tmp_path: Path) -> None:
+    """The tables have the keys of the last run that wrote them, and not of a catch-up that the DAG has made."""
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), tmp_path, 1)
+    few = {key: blob for key, blob in database.state.blobs.items() if key < "key-2"}
+    database.flush(database.state.with_changes(blobs=few))
+    without_tables(database.checkpoint(2), tmp_path, 2, 1)
+    database.flush(database.state.with_changes(blobs={**few, "key-1": ({"u": 5}, NOW)}))
+    with pytest.raises(VanishedKeysError, match="are gone, more than the"):
+        caught_up(database.checkpoint(3), tmp_path, 3, 2, rehearse=False)
+    assert not (tmp_path / "target" / "_metadata").exists()
+
+
+def test_few_changed_keys_in_several_catch_ups_need_no_look_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), tmp_path, 1)
+    for number in (2, 3):
+        database.flush(database.state.with_changes(blobs={**database.state.blobs, "key-1": ({"u": number}, NOW)}))
+        without_tables(database.checkpoint(number), tmp_path, number, number - 1)
+    database.flush(database.state.with_changes(blobs={**database.state.blobs, "key-1": ({"u": 9}, NOW)}))
+    monkeypatch.setattr("stateferry.steps.migrate._check_known_keys", stopped)
+    report, _ = caught_up(database.checkpoint(4), tmp_path, 4, 3, rehearse=False)
+    assert report.is_green
+
+
+def without_tables(source: Path, folder: Path, number: int, since: int) -> Run:
+    """A catch-up as the DAG makes it while the job runs."""
+    with at_work(source, folder, number, "catch-up", NATIVE | {"since": f"catch-up-{since}"}) as work:
+        made = work.run
+    opened = cast("OpenWorkers", lambda *_: nullcontext(InProcess()))
+    assert shared_steps.main(opened, ["--run", made.folder.shown]) == 0
+    return made
 
 
 def refused(tmp_path: Path, second: Path, what: str, **options: Any) -> None:
