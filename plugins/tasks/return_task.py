@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 _CANCELLED_WITHIN = 300.0
 _STARTED_WITHIN = 30.0
+_HAS_PROCESSED = (
+    "has completed a checkpoint, so it has processed input that the old job would read again. This task has started no "
+    "job and rolled nothing back. Repair the new job, or trigger the DAG state_rollback to return to the old job"
+)
 
 
 class ReturnToOldJob(TaskWithFlink):
@@ -78,6 +82,8 @@ class ReturnToOldJob(TaskWithFlink):
         new_job = self._new_job(context, new_flink, run, place)
         if new_job is not None:
             self._end(new_flink, new_job)
+        if self.asks and run is not None and run.facts_if_sound(JobStarted) is not None:
+            raise refusal(f"the new job {_HAS_PROCESSED}")
         with fail_if_refused():
             if run is not None and published is not None:
                 _roll_back(run, published)
@@ -139,11 +145,6 @@ class ReturnToOldJob(TaskWithFlink):
 
 def _asked(request: MigrationRequest, context: Context, run: Run | None, savepoint: str) -> dict[str, Any]:
     """What own tasks are asked to go back from and to."""
-    if run is not None and run.facts_if_sound(JobStarted) is not None:
-        raise refusal(
-            "the new job has completed a checkpoint, so it has processed input that the old job would read again. This "
-            "task has started no job: repair the new job, or trigger the DAG state_rollback"
-        )
     new_job = None if run is None else run.facts_if_sound(NewJob)
     taken = None if run is None else run.facts_if_sound(SavepointTaken)
     return asked(
@@ -160,11 +161,7 @@ def _asked(request: MigrationRequest, context: Context, run: Run | None, savepoi
 
 def _check_no_checkpoint(hook: FlinkHook, new_job: str, state: str) -> None:
     if hook.has_checkpointed(new_job):
-        raise refusal(
-            f"the new job {new_job}, which is {state}, has completed a checkpoint, so it has processed input that the "
-            "old job would read again. This task has started no job and rolled nothing back. Repair the new job, or "
-            "trigger the DAG state_rollback to return to the old job"
-        )
+        raise refusal(f"the new job {new_job}, which is {state}, {_HAS_PROCESSED}")
 
 
 def _state(hook: FlinkHook, job: str) -> str:

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from stateferry.airflow.dag_runs.priorities import POOL
 from stateferry.airflow.migration_dag import migration_dags, tell_problems
-from stateferry.airflow.requests.planning import Occasion
+from stateferry.airflow.requests.planning import Occasion, plan_for
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.places import check_place
 from stateferry.runs.control.outage_limit import StopAsked
@@ -132,6 +132,26 @@ class Tasks:
     def _pull(self, task_ids: Any = None, key: str = "return_value", **_: Any) -> Any:
         name = task_ids if isinstance(task_ids, str) else task_ids[0]
         return self.said.get(name) if key == "return_value" else self.pushed.get((name, key))
+
+
+def test_nothing_is_rolled_back_once_the_new_job_has_completed_a_checkpoint(
+    dag: DAG, tmp_path: Path, home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker of start_job was lost after it had kept that."""
+    request = MigrationRequest.model_validate(request_of(tmp_path))
+    rehearsal = rehearsed(home, occasion.rehearsal(), request)
+    decided(rehearsal)
+    run = Run.create(plan_for(request, occasion, rehearsal.plan.source), occasion.now)
+    run.keep(NewJob("new"), JobStarted.of_json({"job_id": "new", "state": "RUNNING", "seconds": 1.0}, "a test"))
+    tasks = Tasks(dag, context(rehearsal, request, occasion))
+    tasks.pushed["take_savepoint", "stopped"] = run.plan.source
+    rolled_back: list[object] = []
+    monkeypatch.setattr("stateferry.airflow.tasks.return_task._publication", lambda _: "the publication")
+    monkeypatch.setattr("stateferry.airflow.tasks.return_task._roll_back", lambda *of: rolled_back.append(of))
+    with pytest.raises(AirflowFailException, match="completed a checkpoint.* has started no job and rolled nothing"):
+        tasks.run("return_asked")
+    assert not rolled_back
+    assert run.facts(Returned) is None
 
 
 @pytest.mark.flink
