@@ -186,7 +186,7 @@ def _made(source: FlinkType, told: Declared | None, *, nullable: bool) -> _Both:
         case EitherType(class_name=name) if name != SCALA_TRY:
             return _either(source, told)
         case EnumType(names=names):
-            if told is None or told.name != "Enum" or len(told.arguments) != 1:
+            if told is None or told.name != "Enum" or len(told.arguments) != 1 or told.nullable:
                 raise UsageError(
                     f"expected Enum<com.acme.{source.class_name.rpartition('.')[2].strip('$')}>, an enum "
                     f"of Java for the enumeration {source.class_name}"
@@ -195,7 +195,7 @@ def _made(source: FlinkType, told: Declared | None, *, nullable: bool) -> _Both:
         case TraversableType():
             return _collection(source, told)
         case Scalar.UNIT | Scalar.NOTHING:
-            if told is not None and told.name != "Void":
+            if told not in (None, Declared("Void")):
                 raise UsageError(f"expected Void, found {told}")
             return source, Scalar.VOID
     raise RefusedError(f"a {type_name(source)} is not rewritten")
