@@ -82,14 +82,13 @@ class CatchUp(SparkSubmitOperator):
         try:
             why = self._all(context, request, rehearsal, found)
         except _CannotError as error:
-            with fail_if_refused():
-                found = replace(rehearsal.facts(CatchUps) or found, why_not=str(error))
-                rehearsal.keep(found)
             if promised:
                 raise refusal(
                     f"{printable(str(error))}. So the cut-over would convert everything, and take longer than was "
                     f"approved. {NOT_STOPPED}: trigger a new run"
                 ) from None
+            with fail_if_refused():
+                rehearsal.keep(replace(rehearsal.facts(CatchUps) or found, why_not=str(error)))
             self.log.warning("the cut-over converts everything: %s", printable(str(error)))
             return {"why_not": str(error)}
         self.log.info("enough: %s", why)

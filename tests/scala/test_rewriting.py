@@ -196,7 +196,7 @@ def test_null_where_there_is_none_is_refused() -> None:
         (EitherType(STRING, KryoType("java.lang.Throwable"), SCALA_TRY), "String", "is not rewritten"),
         (EnumType("com.acme.Suit", ("A",), (0,)), "Suit", "expected Enum<com.acme.Suit>"),
         (EnumType("com.acme.Suit", ("A",), (0,)), "Enum<com.acme.Cards>?", "expected Enum<com.acme.Suit>"),
-        (CaseClassType((EnumType("a.Suit", ("A",), (0,)),), "a.B"), "Tuple1<Enum<a.C>?>", "expected Enum<com.acme.Suit>"),
+        (CaseClassType((EnumType("a.Suit", ("A",), (0,)),), "B"), "Tuple1<Enum<a.C>?>", "expected Enum<com.acme.Suit>"),
         (Scalar.UNIT, "Long", "expected Void"),
         (Scalar.UNIT, "Void?", "expected Void"),
         (OptionType(KryoType("java.util.UUID")), "Kryo<java.util.UUID>?", "is java.util.UUID, serialized by Kryo"),

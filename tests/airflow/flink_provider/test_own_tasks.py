@@ -148,7 +148,7 @@ def test_nothing_is_rolled_back_once_the_new_job_has_completed_a_checkpoint(
     rolled_back: list[object] = []
     monkeypatch.setattr("stateferry.airflow.tasks.return_task._publication", lambda _: "the publication")
     monkeypatch.setattr("stateferry.airflow.tasks.return_task._roll_back", lambda *of: rolled_back.append(of))
-    with pytest.raises(AirflowFailException, match="completed a checkpoint.* has started no job and rolled nothing"):
+    with pytest.raises(AirflowFailException, match=r"completed a checkpoint.* has started no job and rolled nothing"):
         tasks.run("return_asked")
     assert not rolled_back
     assert run.facts(Returned) is None
