@@ -38,7 +38,7 @@ from stateferry.runs.record.facts import CaughtUp
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.steps import Step
+from stateferry.runs.record.step_facts import ValidateFacts
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -125,7 +125,8 @@ class CatchUp(SparkSubmitOperator):
         run = Run.if_there(run_folder(base.plan.home, base.plan.job, occasion.short_id))
         if run is None:
             run = self._planned(context, request, occasion, base)
-        if not run.has_done(Step.VALIDATE):
+        validated = run.facts(ValidateFacts)
+        if validated is None or not validated.green:
             self._wait_for_lease(run)
             self._carry_out(context, run)
         legacy = {state.legacy for operator in run.plan.operators for state in operator.states}

@@ -160,6 +160,24 @@ def test_a_lost_application_is_tried_again_with_the_same_run(
     assert submitted == [["--run", spark.runs[0].folder.shown]]
 
 
+def test_a_red_one_is_no_base_if_the_task_was_lost_before_it_knew(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = of_spark(4.0)
+    caught_up(rehearsal, request_, occasion)
+    (red,) = spark.runs
+    rehearsal.keep(CatchUps(0))
+    red.keep(ValidateFacts(green=False, seconds=0.0, ended_at=now_ms()))
+    red.enter(RunState.FAILED, 1, "the report is red")
+
+    def validates_again(self: SparkSubmitOperator, _: Any) -> None:
+        raise AirflowException("Error code is: 4")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", validates_again)
+    assert caught_up(rehearsal, request_, occasion) == {"why_not": "the report is red"}
+    assert base_of_cut_over(rehearsal) is None
+
+
 def test_a_canonical_savepoint_is_no_base(rehearsal: Run, tmp_path: Path, occasion: Occasion, of_spark: Any) -> None:
     rehearsal.keep(ShownTimers(in_native_savepoints=False))
     spark = of_spark()
