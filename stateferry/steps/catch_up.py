@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from flinkstate.errors import UsageError
 from flinkstate.writing.newer_files import NewerCounts
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
@@ -12,7 +11,8 @@ from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
-from stateferry.runs.record.run_list import find_run, runs_of
+from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import NewerRows, SnapshotFacts, StateSize
 from stateferry.runs.record.steps import Step
@@ -77,10 +77,8 @@ def may_lack_keys(work: RunAtWork, base: BaseRun) -> bool:
 
 def _base_of(run: Run) -> Run | None:
     """The run on which a catch-up builds; None if it is none, or that run was removed."""
-    try:
-        return None if run.plan.since is None else find_run(run.plan.home, run.plan.job, run.plan.since)
-    except UsageError:
-        return None
+    since, plan = run.plan.since, run.plan
+    return None if since is None else Run.if_there(run_folder(plan.home, plan.job, since))
 
 
 def _came_after(last: Run, since: Sequence[Run]) -> bool:
