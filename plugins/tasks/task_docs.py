@@ -46,7 +46,7 @@ TASK_DOCS = {
     f"report fails this task for good; its log names the checks that failed, with samples. {_AGAIN}",
     "catch_up": "With format native: converts and validates what has changed since the rehearsal, while the job runs, "
     "until little is left for the outage.\n\nIf that can't be, it says why, and the cut-over converts everything. "
-    "Right before the stop it is done once more.",
+    "Right before the stop it is done once more; if it can't be then, the job isn't stopped.",
     "decide": "Asks a person whether to cut over, while the job still runs.\n\nThe question has the rehearsal's report "
     "and how long the job is likely to stand still.",
     "wait_to_stop": "Waits until the job may be stopped: for its window, if the request names one.\n\nThe job runs on "
@@ -64,7 +64,8 @@ TASK_DOCS = {
     "\n\nOnce the new job has completed a checkpoint it changes nothing, and a person must decide.",
     "stop_asked": "Asks own tasks of the team to stop the job with a savepoint, when the job may be stopped.",
     "start_asked": "Asks own tasks of the team to start the new job from the published savepoint.",
-    "return_asked": "After a failure: rolls back, and asks own tasks of the team to start the old job again.",
+    "return_asked": "After a failure: rolls back, and asks own tasks of the team to start the old job again.\n\nOnce "
+    "start_job knows that the new job has completed a checkpoint, it changes nothing.",
     "conclude": "Shows the report and says how the run ended, or why it was refused.\n\nIt is green if and only if "
     "everything was done that was asked for.",
 }
