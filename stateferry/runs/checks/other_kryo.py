@@ -127,7 +127,8 @@ def _states(
             states = {name: back.state(one, of_operator, operator, problems) for name, one in states.items()}
         by_kryo = states_by_kryo(states, plan.job_classes)
         if changes_line and of_flink_1:
-            by_kryo |= {name: state for name, state in states.items() if has_scala(state.value)}
+            # Those with keys by Kryo know the job's classes.
+            by_kryo = {name: state for name, state in states.items() if has_scala(state.value)} | by_kryo
             by_kryo = {
                 name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, problems)
                 for name, state in by_kryo.items()
