@@ -25,8 +25,8 @@ from flinkstate.errors import RefusedError
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.keyed import row_sum_kernels
 from flinkstate.keyed.stored_maps import whole_maps
-from flinkstate.kryo.recoding import Recoder
-from flinkstate.kryo.transcoding import KryoReader
+from flinkstate.kryo.to_flink_maps import KryoReader
+from flinkstate.kryo.to_other_kryo import Recoder
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import warming

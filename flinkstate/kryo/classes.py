@@ -23,9 +23,9 @@ import numpy.typing as npt
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.job_parts import JobTable, job_table
-from flinkstate.kryo.parts import (
+from flinkstate.kryo.known_class_parts import (
     EITHER,
     ENUMS,
     FLINK_PARTS,

@@ -10,10 +10,11 @@ import numpy as np
 
 from flinkstate.array_types import ByteFlags, Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, StateferryError
-from flinkstate.kryo import codes, kernels
+from flinkstate.kryo import kernel_codes as codes
+from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import ClassTable
-from flinkstate.kryo.parts import EITHER, ROW, ROW_KIND
-from flinkstate.kryo.places import OBJECT, ROOT, WIDER_THAN, Places
+from flinkstate.kryo.known_class_parts import EITHER, ROW, ROW_KIND
+from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, ListType, MapType, SetType, simple_name
 

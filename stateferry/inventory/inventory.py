@@ -20,8 +20,8 @@ from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.state import keyed_states
 from flinkstate.keyed.stored_maps import map_places
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.found import ClassFinder
+from flinkstate.kryo.class_finder import ClassFinder
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.bytes_read import WHOLE, BytesRead
 from flinkstate.metadata.chunks import Chunk, plan_chunks
 from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle

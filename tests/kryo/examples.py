@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from flinkstate.errors import StateferryError
-from flinkstate.kryo.transcoding import FlinkMaps, KryoReader
+from flinkstate.kryo.to_flink_maps import FlinkMaps, KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
 from flinkstate.serializers.types import EnumType, FlinkType, KryoMapType, KryoType, MapType, with_parts
 from flinkstate.values.codecs import encode

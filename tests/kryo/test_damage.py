@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.found import find_classes, map_type_of
+from flinkstate.kryo.class_finder import find_classes, map_type_of
 from flinkstate.serializers.types import KryoType, ListType, MapType, Scalar
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import value_json

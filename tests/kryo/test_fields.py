@@ -18,7 +18,7 @@ import pytest
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.transcoding import KryoReader
+from flinkstate.kryo.to_flink_maps import KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, PojoMapType
 from flinkstate.values.codecs import encode

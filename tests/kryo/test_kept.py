@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.found import find_classes, map_type_of
+from flinkstate.kryo.class_finder import find_classes, map_type_of
 from flinkstate.kryo.reading import what_helps
-from flinkstate.kryo.transcoding import of_the_job
+from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, Scalar

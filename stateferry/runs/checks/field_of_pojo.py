@@ -8,7 +8,7 @@ from dataclasses import replace
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.did_you_mean import there_are
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.metadata.metadata import Operator

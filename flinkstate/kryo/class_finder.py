@@ -13,12 +13,12 @@ import numpy as np
 
 from flinkstate.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import IDENTITY_MAP, KNOWN, PUBLIC, KnownClass, class_table
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.places import EITHERS, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
+from flinkstate.kryo.found_classes import FoundClasses
+from flinkstate.kryo.places_in_maps import EITHERS, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
-from flinkstate.kryo.transcoding import KryoCounts, counts_of
+from flinkstate.kryo.to_flink_maps import KryoCounts, counts_of
 from flinkstate.serializers.types import (
     ArrayType,
     EitherType,
