@@ -34,7 +34,7 @@ from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.rests import without_maps
+from stateferry.changes.pojos_without_maps import without_maps
 from stateferry.changes.rules import Contradiction, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade

@@ -38,7 +38,7 @@ from stateferry.proof.expected.content import (
     plain_entries,
     timestamps_at,
 )
-from stateferry.proof.expected.rests import rests_of_pojos
+from stateferry.proof.expected.expected_pojos import expected_pojos
 from stateferry.proof.expected.sampling import KeySample
 
 EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL, LEFT, MOVED, SET = (
@@ -197,7 +197,7 @@ class ExpectedEntries:
         if rules.lazy_cut is not None:
             self._divide(rules, rules.lazy_cut, section, blobs, live, claims)
         elif rules.keeps_rest:
-            rest = rests_of_pojos(section, rules, self._groups(rules.legacy, section))
+            rest = expected_pojos(section, rules, self._groups(rules.legacy, section))
             self._sink.add(rules.legacy.name, rest, live)
             self._sink.leave_out(rules.legacy.name, rest, ~live, EXPIRED)
         self._sink.add(rules.new_name, blobs.entries, kept)
