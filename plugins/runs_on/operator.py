@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of
-from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.dag_runs.markup import cell
 from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.jobs import job_state
 from stateferry.airflow.flink.rest import FlinkRest

@@ -1,4 +1,4 @@
-"""Failures that were foreseen: the task's log has their message, without Python's stack, which says nothing more."""
+"""What is refused fails its task for good, in the words of the form, where a person can change it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from functools import cache
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from stateferry.airflow.flink.foreseen import foreseen
-
-__all__ = ["foreseen", "in_words_of_the_form", "refusal"]
+from stateferry.airflow.flink.foreseen_failures import foreseen
 
 
 def refusal(text: str) -> AirflowFailException:
