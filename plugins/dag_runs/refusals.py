@@ -30,6 +30,6 @@ def in_words_of_the_form(text: str) -> str:
 def _titles() -> dict[str, str]:
     """The titles of the form's fields by the options of the same name."""
     from stateferry.airflow.requests.request import MigrationRequest
-    from stateferry.runs.plan.options import option_fields
+    from stateferry.runs.plan.option_marks import option_fields
 
     return {one.flag: one.option.title for one in option_fields(MigrationRequest) if one.option.in_form}
