@@ -19,7 +19,7 @@ from benchmarks.measuring import Comparison, Execution, Rate, Scale, Subject, ex
 from benchmarks.pipeline import Bench, run_command
 from benchmarks.sections import NOW
 from benchmarks.walking import ENTRIES_PER_BLOB, sections_of
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.kryo.class_finder import ClassFinder
 from flinkstate.kryo.to_flink_maps import KryoReader
 from flinkstate.kryo.to_other_kryo import Recoder

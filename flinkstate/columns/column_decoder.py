@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flinkstate.array_types import Bytes, Flags, Positions, read_only
+from flinkstate.basics.array_types import Bytes, Flags, Positions, read_only
 from flinkstate.columns.arrays import (
     Column,
     list_array,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.array_types import ByteFlags, Bytes, Flags, Positions
+from flinkstate.basics.array_types import ByteFlags, Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, StateferryError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kernels

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from flinkstate.array_types import ByteFlags, Bytes, Positions
+from flinkstate.basics.array_types import ByteFlags, Bytes, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kryo_2_leaf_kernels, other_kryo_collection_kernels, other_kryo_kernels

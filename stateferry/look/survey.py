@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Compression

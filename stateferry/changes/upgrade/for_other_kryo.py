@@ -15,7 +15,7 @@ from itertools import chain
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.hashing.key_groups import KeyGroupRange

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import Codes, Hashes
+from flinkstate.basics.array_types import Codes, Hashes
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import murmur
 from flinkstate.keyed.key_group_check import key_offset

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
-from flinkstate.did_you_mean import there_are
 from flinkstate.errors import RefusedError, UsageError
 from flinkstate.keyed.state import KeyedState
 from flinkstate.kryo.to_flink_maps import of_the_job
