@@ -250,8 +250,8 @@ class MapReading:
             node, row = detail >> 32, detail & 0xFFFFFFFF
             place, allowed = self.places.names()[node], np.flatnonzero(self.places.cells[node])
             names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != codes.NULL]
-            told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
-            return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
+            expected = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+            return f"expected {expected} as {_a(place)}, found {_shown(self.table.names[row])}"
         if code == codes.WITHOUT_FIELD:
             return f"found an object of {self.table.names[detail]}, which hasn't the field that was told"
         if code == codes.OTHER_ROW:
