@@ -184,13 +184,6 @@ class ClassFinder:
         )
 
 
-def find_classes(kryo: KryoType, data: Bytes, starts: Positions, ends: Positions) -> FoundClasses:
-    """Reads the values at these places and says which classes occur in them; raises errors as `ClassFinder` does."""
-    finder = ClassFinder(kryo)
-    finder.add(data, starts, ends)
-    return finder.found()
-
-
 def _of(place: str) -> str:
     return "the map" if place == ROOT else f"the map's {place}"
 
