@@ -55,8 +55,8 @@ def receive_all(exchange: Exchange) -> dict[str, int]:
 
 
 def _receive(exchange: Exchange, receiver: int, key_groups: KeyGroupRange) -> None:
-    with ExchangeReceiver(exchange, receiver) as arrivals:
-        got = sum(len(data) for key_group in key_groups for _, data, _ in arrivals.entries(key_group))
+    with ExchangeReceiver(exchange, receiver) as received:
+        got = sum(len(data) for key_group in key_groups for _, data, _ in received.entries(key_group))
     expect(got, exchange.senders * len(key_groups) * ENTRY, "bytes of entries")
 
 

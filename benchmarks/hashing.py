@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from benchmarks.measuring import Rate, Scale, Subject, expect, timed
 from benchmarks.sections import demo, made_up
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.reading.reader import Savepoint

@@ -19,10 +19,10 @@ from benchmarks.measuring import Comparison, Execution, Rate, Scale, Subject, ex
 from benchmarks.pipeline import Bench, run_command
 from benchmarks.sections import NOW
 from benchmarks.walking import ENTRIES_PER_BLOB, sections_of
-from flinkstate.array_types import Bytes, Positions
-from flinkstate.kryo.found import ClassFinder
-from flinkstate.kryo.recoding import Recoder
-from flinkstate.kryo.transcoding import KryoReader
+from flinkstate.basics.array_types import Bytes, Positions
+from flinkstate.kryo.class_finder import ClassFinder
+from flinkstate.kryo.to_flink_maps import KryoReader
+from flinkstate.kryo.to_other_kryo import Recoder
 from flinkstate.serializers.built_snapshots import kryo_snapshot
 from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.types import KryoMapType, KryoType, MapType, Scalar

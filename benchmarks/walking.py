@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.measuring import Rate, Scale, Subject, Timing, expect, timed
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.serializers.types import FlinkType, MapType, RowType, Scalar, TupleType
 from flinkstate.serializers.walker import walk_entries
 from flinkstate.values.codecs import encode

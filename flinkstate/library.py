@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from flinkstate.did_you_mean import there_are
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.errors import UsageError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.state import KeyedState
@@ -228,8 +228,8 @@ class OpenState:
         batches = read_batches(
             self.operator._opened, self.operator.id, self.name, only, raw=raw, rows_per_batch=rows_per_batch
         )
-        chosen = pa.schema([wanted.field(name) for name in names])
-        return pa.RecordBatchReader.from_batches(chosen, (batch.select(names) for batch in batches))
+        schema = pa.schema([wanted.field(name) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in batches))
 
     def entries(self, key_group: int | None = None) -> Iterator[Entry]:
         """Reads the entries one at a time, as Python values. This is for looking at state; `to_arrow` is for bulk.

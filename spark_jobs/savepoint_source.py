@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from flinkstate.did_you_mean import there_are
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.errors import UsageError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.state import KeyedState

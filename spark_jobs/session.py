@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from flinkstate.errors import TransientError
 from flinkstate.files.stores import PLACE_VARIABLES
 from flinkstate.files.temporary_folder import make_temporary_folder
-from stateferry.spark_jobs import lost
+from stateferry.spark_jobs import lost_processes
 from stateferry.spark_jobs.startup import class_archive, java
 from stateferry.spark_jobs.startup.jvm_messages import passed_on
 from stateferry.spark_jobs.startup.worker_daemon import PreparedDaemon
@@ -91,7 +91,7 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
     options = f"{SETTINGS[_JAVA_OPTIONS]} {class_archive.java_options()}"
     folder = make_temporary_folder()
     settings = _local(f"{slots()},{ATTEMPTS}") | SETTINGS | _inside(folder, options)
-    lost.say_it_once()
+    lost_processes.say_it_once()
     prepared = PreparedDaemon()
     started: SparkContext | None = None
 
@@ -101,11 +101,11 @@ def session(application: str, meanwhile: Callable[[], object] = lambda: None) ->
         prepared.close()
 
     try:
-        with _ended_afterwards(), lost.lost_as_transient(), _started_in(folder):
+        with _ended_afterwards(), lost_processes.lost_as_transient(), _started_in(folder):
             _start_jvm(_conf(settings))
             meanwhile()
             started = _context(application, settings)
-        with lost.lost_as_transient():
+        with lost_processes.lost_as_transient():
             yield started
     finally:
         # Stopping takes a second, until threads on both sides have noticed. A process that is done must not wait for
@@ -211,7 +211,7 @@ def wait_until_stopped() -> None:
 @contextmanager
 def workers_prepared() -> Iterator[PreparedDaemon | None]:
     """Starts the worker daemon ahead of a submitted session whose workers are on this machine; else does nothing."""
-    with lost.lost_as_transient():
+    with lost_processes.lost_as_transient():
         is_here = _is_submitted_here()
     if not is_here:
         yield None
@@ -227,12 +227,12 @@ def workers_prepared() -> Iterator[PreparedDaemon | None]:
 def submitted_session(application: str) -> Iterator[SparkContext]:
     """The session, for tasks, of an application that spark-submit has started, which says where and how it runs."""
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
-    lost.say_it_once()
+    lost_processes.say_it_once()
     settings = {name: value for name, value in SETTINGS.items() if name.startswith("spark.python.")}
     # The JVM runs already, so the daemon that it starts learns only by this setting that another one waits.
     environment = {**PreparedDaemon.environment(), **environment_of_stores()}
     settings |= {f"spark.executorEnv.{name}": value for name, value in environment.items()}
-    with lost.lost_as_transient():
+    with lost_processes.lost_as_transient():
         # Executors on other machines don't have our folder, and the path of theirs may be too long for a socket.
         sockets = make_temporary_folder() if _is_submitted_here() else "/tmp"
         started = _context(application, settings | {_SOCKETS: sockets})

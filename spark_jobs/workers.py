@@ -16,7 +16,7 @@ from pyspark.accumulators import Accumulator
 from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.stores import reaching
 from stateferry.basics.private_files import private_files, wanted_umask
-from stateferry.spark_jobs.lost import lost_as_transient
+from stateferry.spark_jobs.lost_processes import lost_as_transient
 from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.watching import watched
 from stateferry.steps.workers import Measure, Watch

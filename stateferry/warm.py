@@ -25,11 +25,11 @@ from flinkstate.errors import RefusedError
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.keyed import row_sum_kernels
 from flinkstate.keyed.stored_maps import whole_maps
-from flinkstate.kryo.recoding import Recoder
-from flinkstate.kryo.transcoding import KryoReader
+from flinkstate.kryo.to_flink_maps import KryoReader
+from flinkstate.kryo.to_other_kryo import Recoder
 from flinkstate.reading.batches import read_batches
 from flinkstate.reading.reader import Savepoint
-from flinkstate.rocksdb import warming
+from flinkstate.rocksdb import use_every_kernel
 from flinkstate.scala.programs import compile_scala
 from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers import walker
@@ -112,7 +112,7 @@ def warm() -> set[str]:
 
 
 def _warm_rocksdb() -> set[str]:
-    warming.use_kernels()
+    use_every_kernel.use_kernels()
     return _used()
 
 

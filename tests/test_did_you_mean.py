@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flinkstate.did_you_mean import nearest, there_are
+from flinkstate.basics.did_you_mean import nearest, there_are
 from flinkstate.errors import UsageError
 from flinkstate.reading.reader import Savepoint
 

@@ -49,9 +49,7 @@ def test_the_workflow_runs_the_checks_on_the_oldest_and_the_newest_python() -> N
 
 
 # Compiled code: numba's cache wants the functions of a kernel in one file, and a loop in one piece.
-KERNELS = re.compile(
-    r"kernels\.py$|flinkstate/kryo/(flat|objects|primitives|recode_(collections|flat|for_2|leaves))\.py$"
-)
+KERNELS = re.compile(r"kernels\.py$|flinkstate/kryo/(objects|primitives)\.py$")
 # One class for each of Flink's types; one reader for all of Kryo's classes; one field for each option of a plan; the
 # validation's comparisons, each with its twin in plain code.
 LONG_MODULES = {

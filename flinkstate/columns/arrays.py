@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flinkstate.array_types import Flags, Positions
+from flinkstate.basics.array_types import Flags, Positions
 from flinkstate.errors import RefusedError
 
 Column = tuple[pa.Array, Positions]

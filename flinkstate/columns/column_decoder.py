@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flinkstate.array_types import Bytes, Flags, Positions, read_only
+from flinkstate.basics.array_types import Bytes, Flags, Positions, read_only
 from flinkstate.columns.arrays import (
     Column,
     list_array,
@@ -233,9 +233,9 @@ class _Decoder:
         for number, branch in enumerate(type_.branches):
             if branch.type is Scalar.AVRO_NULL:
                 continue
-            chosen = branches == number
-            values, ends = self.optional(branch.type, starts + 4, limits, chosen, or_null=True)
-            stops = np.where(chosen, ends, stops)
+            of_branch = branches == number
+            values, ends = self.optional(branch.type, starts + 4, limits, of_branch, or_null=True)
+            stops = np.where(of_branch, ends, stops)
             children.append(values)
         if type_.nullable is not None:
             return children[0], stops

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from flinkstate.array_types import ByteFlags, Bytes, Positions
+from flinkstate.basics.array_types import ByteFlags, Bytes, Positions
 
 Offsets = NDArray[np.int32]
 Outcome = tuple[int, int, int]

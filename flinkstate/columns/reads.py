@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.columns import kernels
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import FlinkType, type_name

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flinkstate.array_types import Bytes, Positions, read_only
+from flinkstate.basics.array_types import Bytes, Positions, read_only
 from flinkstate.columns import kernels
 from flinkstate.columns.arrays import (
     MOST_OFFSET,

@@ -25,7 +25,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from flinkstate.array_types import Bytes, Codes, Positions, read_only
+from flinkstate.basics.array_types import Bytes, Codes, Positions, read_only
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.hashing.scalar_hashes import HASHED_SCALARS, RowHashes, SerializedValues, hash_scalars
 from flinkstate.serializers.types import (

@@ -15,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from flinkstate.array_types import ByteFlags, Bytes, Codes, Positions
+from flinkstate.basics.array_types import ByteFlags, Bytes, Codes, Positions
 
 _MOST_UNITS = 2**31 - 2
 _HIGH_BITS = np.uint64(0x8080808080808080)

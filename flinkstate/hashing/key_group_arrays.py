@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flinkstate.array_types import read_only
+from flinkstate.basics.array_types import read_only
 from flinkstate.hashing import kernels as hash_kernels
 from flinkstate.hashing.key_groups import check_parallelism
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flinkstate.array_types import ByteFlags, Bytes, Codes, Positions
+from flinkstate.basics.array_types import ByteFlags, Bytes, Codes, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.hashing import kernels as hash_kernels
 from flinkstate.serializers.types import Scalar

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import cramjam
 import numpy as np
 
-from flinkstate.array_types import Bytes
+from flinkstate.basics.array_types import Bytes
 from flinkstate.errors import DamagedError
 from flinkstate.keyed import frame_kernels
 

@@ -21,7 +21,7 @@ import numpy as np
 from flinkstate.errors import DamagedError
 from flinkstate.kryo import entry_kernels
 from flinkstate.kryo.classes import class_table
-from flinkstate.kryo.places import places_to_find
+from flinkstate.kryo.places_in_maps import places_to_find
 from flinkstate.kryo.reading import MapReading
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.programs import compile_type

@@ -383,13 +383,13 @@ def _rows_with(section: Section, prefixes: Prefixes) -> Section:
     rows = prefixes.rows_of(section.data, section.starts, section.key_ends)
     if rows.all():
         return section
-    chosen = np.flatnonzero(rows)
-    starts, key_ends, ends = (part[chosen] for part in (section.starts, section.key_ends, section.ends))
+    matching = np.flatnonzero(rows)
+    starts, key_ends, ends = (part[matching] for part in (section.starts, section.key_ends, section.ends))
     sizes, prefix, begin = ends - starts, section.file.prefix, int(section.starts[0])
-    # Each row moves forward in the window, over rows that were moved before or aren't chosen.
-    groups = np.full(len(chosen), section.key_group, np.int64)
+    # Each row moves forward in the window, over rows that were moved before or don't match.
+    groups = np.full(len(matching), section.key_group, np.int64)
     kernels.copy_entries(
-        section.data, starts, key_ends, groups, np.arange(len(chosen)), sizes, prefix, prefix, section.data[begin:]
+        section.data, starts, key_ends, groups, np.arange(len(matching)), sizes, prefix, prefix, section.data[begin:]
     )
     moved = begin + np.cumsum(sizes) - sizes
     return replace(section, starts=moved, key_ends=moved + key_ends - starts, ends=moved + sizes)

@@ -48,7 +48,7 @@ class FieldSpans:
 def find_field(type_: PojoType, field: str, data: Bytes, starts: Positions, ends: Positions) -> FieldSpans:
     """Finds the field in POJOs that take up all bytes from each start to each end."""
     found = FieldSpans(np.full(len(starts), -1, np.int64), starts.copy(), starts.copy())
-    for pojo, chosen, bodies in _bodies(type_, data, np.arange(len(starts)), starts, ends):
+    for pojo, numbers, bodies in _bodies(type_, data, np.arange(len(starts)), starts, ends):
         names = [one.name for one in pojo.fields]
         if field not in names:
             raise RefusedError(f"the subclass {pojo.class_name} of {type_.class_name} has no field {field}")
@@ -58,19 +58,19 @@ def find_field(type_: PojoType, field: str, data: Bytes, starts: Positions, ends
             raise RefusedError(
                 f"the subclass {pojo.class_name} of {type_.class_name} has another serializer for the field {field}"
             )
-        spans = _in_bodies(parts, names.index(field), data, bodies, ends[chosen])
-        found.flags[chosen], found.starts[chosen], found.ends[chosen] = spans.flags, spans.starts, spans.ends
+        spans = _in_bodies(parts, names.index(field), data, bodies, ends[numbers])
+        found.flags[numbers], found.starts[numbers], found.ends[numbers] = spans.flags, spans.starts, spans.ends
     return found
 
 
 _Body = tuple[PojoType, Positions, Positions]
 
 
-def _bodies(type_: FlinkType, data: Bytes, chosen: Positions, starts: Positions, ends: Positions) -> Iterator[_Body]:
+def _bodies(type_: FlinkType, data: Bytes, numbers: Positions, starts: Positions, ends: Positions) -> Iterator[_Body]:
     """Yields the classes of the POJOs that aren't null: which POJOs are of the class, and where their fields begin."""
     if not isinstance(type_, PojoType):
         raise RefusedError("a subclass of a POJO is not a POJO itself")
-    limits = ends[chosen]
+    limits = ends[numbers]
     for short in np.flatnonzero(starts >= limits)[:1]:
         raise DamagedError("the flag of a POJO", "its end", offset=int(starts[short]))
     flags = data[starts]
@@ -82,11 +82,11 @@ def _bodies(type_: FlinkType, data: Bytes, chosen: Positions, starts: Positions,
         )
     own = flags == _OWN
     if own.any():
-        yield type_, chosen[own], starts[own] + 1
+        yield type_, numbers[own], starts[own] + 1
     known = np.isin(flags, (_NULL, _OWN))
     for subclass, of_class, bodies in of_subclasses(type_, data, flags, starts, limits):
         known |= of_class
-        yield from _bodies(subclass, data, chosen[of_class], bodies, ends)
+        yield from _bodies(subclass, data, numbers[of_class], bodies, ends)
     for unknown in np.flatnonzero(~known)[:1]:
         raise _unknown_subclass(type_, data, int(flags[unknown]), int(starts[unknown]), int(limits[unknown]))
 

@@ -21,7 +21,7 @@ import numpy as np
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.kryo_parts import walk_kryo_entries
 from flinkstate.keyed.pojo_fields import FieldSpans, find_field
-from flinkstate.kryo.transcoding import KryoReader
+from flinkstate.kryo.to_flink_maps import KryoReader
 from flinkstate.serializers.types import (
     FlinkType,
     KryoMapType,

@@ -20,12 +20,12 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.job_parts import JobTable, job_table
-from flinkstate.kryo.parts import (
+from flinkstate.kryo.known_class_parts import (
     EITHER,
     ENUMS,
     FLINK_PARTS,

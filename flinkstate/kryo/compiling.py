@@ -16,9 +16,9 @@ import numba.extending
 
 _FOLDER = Path(__file__).parent
 _HERE = (
-    *("codes", "compiling", "entry_kernels", "flat", "flink_rows", "kernels", "objects", "primitives"),
-    *("recode_collections", "recode_flat", "recode_for_2", "recode_kernels", "recode_leaves", "scalars", "tuples"),
-    *("whole", "write_kernels"),
+    *("compiling", "copy_kernels", "entry_kernels", "flat_map_kernels", "flink_rows", "kernel_codes", "kernels"),
+    *("kryo_2_leaf_kernels", "objects", "other_kryo_collection_kernels", "other_kryo_flat_map_kernels"),
+    *("other_kryo_kernels", "other_kryo_leaf_kernels", "primitives", "scalars", "tuples", "write_kernels"),
 )
 _OTHERS = (_FOLDER.parent / "serializers" / "kernels.py", _FOLDER.parent / "scala" / "kernels.py")
 _COMPILED = (*(_FOLDER / f"{name}.py" for name in _HERE), *_OTHERS)

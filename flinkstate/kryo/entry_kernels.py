@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import LEFTOVER, LOOKING, NO_OBJECTS, NO_ROOM
 from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.kernel_codes import LEFTOVER, LOOKING, NO_OBJECTS, NO_ROOM
 from flinkstate.kryo.kernels import _read_map
 from flinkstate.serializers.kernels import walk
 

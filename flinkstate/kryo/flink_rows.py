@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.kernel_codes import (
     BAD_CONTENT,
     BAD_COUNT,
     BAD_MARK,
@@ -36,7 +37,6 @@ from flinkstate.kryo.codes import (
     SOURCE,
     TRUNCATED,
 )
-from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.objects import read_class
 from flinkstate.kryo.primitives import fail, varint
 

@@ -14,7 +14,7 @@ from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC,
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 
 _OBJECT, _ENUM = "java.lang.Object", "java.lang.Enum"
 _PRIMITIVES = {

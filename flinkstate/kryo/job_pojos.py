@@ -28,7 +28,7 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.job_parts import interfaces
-from flinkstate.kryo.parts import PARTS
+from flinkstate.kryo.known_class_parts import PARTS
 from flinkstate.serializers.types import (
     ArrayType,
     EnumType,

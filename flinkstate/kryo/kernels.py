@@ -60,7 +60,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import inlined, kernel
+from flinkstate.kryo.copy_kernels import copy_comparator, flush, pass_constants, pass_part, put_class
+from flinkstate.kryo.flat_map_kernels import read_flat_map
+from flinkstate.kryo.flink_rows import begin_row, end_row
+from flinkstate.kryo.kernel_codes import (
     AMBIGUOUS,
     ANY_ARRAY,
     AS_LIST,
@@ -160,13 +164,9 @@ from flinkstate.kryo.codes import (
     WITHOUT_FIELD,
     WRONG_CLASS,
 )
-from flinkstate.kryo.compiling import inlined, kernel
-from flinkstate.kryo.flat import read_flat_map
-from flinkstate.kryo.flink_rows import begin_row, end_row
 from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, widen
 from flinkstate.kryo.primitives import are_equal, copy_bytes, fail, put32, put_varint, read_flagged, varint
 from flinkstate.kryo.tuples import FIELD_ORDER, IN_ORDER, put_in_order
-from flinkstate.kryo.whole import copy_comparator, flush, pass_constants, pass_part, put_class
 
 # Columns of a frame of the stack.
 _KIND = 0

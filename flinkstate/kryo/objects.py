@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.kernel_codes import (
     BAD_COMPARATOR,
     BAD_CONTENT,
     BAD_COUNT,
@@ -52,7 +53,6 @@ from flinkstate.kryo.codes import (
     TOO_MANY_NAMES,
     TRUNCATED,
 )
-from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.primitives import (
     copy_bytes,
     fail,

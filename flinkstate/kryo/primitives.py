@@ -8,8 +8,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from flinkstate.kryo.codes import BAD_STRING, BAD_VARINT, NO_ROOM, POSITION, TRUNCATED
 from flinkstate.kryo.compiling import inlined, intrinsic, kernel
+from flinkstate.kryo.kernel_codes import BAD_STRING, BAD_VARINT, NO_ROOM, POSITION, TRUNCATED
 
 HIGH = np.uint64(0x8080808080808080)
 

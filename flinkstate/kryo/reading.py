@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.array_types import ByteFlags, Bytes, Flags, Positions
+from flinkstate.basics.array_types import ByteFlags, Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, StateferryError
-from flinkstate.kryo import codes, kernels
+from flinkstate.kryo import kernel_codes as codes
+from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import ClassTable
-from flinkstate.kryo.parts import EITHER, ROW, ROW_KIND
-from flinkstate.kryo.places import OBJECT, ROOT, WIDER_THAN, Places
+from flinkstate.kryo.known_class_parts import EITHER, ROW, ROW_KIND
+from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, ListType, MapType, SetType, simple_name
 
@@ -249,8 +250,8 @@ class MapReading:
             node, row = detail >> 32, detail & 0xFFFFFFFF
             place, allowed = self.places.names()[node], np.flatnonzero(self.places.cells[node])
             names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != codes.NULL]
-            told = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
-            return f"expected {told} as {_a(place)}, found {_shown(self.table.names[row])}"
+            expected = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+            return f"expected {expected} as {_a(place)}, found {_shown(self.table.names[row])}"
         if code == codes.WITHOUT_FIELD:
             return f"found an object of {self.table.names[detail]}, which hasn't the field that was told"
         if code == codes.OTHER_ROW:

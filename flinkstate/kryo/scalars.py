@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import BOOLEAN, BYTE, CHARACTER, FLOAT, INTEGER, LONG, SHORT, STRING
 from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.kernel_codes import BOOLEAN, BYTE, CHARACTER, FLOAT, INTEGER, LONG, SHORT, STRING
 from flinkstate.kryo.primitives import copy_bytes, put_varint
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import BEGIN, END, FIELDS_OF_TUPLES, NO_ROOM, OBJECTS, OF_NODE, SPARE
 from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.kernel_codes import BEGIN, END, FIELDS_OF_TUPLES, NO_ROOM, OBJECTS, OF_NODE, SPARE
 from flinkstate.kryo.primitives import copy_bytes, fail
 
 IN_ORDER = 10

@@ -7,9 +7,9 @@ from typing import TypeGuard
 
 import numpy as np
 
-from flinkstate.array_types import Bytes
+from flinkstate.basics.array_types import Bytes
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table, registered_ids
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, Scalar, type_name
 

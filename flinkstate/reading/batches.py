@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from flinkstate.array_types import Flags, Positions
+from flinkstate.basics.array_types import Flags, Positions
 from flinkstate.columns import column_decoder
 from flinkstate.columns.arrow_types import arrow_type
 from flinkstate.columns.scalar_columns import blocks_array

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import mmh3
 
-from flinkstate.did_you_mean import there_are
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.errors import DamagedError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange, range_for_operator_index

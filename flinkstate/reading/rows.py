@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import KeyedFile, Section

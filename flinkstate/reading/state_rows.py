@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.errors import DamagedError
 from flinkstate.keyed import frame_kernels, kernels
 from flinkstate.keyed.compression import STREAM_START, Buffer, PlainContent, begins_stored

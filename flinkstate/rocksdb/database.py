@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb.files import (
     StoredFile,

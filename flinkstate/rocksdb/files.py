@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.array_types import Bytes
+from flinkstate.basics.array_types import Bytes
 from flinkstate.errors import DamagedError
 
 

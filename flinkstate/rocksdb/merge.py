@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions, Tags
+from flinkstate.basics.array_types import Bytes, Positions, Tags
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.kernels import SLACK

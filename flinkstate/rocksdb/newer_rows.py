@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.rocksdb import newer_kernels
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_kernels import SLACK

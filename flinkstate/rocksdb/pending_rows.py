@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.write_kernels import SLACK

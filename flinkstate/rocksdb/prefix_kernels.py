@@ -34,10 +34,10 @@ def _place(prefixes, begin, end, data, start, stop):
 
 
 @_kernel
-def blocks_with(keys, bounds, trailer, prefixes, limits, chosen):
+def blocks_with(keys, bounds, trailer, prefixes, limits, may_match):
     """Chooses the blocks of an index that may have keys that begin with one of the prefixes."""
     prefix = np.int64(0)
-    for block in range(len(chosen)):
+    for block in range(len(may_match)):
         if block > 0:
             # What is at most the key before this block's is not in it.
             start, stop = bounds[block - 1], bounds[block] - trailer
@@ -46,14 +46,14 @@ def blocks_with(keys, bounds, trailer, prefixes, limits, chosen):
             ):
                 prefix += 1
         if prefix == len(limits) - 1:
-            chosen[block] = False
+            may_match[block] = False
         else:
             start, stop = bounds[block], bounds[block + 1] - trailer
-            chosen[block] = _place(prefixes, limits[prefix], limits[prefix + 1], keys, start, stop) <= 0
+            may_match[block] = _place(prefixes, limits[prefix], limits[prefix + 1], keys, start, stop) <= 0
 
 
 @_kernel
-def rows_with(data, starts, key_ends, prefixes, limits, chosen):
+def rows_with(data, starts, key_ends, prefixes, limits, matches):
     """Chooses the rows whose keys begin with one of the prefixes; a key is behind four bytes of its length."""
     low, high = np.int64(0), np.int64(len(limits) - 1)
     while low < high and len(starts) > 0:
@@ -67,6 +67,6 @@ def rows_with(data, starts, key_ends, prefixes, limits, chosen):
         start, stop = starts[row] + 4, key_ends[row]
         while prefix < len(limits) - 1 and _place(prefixes, limits[prefix], limits[prefix + 1], data, start, stop) < 0:
             prefix += 1
-        chosen[row] = (
+        matches[row] = (
             prefix < len(limits) - 1 and _place(prefixes, limits[prefix], limits[prefix + 1], data, start, stop) == 0
         )

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions, Tags
+from flinkstate.basics.array_types import Bytes, Positions, Tags
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.merge import Found, Merge, fragments_of

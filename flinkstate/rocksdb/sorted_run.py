@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions, Tags
+from flinkstate.basics.array_types import Bytes, Positions, Tags
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded

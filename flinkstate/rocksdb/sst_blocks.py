@@ -16,7 +16,7 @@ import cramjam
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.rocksdb import kernels

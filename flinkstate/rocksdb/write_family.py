@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from flinkstate.array_types import Bytes
+from flinkstate.basics.array_types import Bytes
 from flinkstate.errors import DamagedError
 from flinkstate.files.temporary_folder import task_folder
 from flinkstate.rocksdb.files import (

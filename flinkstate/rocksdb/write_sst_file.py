@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import cramjam
 import numpy as np
 
-from flinkstate.array_types import Bytes, Flags, Positions, Tags
+from flinkstate.basics.array_types import Bytes, Flags, Positions, Tags
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.kernels import DELETE, VALUE

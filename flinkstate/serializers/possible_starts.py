@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flinkstate.array_types import Bytes, Flags
+from flinkstate.basics.array_types import Bytes, Flags
 from flinkstate.errors import DamagedError
 from flinkstate.serializers.binary import ByteReader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from flinkstate.did_you_mean import there_are
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.errors import UsageError
 from flinkstate.serializers.types import (
     FLINK_EITHER,

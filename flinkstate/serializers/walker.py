@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flinkstate.array_types import Bytes as Bytes
-from flinkstate.array_types import Flags as Flags
-from flinkstate.array_types import Positions as Positions
+from flinkstate.basics.array_types import Bytes as Bytes
+from flinkstate.basics.array_types import Flags as Flags
+from flinkstate.basics.array_types import Positions as Positions
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers import kernels
 from flinkstate.serializers.programs import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import key_group_prefix_bytes

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, REJECTED, USAGE
 from stateferry.runs.catalog.lease import BEING_WORKED_ON
 

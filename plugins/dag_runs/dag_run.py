@@ -13,7 +13,8 @@ from airflow.sdk.timezone import utcnow
 
 from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.storage import Location
-from stateferry.airflow.dag_runs.foreseen import foreseen, refusal
+from stateferry.airflow.dag_runs.refusals import refusal
+from stateferry.airflow.flink.foreseen_failures import foreseen
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.lease import LeaseHeldError

@@ -16,7 +16,7 @@ from stateferry.airflow.dag_runs.dag_run import (
     rehearsal_of,
     request_of,
 )
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.durations import moment, parse_duration, rough_duration
 from stateferry.basics.printable import printable

@@ -11,7 +11,7 @@ from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from stateferry.airflow.flink.errors import FlinkJobError
-from stateferry.airflow.flink.foreseen import foreseen
+from stateferry.airflow.flink.foreseen_failures import foreseen
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import Goal, look_for
 from stateferry.airflow.flink.rest import FlinkRest

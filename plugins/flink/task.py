@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from stateferry.airflow.flink.errors import FlinkJobError, FlinkJobLostError, FlinkRefusedError
-from stateferry.airflow.flink.foreseen import foreseen
+from stateferry.airflow.flink.foreseen_failures import foreseen
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.identity import flink_id
 from stateferry.airflow.flink.jobs import Goal, JarRun, known_state

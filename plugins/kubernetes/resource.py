@@ -160,7 +160,7 @@ class Resource:
 
         `patch` is what this run has set: if somebody else changes it meanwhile, nothing is waited for.
         """
-        began, told = time.monotonic(), False
+        began, has_warned = time.monotonic(), False
         while True:
             now = self.read()
             if (found := self._look(now, patch, reached)) is not None:
@@ -168,9 +168,9 @@ class Resource:
             left = began + timeout - time.monotonic()
             if left <= 0:
                 raise FlinkTimeoutError(f"{self} is {now.in_words} after {timeout:g} s{self._silent(now)}")
-            if not told and not now.is_observed and time.monotonic() - began > _SILENT_SECONDS:
+            if not has_warned and not now.is_observed and time.monotonic() - began > _SILENT_SECONDS:
                 _log.warning("%s is waited for%s", self, self._silent(now))
-                told = True
+                has_warned = True
             for body in self.api.watch(*self._where, now.version, min(look_every, left)):
                 if (found := self._look(FlinkResource(body), patch, reached)) is not None:
                     return found

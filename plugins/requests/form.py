@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import APPROVAL, BACK, JOB, PLACE, START, STOP
 from stateferry.airflow.requests.rollback_request import RollbackRequest
-from stateferry.runs.plan.options import RUN, SOURCE, STATES, Kind, OptionField, option_fields
+from stateferry.runs.plan.option_marks import RUN, SOURCE, STATES, Kind, OptionField, option_fields
 
 _DURATION = r"^[1-9][0-9]*(\.[0-9]+)?(ms|s|m|h|d)$"
 _OPTIONAL_DURATION = rf"({_DURATION})|^$"

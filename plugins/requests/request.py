@@ -31,8 +31,8 @@ from stateferry.airflow.requests.request_place import Place
 from stateferry.airflow.requests.request_source import Source
 from stateferry.airflow.requests.request_stop import WhenToStop
 from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES, OPERATORS, STATE_EXCLUSIONS, broken, given_fields
-from stateferry.runs.plan.options import RUN, STATES, Kind, Option, OptionField
-from stateferry.runs.plan.plan_options import (
+from stateferry.runs.plan.option_marks import RUN, STATES, Kind, Option, OptionField
+from stateferry.runs.plan.plan_from_options import (
     NAMES_OF_A_STATE,
     PLAN_OPTIONS,
     STATE_OPTIONS,

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from flinkstate.errors import PlanError
-from stateferry.runs.plan.options import Kind, Option
+from stateferry.runs.plan.option_marks import Kind, Option
 from stateferry.runs.plan.plan_fields import valid_milliseconds, valid_parallelism, valid_share
 from stateferry.runs.plan.plan_json import plan_values
 from stateferry.runs.plan.plan_problems import problem_lines

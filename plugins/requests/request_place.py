@@ -14,7 +14,7 @@ from flinkstate.errors import PlanError
 from stateferry.airflow.kubernetes.resource import PLURALS
 from stateferry.airflow.kubernetes.spec import Spec
 from stateferry.airflow.requests.request_parts import PLACE, Request, Text
-from stateferry.runs.plan.options import Kind, Option
+from stateferry.runs.plan.option_marks import Kind, Option
 
 RESOURCE = re.compile(r"(?:(?P<kind>[a-z]+)/)?(?P<name>[a-z0-9]([-a-z0-9.]*[a-z0-9])?)")
 BLUE_GREEN = "flinkbluegreendeployment"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import StrictBool, StrictStr
 
 from stateferry.airflow.requests.request_parts import Request, Text
-from stateferry.runs.plan.options import SOURCE, Kind, Option
+from stateferry.runs.plan.option_marks import SOURCE, Kind, Option
 
 # The fields that each source has, and those that it needs.
 _FIELDS = {

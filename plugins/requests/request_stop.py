@@ -9,7 +9,7 @@ from pydantic import StrictBool, StrictStr
 
 from stateferry.airflow.requests.request_parts import STOP, Duration, OptionalDuration, Request, Share, Text
 from stateferry.airflow.requests.stop_window import Window, zone_of
-from stateferry.runs.plan.options import Kind, Option
+from stateferry.runs.plan.option_marks import Kind, Option
 
 
 class WhenToStop(Request):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import StrictBool, StrictStr
 
 from stateferry.airflow.requests.request_parts import BACK, JOB, Approval, OldJob, Text, checked
-from stateferry.runs.plan.options import Kind, Option
+from stateferry.runs.plan.option_marks import Kind, Option
 
 
 class RollbackRequest(Approval, OldJob):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from flinkstate.did_you_mean import there_are
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.errors import RefusedError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA, complete_savepoints

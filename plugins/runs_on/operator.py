@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of
-from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.dag_runs.markup import cell
 from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.jobs import job_state
 from stateferry.airflow.flink.rest import FlinkRest
@@ -127,7 +127,7 @@ class Operator:
         before = self._before()
         run.keep(before)
 
-        def told(job_id: str) -> None:
+        def keep_job_id(job_id: str) -> None:
             self._flink.show(job_id)
             recorded = run.facts(NewJob)
             run.keep(NewJob(job_id) if recorded is None else replace(recorded, job_id=job_id))
@@ -136,7 +136,7 @@ class Operator:
             now = self._resource.read()
             if not runs_from(now.spec, savepoint) and not self._waits(now):
                 raise refusal(f"{self._resource} isn't as this run has left it: somebody else has started a job there")
-            job_id = self._start(now, self._new(before.spec, savepoint, now.nonce + 1), savepoint, timeout, told)
+            job_id = self._start(now, self._new(before.spec, savepoint, now.nonce + 1), savepoint, timeout, keep_job_id)
             left = max(began + timeout - time.time(), 0)
             goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
             state = self._flink.hook.wait_for(job_id, goal, timeout=left, poll_interval=POLL_SECONDS)
@@ -183,7 +183,7 @@ class Operator:
         return now.job.get("state") == "suspended"
 
     def _start(
-        self, now: FlinkResource, target: Spec, savepoint: str, timeout: float, told: Callable[[str], None]
+        self, now: FlinkResource, target: Spec, savepoint: str, timeout: float, keep_job_id: Callable[[str], None]
     ) -> str:
         """Has the operator start a job from the savepoint, and returns its id when Flink has restored it from there."""
         if runs_from(now.spec, savepoint):
@@ -203,7 +203,7 @@ class Operator:
                 raise FlinkTimeoutError(f"{self._resource} is {now.in_words}: Flink has not restored job {job_id} yet")
             time.sleep(POLL_SECONDS)
         # A job that never came up is none that could have done something.
-        told(job_id)
+        keep_job_id(job_id)
         if plain(restored) != plain(savepoint):
             raise OperatorError(f"job {job_id} of {self._resource} was restored from {restored}, not from {savepoint}")
         _log.info("job %s was restored from %s", job_id, restored)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.task import for_good
 from stateferry.airflow.kubernetes.errors import KubernetesError, KubernetesUnreachableError

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import OWN_RETURN, OWN_START, OWN_STOP, RETURN_ASKED, START_ASKED
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
 from stateferry.airflow.requests.sources import completed_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import OWN_STOP
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.task import FlinkTask

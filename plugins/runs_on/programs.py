@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.errors import FlinkError, FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import JarRun

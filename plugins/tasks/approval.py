@@ -12,8 +12,8 @@ from airflow.sdk.execution_time.hitl import HITLUser, upsert_hitl_detail
 
 from stateferry.airflow.dag_runs.dag_run import check_not_returned, fail_if_refused, request_of, run_of, skip
 from stateferry.airflow.dag_runs.decision_summary import lines_of_a_run
-from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.summary import report_summary
 from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF, Approval
 from stateferry.basics.durations import now_ms, parse_duration, rough_duration

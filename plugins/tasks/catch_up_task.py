@@ -17,7 +17,7 @@ from stateferry.airflow.dag_runs.dag_run import (
     request_of,
     wait_for_lease,
 )
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import CATCH_UP
 from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED
 from stateferry.airflow.flink.hook import FlinkHook

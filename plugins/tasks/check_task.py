@@ -22,8 +22,9 @@ from stateferry.airflow.dag_runs.dag_run import (
     fail_if_refused,
     request_of,
 )
-from stateferry.airflow.dag_runs.foreseen import foreseen, refusal
 from stateferry.airflow.dag_runs.page_links import NOTE
+from stateferry.airflow.dag_runs.refusals import refusal
+from stateferry.airflow.flink.foreseen_failures import foreseen
 from stateferry.airflow.requests.sources import home_folder
 from stateferry.basics.printable import printable
 from stateferry.basics.quantities import noun, shown_amount

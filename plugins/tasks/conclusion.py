@@ -20,9 +20,9 @@ from stateferry.airflow.dag_runs.dag_run import (
     skip,
     task_state,
 )
-from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.page_links import NOTE
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import CHECK, task_of_run
 from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED
 from stateferry.airflow.requests.jobs import Event

@@ -22,8 +22,8 @@ from stateferry.airflow.dag_runs.dag_run import (
     skip,
     wait_for_lease,
 )
-from stateferry.airflow.dag_runs.decided import begin_as_decided
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.decided_cut_over import begin_as_decided
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED, approved_decision, wait_until_the_job_may_stop
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook

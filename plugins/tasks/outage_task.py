@@ -21,7 +21,7 @@ from asgiref.sync import sync_to_async
 
 from flinkstate.errors import RejectedError
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused, request_of, run_of, skip
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.tasks.shared_application_task import dismiss
 from stateferry.basics.durations import moment, now_ms, parse_duration

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused, planned_by, request_of, skip, task_state
-from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.when_to_stop import is_approved
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL

@@ -9,8 +9,8 @@ from airflow.sdk import BaseOperator
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.airflow.dag_runs.dag_run import PLAN_TASK, fail_if_refused, skip
-from stateferry.airflow.dag_runs.foreseen import refusal
 from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL
 from stateferry.airflow.flink.task import HOUR, FlinkTask

@@ -32,8 +32,9 @@ from stateferry.airflow.dag_runs.dag_run import (
     skip,
     wait_for_lease,
 )
-from stateferry.airflow.dag_runs.decided import approve_if_nobody_is_asked, check_like_rehearsal
-from stateferry.airflow.dag_runs.foreseen import foreseen, refusal
+from stateferry.airflow.dag_runs.decided_cut_over import approve_if_nobody_is_asked, check_like_rehearsal
+from stateferry.airflow.dag_runs.refusals import refusal
+from stateferry.airflow.flink.foreseen_failures import foreseen
 from stateferry.airflow.tasks.shared_application_task import Asking, application_of
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control

@@ -16,8 +16,8 @@ from flinkstate.serializers.walker import Positions
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries, grouped
 from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
-from stateferry.changes.lazy_remainder import flags, left_blobs
-from stateferry.changes.rests import rests
+from stateferry.changes.lazy_blobs_and_flags import flags, left_blobs
+from stateferry.changes.pojos_without_maps import pojos_without_maps
 from stateferry.changes.rules import Rules, null_under_ttl
 from stateferry.changes.sections import STAMP, Blobs, parse_blobs, parse_rows
 from stateferry.changes.state_metas import flag_state_meta, new_state_meta
@@ -78,7 +78,7 @@ class BlobsToRows:
                 flag_id = self._ids[rules.lazy_cut.flag.name]
                 yield from flags(rules, rules.lazy_cut, group, sets, flag_id, destination, counts)
             elif rules.keeps_rest:
-                yield from rests(rules, group, self._ids[rules.legacy.name], destination)
+                yield from pojos_without_maps(rules, group, self._ids[rules.legacy.name], destination)
 
     def _new_rows(
         self,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flinkstate.array_types import Hashes as Hashes
+from flinkstate.basics.array_types import Hashes as Hashes
 from flinkstate.keyed.compression import Buffer
 from flinkstate.serializers.walker import Flags, Positions
 from stateferry.changes import kernels

@@ -91,7 +91,7 @@ class OperatorChanges:
         return {name for rules in self.rules for name in rules.touched}
 
     @property
-    def rests(self) -> set[str]:
+    def pojos_without_maps(self) -> set[str]:
         """The names of legacy states that stay as POJOs without their maps."""
         return {rules.legacy.name for rules in self.rules if rules.keeps_rest}
 

@@ -145,14 +145,14 @@ def blobs_of(
     """Returns the blobs that the rows become, in this form; all rows of a key must be among them."""
     order, sizes_in_rows, targets = _by_blob(rows)
     firsts = np.cumsum(sizes_in_rows) - sizes_in_rows
-    stamps = np.empty(0, np.int64)
+    newest = np.empty(0, np.int64)
     if stamped:
-        stamps = np.maximum.reduceat(rows.timestamps[order], firsts) if len(firsts) else stamps
-        _count_longer(rows.timestamps[order], np.repeat(stamps, sizes_in_rows), counts)
+        newest = np.maximum.reduceat(rows.timestamps[order], firsts) if len(firsts) else newest
+        _count_longer(rows.timestamps[order], np.repeat(newest, sizes_in_rows), counts)
     counts.blobs_written += len(firsts)
     counts.entries_written += len(order)
     if isinstance(form, KryoForm):
-        return _by_kryo(rows, _Blobs(order, sizes_in_rows, targets, stamps), state, prefix, stamped, form)
+        return _by_kryo(rows, _Blobs(order, sizes_in_rows, targets, newest), state, prefix, stamped, form)
     nullable = form is NULLABLE
     sizes = _sizes(rows, order, firsts, stamped) + (sizes_in_rows + 1 if nullable else 0)
     key_sizes = (rows.key_ends - rows.starts)[order[firsts]]
@@ -161,7 +161,7 @@ def blobs_of(
     out, ends = np.empty(total + kernels.SLACK, np.uint8), np.empty(len(firsts), np.int64)
     kernels.write_blobs(
         rows.data, rows.starts, rows.key_ends, rows.user_ends, rows.ends, rows.nulls, order, sizes_in_rows, targets,
-        sizes, stamps, prefix, stamped, nullable, out, ends,
+        sizes, newest, prefix, stamped, nullable, out, ends,
     )  # fmt: skip
     return grouped(state, out[:total], targets, ends, starts_of_blobs)
 
@@ -229,10 +229,10 @@ def _sizes(rows: RowSpans, order: Positions, firsts: Positions, stamped: bool) -
     return found
 
 
-def _count_longer(timestamps: Positions, stamps: Positions, counts: ConversionCounts) -> None:
-    older = stamps > timestamps
+def _count_longer(timestamps: Positions, newest: Positions, counts: ConversionCounts) -> None:
+    older = newest > timestamps
     counts.entries_that_live_longer += int(older.sum())
     # Timestamps may be anywhere between the least and the greatest long. Their sum is made in two halves.
-    longer = (stamps[older] - timestamps[older]).view(np.uint64)
+    longer = (newest[older] - timestamps[older]).view(np.uint64)
     high, low = longer >> np.uint64(32), longer & np.uint64(0xFFFFFFFF)
     counts.milliseconds_longer += (int(high.sum()) << 32) + int(low.sum())

@@ -72,8 +72,8 @@ class FileTask:
         """Writes the file from the parcels that the files of the exchange have for its key groups."""
         began, digests = time.monotonic(), Digests()
         writer = SavepointWriter(self.folder, digests, is_checked=True)
-        with ExchangeReceiver(exchange, self.subtask) as arrivals:
-            handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, arrivals.entries)
+        with ExchangeReceiver(exchange, self.subtask) as received:
+            handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, received.entries)
         return self._staged(handle, digests, began)
 
     def _staged(self, handle: KeyedHandle | NativeHandle, digests: Digests, began: float) -> StagedFile:

@@ -15,7 +15,7 @@ from stateferry.basics.quantities import parse_share
 from stateferry.cli.parser import checked
 
 if TYPE_CHECKING:
-    from stateferry.runs.plan.options import OptionField
+    from stateferry.runs.plan.option_marks import OptionField
     from stateferry.runs.plan.plan import MigrationPlan
 
 # Values of a plan that a command asks for in its own way, if it does.
@@ -48,7 +48,7 @@ _LAST_GROUP = "what a run refuses unless you allow it"
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Declares the options of a plan, the file that may have them, and the places of runs and catalog."""
-    from stateferry.runs.plan.plan_options import PLAN_OPTIONS
+    from stateferry.runs.plan.plan_from_options import PLAN_OPTIONS
 
     options = {one.name: one for one in PLAN_OPTIONS}
     last = tuple(name for name in options if not any(name in names for names in _GROUPS.values()))
@@ -67,7 +67,7 @@ def _help(one: OptionField) -> str:
 
 
 def _settings(one: OptionField) -> dict[str, Any]:
-    from stateferry.runs.plan.options import Kind
+    from stateferry.runs.plan.option_marks import Kind
 
     match one.option.kind:
         case Kind.SWITCH:
@@ -91,8 +91,8 @@ def _settings(one: OptionField) -> dict[str, Any]:
 def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The values in the plan file and the options; values that neither gives are those of a run, or are left out."""
     from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES
+    from stateferry.runs.plan.plan_from_options import plan_values_of
     from stateferry.runs.plan.plan_json import plan_values
-    from stateferry.runs.plan.plan_options import plan_values_of
 
     given = vars(options)
     values = dict(of_run or {})
@@ -120,7 +120,7 @@ def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any
 
 def _check_names(given: dict[str, Any]) -> None:
     """Refuses options of a state that don't name the state."""
-    from stateferry.runs.plan.plan_options import STATE_OPTIONS
+    from stateferry.runs.plan.plan_from_options import STATE_OPTIONS
 
     if all(given[one.name] is None for one in STATE_OPTIONS):
         return
@@ -139,7 +139,7 @@ def named_by_options(options: argparse.Namespace) -> Iterator[None]:
         yield
     except PlanError as error:
         if options.plan is None:
-            from stateferry.runs.plan.plan_options import in_words_of_options
+            from stateferry.runs.plan.plan_from_options import in_words_of_options
 
             text = re.sub(r"^source(?=: )", "--savepoint", in_words_of_options(str(error)), flags=re.MULTILINE)
             text = re.sub(r"^catalog_uri(?=: )", "the catalog", text, flags=re.MULTILINE)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from flinkstate.did_you_mean import nearest, there_are
+from flinkstate.basics.did_you_mean import nearest, there_are
 from flinkstate.errors import UsageError
 
 if TYPE_CHECKING:

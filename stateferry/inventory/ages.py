@@ -141,11 +141,11 @@ class Ages:
         Many are a little younger than this age, about as many as a little younger still, and hardly any are older. Ages
         that become rare gradually have no sharp end, nor have entries that were all written at once.
         """
-        stamps = self.bins[1]
-        there = np.flatnonzero(stamps)
+        counts = self.bins[1]
+        there = np.flatnonzero(counts)
         if not len(there):
             return None
-        edges, sums = _EDGES.copy(), np.append(0, np.cumsum(stamps))
+        edges, sums = _EDGES.copy(), np.append(0, np.cumsum(counts))
         edges[there[-1] + 1] = self.oldest + 1
 
         def between(younger: Floats, older: Floats) -> Floats:

@@ -20,8 +20,8 @@ from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.state import keyed_states
 from flinkstate.keyed.stored_maps import map_places
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.found import ClassFinder
+from flinkstate.kryo.class_finder import ClassFinder
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.bytes_read import WHOLE, BytesRead
 from flinkstate.metadata.chunks import Chunk, plan_chunks
 from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle
@@ -34,7 +34,7 @@ from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
 from stateferry.changes.key_hashes import members
 from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.rests import without_maps
+from stateferry.changes.pojos_without_maps import without_maps
 from stateferry.changes.rules import Contradiction, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade

@@ -15,7 +15,7 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.keyed.native_difference import EarlierPart, difference, whole_difference
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.row_sum import RowSum
-from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.chunks import FilePart
 from flinkstate.metadata.metadata import NativeHandle
 from stateferry.basics.state_ref import StateRef

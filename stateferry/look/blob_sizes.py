@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.keyed.stored_maps import map_counts

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.found import ClassFinder, map_type_of
+from flinkstate.kryo.class_finder import ClassFinder, map_type_of
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.serializers.types import KryoMapType, KryoType
 
 _TIMESTAMP = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found_classes import FoundClasses
 from stateferry.basics.quantities import noun
 
 # Flink 2 writes _metadata of this version or a later one, Flink 1 of earlier ones.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.compression import Compression
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState
-from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.operator_state import DistributionMode
 from flinkstate.reading.reader import Savepoint, has_native_state

@@ -160,9 +160,9 @@ class OperatorJudge:
             yield from self._migrated(rules)
         for planned in self.conversion.aging.values():
             yield from self._aged(planned)
-        own = self.conversion.touched - self.conversion.rests | self.conversion.aging.keys()
+        own = self.conversion.touched - self.conversion.pojos_without_maps | self.conversion.aging.keys()
         for state in sorted(states.keys() - own):
-            what = "POJOs without their maps" if state in self.conversion.rests else "carried over"
+            what = "POJOs without their maps" if state in self.conversion.pojos_without_maps else "carried over"
             if state in self.conversion.by_kryo:
                 by = f"Kryo {5 if self.conversion.by_kryo[state].for_kryo_5 else 2}"
                 by = "Flink's own serializers" if scala_parts(self.conversion.by_kryo[state].value) else by

@@ -461,9 +461,9 @@ class _ChunkReading:
         self._count_expired(name, section.key_group, blobs.entries.stamps, rules)
         return blobs
 
-    def _count_expired(self, name: str, key_group: int, stamps: Positions, rules: Rules) -> None:
+    def _count_expired(self, name: str, key_group: int, timestamps: Positions, rules: Rules) -> None:
         if rules.ttl is not None and not rules.keep_expired:
-            expired = int(expired_array(stamps, rules.ttl, rules.now).sum())
+            expired = int(expired_array(timestamps, rules.ttl, rules.now).sum())
             self._expired.setdefault(name, Counter())[key_group] += expired
 
     def _check_keys(

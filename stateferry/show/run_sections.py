@@ -20,7 +20,7 @@ from stateferry.show.run_view import RunView
 _KINDS = {Outcome.PASSED: "good", Outcome.FAILED: "bad", Outcome.COULD_NOT_TELL: "warn"}
 _WORDS = {Outcome.PASSED: "passed", Outcome.FAILED: "failed", Outcome.COULD_NOT_TELL: "could not tell"}
 _ORDER = (Outcome.FAILED, Outcome.COULD_NOT_TELL, Outcome.PASSED)
-_APART = {START: " (before it)", **{part.name: " (after it)" for part in AFTERWARDS}}
+_NOTES = {START: " (before it)", **{part.name: " (after it)" for part in AFTERWARDS}}
 _NAMES = {"take_savepoint": "stop with savepoint", "cut_over": "cut over", "start_job": "restore"}
 
 
@@ -154,14 +154,14 @@ def times(view: RunView) -> Iterator[Markup]:
     for name, took, predicted in rows:
         shown = "–" if took is None else _seconds(took)
         beside = None if predicted is None else element("small", f" / {_seconds(predicted)}")
-        apart = element("span", _APART[name], class_="muted") if name in _APART else None
+        note = element("span", _NOTES[name], class_="muted") if name in _NOTES else None
         parts += [
-            element("div", _NAMES.get(name, name), apart, class_="name"),
+            element("div", _NAMES.get(name, name), note, class_="name"),
             element("div", charts.bar(took, predicted, top, f"{name}: {shown}"), class_="track"),
             element("div", shown, beside, class_="number"),
         ]
-    took_all = [took for name, took, _ in rows if took is not None and name not in _APART]
-    guessed = [predicted for name, _, predicted in rows if predicted is not None and name not in _APART]
+    took_all = [took for name, took, _ in rows if took is not None and name not in _NOTES]
+    guessed = [predicted for name, _, predicted in rows if predicted is not None and name not in _NOTES]
     beside = element("small", f" / {_seconds(sum(guessed))}") if guessed else None
     parts += [
         element("div", "until the new job may start" if view.outage is None else "outage", class_="name whole"),

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.errors import MissingHereError, StateferryError, TransientError
 from flinkstate.files.os_errors import is_transient
 from flinkstate.files.storage import Location

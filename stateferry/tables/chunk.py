@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flinkstate.array_types import Flags, Positions
+from flinkstate.basics.array_types import Flags, Positions
 from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.native_difference import EarlierPart

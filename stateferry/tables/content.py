@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.columns.arrays import running_sum
 from flinkstate.keyed.state import KeyedState
 from stateferry.changes.key_hashes import Hashes

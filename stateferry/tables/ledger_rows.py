@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from stateferry.tables.iceberg import schemas as names
 from stateferry.tables.iceberg.files import DataFile
 from stateferry.tables.iceberg.reads import read_columns

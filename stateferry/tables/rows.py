@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flinkstate.array_types import Flags, Positions, read_only
+from flinkstate.basics.array_types import Flags, Positions, read_only
 from flinkstate.columns import column_decoder, kernels
 from flinkstate.columns.arrays import spread
 from flinkstate.columns.scalar_columns import blocks_array

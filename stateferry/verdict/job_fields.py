@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.job_parts import JobTable, job_table
 from flinkstate.serializers.types import KryoType
 from stateferry.verdict.kryo_classes import SMALL_ARRAYS, difference

@@ -106,9 +106,9 @@ def _alike(savepoint: Savepoint, operator: Operator, finding: Finding) -> Iterat
 
 
 def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, asked: Asked) -> Iterator[StateVerdict]:
-    chosen = operator if asked.everything else _largest(operator)
+    judged = operator if asked.everything else _largest(operator)
     try:
-        found = _keyed(savepoint, chosen)
+        found = _keyed(savepoint, judged)
     except RefusedError as error:
         yield StateVerdict(
             operator.hex_id,
@@ -125,8 +125,8 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
         five = journey.source is Line.TWO
         rewritten = {state.name for state in states if (operator.hex_id, state.name) in asked.rewritten}
         others = tuple(state for state in states if state.name not in rewritten)
-        samples = samples_of(savepoint, chosen, others, five=five, most_bytes=_most_bytes(savepoint, asked))
-        if chosen is not operator and sum(one.keyed is not None for one in operator.subtasks) > 1:
+        samples = samples_of(savepoint, judged, others, five=five, most_bytes=_most_bytes(savepoint, asked))
+        if judged is not operator and sum(one.keyed is not None for one in operator.subtasks) > 1:
             samples = {
                 place: tuple((kryo, replace(one, whole=False)) for kryo, one in samples[place]) for place in samples
             }
@@ -273,6 +273,6 @@ def _of_elements(
         for name, of_state in parts.items()
         if (operator.hex_id, name) not in asked.rewritten
     }
-    chosen = handles if asked.everything else [handle]
+    sampled = handles if asked.everything else [handle]
     most = _most_bytes(savepoint, asked)
-    return operator_samples(savepoint.folder, chosen, types, five=five, most_bytes=most, whole=whole)
+    return operator_samples(savepoint.folder, sampled, types, five=five, most_bytes=most, whole=whole)

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.kryo.recoding import Recoder
+from flinkstate.kryo.to_other_kryo import Recoder
 from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.types import KryoType
 

@@ -10,7 +10,7 @@ from threading import Lock
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.keyed.kryo_parts import behind_flags, ends_of_parts
 from flinkstate.keyed.pojo_fields import of_subclasses
 from flinkstate.serializers.types import (

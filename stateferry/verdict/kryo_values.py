@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.places import ROOT
+from flinkstate.kryo.found_classes import FoundClasses
+from flinkstate.kryo.places_in_maps import ROOT
 from flinkstate.serializers.types import KryoType, simple_name, with_parts
 from stateferry.basics.quantities import noun
 from stateferry.verdict.job_fields import is_final, may_end_in_small_array

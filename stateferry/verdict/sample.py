@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.key_group_file import KeyGroupFile
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.found import ClassFinder
+from flinkstate.kryo.class_finder import ClassFinder
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.metadata.metadata import Operator, OperatorHandle
 from flinkstate.metadata.streams import expect

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from flinkstate.did_you_mean import there_are
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.errors import UsageError
 from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, KeyedHandle, Metadata, NativeHandle
 from flinkstate.metadata.type_numbers import KEYED_SAVEPOINT

@@ -14,7 +14,7 @@ import pytest
 from stateferry.cli import _parser, main
 from stateferry.cli.options import plan_of_options
 from stateferry.runs.checks.plan_check import open_source, resolve
-from stateferry.runs.plan.plan_options import PLAN_OPTIONS, in_words_of_options
+from stateferry.runs.plan.plan_from_options import PLAN_OPTIONS, in_words_of_options
 
 LEGACY = Path(__file__).parents[1] / "savepoints" / "legacy-2.3-rocksdb"
 WITH_TTL = LEGACY.with_name("legacy-ttl-2.3-rocksdb")

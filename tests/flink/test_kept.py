@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from flinkstate.kryo import transcoding
+from flinkstate.kryo import to_flink_maps
 from tests.flink import kryo
 from tests.kryo.examples import by_compiled_code, compiled
 from tests.kryo.kept import VERSIONS, kept
@@ -57,7 +57,7 @@ def test_flink_reads_the_same_of_many(version: str) -> None:
 
 def assert_flink_agrees(version: str, count: int, seed: int) -> None:
     """Asks Flink about all whole maps that are read, and about damaged ones."""
-    wrote = transcoding.KRYO_2 if version == "1.20.0" else transcoding.KRYO_5
+    wrote = to_flink_maps.KRYO_2 if version == "1.20.0" else to_flink_maps.KRYO_5
     chosen = random.Random(seed)
     # Kryo 5 reads a second reference to a `List.of` or `Set.of` as another class.
     some = [one for one in kept(version).values() if len(one.written) < 4000 and one.flink == one.again]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.kryo import transcoding
+from flinkstate.kryo import to_flink_maps
 from flinkstate.serializers.types import MapType
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import value_json
@@ -44,7 +44,7 @@ def test_flink_reads_many_damaged_values_as_we_do(version: str) -> None:
 
 def assert_flink_agrees(version: str, count: int, seed: int) -> None:
     """Asks Flink about each damaged value that we read, and about whole ones."""
-    wrote = transcoding.KRYO_2 if version == "1.20.0" else transcoding.KRYO_5
+    wrote = to_flink_maps.KRYO_2 if version == "1.20.0" else to_flink_maps.KRYO_5
     asked: list[tuple[Example, bytes]] = []
     for one in (*with_type(version), *damaged_examples(count, seed)):
         assert one.map is not None

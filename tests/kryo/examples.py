@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import StateferryError
-from flinkstate.kryo.transcoding import FlinkMaps, KryoReader
+from flinkstate.kryo.class_finder import ClassFinder
+from flinkstate.kryo.found_classes import FoundClasses
+from flinkstate.kryo.to_flink_maps import FlinkMaps, KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
 from flinkstate.serializers.types import EnumType, FlinkType, KryoMapType, KryoType, MapType, with_parts
 from flinkstate.values.codecs import encode
@@ -77,12 +81,24 @@ def _reader(kryo: KryoType, map_: MapType) -> KryoReader:
     return KryoReader(kryo, map_)
 
 
+def behind_lengths(values: Sequence[bytes]) -> tuple[Bytes, Positions, Positions]:
+    """Returns the values one behind the other, each behind a length, and where they begin and end."""
+    data = np.frombuffer(b"".join(b"\0\0\0\0" + value for value in values), np.uint8).copy()
+    ends = np.cumsum([4 + len(value) for value in values], dtype=np.int64)
+    return data, np.append(np.int64(0), ends[:-1]) + 4, ends
+
+
 def compiled(kryo: KryoType, map_: MapType, values: list[bytes]) -> FlinkMaps:
     """Returns the maps as the compiled reading makes them; each is behind a length and has no key."""
-    data = np.frombuffer(b"".join(b"\0\0\0\0" + value for value in values), np.uint8)
-    ends = np.cumsum([4 + len(value) for value in values], dtype=np.int64)
-    starts = np.append(np.int64(0), ends[:-1])
-    return _reader(kryo, map_).to_flink(data.copy(), starts, starts, ends, timestamps=False)
+    data, starts, ends = behind_lengths(values)
+    return _reader(kryo, map_).to_flink(data, starts - 4, starts - 4, ends, timestamps=False)
+
+
+def find_classes(kryo: KryoType, *values: bytes) -> FoundClasses:
+    """Returns which classes occur in values."""
+    finder = ClassFinder(kryo)
+    finder.add(*behind_lengths(values))
+    return finder.found()
 
 
 def maps_of(made: FlinkMaps) -> list[bytes]:

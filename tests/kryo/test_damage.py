@@ -6,16 +6,15 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.found import find_classes, map_type_of
+from flinkstate.kryo.class_finder import map_type_of
 from flinkstate.serializers.types import KryoType, ListType, MapType, Scalar
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import value_json
 from tests.kryo.damage import damaged_examples
-from tests.kryo.examples import by_compiled_code, by_plain_code, examples
+from tests.kryo.examples import by_compiled_code, by_plain_code, examples, find_classes
 
 LISTS = MapType(Scalar.STRING, ListType(Scalar.STRING))
 KRYO = examples("1.20.0")["HashMap of 3 as its class"].kryo
@@ -140,9 +139,8 @@ def test_a_hostile_value_is_refused_at_small_cost(name: str) -> None:
 
 def found(kryo: KryoType, _: MapType, value: bytes) -> str | StateferryError:
     """The type that the classes of all objects give."""
-    data = np.frombuffer(b"\0\0\0\0" + value, np.uint8)
     try:
-        return str(map_type_of(find_classes(kryo, data.copy(), np.array([4]), np.array([len(data)]))))
+        return str(map_type_of(find_classes(kryo, value)))
     except StateferryError as error:
         return error
 

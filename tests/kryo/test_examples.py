@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import transcoding
+from flinkstate.kryo import to_flink_maps
 from flinkstate.serializers.types import ListType, MapType, Scalar, with_parts
 from flinkstate.values.codecs import decode_whole, decoder, encode, whole_codec
 from flinkstate.values.kryo_reader import LISTS, MAPS, SETS, KryoObject
@@ -92,8 +92,8 @@ def test_a_null_that_flink_cant_write_is_refused(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_which_kryo_wrote_a_map(version: str) -> None:
-    wrote = transcoding.KRYO_2 if version == "1.20.0" else transcoding.KRYO_5
-    both = transcoding.KRYO_2 | transcoding.KRYO_5
+    wrote = to_flink_maps.KRYO_2 if version == "1.20.0" else to_flink_maps.KRYO_5
+    both = to_flink_maps.KRYO_2 | to_flink_maps.KRYO_5
     # Only these have no count.
     alike = ("emptyMap as ", "singletonMap as ", "null as ")
     for one in [one for one in examples(version).values() if one.map is not None and one.name not in REFUSED]:

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flinkstate.array_types import Bytes, Positions
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.transcoding import KryoReader
+from flinkstate.kryo.to_flink_maps import KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, PojoMapType
 from flinkstate.values.codecs import encode
 from stateferry.proof.plain.plain_objects import map_of_object, object_without_map
+from tests.kryo.examples import behind_lengths
 from tests.kryo.test_kept import damaged
 
 FOLDER = Path(__file__).parent
@@ -74,24 +74,18 @@ def _type_of(snapshot: bytes) -> FlinkType:
     return SnapshotParser(snapshot, "an example").read(0)[0].type
 
 
-def values(written: list[bytes]) -> tuple[Bytes, Positions, Positions]:
-    data = np.frombuffer(b"".join(b"\0\0\0\0" + one for one in written), np.uint8).copy()
-    ends = np.cumsum([4 + len(one) for one in written], dtype=np.int64)
-    return data, ends - np.array([len(one) for one in written], np.int64), ends
-
-
 def reader(one: Example) -> KryoReader:
     return KryoReader(one.kryo, one.map, field="counts")
 
 
 def maps(of: KryoReader, written: list[bytes]) -> list[bytes]:
-    data, starts, ends = values(written)
+    data, starts, ends = behind_lengths(written)
     made = of.to_flink(data, starts - 4, starts - 4, ends, timestamps=False)
     return [made.data[start + 4 : end].tobytes() for start, end in zip(made.key_ends, made.ends, strict=True)]
 
 
 def rests(of: KryoReader, written: list[bytes]) -> list[bytes]:
-    out, ends = of.without_maps(*values(written))
+    out, ends = of.without_maps(*behind_lengths(written))
     return [one.tobytes() for one in np.split(out, ends)[:-1]]
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.found import find_classes, map_type_of
+from flinkstate.kryo.class_finder import map_type_of
 from flinkstate.kryo.reading import what_helps
-from flinkstate.kryo.transcoding import of_the_job
+from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, Scalar
-from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, examples, maps_of
+from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, examples, find_classes, maps_of
 from tests.kryo.kept import VERSIONS, Kept, classes, kept
 
 # What is refused, and a word of the reason.
@@ -122,9 +122,9 @@ def test_types_are_proposed_and_have_a_notation() -> None:
 def test_the_keys_of_an_enum_map_are_enums(version: str) -> None:
     color = "stateferry.kryo.KryoThings$Color"
     one, inner = examples(version)["EnumMap of Color as Map"], examples(version)["EnumMap of Color in maps"]
-    assert type_text(map_type_of(find(one.kryo, one.written))) == f"Map<Kryo<{color}>,Long>"
-    assert type_text(map_type_of(find(inner.kryo, inner.written))) == f"Map<String,Map<Kryo<{color}>,Long>>"
-    found = find(replace(one.kryo, classes=None), one.written)
+    assert type_text(map_type_of(find_classes(one.kryo, one.written))) == f"Map<Kryo<{color}>,Long>"
+    assert type_text(map_type_of(find_classes(inner.kryo, inner.written))) == f"Map<String,Map<Kryo<{color}>,Long>>"
+    found = find_classes(replace(one.kryo, classes=None), one.written)
     with pytest.raises(RefusedError, match=r"KryoThings\$Color 1\..*--classes"):
         map_type_of(found)
 
@@ -149,13 +149,13 @@ def test_a_class_that_is_not_public_is_proposed_as_one_that_is(version: str) -> 
 def test_an_identity_map_inside_of_a_map_stays_kryos(version: str) -> None:
     one, outer = kept(version)["IdentityHashMap"], examples(version)["IdentityHashMap of two"]
     assert type_text(proposed(one)) == "Map<String,Kryo<java.util.IdentityHashMap>>"
-    assert map_type_of(find(outer.kryo, outer.written)) == outer.map
+    assert map_type_of(find_classes(outer.kryo, outer.written)) == outer.map
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_either_has_a_form_of_flinks_own(version: str) -> None:
     one = examples(version)["Either of Either"]
-    found = map_type_of(find(one.kryo, one.written))
+    found = map_type_of(find_classes(one.kryo, one.written))
     assert found == one.map
     assert type_text(found) == "Map<String,Either<List<String>,Either<Integer,Map<String,Either<Long,String>>>>>"
     assert parse_map_type(type_text(found)) == found
@@ -167,7 +167,7 @@ def test_an_either_has_a_form_of_flinks_own(version: str) -> None:
 def test_what_an_either_or_a_row_of_flink_would_lose_is_refused(version: str) -> None:
     both = kept(version)["Either that was used twice"]
     with pytest.raises(RefusedError, match=r"objects of both sides.*Kryo<org.apache.flink.types.Either>"):
-        find(both.kryo, both.written)
+        find_classes(both.kryo, both.written)
     named, more = kept(version)["Row with names"], kept(version)["Row with names and positions"]
     wide, other = examples(version)["Row of 5"], examples(version)["Row of 6"].map
     assert other is not None
@@ -185,22 +185,12 @@ def test_what_an_either_or_a_row_of_flink_would_lose_is_refused(version: str) ->
 
 
 def proposed(one: Kept) -> MapType:
-    made = find(one.kryo, one.written)
-    return map_type_of(made)
-
-
-def find(kryo: KryoType, *values: bytes):  # type: ignore[no-untyped-def]
-    import numpy as np
-
-    data = np.frombuffer(b"".join(b"\0\0\0\0" + value for value in values), np.uint8)
-    ends = np.cumsum([4 + len(value) for value in values], dtype=np.int64)
-    starts = np.append(np.int64(0), ends[:-1]) + 4
-    return find_classes(kryo, data.copy(), starts, ends)
+    return map_type_of(find_classes(one.kryo, one.written))
 
 
 def test_without_classes_their_names_are_said_with_counts() -> None:
     one = kept("1.20.0")["things of keys"]
-    found = find(replace(one.kryo, classes=None), one.written, one.written)
+    found = find_classes(replace(one.kryo, classes=None), one.written, one.written)
     assert found.foreign == {"stateferry.kryo.KryoThings$Thing": 2}
     with pytest.raises(RefusedError, match=r"KryoThings\$Thing"):
         map_type_of(found)
@@ -211,7 +201,7 @@ def test_without_classes_their_names_are_said_with_counts() -> None:
 def test_no_type_is_proposed_for_a_state_of_both_kryos() -> None:
     old, new = kept("1.20.0")["UUID"], kept("2.3.0")["UUID"]
     with pytest.raises(RefusedError, match="no job could read"):
-        map_type_of(find(old.kryo, old.written, new.written))
+        map_type_of(find_classes(old.kryo, old.written, new.written))
 
 
 def test_values_of_another_class_than_told_are_refused() -> None:

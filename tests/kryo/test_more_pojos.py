@@ -15,7 +15,7 @@ import pytest
 
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.kryo.transcoding import of_the_job
+from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.types import KryoMapType, KryoType, MapType
 from flinkstate.values.codecs import decode_whole

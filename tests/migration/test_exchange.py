@@ -75,9 +75,9 @@ def send_all(
 
 def received(sent: Exchange) -> None:
     for number, key_groups in enumerate(RECEIVERS):
-        with ExchangeReceiver(sent, number) as arrivals:
+        with ExchangeReceiver(sent, number) as received:
             for group in key_groups:
-                list(arrivals.entries(group))
+                list(received.entries(group))
 
 
 @pytest.mark.part

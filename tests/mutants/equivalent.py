@@ -63,8 +63,8 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "digest, position = (blake2b(), start)",
     ): _LONG,
     (
-        "rests.py",
-        "rests_of_pojos",
+        "expected_pojos.py",
+        "expected_pojos",
         "begin, end = (int(section.starts[0]), int(section.ends[-1])) if len(section) else (0, 0)",
         "begin, end = (int(section.starts[0]), int(section.ends[-1])) if len(section) else (1, 0)",
     ): _NO_ROWS,

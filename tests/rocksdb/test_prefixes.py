@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flinkstate.array_types import Bytes
+from flinkstate.basics.array_types import Bytes
 from flinkstate.rocksdb import scan as scans
 from flinkstate.rocksdb import sorted_run
 from flinkstate.rocksdb.database import Database

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.did_you_mean import is_alike, is_slip
+from flinkstate.basics.did_you_mean import is_alike, is_slip
 from flinkstate.errors import PlanError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot

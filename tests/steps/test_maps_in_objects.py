@@ -15,7 +15,7 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import object_of
-from stateferry.changes import rests
+from stateferry.changes import pojos_without_maps
 from stateferry.changes.rules import Rules
 from stateferry.proof.plain.plain_objects import object_without_map
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
@@ -105,7 +105,7 @@ def test_another_run_finds_nothing_more_in_the_objects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["the map stays", "another byte"])
 def test_the_proof_sees_a_wrong_rest(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = rests.without_maps
+    right = pojos_without_maps.without_maps
 
     def without_maps(section: Section, rules: Rules) -> Section:
         if wrong == "the map stays":
@@ -115,7 +115,7 @@ def test_the_proof_sees_a_wrong_rest(wrong: str, tmp_path: Path, monkeypatch: py
         return made
 
     golden = "in-objects-ttl-2.3-rocksdb"
-    monkeypatch.setattr(rests, "without_maps", without_maps)
+    monkeypatch.setattr(pojos_without_maps, "without_maps", without_maps)
     with pytest.raises(RejectedError, match=r"failed its checks.*POJOs without their maps"):
         run(GOLDENS / golden, tmp_path, **options_of(golden, **TOLD))
 

@@ -18,7 +18,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import PojoMapType
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.basics.durations import MAX_MILLISECONDS
-from stateferry.changes import rests
+from stateferry.changes import pojos_without_maps
 from stateferry.changes.rules import Rules
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
@@ -133,7 +133,7 @@ def test_with_keep_legacy_the_pojo_stays_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["the map stays", "another byte", "an expired one stays"])
 def test_the_proof_sees_a_wrong_rest(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = rests.without_maps
+    right = pojos_without_maps.without_maps
 
     def without_maps(section: Section, rules: Rules) -> Section:
         made = section if wrong == "the map stays" else right(section, rules)
@@ -144,13 +144,13 @@ def test_the_proof_sees_a_wrong_rest(wrong: str, tmp_path: Path, monkeypatch: py
     golden = "in-pojos-ttl-2.3-rocksdb"
     options = options_of(golden)
     if wrong == "an expired one stays":
-        rests_of = rests.rests
+        of_run = pojos_without_maps.pojos_without_maps
         monkeypatch.setattr(
-            "stateferry.changes.blobs_to_rows.rests",
-            lambda rules, *others: rests_of(replace(rules, keep_expired=True), *others),
+            "stateferry.changes.blobs_to_rows.pojos_without_maps",
+            lambda rules, *others: of_run(replace(rules, keep_expired=True), *others),
         )
         options |= {"keep_expired": False}
-    monkeypatch.setattr(rests, "without_maps", without_maps)
+    monkeypatch.setattr(pojos_without_maps, "without_maps", without_maps)
     with pytest.raises(RejectedError, match=r"failed its checks.*main/totals: POJOs without their maps"):
         run(GOLDENS / golden, tmp_path, **options)
 

@@ -13,7 +13,7 @@ from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.kryo.transcoding import FlinkMaps, KryoCounts
+from flinkstate.kryo.to_flink_maps import FlinkMaps, KryoCounts
 from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,

@@ -425,7 +425,7 @@ def test_which_states_the_new_savepoint_does_not_have(rules: Rules, behind: set[
     states = {one.name: one for one in (rules.legacy, rules.new, value_state("flag"), value_state("other"))}
     conversion = changes_of((rules,), states, 128, 128)
     assert conversion.left_behind == behind
-    assert conversion.rests == ({"old"} if rules.rest is LegacyRest.KEEP else set())
+    assert conversion.pojos_without_maps == ({"old"} if rules.rest is LegacyRest.KEEP else set())
     assert set(conversion.expected_states) == states.keys() - behind
     assert replace(conversion, rules=(replace(rules, keep_legacy=True),)).left_behind == set()
 

@@ -15,14 +15,14 @@ from itertools import chain
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.recoding import Recoded, Recoder
+from flinkstate.kryo.to_other_kryo import Recoded, Recoder
 from flinkstate.scala.programs import ScalaProgram, compile_scala, compile_scala_list, scala_parts
 from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers.built_snapshots import described_as, without_avro

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind

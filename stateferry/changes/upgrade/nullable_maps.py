@@ -7,8 +7,8 @@
 | entry of a map | `00`, key, bool whether the value is null, value |
 | element | bool whether it is null, the element |
 
-`recoding.py` writes those of numbers and texts in one pass, anywhere in a value. Those with objects are read here as a
-migration reads maps, and get the flags that nullable ones have.
+`to_other_kryo.py` writes those of numbers and texts in one pass, anywhere in a value. Those with objects are read here
+as a migration reads maps, and get the flags that nullable ones have.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from flinkstate.array_types import Positions
+from flinkstate.basics.array_types import Positions
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.places import zeros_of_null
+from flinkstate.kryo.places_in_maps import zeros_of_null
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.kryo.transcoding import NULL_MAP, TIMESTAMP, FlinkMaps, KryoReader
+from flinkstate.kryo.to_flink_maps import NULL_MAP, TIMESTAMP, FlinkMaps, KryoReader
 from flinkstate.serializers.types import (
     EnumType,
     FlinkType,

@@ -236,17 +236,17 @@ class GroupLosses:
         if rows is None:
             return
         misread_rows = ~equal_rows(rows.raw, rows.five)
-        chosen: list[int] = []
+        put_back: list[int] = []
         replaced: dict[int, bytes] = {}
         with rows.raw.locating():
             for place in np.flatnonzero(~rows.met & misread_rows).tolist():
                 value = self._gone_row(rows, place)
                 if value is not None:
-                    chosen.append(place)
+                    put_back.append(place)
                     replaced[place] = value
-        if chosen:
-            self._of(state.name).rows_put_back += len(chosen)
-            yield state, chosen_rows(with_values(rows.five, replaced), np.array(chosen))
+        if put_back:
+            self._of(state.name).rows_put_back += len(put_back)
+            yield state, chosen_rows(with_values(rows.five, replaced), np.array(put_back))
 
     def _gone_row(self, rows: RowsBefore, place: int) -> bytes | None:
         before, offset = rows.before, int(rows.raw.starts[place])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flinkstate.array_types import Flags, Positions
+from flinkstate.basics.array_types import Flags, Positions
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import KryoType

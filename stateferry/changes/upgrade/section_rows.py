@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.compute as pc
 
-from flinkstate.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.keyed.keyed_file import Section
 from stateferry.changes import kernels
 from stateferry.changes.key_hashes import hashed_keys

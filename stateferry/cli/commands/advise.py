@@ -168,7 +168,7 @@ def _measured(savepoint: Savepoint, options: argparse.Namespace, heaviest: int) 
 
 def _no_rates(weights: KeyWeights, rates: Rates, path: str) -> str:
     """Says that no key of the file has state, and which keys have."""
-    from flinkstate.did_you_mean import there_are
+    from flinkstate.basics.did_you_mean import there_are
     from flinkstate.serializers.types import type_name
 
     known = [key.text for key in weights.heaviest if key.text is not None]

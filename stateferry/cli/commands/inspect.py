@@ -12,7 +12,7 @@ from stateferry.cli.savepoint_options import add_classes, add_files_from, add_sa
 
 if TYPE_CHECKING:
     from flinkstate.keyed.state import KeyedState
-    from flinkstate.kryo.counted import FoundClasses
+    from flinkstate.kryo.found_classes import FoundClasses
     from flinkstate.reading.reader import Savepoint
     from stateferry.look.blob_sizes import BlobSizes, SizeDistribution
     from stateferry.look.survey import OperatorSurvey, StateSurvey

@@ -71,7 +71,7 @@ def _jobs(control: Control | None, asked_for: str | None) -> tuple[str, ...]:
 
 
 def _unknown(job: str, known: tuple[str, ...], home: str) -> str:
-    from flinkstate.did_you_mean import there_are
+    from flinkstate.basics.did_you_mean import there_are
 
     return f"no job {job!r} is known in {home}. {there_are(job, known)}"
 

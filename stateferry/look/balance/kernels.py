@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from flinkstate.array_types import Codes
+from flinkstate.basics.array_types import Codes
 
 Weights = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import Codes, Hashes
+from flinkstate.basics.array_types import Codes, Hashes
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import murmur
 from flinkstate.keyed.key_group_check import key_offset
@@ -216,9 +216,9 @@ class _Measured:
     def _add_heavy(self, key_group: int, keys: Keys) -> None:
         full = len(self.heavy) >= _MOST_HEAVY
         least = int(self.heavy.weights(self.measure).min()) if full else -1
-        chosen = keys.some(keys.weights(self.measure) > least)
-        heavy = Keys.joined([self.heavy, chosen])
-        groups = np.append(self.heavy_groups, np.full(len(chosen), key_group))
+        heavier = keys.some(keys.weights(self.measure) > least)
+        heavy = Keys.joined([self.heavy, heavier])
+        groups = np.append(self.heavy_groups, np.full(len(heavier), key_group))
         order = np.argsort(-heavy.weights(self.measure), kind="stable")[:_MOST_HEAVY]
         self.heavy, self.heavy_groups = heavy.some(order), groups[order]
 

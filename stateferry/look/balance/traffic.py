@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flinkstate.array_types import Hashes
+from flinkstate.basics.array_types import Hashes
 from flinkstate.errors import UsageError
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint

@@ -52,8 +52,8 @@ def aging_entries(section: Section, planned: PlannedTtl, groups: Positions) -> A
     return AgingEntries(rows, _living(stamps, planned), rows.keys)
 
 
-def _living(stamps: Positions, planned: PlannedTtl) -> Flags:
-    living: Flags = ~expired_array(stamps, planned.config.time_to_live, planned.now)
+def _living(timestamps: Positions, planned: PlannedTtl) -> Flags:
+    living: Flags = ~expired_array(timestamps, planned.config.time_to_live, planned.now)
     return living
 
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import ByteFlags
-from flinkstate.array_types import Hashes as Hashes
+from flinkstate.basics.array_types import ByteFlags
+from flinkstate.basics.array_types import Hashes as Hashes
 from flinkstate.errors import DamagedError
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups

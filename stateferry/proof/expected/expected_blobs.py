@@ -24,13 +24,13 @@ _NO_STAMPS = np.empty(0, np.int64)
 _LEAST = -(2**63)
 
 
-def hash_blobs(keys: Hashes, groups: Positions, counts: Positions, stamps: Positions) -> Hashes:
+def hash_blobs(keys: Hashes, groups: Positions, counts: Positions, timestamps: Positions) -> Hashes:
     """The hash of each blob: of its key, key group, number of entries and timestamp."""
     data = counts.astype("<i8").view(np.uint8)
     starts, out = np.arange(len(keys)) * 8, np.empty(len(keys), np.uint64)
     nothing = np.zeros(len(keys), np.uint8)
     kernels.hash_values(
-        data, starts, starts + 8, nothing, np.empty(0, np.uint8), stamps.view(np.uint64), groups, keys, out
+        data, starts, starts + 8, nothing, np.empty(0, np.uint8), timestamps.view(np.uint64), groups, keys, out
     )
     return out
 
@@ -44,11 +44,11 @@ class _Keys:
     counts: Positions = field(default_factory=lambda: np.empty(0, np.int64))
     newest: Positions = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def add(self, hashes: Hashes, groups: Positions, stamps: Positions) -> None:
+    def add(self, hashes: Hashes, groups: Positions, timestamps: Positions) -> None:
         every = np.concatenate([self.hashes, hashes])
         found, firsts, places = np.unique(every, return_index=True, return_inverse=True)
         newest, counts = np.full(len(found), _LEAST, np.int64), np.zeros(len(found), np.int64)
-        np.maximum.at(newest, places, np.concatenate([self.newest, stamps]))
+        np.maximum.at(newest, places, np.concatenate([self.newest, timestamps]))
         np.add.at(counts, places, np.concatenate([self.counts, np.ones(len(hashes), np.int64)]))
         self.groups = np.concatenate([self.groups, groups])[firsts]
         self.hashes, self.counts, self.newest = found, counts, newest

@@ -38,7 +38,7 @@ from stateferry.proof.expected.content import (
     plain_entries,
     timestamps_at,
 )
-from stateferry.proof.expected.rests import rests_of_pojos
+from stateferry.proof.expected.expected_pojos import expected_pojos
 from stateferry.proof.expected.sampling import KeySample
 
 EXPIRED, SUPERSEDED, FLAGGED, REPLACED, NULL, LEFT, MOVED, SET = (
@@ -197,7 +197,7 @@ class ExpectedEntries:
         if rules.lazy_cut is not None:
             self._divide(rules, rules.lazy_cut, section, blobs, live, claims)
         elif rules.keeps_rest:
-            rest = rests_of_pojos(section, rules, self._groups(rules.legacy, section))
+            rest = expected_pojos(section, rules, self._groups(rules.legacy, section))
             self._sink.add(rules.legacy.name, rest, live)
             self._sink.leave_out(rules.legacy.name, rest, ~live, EXPIRED)
         self._sink.add(rules.new_name, blobs.entries, kept)
@@ -366,11 +366,11 @@ def _moved(cut: LazyCut, section: Section) -> Flags:
     return cut.among(section.data, starts, section.key_ends, section.ends - section.value_starts)
 
 
-def _flags_to_set(rules: Rules, cut: LazyCut, blobs: Entries, stamps: Positions) -> Entries:
+def _flags_to_set(rules: Rules, cut: LazyCut, blobs: Entries, timestamps: Positions) -> Entries:
     """The flag of each blob's key, as it is set if the key is moved: true, and the blob's timestamp before it."""
     values = np.ones((len(blobs), 1), np.uint8)
     if cut.flag.ttl:
-        clock = stamps if rules.legacy.ttl else np.full(len(blobs), rules.now)
+        clock = timestamps if rules.legacy.ttl else np.full(len(blobs), rules.now)
         values = np.concatenate((clock.astype(">i8").view(np.uint8).reshape(len(clock), 8), values), axis=1)
     size = values.shape[1]
     starts = len(blobs.data) + size * np.arange(len(blobs))
@@ -378,11 +378,11 @@ def _flags_to_set(rules: Rules, cut: LazyCut, blobs: Entries, stamps: Positions)
     return replace(blobs, data=data, value_starts=starts, value_ends=starts + size)
 
 
-def living(stamps: Positions, rules: Rules, count: int) -> Flags:
+def living(timestamps: Positions, rules: Rules, count: int) -> Flags:
     """Which entries have not expired, or all if expired ones are kept."""
-    if rules.ttl is None or not rules.drops_expired or len(stamps) == 0:
+    if rules.ttl is None or not rules.drops_expired or len(timestamps) == 0:
         return np.ones(count, np.bool_)
-    living: Flags = ~expired_array(stamps, rules.ttl, rules.now)
+    living: Flags = ~expired_array(timestamps, rules.ttl, rules.now)
     return living
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.array_types import Hashes as Hashes
+from flinkstate.basics.array_types import Hashes as Hashes
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.reading.reader import Savepoint

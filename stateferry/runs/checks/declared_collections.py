@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
-from flinkstate.did_you_mean import there_are
 from flinkstate.errors import RefusedError, UsageError
 from flinkstate.keyed.state import KeyedState
-from flinkstate.kryo.transcoding import of_the_job
+from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_type_text

@@ -174,85 +174,87 @@ class _Parser:
 _Both = tuple[FlinkType, FlinkType]
 
 
-def _made(source: FlinkType, told: Declared | None, *, nullable: bool) -> _Both:
+def _made(source: FlinkType, declared: Declared | None, *, nullable: bool) -> _Both:
     """Holds what people say against the source; `nullable`: the new serializer around it has a flag for null."""
     if not has_scala(source):
-        return source, _as_it_is(source, told)
+        return source, _as_it_is(source, declared)
     match source:
         case OptionType(value):
-            return _option(value, told, nullable=nullable)
+            return _option(value, declared, nullable=nullable)
         case CaseClassType():
-            return _case_class(source, told)
+            return _case_class(source, declared)
         case EitherType(class_name=name) if name != SCALA_TRY:
-            return _either(source, told)
+            return _either(source, declared)
         case EnumType(names=names):
-            if told is None or told.name != "Enum" or len(told.arguments) != 1 or told.nullable:
+            if declared is None or declared.name != "Enum" or len(declared.arguments) != 1 or declared.nullable:
                 raise UsageError(
                     f"expected Enum<com.acme.{source.class_name.rpartition('.')[2].strip('$')}>, an enum "
                     f"of Java for the enumeration {source.class_name}"
                 )
-            return source, EnumType(told.arguments[0].name, names)
+            return source, EnumType(declared.arguments[0].name, names)
         case TraversableType():
-            return _collection(source, told)
+            return _collection(source, declared)
         case Scalar.UNIT | Scalar.NOTHING:
-            if told not in (None, Declared("Void")):
-                raise UsageError(f"expected Void, found {told}")
+            if declared not in (None, Declared("Void")):
+                raise UsageError(f"expected Void, found {declared}")
             return source, Scalar.VOID
     raise RefusedError(f"a {type_name(source)} is not rewritten")
 
 
-def _made_plainly(source: FlinkType, told: Declared | None) -> _Both:
+def _made_plainly(source: FlinkType, declared: Declared | None) -> _Both:
     """As `_made`, where there is no flag for null."""
-    return _made(source, told, nullable=False)
+    return _made(source, declared, nullable=False)
 
 
-def _as_it_is(source: FlinkType, told: Declared | None) -> FlinkType:
+def _as_it_is(source: FlinkType, declared: Declared | None) -> FlinkType:
     """What isn't Scala's stays: what people say must be the same."""
-    if told is not None and (told.nullable or type_text(parse_type_text(str(told))) != type_text(source)):
-        raise UsageError(f"expected {type_text(source)}, which stays as it is, found {told}")
+    if declared is not None and (declared.nullable or type_text(parse_type_text(str(declared))) != type_text(source)):
+        raise UsageError(f"expected {type_text(source)}, which stays as it is, found {declared}")
     return source
 
 
-def _option(value: FlinkType, told: Declared | None, *, nullable: bool) -> _Both:
-    is_null_told = told is not None and told.nullable
-    inner, made = _made(value, replace(told, nullable=False) if told is not None else None, nullable=False)
-    if is_null_told or (told is None and not nullable):
+def _option(value: FlinkType, declared: Declared | None, *, nullable: bool) -> _Both:
+    has_declared_null = declared is not None and declared.nullable
+    inner, made = _made(value, replace(declared, nullable=False) if declared is not None else None, nullable=False)
+    if has_declared_null or (declared is None and not nullable):
         made = made if nullable else NullableType(made, 0)
     elif not nullable and made is not Scalar.STRING and not isinstance(made, NullableType):
-        raise UsageError(f"expected {told}?, which has a null for None, by Flink's NullableSerializer, found {told}")
+        found = f"by Flink's NullableSerializer, found {declared}"
+        raise UsageError(f"expected {declared}?, which has a null for None, {found}")
     return OptionType(inner), made
 
 
-def _either(source: EitherType, told: Declared | None) -> _Both:
+def _either(source: EitherType, declared: Declared | None) -> _Both:
     if no_null := [type_name(one) for one in (source.left, source.right) if has_no_value(one)]:
         raise RefusedError(f"a {no_null[0]} in an Either is not rewritten, because Flink's Either holds no null")
-    arguments: tuple[Declared | None, ...] = (told.arguments if told is not None else ()) or (None, None)
-    if (told is not None and (told.name != "Either" or told.nullable)) or len(arguments) != 2:
-        raise UsageError(f"expected Either<...> with two types, found {told}")
+    arguments: tuple[Declared | None, ...] = (declared.arguments if declared is not None else ()) or (None, None)
+    if (declared is not None and (declared.name != "Either" or declared.nullable)) or len(arguments) != 2:
+        raise UsageError(f"expected Either<...> with two types, found {declared}")
     (left, made), (right, other) = map(_made_plainly, (source.left, source.right), arguments)
     return replace(source, left=left, right=right), EitherType(made, other, FLINK_EITHER)
 
 
-def _case_class(source: CaseClassType, told: Declared | None) -> _Both:
+def _case_class(source: CaseClassType, declared: Declared | None) -> _Both:
     count = len(source.fields)
-    if told is not None and told.name == f"Tuple{count}" and not told.fields and not told.nullable and count:
-        arguments = told.arguments or (None,) * count
+    if declared and declared.name == f"Tuple{count}" and not declared.fields and not declared.nullable and count:
+        arguments = declared.arguments or (None,) * count
         if len(arguments) != count:
-            raise UsageError(f"expected {count} types in {told}")
+            raise UsageError(f"expected {count} types in {declared}")
         both = tuple(map(_made_plainly, source.fields, arguments))
         made: FlinkType = TupleType(tuple(new for _, new in both), f"{_TUPLES}Tuple{count}")
         return replace(source, fields=tuple(old for old, _ in both)), made
-    name = told.arguments[0].name if told is not None and told.name == "Pojo" and len(told.arguments) == 1 else None
-    if told is None or name is None or told.nullable or len(told.fields) != count or not count:
+    is_pojo = declared is not None and declared.name == "Pojo" and len(declared.arguments) == 1
+    name = declared.arguments[0].name if declared and is_pojo else None
+    if declared is None or name is None or declared.nullable or len(declared.fields) != count or not count:
         wanted = "Tuple" + str(count) if 0 < count <= 25 else "Tuple1 to Tuple25"
         raise UsageError(
             f"expected {wanted}, or Pojo<com.acme.Reading>(...) with the names of {count} fields in the order of the "
-            f"case class, for {source.class_name}, found {told}"
+            f"case class, for {source.class_name}, found {declared}"
         )
-    names = tuple(name for name, _ in told.fields)
+    names = tuple(name for name, _ in declared.fields)
     if len(set(names)) != count or not all(names):
         raise UsageError(f"expected {count} different names of fields in Pojo<{name}>(...)")
-    both = tuple(_made(part, one, nullable=True) for part, (_, one) in zip(source.fields, told.fields, strict=True))
+    both = tuple(_made(part, one, nullable=True) for part, (_, one) in zip(source.fields, declared.fields, strict=True))
     fields = sorted(
         (PojoField(one, new, declared_in=name) for one, (_, new) in zip(names, both, strict=True)),
         key=lambda one: one.name,
@@ -260,14 +262,14 @@ def _case_class(source: CaseClassType, told: Declared | None) -> _Both:
     return replace(source, fields=tuple(old for old, _ in both), names=names), PojoType(name, tuple(fields))
 
 
-def _collection(source: TraversableType, told: Declared | None) -> _Both:
-    if told is None or told.nullable or _KIND.sub("", told.name).capitalize() not in _COLLECTIONS:
+def _collection(source: TraversableType, declared: Declared | None) -> _Both:
+    if declared is None or declared.nullable or _KIND.sub("", declared.name).capitalize() not in _COLLECTIONS:
         raise UsageError(
-            f"expected List<...>, Set<...> or Map<...>, or Types.LIST<...> or Types.MAP<...>, found {told}"
+            f"expected List<...>, Set<...> or Map<...>, or Types.LIST<...> or Types.MAP<...>, found {declared}"
         )
-    by_hint = not told.name.startswith("Types.")
-    kind = _KIND.sub("", told.name).capitalize()
-    if by_hint and any(one.arguments and one.name not in ("Pojo", "Enum") for one in told.arguments):
+    by_hint = not declared.name.startswith("Types.")
+    kind = _KIND.sub("", declared.name).capitalize()
+    if by_hint and any(one.arguments and one.name not in ("Pojo", "Enum") for one in declared.arguments):
         raise UsageError(
             f"Flink 2 gives a {kind} whose type arguments have type arguments to Kryo: declare it by "
             f"Types.{'LIST' if kind != 'Map' else 'MAP'}, and say so here"
@@ -277,8 +279,8 @@ def _collection(source: TraversableType, told: Declared | None) -> _Both:
     if kind in ("Set", "Map") and kind not in scala:
         raise RefusedError(f"a {kind} is made of a {kind} of Scala alone, not of a {scala or 'collection'}")
     if kind == "Map":
-        return _map(source, told.arguments or (None, None), by_hint=by_hint)
-    (argument,) = told.arguments or (None,)
+        return _map(source, declared.arguments or (None, None), by_hint=by_hint)
+    (argument,) = declared.arguments or (None,)
     inner, element = _made(source.element, argument, nullable=by_hint or kind == "Set")
     made: FlinkType = ListType(NullableType(element, 0) if by_hint else element)
     if kind == "Set":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.did_you_mean import there_are
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.metadata.metadata import Operator

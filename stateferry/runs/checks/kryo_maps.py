@@ -14,9 +14,9 @@ from dataclasses import replace
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import map_places
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.found import ClassFinder, map_type_of
-from flinkstate.kryo.transcoding import of_the_job
+from flinkstate.kryo.class_finder import ClassFinder, map_type_of
+from flinkstate.kryo.found_classes import FoundClasses
+from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_text import parse_map_type, type_text

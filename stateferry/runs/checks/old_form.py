@@ -8,8 +8,8 @@ from dataclasses import replace
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.found import map_type_of
+from flinkstate.kryo.class_finder import map_type_of
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.writing import kryo_form
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from flinkstate.did_you_mean import there_are
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import format_duration

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flinkstate.did_you_mean import is_alike, is_slip, there_are
+from flinkstate.basics.did_you_mean import is_alike, is_slip, there_are
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint

@@ -35,10 +35,10 @@ def wanted_layout(
     if isinstance(plan.parallelism, dict):
         parallelism = {source.operator(name).id: wanted for name, wanted in plan.parallelism.items()}
     elif plan.parallelism is not None:
-        chosen = migrated if plan.operators else source.metadata.operators
+        operators = migrated if plan.operators else source.metadata.operators
         parallelism = {
             operator.id: plan.parallelism
-            for operator in chosen
+            for operator in operators
             if plan.operators or why_kept(maximum.of(operator), plan.parallelism) is None
         }
     return Layout(parallelism, plan.max_parallelism, _compression(plan, source), native, not_parallel)
@@ -51,8 +51,8 @@ def _compression(plan: MigrationPlan, source: Savepoint) -> Compression:
     """
     keyed = (subtask.keyed for operator in source.metadata.operators for subtask in operator.subtasks)
     is_large = sum(handle.size for handle in keyed if handle is not None) >= _LARGE
-    chosen = Compression(plan.compression)
-    return Compression.SNAPPY if chosen is Compression.AUTO and is_large else chosen
+    wanted = Compression(plan.compression)
+    return Compression.SNAPPY if wanted is Compression.AUTO and is_large else wanted
 
 
 def why_kept(operator: Operator, parallelism: int) -> str | None:

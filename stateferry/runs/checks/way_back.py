@@ -55,7 +55,9 @@ class WayBack:
     def of(cls, plan: MigrationPlan, source: Savepoint) -> WayBack:
         return cls(next(_kryos(source), None) or _of_no_registrations(), plan.job_classes, plan.all_by_kryo_5)
 
-    def state(self, state: KeyedState, told: Mapping[str, str], operator: Operator, problems: list[str]) -> KeyedState:
+    def state(
+        self, state: KeyedState, declared: Mapping[str, str], operator: Operator, problems: list[str]
+    ) -> KeyedState:
         """Returns the state with collections that Kryo 2 is to write; adds a problem for each that can't be."""
         where = f"state {state.name} of operator {operator.label}"
         if state.asynchronous:
@@ -63,7 +65,7 @@ class WayBack:
             return state
         has_collections = state.value is not None and any(open_places(state.value, state.name, back=True))
         if state.value is not None:
-            state = replace(state, value=self.type(state.value, state.name, told, operator, problems))
+            state = replace(state, value=self.type(state.value, state.name, declared, operator, problems))
         parts = (state.key, state.namespace, state.user_key, state.value)
         problems += (f"{where}: {one}" for part in parts if part is not None for one in not_for_flink_1(part))
         # A job that was upgraded may have values of Kryo 2 still, but not together with collections of Flink 2's own.
@@ -71,13 +73,13 @@ class WayBack:
         return state.with_kryo(lambda kryo: _for_kryo_2(kryo, told_apart))
 
     def type(
-        self, type_: FlinkType, path: str, told: Mapping[str, str], operator: Operator, problems: list[str]
+        self, type_: FlinkType, path: str, declared: Mapping[str, str], operator: Operator, problems: list[str]
     ) -> FlinkType:
         """Returns the type with collections that Kryo 2 is to write; adds a problem for each that must be told."""
         by_path: dict[str, OpaqueType] = {}
         for place, part, of_pojo in open_places(type_, path, back=True):
             assert isinstance(part, NullableType)
-            text = told.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, self.job))
+            text = declared.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, self.job))
             name = _declared(part, text, f"{operator.label}/{place}", problems)
             by_path[place] = KryoCollectionType.of(self._kryo(name), part)
         return with_places(type_, path, by_path, back=True)
@@ -117,18 +119,18 @@ def _parts(type_: FlinkType) -> Iterator[FlinkType]:
 def _declared(part: NullableType, text: str | None, place: str, problems: list[str]) -> str:
     """The interface by which the job declares a collection."""
     names = names_of(part)
-    told = None if text is None else text.partition("<")[0].strip().removeprefix("java.util.")
-    if told is None and len(names) == 1:
+    declared = None if text is None else text.partition("<")[0].strip().removeprefix("java.util.")
+    if declared is None and len(names) == 1:
         return names[0]
-    if told not in names:
+    if declared not in names:
         options = " or ".join(f"--declared '{place}={name}'" for name in names)
-        found = "" if told is None else f", and no {told}"
+        found = "" if declared is None else f", and no {declared}"
         problems.append(
             f"state {place} is a {type_name(part)} by a serializer of Flink 2{found}. Flink 1 gives it to Kryo as "
             f"what the job declares: say {options}"
         )
         return names[0]
-    return told
+    return declared
 
 
 def _kryos(source: Savepoint) -> Iterator[KryoType]:

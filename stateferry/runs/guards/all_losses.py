@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.did_you_mean import there_are
 from flinkstate.errors import RefusedError, StateferryError, UsageError
 from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.keyed.state import KeyedState, keyed_states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flinkstate.did_you_mean import is_alike
+from flinkstate.basics.did_you_mean import is_alike
 from flinkstate.errors import PlanError
 from flinkstate.metadata.metadata import Operator
 from stateferry.changes.operator_changes import OperatorChanges

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from flinkstate.did_you_mean import is_alike
+from flinkstate.basics.did_you_mean import is_alike
 from flinkstate.errors import RejectedError
 from stateferry.basics.quantities import noun, percent, percent_at_least
 from stateferry.changes.counts import InventoryCounts, StateSigns

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import BaseModel, ValidationError
 
-from flinkstate.did_you_mean import nearest
+from flinkstate.basics.did_you_mean import nearest
 
 _LONGEST_VALUE = 80
 

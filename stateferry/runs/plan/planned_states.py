@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictI
 
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.runs.plan.exclusions import STATE_EXCLUSIONS, broken, given_fields
-from stateferry.runs.plan.options import Kind, Option
+from stateferry.runs.plan.option_marks import Kind, Option
 from stateferry.runs.plan.plan_fields import Name, PlanModel, raise_problems, valid_map_type, valid_milliseconds
 
 

@@ -1,4 +1,4 @@
-"""The options of a run, with what people need to know of each."""
+"""What a plan says of its run, the states aside (`planned_states.py`), with what people need to know of each option."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 from flinkstate.metadata.chunks import TARGET_BYTES
 from stateferry.basics import catalog_address
 from stateferry.basics.durations import MAX_MILLISECONDS, MILLISECONDS_PER_UNIT, now_ms
-from stateferry.runs.plan.options import RUN, SOURCE, Kind, Option
+from stateferry.runs.plan.option_marks import RUN, SOURCE, Kind, Option
 from stateferry.runs.plan.plan_fields import (
     Milliseconds,
     MovedShare,

@@ -16,7 +16,7 @@ from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.files.storage import Location
 from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.keyed.row_sum import RowSum
-from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.bytes_read import SST, WHOLE, BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator

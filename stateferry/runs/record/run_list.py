@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from flinkstate.did_you_mean import there_are
+from flinkstate.basics.did_you_mean import there_are
 from flinkstate.errors import StateferryError, TransientError, UsageError
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.runs.plan.plan import MigrationPlan

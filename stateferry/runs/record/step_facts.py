@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from flinkstate.kryo.counted import FoundClasses
+from flinkstate.kryo.found_classes import FoundClasses
 from stateferry.basics.quantities import noun, percent
 from stateferry.changes.counts import ConversionCounts, InventoryCounts, LossCounts
 from stateferry.look.kryo_maps import maps_line

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flinkstate.array_types import Flags, Positions
+from flinkstate.basics.array_types import Flags, Positions
 from flinkstate.keyed.state import KeyedState
 from flinkstate.serializers.types import Scalar
 from stateferry.changes.key_hashes import Hashes, Lanes, key_lanes

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import (
 )
 
 from stateferry.airflow.dag_runs import when_to_stop
-from stateferry.airflow.dag_runs.decided import approve_if_nobody_is_asked, check_like_rehearsal
+from stateferry.airflow.dag_runs.decided_cut_over import approve_if_nobody_is_asked, check_like_rehearsal
 from stateferry.airflow.dag_runs.task_names import IN_OUTAGE
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import Goal, JarRun

@@ -12,9 +12,9 @@ import pytest
 from flinkstate.errors import PlanError
 from stateferry.airflow.requests.planning import requested_by_form
 from stateferry.runs.plan.exclusions import EXCLUSIONS, OPERATORS, STATE_EXCLUSIONS, Exclusion
-from stateferry.runs.plan.options import Kind
+from stateferry.runs.plan.option_marks import Kind
+from stateferry.runs.plan.plan_from_options import PLAN_OPTIONS, in_words_of_options, name_of_option, plan_values_of
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.plan.plan_options import PLAN_OPTIONS, in_words_of_options, name_of_option, plan_values_of
 from tests.airflow.state_migration.test_request import GIVEN, NEEDED, defaults
 
 # The form doesn't have all options.

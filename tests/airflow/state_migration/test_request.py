@@ -16,9 +16,9 @@ from stateferry.airflow.requests.jobs import configuration_of
 from stateferry.airflow.requests.planning import Occasion, plan_for, requested_by_form
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.rollback_request import RollbackRequest, rollback_request
-from stateferry.runs.plan.options import OptionField, option_fields
+from stateferry.runs.plan.option_marks import OptionField, option_fields
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.plan.plan_options import PLAN_OPTIONS
+from stateferry.runs.plan.plan_from_options import PLAN_OPTIONS
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 

@@ -1,4 +1,4 @@
-"""Options: the fields that people fill in on the command line, in Airflow's form, or in a request.
+"""The mark `Option`: it makes a field one that people fill in on the command line, in the form, or in a request.
 
 A field of a model is an option if its type has an `Option` among its marks. The mark says all that people need to know
 of it. The command line's arguments and the form's fields are made from the marks, so they need no change for a new one.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import inlined, kernel
+from flinkstate.kryo.kernel_codes import (
     BIG_DECIMAL,
     BIG_INTEGER,
     BOOLEAN,
@@ -31,7 +32,6 @@ from flinkstate.kryo.codes import (
     TIMESTAMP,
     TRUNCATED,
 )
-from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.objects import put_scalar
 from flinkstate.kryo.primitives import copy_bytes, fail, load64, put_varint, read_flagged, swapped, varint
 

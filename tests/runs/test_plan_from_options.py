@@ -13,10 +13,10 @@ from stateferry.cli.options import add_plan_options, plan_values_of_options
 from stateferry.runs.checks import state_names
 from stateferry.runs.checks.plan_check import planned
 from stateferry.runs.guards import expiry_guard, name_guard, option_notes
-from stateferry.runs.plan.options import Kind, OptionField
+from stateferry.runs.plan.option_marks import Kind, OptionField
 from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.plan_from_options import PLAN_OPTIONS, STATE_OPTIONS
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.plan.plan_options import PLAN_OPTIONS, STATE_OPTIONS
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 

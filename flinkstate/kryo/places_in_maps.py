@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import ENUM_SET, ENUM_SETS, IDENTITY_MAP, ClassTable, KnownClass, registered_ids
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (

@@ -21,12 +21,12 @@ _TIMESTAMP = 8
 _IS_NULL = 1
 
 
-def rests_of_pojos(section: Section, rules: Rules, groups: Positions) -> Entries:
+def expected_pojos(section: Section, rules: Rules, groups: Positions) -> Entries:
     """The entries of a section of POJOs, with null in the field of the map."""
     type_ = rules.legacy.value
     assert isinstance(type_, PojoMapType)
     if object_of(type_) is not None:
-        return _rests_of_objects(section, type_, rules, groups)
+        return _expected_objects(section, type_, rules, groups)
     spans = map_spans(type_, section.data, section.value_starts + (_TIMESTAMP if rules.legacy.ttl else 0), section.ends)
     entries = plain_entries(section, groups)
     begin, end = (int(section.starts[0]), int(section.ends[-1])) if len(section) else (0, 0)
@@ -43,7 +43,7 @@ def rests_of_pojos(section: Section, rules: Rules, groups: Positions) -> Entries
     return replace(entries, data=data[~in_map], value_starts=starts, value_ends=ends)
 
 
-def _rests_of_objects(section: Section, type_: PojoMapType, rules: Rules, groups: Positions) -> Entries:
+def _expected_objects(section: Section, type_: PojoMapType, rules: Rules, groups: Positions) -> Entries:
     """The objects that Kryo wrote, without their maps, by the code of the conversion: plain code reads a sample."""
     entries, stamp = plain_entries(section, groups), _TIMESTAMP if rules.legacy.ttl else 0
     begins = section.value_starts

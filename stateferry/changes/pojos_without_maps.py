@@ -17,7 +17,9 @@ from stateferry.changes.rules import Rules
 from stateferry.changes.sections import STAMP, live_blobs, put_lengths
 
 
-def rests(rules: Rules, group: GroupSections, legacy_id: int, destination: Destination) -> Iterator[GroupedEntries]:
+def pojos_without_maps(
+    rules: Rules, group: GroupSections, legacy_id: int, destination: Destination
+) -> Iterator[GroupedEntries]:
     """Yields the POJOs without their maps; expired ones only if they are kept."""
     for state, section in group:
         if state.name == rules.legacy.name:

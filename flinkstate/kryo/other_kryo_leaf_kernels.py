@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import inlined, kernel
+from flinkstate.kryo.kernel_codes import (
     BAD_MARK,
     BAD_REFERENCE,
     BOOLEAN,
@@ -37,19 +38,7 @@ from flinkstate.kryo.codes import (
     TIMESTAMP,
     TRUNCATED,
 )
-from flinkstate.kryo.compiling import inlined, kernel
-from flinkstate.kryo.objects import put_scalar, read_class
-from flinkstate.kryo.primitives import (
-    copy_bytes,
-    fail,
-    load64,
-    long_varint,
-    put_varint,
-    store64,
-    unzigzag,
-    varint,
-)
-from flinkstate.kryo.recode_for_2 import (
+from flinkstate.kryo.kryo_2_leaf_kernels import (
     DURATION,
     MONTH_DAY,
     OFFSET_TIME,
@@ -71,6 +60,17 @@ from flinkstate.kryo.recode_for_2 import (
     put_long,
     special_for_2,
     string_for_2,
+)
+from flinkstate.kryo.objects import put_scalar, read_class
+from flinkstate.kryo.primitives import (
+    copy_bytes,
+    fail,
+    load64,
+    long_varint,
+    put_varint,
+    store64,
+    unzigzag,
+    varint,
 )
 
 # Objects at the end of `objects` for what is read again.

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import inlined, kernel
+from flinkstate.kryo.copy_kernels import pass_constants, put_class
+from flinkstate.kryo.kernel_codes import (
     ANY_ARRAY,
     AS_LIST,
     BAD_COMPARATOR,
@@ -74,13 +76,11 @@ from flinkstate.kryo.codes import (
     TUPLE,
     TWO_CONTEXTS,
 )
-from flinkstate.kryo.compiling import inlined, kernel
+from flinkstate.kryo.kryo_2_leaf_kernels import ZONE_REGION
 from flinkstate.kryo.objects import read_class, read_comparator
-from flinkstate.kryo.primitives import copy_bytes, fail, put_varint, read_flagged, varint
-from flinkstate.kryo.recode_collections import BY_KRYO, collection_for_2, collection_for_5
-from flinkstate.kryo.recode_flat import recode_flat
-from flinkstate.kryo.recode_for_2 import ZONE_REGION
-from flinkstate.kryo.recode_leaves import (
+from flinkstate.kryo.other_kryo_collection_kernels import BY_KRYO, collection_for_2, collection_for_5
+from flinkstate.kryo.other_kryo_flat_map_kernels import recode_flat
+from flinkstate.kryo.other_kryo_leaf_kernels import (
     READ_AT_ONCE,
     SPARE_OBJECTS,
     read_again,
@@ -88,7 +88,7 @@ from flinkstate.kryo.recode_leaves import (
     recode_part,
     recode_special,
 )
-from flinkstate.kryo.whole import pass_constants, put_class
+from flinkstate.kryo.primitives import copy_bytes, fail, put_varint, read_flagged, varint
 from flinkstate.serializers.kernels import OPAQUE_VALUE, walk
 
 # Columns of a frame of the stack.
@@ -191,7 +191,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
     """Walks the value of one Kryo at `position`; with `writing` it writes that of the other to `out` from `begin`.
 
     Returns where the value ends in `out`, negative on failure; `state` gets the position behind it. `objects` has for
-    collections what the walk without `writing` found. `tables` are those of the serializer, see `recoding.py`.
+    collections what the walk without `writing` found. `tables` are those of the serializer, see `to_other_kryo.py`.
     """
     table, params, rows, names, known, spans, parts, contexts, special, ids, said, _ = tables
     kinds = table[0]
@@ -677,9 +677,9 @@ def recode_parts(  # type: ignore[no-untyped-def]
 
     Value i is `data[starts[i]:limits[i]]`; `heads[i]` bytes before it are copied too. `program` finds the parts by
     Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs, and as what it is
-    written: by Kryo, or see `recode_collections.py`. `out` is filled up to `at`, `new_ends` gets where each value ends
-    in it. Values that are `kept` are copied as they are. `followed` says that Flink reads more from the stream behind
-    each value. Returns how many values are done.
+    written: by Kryo, or see `other_kryo_collection_kernels.py`. `out` is filled up to `at`, `new_ends` gets where each
+    value ends in it. Values that are `kept` are copied as they are. `followed` says that Flink reads more from the
+    stream behind each value. Returns how many values are done.
     """
     code, pool, registers, place, end = program
     room = len(out) - SPARE

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import IDENTITY_MAP, KNOWN, PUBLIC, KnownClass, class_table
-from flinkstate.kryo.counted import FoundClasses
-from flinkstate.kryo.places import EITHERS, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
+from flinkstate.kryo.found_classes import FoundClasses
+from flinkstate.kryo.places_in_maps import EITHERS, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
-from flinkstate.kryo.transcoding import KryoCounts, counts_of
+from flinkstate.kryo.to_flink_maps import KryoCounts, counts_of
 from flinkstate.serializers.types import (
     ArrayType,
     EitherType,
@@ -182,13 +182,6 @@ class ClassFinder:
             classes,
             dict(self._foreign),
         )
-
-
-def find_classes(kryo: KryoType, data: Bytes, starts: Positions, ends: Positions) -> FoundClasses:
-    """Reads the values at these places and says which classes occur in them; raises errors as `ClassFinder` does."""
-    finder = ClassFinder(kryo)
-    finder.add(data, starts, ends)
-    return finder.found()
 
 
 def _of(place: str) -> str:

@@ -98,7 +98,7 @@ _LOST_WORKERS = """
 from stateferry.spark_jobs.session import session, wait_until_stopped
 from stateferry.spark_jobs.workers import SparkWorkers
 from flinkstate.errors import TransientError
-from tests.spark.test_lost import lost
+from tests.spark.test_lost_processes import lost
 with session("lost") as sc:
     workers = SparkWorkers(sc)
     print(list(workers.do("once", [1, 2], lost)))

@@ -1,4 +1,4 @@
-"""The options of a plan, and the plan's values that given options make."""
+"""Makes a plan of options that were given, and says what is wrong with it in the names of these options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stateferry.runs.plan.options import OptionField, option_fields
+from stateferry.runs.plan.option_marks import OptionField, option_fields
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 

@@ -1,4 +1,4 @@
-"""Classes of the JDK without a serializer of Flink's: of which parts Kryo 2 and Kryo 5 make their values.
+"""Classes of the JDK and of Flink without a serializer: of which parts Kryo 2 and Kryo 5 make their values.
 
 Without a serializer of its own, a class is written by its fields, sorted by name: primitives, then objects with a mark,
 and with a class tag before it if the class of the field isn't final.
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flinkstate.classfiles.signatures import JavaType
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.job_parts import JobPart, JobTable
 
 # A part is its kind, or for an object the name of its class, "" with a class tag.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.kernel_codes import (
     BAD_CONTENT,
     COMPARATOR_AT,
     COMPARATOR_OBJECT,
@@ -24,7 +25,6 @@ from flinkstate.kryo.codes import (
     TRUNCATED,
     ZONE_OFFSET,
 )
-from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.objects import put_scalar, read_class
 from flinkstate.kryo.primitives import copy_bytes, fail, long_varint, put_varint, varint
 

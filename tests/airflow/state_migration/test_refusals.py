@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stateferry.airflow.dag_runs.foreseen import in_words_of_the_form, refusal
+from stateferry.airflow.dag_runs.refusals import in_words_of_the_form, refusal
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from flinkstate.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.kryo import codes, recode_collections, recode_for_2, recode_kernels
+from flinkstate.kryo import kernel_codes as codes
+from flinkstate.kryo import kryo_2_leaf_kernels, other_kryo_collection_kernels, other_kryo_kernels
 from flinkstate.kryo.classes import COPIED_AS, KNOWN, ClassTable, class_table, registered_ids
-from flinkstate.kryo.places import places_to_find
+from flinkstate.kryo.other_kryo_flat_map_kernels import LAST_FLAT_TAG
+from flinkstate.kryo.places_in_maps import places_to_find
 from flinkstate.kryo.reading import MapReading
-from flinkstate.kryo.recode_flat import LAST_FLAT_TAG
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.programs import WalkProgram
 from flinkstate.serializers.types import (
@@ -37,18 +38,18 @@ from flinkstate.serializers.walker import failed
 MOST_SERIALIZERS = 24
 _TIME = "java.time."
 _SPECIAL = {
-    "java.util.UUID": recode_for_2.UUID,
-    "java.util.regex.Pattern": recode_for_2.PATTERN,
-    f"{_TIME}Duration": recode_for_2.DURATION,
-    f"{_TIME}Period": recode_for_2.PERIOD,
-    f"{_TIME}Year": recode_for_2.YEAR,
-    f"{_TIME}YearMonth": recode_for_2.YEAR_MONTH,
-    f"{_TIME}MonthDay": recode_for_2.MONTH_DAY,
-    f"{_TIME}ZoneOffset": recode_for_2.ZONE_OFFSET,
-    f"{_TIME}ZoneRegion": recode_for_2.ZONE_REGION,
-    f"{_TIME}OffsetTime": recode_for_2.OFFSET_TIME,
-    f"{_TIME}OffsetDateTime": recode_for_2.OFFSET_DATE_TIME,
-    f"{_TIME}ZonedDateTime": recode_for_2.ZONED_DATE_TIME,
+    "java.util.UUID": kryo_2_leaf_kernels.UUID,
+    "java.util.regex.Pattern": kryo_2_leaf_kernels.PATTERN,
+    f"{_TIME}Duration": kryo_2_leaf_kernels.DURATION,
+    f"{_TIME}Period": kryo_2_leaf_kernels.PERIOD,
+    f"{_TIME}Year": kryo_2_leaf_kernels.YEAR,
+    f"{_TIME}YearMonth": kryo_2_leaf_kernels.YEAR_MONTH,
+    f"{_TIME}MonthDay": kryo_2_leaf_kernels.MONTH_DAY,
+    f"{_TIME}ZoneOffset": kryo_2_leaf_kernels.ZONE_OFFSET,
+    f"{_TIME}ZoneRegion": kryo_2_leaf_kernels.ZONE_REGION,
+    f"{_TIME}OffsetTime": kryo_2_leaf_kernels.OFFSET_TIME,
+    f"{_TIME}OffsetDateTime": kryo_2_leaf_kernels.OFFSET_DATE_TIME,
+    f"{_TIME}ZonedDateTime": kryo_2_leaf_kernels.ZONED_DATE_TIME,
 }
 # In the order of the columns of `rows`.
 _INSIDE = (
@@ -116,7 +117,7 @@ class Recoder:
         for place, part in self.program.opaque:
             self._of_parts[place] = self.kryos.index(_kryo_of(part)), *_form_of(part)
         self._objects = np.zeros((_LEAST_ROOM, codes.OBJECT_PARTS), np.int64)
-        self._stack = np.zeros((recode_kernels.DEEPEST, recode_kernels.FRAME_PARTS), np.int64)
+        self._stack = np.zeros((other_kryo_kernels.DEEPEST, other_kryo_kernels.FRAME_PARTS), np.int64)
         self._state = np.zeros(codes.STATES, np.int64)
         self._scratch = np.empty(_LEAST_ROOM, np.uint8)
         self._mixed = any(kryo.five is None for kryo in self.kryos)
@@ -163,7 +164,7 @@ class Recoder:
         places, pcs, ends = starts.copy(), np.zeros(len(starts), np.int64), np.full(len(starts), -1)
         registers, failure = np.zeros((len(starts), self.program.registers), np.int64), np.zeros(3, np.int64)
         while True:
-            recode_kernels.walk_to_kryo(data, places, limits, pcs, self._program, registers, ends, failure)
+            other_kryo_kernels.walk_to_kryo(data, places, limits, pcs, self._program, registers, ends, failure)
             waiting = np.flatnonzero(pcs >= 0)
             if not len(waiting):
                 return ends
@@ -189,7 +190,7 @@ class Recoder:
         out, new_ends = np.empty(size + size // 4 + _LEAST_ROOM, np.uint8), np.zeros(count, np.int64)
         done = 0
         while done < count:
-            done = recode_kernels.recode_parts(
+            done = other_kryo_kernels.recode_parts(
                 data, starts, ends, heads, done, kept, self.followed, not self._for_five, program, self._of_parts,
                 self._tables,
                 self._stack, self._objects, self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends,
@@ -227,14 +228,14 @@ def _kryo_of(part: OpaqueType) -> KryoType:
 def _form_of(part: OpaqueType) -> tuple[int, int, int]:
     """Returns as what a part is written, and the rows of the classes in it."""
     if not isinstance(part, KryoCollectionType):
-        return recode_collections.BY_KRYO, 0, 0
+        return other_kryo_collection_kernels.BY_KRYO, 0, 0
     match part.made.value:
         case MapType(NullableType(key), value):
-            return recode_collections.AS_MAP, _row_of(key, part), _row_of(value, part)
+            return other_kryo_collection_kernels.AS_MAP, _row_of(key, part), _row_of(value, part)
         case ListType(NullableType(element)):
-            return recode_collections.AS_LIST_OF_FLINK, _row_of(element, part), 0
+            return other_kryo_collection_kernels.AS_LIST_OF_FLINK, _row_of(element, part), 0
         case SetType(element):
-            return recode_collections.AS_SET, _row_of(element, part), 0
+            return other_kryo_collection_kernels.AS_SET, _row_of(element, part), 0
     raise RefusedError(f"a {type_name(part.made)} and a {part.class_name} by Kryo aren't made of each other")
 
 

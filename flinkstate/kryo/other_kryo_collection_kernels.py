@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.copy_kernels import put_class
+from flinkstate.kryo.kernel_codes import (
     AS_LIST,
     BAD_CONTENT,
     BAD_COUNT,
@@ -45,13 +47,11 @@ from flinkstate.kryo.codes import (
     TRUNCATED,
     TUPLE,
 )
-from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.kryo_2_leaf_kernels import ROW_LIST, ROW_MAP, ROW_SET, content_for_2, end_of_form, i32_at
 from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
+from flinkstate.kryo.other_kryo_leaf_kernels import SPARE_OBJECTS, enter, read_again
 from flinkstate.kryo.primitives import fail, put32, put_varint, varint
-from flinkstate.kryo.recode_for_2 import ROW_LIST, ROW_MAP, ROW_SET, content_for_2, end_of_form, i32_at
-from flinkstate.kryo.recode_leaves import SPARE_OBJECTS, enter, read_again
 from flinkstate.kryo.scalars import put_object
-from flinkstate.kryo.whole import put_class
 
 # As what a part by Kryo is written.
 BY_KRYO = 0

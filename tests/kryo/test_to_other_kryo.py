@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
-from flinkstate.kryo.recoding import Recoder
+from flinkstate.kryo.to_other_kryo import Recoder
 from flinkstate.serializers.programs import compile_list_state, compile_type
 from flinkstate.serializers.types import (
     FlinkType,

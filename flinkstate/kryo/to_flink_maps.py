@@ -11,12 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from flinkstate.array_types import ByteFlags, Bytes, Positions
+from flinkstate.basics.array_types import ByteFlags, Bytes, Positions
 from flinkstate.errors import RefusedError
-from flinkstate.kryo import codes
+from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.job_pojos import pojo_type
-from flinkstate.kryo.places import ObjectField, places_of
+from flinkstate.kryo.places_in_maps import ObjectField, places_of
 from flinkstate.kryo.reading import MapReading, Values
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import (

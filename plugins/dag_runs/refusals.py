@@ -1,4 +1,4 @@
-"""Failures that were foreseen: the task's log has their message, without Python's stack, which says nothing more."""
+"""What is refused fails its task for good, in the words of the form, where a person can change it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from functools import cache
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from stateferry.airflow.flink.foreseen import foreseen
-
-__all__ = ["foreseen", "in_words_of_the_form", "refusal"]
+from stateferry.airflow.flink.foreseen_failures import foreseen
 
 
 def refusal(text: str) -> AirflowFailException:
@@ -32,6 +30,6 @@ def in_words_of_the_form(text: str) -> str:
 def _titles() -> dict[str, str]:
     """The titles of the form's fields by the options of the same name."""
     from stateferry.airflow.requests.request import MigrationRequest
-    from stateferry.runs.plan.options import option_fields
+    from stateferry.runs.plan.option_marks import option_fields
 
     return {one.flag: one.option.title for one in option_fields(MigrationRequest) if one.option.in_form}

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import StateferryError
-from flinkstate.kryo import codes
-from flinkstate.kryo.found import ClassFinder
+from flinkstate.kryo import kernel_codes as codes
+from flinkstate.kryo.class_finder import ClassFinder
 from flinkstate.kryo.reading import MapReading
-from flinkstate.kryo.transcoding import KryoReader
+from flinkstate.kryo.to_flink_maps import KryoReader
 from flinkstate.serializers.types import KryoType, MapType, Scalar
 from tests.kryo.damage import damaged_examples
 from tests.kryo.examples import VERSIONS, examples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused
-from stateferry.airflow.dag_runs.foreseen import refusal
+from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF
 from stateferry.basics.durations import now_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.array_types import Bytes
+from flinkstate.basics.array_types import Bytes
 from flinkstate.rocksdb import kernels, prefix_kernels
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.newer_rows import newer_rows

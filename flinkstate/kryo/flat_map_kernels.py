@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.kryo.codes import (
+from flinkstate.kryo.compiling import inlined, kernel
+from flinkstate.kryo.kernel_codes import (
     BOOLEAN,
     BYTE,
     CHARACTER,
@@ -31,7 +32,6 @@ from flinkstate.kryo.codes import (
     SHORT,
     STRING,
 )
-from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.objects import read_class
 from flinkstate.kryo.primitives import (
     HIGH,
