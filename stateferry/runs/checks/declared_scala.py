@@ -214,6 +214,8 @@ def _as_it_is(source: FlinkType, told: Declared | None) -> FlinkType:
 
 
 def _option(value: FlinkType, told: Declared | None, *, nullable: bool) -> _Both:
+    if isinstance(value, OptionType) and value.value is not Scalar.STRING:
+        raise RefusedError("an Option of an Option is not rewritten, because Flink has one null for both")
     is_null_told = told is not None and told.nullable
     inner, made = _made(value, replace(told, nullable=False) if told is not None else None, nullable=False)
     if is_null_told or (told is None and not nullable):
