@@ -68,6 +68,9 @@ def has_no_value(type_: FlinkType) -> bool:
 def _text(type_: FlinkType) -> str:
     """The text, with a zero for what can't be rewritten."""
     match type_:
+        case OptionType(OptionType(value)) if value is not Scalar.STRING:
+            # Flink's serializers have one null for both.
+            return "\0"
         case OptionType(value):
             # A String has a null of its own.
             return _text(value) if value is Scalar.STRING else f"{_text(value)}?"

@@ -14,7 +14,7 @@ from stateferry.runs.checks.other_kryo import with_other_kryo
 
 def test_the_job_s_classes_are_known_in_the_keys_of_a_state_with_values_of_scala() -> None:
     key = KryoType("com.acme.Id")
-    state = KeyedState("s", StateKind.VALUE, key, Scalar.VOID_NAMESPACE, None, OptionType(Scalar.LONG), None, False)
+    state = KeyedState("s", StateKind.VALUE, key, Scalar.VOID_NAMESPACE, None, OptionType(Scalar.LONG), False, False)
     operator: Any = SimpleNamespace(id=b"\1", label="main", subtasks=())
     source: Any = SimpleNamespace(
         metadata=SimpleNamespace(version=4, operators=(operator,)),

@@ -199,6 +199,8 @@ def test_null_where_there_is_none_is_refused() -> None:
         (CaseClassType((EnumType("a.Suit", ("A",), (0,)),), "B"), "Tuple1<Enum<a.C>?>", "expected Enum<com.acme.Suit>"),
         (Scalar.UNIT, "Long", "expected Void"),
         (Scalar.UNIT, "Void?", "expected Void"),
+        (OptionType(OptionType(LONG)), "Long?", "an Option of an Option is not rewritten"),
+        (CaseClassType((OptionType(OptionType(LONG)),), "B"), "Pojo<B>(a)", "an Option of an Option is not rewritten"),
         (OptionType(KryoType("java.util.UUID")), "Kryo<java.util.UUID>?", "is java.util.UUID, serialized by Kryo"),
         (ListType(PAIR), "Types.LIST<Tuple2>", "is not rewritten"),
         (OptionType(PojoType("P", (PojoField("a", LONG),))), "Pojo<P>?", "can't be described"),
@@ -221,6 +223,8 @@ def test_nothing_is_suggested_for_what_is_not_rewritten() -> None:
     for type_ in (LONG, EitherType(LONG, LONG, SCALA_TRY), OptionType(KryoType("X")), CaseClassType((), "E")):
         assert suggestion(type_) is None
     assert suggestion(EitherType(STRING, OptionType(LONG), SCALA_EITHER)) is None
+    for type_ in (OptionType(OptionType(LONG)), CaseClassType((LONG, OptionType(OptionType(PAIR))), "A")):
+        assert suggestion(type_) is None
     wide = suggestion(CaseClassType((LONG,) * 26, "com.acme.Wide"))
     assert wide is not None
     assert wide.startswith("Pojo<com.acme.Reading>(f0, f1")

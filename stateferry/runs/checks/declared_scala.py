@@ -214,6 +214,8 @@ def _as_it_is(source: FlinkType, declared: Declared | None) -> FlinkType:
 
 
 def _option(value: FlinkType, declared: Declared | None, *, nullable: bool) -> _Both:
+    if isinstance(value, OptionType) and value.value is not Scalar.STRING:
+        raise RefusedError("an Option of an Option is not rewritten, because Flink has one null for both")
     has_declared_null = declared is not None and declared.nullable
     inner, made = _made(value, replace(declared, nullable=False) if declared is not None else None, nullable=False)
     if has_declared_null or (declared is None and not nullable):
