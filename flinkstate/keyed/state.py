@@ -187,7 +187,7 @@ def _keyed_state(header: KeyedHeader, meta: StateMeta, file: str) -> KeyedState:
     value = _type_of(meta, VALUE_SERIALIZER, file)
     key = header.key_serializer.type
     if meta.kind is BackendKind.PRIORITY_QUEUE:
-        return _timers(meta, key, value, file)
+        return _timers(meta, key, value)
     kind = _kind(meta, file)
     namespace = _type_of(meta, NAMESPACE_SERIALIZER, file)
     user_key = None
@@ -209,7 +209,7 @@ def _keyed_state(header: KeyedHeader, meta: StateMeta, file: str) -> KeyedState:
     return KeyedState(meta.name, kind, key, namespace, user_key, value, ttl, asynchronous)
 
 
-def _timers(meta: StateMeta, key: FlinkType, timer: FlinkType, file: str) -> KeyedState:
+def _timers(meta: StateMeta, key: FlinkType, timer: FlinkType) -> KeyedState:
     if not isinstance(timer, TimerType):
         # A priority queue that an operator defines itself: its elements can be copied, but not read.
         opaque = (

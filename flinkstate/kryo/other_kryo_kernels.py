@@ -133,7 +133,7 @@ def _is_shared(five, kind):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _said_constant(row, constant, objects, new_objects, state, failure):  # type: ignore[no-untyped-def]
+def _said_constant(row, constant, objects, new_objects, state):  # type: ignore[no-untyped-def]
     """The number that a constant of an enum has in the value of Kryo 2, -1 if it is new: then it gets the next one.
 
     Constants are at the end of `objects`, from the last one on. Of each class there are as many as it has at most.
@@ -167,7 +167,7 @@ def _put_comparator(  # type: ignore[no-untyped-def]
         return at, new_objects
     if table[0][0, row] == ENUM_COMPARATOR:
         if five:
-            number = _said_constant(row, np.int64(1), objects, new_objects, state, failure)
+            number = _said_constant(row, np.int64(1), objects, new_objects, state)
             if number >= 0:
                 return put_varint(out, at, number + 2), new_objects
             out[at] = 1
@@ -289,7 +289,7 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 constant, behind_it = varint(data, position, limit, failure)
                 if behind_it < 0:
                     return behind_it
-                number = _said_constant(row, constant, objects, new_objects, state, failure)
+                number = _said_constant(row, constant, objects, new_objects, state)
                 said_before = number >= 0
                 at = put_varint(out, at, number + 2 if said_before else 1)
                 if said_before:

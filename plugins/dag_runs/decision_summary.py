@@ -42,7 +42,7 @@ def decision_summary(request: MigrationRequest, rehearsal: Run, foreseen: Predic
         _outage(rehearsal, foreseen),
         _catch_ups(rehearsal),
         _differences(rehearsal),
-        _after_yes(request, rehearsal),
+        _after_yes(request),
         check_rows(report),
         figure_rows(report),
     )
@@ -127,7 +127,7 @@ def lines_of_a_run(request: MigrationRequest) -> str:
     return "\n".join(lines)
 
 
-def _after_yes(request: MigrationRequest, rehearsal: Run) -> Iterator[str]:
+def _after_yes(request: MigrationRequest) -> Iterator[str]:
     yield "**After a yes**"
     yield ""
     yield f"- {_when(request)}"

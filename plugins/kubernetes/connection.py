@@ -13,8 +13,6 @@ from typing import Any
 from stateferry.airflow.kubernetes.api import ApiServer
 from stateferry.airflow.kubernetes.errors import KubernetesError
 
-DEFAULT_CONNECTION = "kubernetes_default"
-
 
 def api_server(conn_id: str) -> ApiServer:
     """The API server that the connection describes."""

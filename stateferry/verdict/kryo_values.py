@@ -50,7 +50,7 @@ def _by_declaration(place: Place, kryo: KryoType) -> Finding:
     if name in FINAL:
         return Finding(Outcome.RESTORES, f"both Kryos write {_shown(name)} alike")
     if difference(name) is not None:
-        return _differing(place, [name], kryo, "where they are not null")
+        return _differing(place, [name], "where they are not null")
     return Finding(
         Outcome.UNKNOWN,
         f"in its {place.value} there are values of {name} by Kryo, inside of another value: their classes aren't read",
@@ -84,7 +84,7 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
         return _of_two_meanings(place, kryo, sampled.two_meanings)
     classes = _classes(sampled)
     if found.kryo.get("2") and not written_alike(classes):
-        finding = _differing(place, _most_telling(found.classes.values(), name), kryo, read)
+        finding = _differing(place, _most_telling(found.classes.values(), name), read)
         alone = place is Place.VALUE and isinstance(part.type, KryoType)
         return replace(finding, or_else=None) if alone and _loses_an_entry(found) else finding
     if found.foreign:
@@ -115,7 +115,7 @@ def _of_two_meanings(place: Place, kryo: KryoType, names: tuple[str, ...]) -> Fi
     name = next((one for one in names if difference(one) is not None), names[0])
     alike = written_alike_by_fields(kryo, name)
     if alike is False or difference(name) is not None:
-        return _differing(place, [name], kryo, "")
+        return _differing(place, [name], "")
     if alike and name == kryo.class_name and is_final(kryo, name):
         return Finding(Outcome.RESTORES, f"both Kryos write {name} alike: it has fields of int and String only")
     reason = f"both Kryos can read its {place.value}s of {_shown(name)}, but it isn't known whether they read the same"
@@ -184,7 +184,7 @@ def _most_telling(places: Iterable[dict[str, int]], declared: str) -> list[str]:
     return [one for one in names if one != NULL and not written_alike([one])] or [declared]
 
 
-def _differing(place: Place, names: list[str], kryo: KryoType, read: str) -> Finding:
+def _differing(place: Place, names: list[str], read: str) -> Finding:
     name = names[0]
     outcome, or_else = outcomes_of(name)
     what = difference(name) or "they come back as other values, or can't be read any more"

@@ -15,7 +15,7 @@ from itertools import chain
 
 import numpy as np
 
-from flinkstate.basics.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Flags, Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.hashing.key_groups import KeyGroupRange
@@ -277,7 +277,7 @@ def _keys(section: Section, state: KeyedState, key_type: FlinkType) -> Recoded:
     if key_type is state.user_key:
         key, namespace = state.key, state.namespace
         starts = split_keys(key, namespace, state.has_suffixes, section.data, starts, section.key_ends).rests
-    made = _recoded(compile_type(key_type), section.data, starts, section.key_ends, starts - section.starts)
+    made = _recoder(compile_type(key_type)).recode(section.data, starts, section.key_ends, starts - section.starts)
     begins = np.append(0, made.ends[:-1])
     put_lengths(made.data, begins, made.ends - begins - _LENGTH)
     return made
@@ -294,10 +294,6 @@ def _joined(section: Section, keys: Recoded, values: Section) -> Section:
     kernels.copy_ranges(data, starts, ends, offsets, out)
     new_starts, key_ends = alternating(offsets, 2)
     return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=np.append(new_starts[1:], len(out)))
-
-
-def _recoded(program: WalkProgram, data: Bytes, starts: Positions, ends: Positions, heads: Positions) -> Recoded:
-    return _recoder(program).recode(data, starts, ends, heads)
 
 
 @lru_cache(maxsize=64)
