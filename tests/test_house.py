@@ -49,7 +49,9 @@ def test_the_workflow_runs_the_checks_on_the_oldest_and_the_newest_python() -> N
 
 
 # Compiled code: numba's cache wants the functions of a kernel in one file, and a loop in one piece.
-KERNELS = re.compile(r"kernels\.py$|flinkstate/kryo/(objects|primitives)\.py$")
+KERNELS = re.compile(
+    r"kernels\.py$|flinkstate/kryo/(flat_maps|kryo_2_leaves|objects|other_kryo_\w+|primitives|scalars|tuples)\.py$"
+)
 # One class for each of Flink's types; one reader for all of Kryo's classes; one field for each option of a plan; the
 # validation's comparisons, each with its twin in plain code.
 LONG_MODULES = {

@@ -16,9 +16,9 @@ import numba.extending
 
 _FOLDER = Path(__file__).parent
 _HERE = (
-    *("compiling", "copy_kernels", "entry_kernels", "flat_map_kernels", "flink_rows", "kernel_codes", "kernels"),
-    *("kryo_2_leaf_kernels", "objects", "other_kryo_collection_kernels", "other_kryo_flat_map_kernels"),
-    *("other_kryo_kernels", "other_kryo_leaf_kernels", "primitives", "scalars", "tuples", "write_kernels"),
+    *("compiling", "copying", "entry_kernels", "flat_maps", "flink_rows", "kernel_codes", "kernels"),
+    *("kryo_2_leaves", "objects", "other_kryo_collections", "other_kryo_flat_maps"),
+    *("other_kryo_kernels", "other_kryo_leaves", "primitives", "scalars", "tuples", "write_kernels"),
 )
 _OTHERS = (_FOLDER.parent / "serializers" / "kernels.py", _FOLDER.parent / "scala" / "kernels.py")
 _COMPILED = (*(_FOLDER / f"{name}.py" for name in _HERE), *_OTHERS)

@@ -61,8 +61,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flinkstate.kryo.compiling import inlined, kernel
-from flinkstate.kryo.copy_kernels import copy_comparator, flush, pass_constants, pass_part, put_class
-from flinkstate.kryo.flat_map_kernels import read_flat_map
+from flinkstate.kryo.copying import copy_comparator, flush, pass_constants, pass_part, put_class
+from flinkstate.kryo.flat_maps import read_flat_map
 from flinkstate.kryo.flink_rows import begin_row, end_row
 from flinkstate.kryo.kernel_codes import (
     AMBIGUOUS,

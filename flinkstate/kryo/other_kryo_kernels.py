@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from flinkstate.kryo.compiling import inlined, kernel
-from flinkstate.kryo.copy_kernels import pass_constants, put_class
+from flinkstate.kryo.copying import pass_constants, put_class
 from flinkstate.kryo.kernel_codes import (
     ANY_ARRAY,
     AS_LIST,
@@ -76,11 +76,11 @@ from flinkstate.kryo.kernel_codes import (
     TUPLE,
     TWO_CONTEXTS,
 )
-from flinkstate.kryo.kryo_2_leaf_kernels import ZONE_REGION
+from flinkstate.kryo.kryo_2_leaves import ZONE_REGION
 from flinkstate.kryo.objects import read_class, read_comparator
-from flinkstate.kryo.other_kryo_collection_kernels import BY_KRYO, collection_for_2, collection_for_5
-from flinkstate.kryo.other_kryo_flat_map_kernels import recode_flat
-from flinkstate.kryo.other_kryo_leaf_kernels import (
+from flinkstate.kryo.other_kryo_collections import BY_KRYO, collection_for_2, collection_for_5
+from flinkstate.kryo.other_kryo_flat_maps import recode_flat
+from flinkstate.kryo.other_kryo_leaves import (
     READ_AT_ONCE,
     SPARE_OBJECTS,
     read_again,
@@ -677,7 +677,7 @@ def recode_parts(  # type: ignore[no-untyped-def]
 
     Value i is `data[starts[i]:limits[i]]`; `heads[i]` bytes before it are copied too. `program` finds the parts by
     Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs, and as what it is
-    written: by Kryo, or see `other_kryo_collection_kernels.py`. `out` is filled up to `at`, `new_ends` gets where each
+    written: by Kryo, or see `other_kryo_collections.py`. `out` is filled up to `at`, `new_ends` gets where each
     value ends in it. Values that are `kept` are copied as they are. `followed` says that Flink reads more from the
     stream behind each value. Returns how many values are done.
     """

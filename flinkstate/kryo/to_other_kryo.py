@@ -15,9 +15,9 @@ import numpy as np
 from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import kernel_codes as codes
-from flinkstate.kryo import kryo_2_leaf_kernels, other_kryo_collection_kernels, other_kryo_kernels
+from flinkstate.kryo import kryo_2_leaves, other_kryo_collections, other_kryo_kernels
 from flinkstate.kryo.classes import COPIED_AS, KNOWN, ClassTable, class_table, registered_ids
-from flinkstate.kryo.other_kryo_flat_map_kernels import LAST_FLAT_TAG
+from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
 from flinkstate.kryo.places_in_maps import places_to_find
 from flinkstate.kryo.reading import MapReading
 from flinkstate.kryo.refusal import RefusedValueError
@@ -38,18 +38,18 @@ from flinkstate.serializers.walker import failed
 MOST_SERIALIZERS = 24
 _TIME = "java.time."
 _SPECIAL = {
-    "java.util.UUID": kryo_2_leaf_kernels.UUID,
-    "java.util.regex.Pattern": kryo_2_leaf_kernels.PATTERN,
-    f"{_TIME}Duration": kryo_2_leaf_kernels.DURATION,
-    f"{_TIME}Period": kryo_2_leaf_kernels.PERIOD,
-    f"{_TIME}Year": kryo_2_leaf_kernels.YEAR,
-    f"{_TIME}YearMonth": kryo_2_leaf_kernels.YEAR_MONTH,
-    f"{_TIME}MonthDay": kryo_2_leaf_kernels.MONTH_DAY,
-    f"{_TIME}ZoneOffset": kryo_2_leaf_kernels.ZONE_OFFSET,
-    f"{_TIME}ZoneRegion": kryo_2_leaf_kernels.ZONE_REGION,
-    f"{_TIME}OffsetTime": kryo_2_leaf_kernels.OFFSET_TIME,
-    f"{_TIME}OffsetDateTime": kryo_2_leaf_kernels.OFFSET_DATE_TIME,
-    f"{_TIME}ZonedDateTime": kryo_2_leaf_kernels.ZONED_DATE_TIME,
+    "java.util.UUID": kryo_2_leaves.UUID,
+    "java.util.regex.Pattern": kryo_2_leaves.PATTERN,
+    f"{_TIME}Duration": kryo_2_leaves.DURATION,
+    f"{_TIME}Period": kryo_2_leaves.PERIOD,
+    f"{_TIME}Year": kryo_2_leaves.YEAR,
+    f"{_TIME}YearMonth": kryo_2_leaves.YEAR_MONTH,
+    f"{_TIME}MonthDay": kryo_2_leaves.MONTH_DAY,
+    f"{_TIME}ZoneOffset": kryo_2_leaves.ZONE_OFFSET,
+    f"{_TIME}ZoneRegion": kryo_2_leaves.ZONE_REGION,
+    f"{_TIME}OffsetTime": kryo_2_leaves.OFFSET_TIME,
+    f"{_TIME}OffsetDateTime": kryo_2_leaves.OFFSET_DATE_TIME,
+    f"{_TIME}ZonedDateTime": kryo_2_leaves.ZONED_DATE_TIME,
 }
 # In the order of the columns of `rows`.
 _INSIDE = (
@@ -228,14 +228,14 @@ def _kryo_of(part: OpaqueType) -> KryoType:
 def _form_of(part: OpaqueType) -> tuple[int, int, int]:
     """Returns as what a part is written, and the rows of the classes in it."""
     if not isinstance(part, KryoCollectionType):
-        return other_kryo_collection_kernels.BY_KRYO, 0, 0
+        return other_kryo_collections.BY_KRYO, 0, 0
     match part.made.value:
         case MapType(NullableType(key), value):
-            return other_kryo_collection_kernels.AS_MAP, _row_of(key, part), _row_of(value, part)
+            return other_kryo_collections.AS_MAP, _row_of(key, part), _row_of(value, part)
         case ListType(NullableType(element)):
-            return other_kryo_collection_kernels.AS_LIST_OF_FLINK, _row_of(element, part), 0
+            return other_kryo_collections.AS_LIST_OF_FLINK, _row_of(element, part), 0
         case SetType(element):
-            return other_kryo_collection_kernels.AS_SET, _row_of(element, part), 0
+            return other_kryo_collections.AS_SET, _row_of(element, part), 0
     raise RefusedError(f"a {type_name(part.made)} and a {part.class_name} by Kryo aren't made of each other")
 
 

@@ -38,7 +38,7 @@ from flinkstate.kryo.kernel_codes import (
     TIMESTAMP,
     TRUNCATED,
 )
-from flinkstate.kryo.kryo_2_leaf_kernels import (
+from flinkstate.kryo.kryo_2_leaves import (
     DURATION,
     MONTH_DAY,
     OFFSET_TIME,

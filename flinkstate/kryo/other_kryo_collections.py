@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from flinkstate.kryo.compiling import kernel
-from flinkstate.kryo.copy_kernels import put_class
+from flinkstate.kryo.copying import put_class
 from flinkstate.kryo.kernel_codes import (
     AS_LIST,
     BAD_CONTENT,
@@ -47,9 +47,9 @@ from flinkstate.kryo.kernel_codes import (
     TRUNCATED,
     TUPLE,
 )
-from flinkstate.kryo.kryo_2_leaf_kernels import ROW_LIST, ROW_MAP, ROW_SET, content_for_2, end_of_form, i32_at
+from flinkstate.kryo.kryo_2_leaves import ROW_LIST, ROW_MAP, ROW_SET, content_for_2, end_of_form, i32_at
 from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
-from flinkstate.kryo.other_kryo_leaf_kernels import SPARE_OBJECTS, enter, read_again
+from flinkstate.kryo.other_kryo_leaves import SPARE_OBJECTS, enter, read_again
 from flinkstate.kryo.primitives import fail, put32, put_varint, varint
 from flinkstate.kryo.scalars import put_object
 
