@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.keyed.kryo_parts import kryo_reading
 from flinkstate.keyed.stored_maps import whole_maps
+from flinkstate.kryo.reading import kryo_reading
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, NullableType, Scalar, map_of
 from flinkstate.values.codecs import encode

@@ -13,16 +13,13 @@ Flink that wrote it: the right one is that by which the last entry ends where th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from flinkstate.errors import DamagedError
 from flinkstate.kryo import entry_kernels
-from flinkstate.kryo.classes import class_table
-from flinkstate.kryo.places_in_maps import places_to_find
-from flinkstate.kryo.reading import MapReading
+from flinkstate.kryo.reading import MapReading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType, kept_by_kryo
@@ -39,13 +36,6 @@ from flinkstate.serializers.walker import (
 # The flag that says whether the value is null; a key by Kryo has at least one byte more.
 _LEAST_ENTRY = 1
 _LEAST_ROOM = 1 << 12
-
-
-@lru_cache(maxsize=64)
-def kryo_reading(kryo: KryoType) -> MapReading:
-    """Returns what finds the ends of values of this serializer."""
-    table = class_table(kryo)
-    return MapReading(table, places_to_find(table))
 
 
 def behind_flags(what: str, data: Bytes, at: Positions, limits: Positions, *, strict: bool) -> tuple[Positions, Flags]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ from flinkstate.basics.array_types import ByteFlags, Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, StateferryError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kernels
-from flinkstate.kryo.classes import ClassTable
+from flinkstate.kryo.classes import ClassTable, class_table
 from flinkstate.kryo.known_class_parts import EITHER, ROW, ROW_KIND
-from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places
+from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places, places_to_find
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.types import FlinkType, ListType, MapType, SetType, simple_name
+from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, SetType, simple_name
 
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
@@ -367,3 +368,10 @@ _DAMAGED = {
     codes.BAD_TAG: ("the number of a class that Kryo knows", "{}"),
     codes.NO_OBJECTS: ("fewer objects than bytes", "more"),
 }
+
+
+@lru_cache(maxsize=64)
+def kryo_reading(kryo: KryoType) -> MapReading:
+    """Returns what finds the ends of values of this serializer."""
+    table = class_table(kryo)
+    return MapReading(table, places_to_find(table))

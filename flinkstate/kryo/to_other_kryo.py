@@ -7,7 +7,6 @@ values, and what is before them, stays as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,7 @@ from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kryo_2_leaves, other_kryo_collections, other_kryo_kernels
 from flinkstate.kryo.classes import COPIED_AS, KNOWN, ClassTable, class_table, registered_ids
 from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
-from flinkstate.kryo.places_in_maps import places_to_find
-from flinkstate.kryo.reading import MapReading
+from flinkstate.kryo.reading import kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.programs import WalkProgram
 from flinkstate.serializers.types import (
@@ -170,7 +168,7 @@ class Recoder:
                 return ends
             for number, kryo in enumerate(self.kryos):
                 mine = waiting[self._of_parts[pcs[waiting], 0] == number]
-                found = _reading(kryo).find_ends(data, places[mine], limits[mine], five=five, strict=False)
+                found = kryo_reading(kryo).find_ends(data, places[mine], limits[mine], five=five, strict=False)
                 places[mine] = found
                 pcs[mine] = np.where(found < 0, -1, pcs[mine] + 1)
 
@@ -214,7 +212,7 @@ class Recoder:
         if code < 0:
             failure[0] = -code
             raise failed(failure, data, self.program.type)
-        raise _reading(self.kryos[0]).error_of(data, failure)
+        raise kryo_reading(self.kryos[0]).error_of(data, failure)
 
 
 def _kryo_of(part: OpaqueType) -> KryoType:
@@ -247,12 +245,6 @@ def _row_of(type_: FlinkType, part: KryoCollectionType) -> int:
     raise RefusedError(
         f"a {type_name(part.made)} and a {part.class_name} by Kryo aren't made of each other: {type_name(type_)} in it"
     )
-
-
-@lru_cache(maxsize=64)
-def _reading(kryo: KryoType) -> MapReading:
-    table = class_table(kryo)
-    return MapReading(table, places_to_find(table))
 
 
 def _has_flat_maps(table: ClassTable) -> bool:

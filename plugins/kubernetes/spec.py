@@ -100,8 +100,10 @@ def merged_patches(first: Spec, second: Spec) -> dict[str, Any]:
     result = dict(first)
     for name, value in second.items():
         before = result.get(name)
-        both = isinstance(before, Mapping) and isinstance(value, Mapping)
-        result[name] = merged_patches(before, value) if both else value  # type: ignore[arg-type]
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            result[name] = merged_patches(before, value)
+        else:
+            result[name] = value
     return result
 
 

@@ -35,10 +35,10 @@ def own_functions(path: str) -> tuple[Callable[[Any], object], ...]:
         found: Any = _imported(path)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"own_tasks: {path} can't be imported: {error}") from None
-    functions = tuple(getattr(found, name, None) for name in ("stop", "start", "go_back"))
-    if not all(map(callable, functions)):
+    functions = tuple(one for name in ("stop", "start", "go_back") if callable(one := getattr(found, name, None)))
+    if len(functions) < 3:
         raise ValueError(f"own_tasks: expected a module or class with the functions stop, start and go_back at {path}")
-    return functions  # type: ignore[return-value]
+    return functions
 
 
 def asked(context: Context, **wanted: object) -> dict[str, Any]:

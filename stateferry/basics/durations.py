@@ -62,6 +62,11 @@ def rough_duration(milliseconds: int) -> str:
     return f"{milliseconds} ms"
 
 
+def rough_age(milliseconds: int) -> str:
+    """Returns an age for people; what is later than now has one below zero."""
+    return rough_duration(milliseconds) if milliseconds >= 0 else f"{rough_duration(-milliseconds)} in the future"
+
+
 def now_ms() -> int:
     """The present time in milliseconds. The library reads the clock here; a catalog in Postgres has its own."""
     return time.time_ns() // 1_000_000

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from flinkstate.reading.reader import Savepoint
 from flinkstate.ttl import StateVisibility
-from stateferry.basics.durations import format_duration, moment, rough_duration
+from stateferry.basics.durations import format_duration, moment, rough_age, rough_duration
 from stateferry.basics.people_text import console_on, plain, print_line
 from stateferry.basics.quantities import noun, percent
 from stateferry.look.ages import MeasuredAges, MeasuredState
@@ -76,15 +76,11 @@ def _summary(one: MeasuredState) -> Iterator[str]:
         else one.given_ttl.update_type.since
     )
     yield (
-        f"{ages.entries:,} {one.counted}, by the time since they were {since}: youngest {_age(ages.youngest)}, "
-        f"quartiles {quartiles}, oldest {_age(ages.oldest)}"
+        f"{ages.entries:,} {one.counted}, by the time since they were {since}: youngest {rough_age(ages.youngest)}, "
+        f"quartiles {quartiles}, oldest {rough_age(ages.oldest)}"
     )
     if ages.future:
         yield f"{ages.future:,} {noun(ages.future, 'timestamp is', 'timestamps are')} in the future"
-
-
-def _age(milliseconds: int) -> str:
-    return rough_duration(milliseconds) if milliseconds >= 0 else f"{rough_duration(-milliseconds)} in the future"
 
 
 def _histogram(one: MeasuredState) -> Table:

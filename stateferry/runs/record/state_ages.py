@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stateferry.basics.durations import format_duration, moment, rough_duration
+from stateferry.basics.durations import format_duration, moment, rough_age, rough_duration
 from stateferry.basics.quantities import percent
 
 
@@ -57,7 +57,7 @@ class StateAges:
     def ages(self) -> str:
         """The ages in words, for messages."""
         quartiles = ", ".join(rough_duration(max(age, 0)) for age in self.quartiles)
-        return f"youngest {_age(self.youngest)}, quartiles {quartiles}, oldest {_age(self.oldest)}"
+        return f"youngest {rough_age(self.youngest)}, quartiles {quartiles}, oldest {rough_age(self.oldest)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,3 @@ class FoundAges:
 
 def _counted(one: StateAges) -> str:
     return "flags" if one.holds is Holds.FLAGS else "entries"
-
-
-def _age(milliseconds: int) -> str:
-    return rough_duration(milliseconds) if milliseconds >= 0 else f"{rough_duration(-milliseconds)} in the future"
