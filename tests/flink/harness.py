@@ -176,9 +176,14 @@ class FlinkHarness:
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps({"command": command, **parameters}) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
+        try:
+            process.stdin.write(json.dumps({"command": command, **parameters}) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BaseException:
+            # The answer to this command would be taken for that to the next.
+            self._end()
+            raise
         if not answer:
             raise FlinkError(f"the JVM ended during '{command}':\n{self._log().read_text()[-4000:]}")
         parsed: Mapping[str, Any] = json.loads(answer)
@@ -193,10 +198,15 @@ class FlinkHarness:
                 self._process.communicate(timeout=_STEP_SECONDS)
             except subprocess.TimeoutExpired:
                 # ForSt's threads keep the JVM.
-                self._process.kill()
-                self._process.communicate()
+                self._end()
             self._process = None
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
