@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks import state_processor
-from benchmarks.executing import Background, TookTooLongError, on_all_cores
+from benchmarks.executing import Background, TookTooLongError, execute, on_all_cores
 from benchmarks.measuring import PARTS, Duration, Outage, Scale, Subject, WrongResultError
-from benchmarks.pipeline import entries_in, run_command, size_of, step_seconds
+from benchmarks.pipeline import entries_in, newest_run, run_command, size_of, step_seconds
 from benchmarks.restoring import AT_MOST, MAX_PARALLELISM, PARALLELISM, flink, start
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
 from flinkstate.metadata.file_names import METADATA
@@ -29,6 +29,9 @@ from tests.flink.remote import LEGACY_JOB, NEW_JOB
 # A tenth of the keys of a whole run.
 _SHARE = 10
 _LARGE = 500_000
+_RATE = 5_000
+# The goal of a conversion since a base: so many seconds, and one more for each million entries of changed keys.
+_SINCE_SECONDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Way:
     The command is given before the job is stopped (`--next-in`), unless it is to be `late`.
     `faster` and `shorter` are the goals at 50 million entries: how many times as fast as the peer's the conversion is,
     and how many times as short as the first way the outage is.
+    With `changed`, a copy and a catch-up were made before the stop, and this share of the keys has changed since; the
+    goal of such an outage is to be `shorter` than that of the way `_WHOLE`.
     """
 
     what: str
@@ -47,20 +52,36 @@ class Way:
     late: bool = False
     faster: float | None = None
     shorter: float | None = None
+    changed: float | None = None
 
     @property
     def is_early(self) -> bool:
         """Whether the command waits for the savepoint."""
         return not (self.by_peer or self.late)
 
-    def command(self, source: Path, target: Path, scratch: Path) -> list[str]:
+    def job_arguments(self, keys: int) -> list[object]:
+        """What has the job change this share of the keys again and again."""
+        if self.changed is None:
+            return []
+        digits = DemoState(keys, ENTRIES_PER_KEY, 0, None, NOW, PARALLELISM, MAX_PARALLELISM, seed=1).key_digits
+        return ["--customers", self.changed_keys(keys), "--digits", digits, "--rate", _RATE]
+
+    def changed_keys(self, keys: int) -> int:
+        """How many keys the job changes."""
+        return max(round(keys * (self.changed or 0)), 1)
+
+    def command(self, source: Path, target: Path, scratch: Path, *more: str) -> list[str]:
         """The command that writes the new savepoint; `source` is the folder of savepoints if it waits for one."""
         if self.by_peer:
             return state_processor.command(source, target, scratch / "rocksdb", MAX_PARALLELISM)
         if self.is_early:
-            return run_command(source, target, *self.options, "--job", "totals", of="--next-in")
+            return run_command(source, target, *self.options, *_JOB, *more, of="--next-in")
         return run_command(source, target, *self.options)
 
+
+_JOB = ("--job", "totals")
+_WHOLE = "native → native"
+_NATIVE = ("--format", "native")
 
 WAYS = (
     Way("canonical plain → plain", "CANONICAL", ("--compression", "none"), faster=7),
@@ -68,7 +89,17 @@ WAYS = (
     Way("canonical plain → stored, command after the stop", "CANONICAL", ("--compression", "stored"), late=True),
     Way("canonical plain → snappy", "CANONICAL", ("--compression", "snappy"), faster=7),
     Way("native → canonical snappy", "NATIVE", ("--compression", "snappy"), faster=4),
-    Way("native → native", "NATIVE", ("--format", "native"), faster=4, shorter=3),
+    Way(_WHOLE, "NATIVE", _NATIVE, faster=4, shorter=3),
+    *(
+        Way(
+            f"{_WHOLE}, {share:.1%} of the keys changed since",
+            "NATIVE",
+            _NATIVE,
+            changed=share,
+            shorter=goal,
+        )
+        for share, goal in ((0.001, None), (0.01, 2), (0.1, None))
+    ),
     Way("canonical plain → plain, State Processor API", "CANONICAL", by_peer=True),
 )
 
@@ -79,18 +110,22 @@ class _CutOver:
     The new job starts as soon as its savepoint is published, which may be before the conversion's command ends.
     """
 
-    def __init__(self, way: Way, cluster: FlinkCluster, scratch: Path, before: Path, opened: ExitStack) -> None:
+    def __init__(
+        self, way: Way, cluster: FlinkCluster, scratch: Path, before: Path, keys: int, opened: ExitStack
+    ) -> None:
         self._way, self._cluster, self._scratch, self._opened = way, cluster, scratch, opened
+        self._arguments, self._home = way.job_arguments(keys), {"STATEFERRY_HOME": str(scratch / "home")}
         self._converting: Background | None = None
         self._jar = cluster.upload_jobs()
         self.source, self.target = Path(), scratch / "migrated"
-        self._job = start(cluster, self._jar, LEGACY_JOB, before)
+        self._job = start(cluster, self._jar, LEGACY_JOB, before, *self._arguments)
         self._job.wait_until_running(AT_MOST)
         self._job.wait_for_checkpoints(patience=AT_MOST)
         if way.is_early:
             # As of a rehearsal: the plan is checked on it.
             self._job.savepoint()
-            self._begin(cluster.savepoints).wait_for_word("Spark has started")
+            since = () if way.changed is None else ("--since", self._caught_up(way.changed_keys(keys)))
+            self._begin(cluster.savepoints, *since).wait_for_word("Spark has started")
         self._cpu_before = self._flinks_cpu_seconds()
 
     @property
@@ -111,10 +146,19 @@ class _CutOver:
     def _stop(self) -> None:
         self.source = self._job.stop_with_savepoint(self._way.format, AT_MOST)
 
-    def _begin(self, source: Path) -> Background:
-        command = self._way.command(source, self.target, self._scratch)
-        home = {"STATEFERRY_HOME": str(self._scratch / "home")}
-        self._converting = self._opened.enter_context(Background(command, self._scratch / "log", home, AT_MOST))
+    def _caught_up(self, changed: int) -> str:
+        """The id of a catch-up with a copy, after which the job has changed so many keys."""
+        options = (*self._way.options, *_JOB, "--rehearse")
+        for since in (False, True):
+            of_copy = ("--since", newest_run(self._scratch / "home").name) if since else ()
+            command = run_command(self._job.savepoint("NATIVE", AT_MOST), self.target, *options, *of_copy)
+            execute(command, self._scratch / "copy-log", environment=self._home)
+        time.sleep(changed / _RATE)
+        return newest_run(self._scratch / "home").name
+
+    def _begin(self, source: Path, *more: str) -> Background:
+        command = self._way.command(source, self.target, self._scratch, *more)
+        self._converting = self._opened.enter_context(Background(command, self._scratch / "log", self._home, AT_MOST))
         return self._converting
 
     def _convert(self) -> None:
@@ -122,7 +166,7 @@ class _CutOver:
         converting.wait_for(self.target / METADATA)
 
     def _restore(self) -> None:
-        self._job = start(self._cluster, self._jar, NEW_JOB, self.target)
+        self._job = start(self._cluster, self._jar, NEW_JOB, self.target, *self._arguments)
         self._job.wait_until_running(AT_MOST)
 
     def _checkpoint(self) -> None:
@@ -136,8 +180,10 @@ def measure(scale: Scale) -> Iterator[Outage | Duration]:
         measured = [(way, *outage_of(way, scale.folder, before, keys)) for way in WAYS]
     shutil.rmtree(before)
     peer = next(outage for way, outage, _ in measured if way.by_peer)
+    whole = next(outage for way, outage, _ in measured if way.what == _WHOLE)
     for way, outage, _ in measured:
-        yield compared(way, outage, measured[0][1], peer, is_large=keys == _LARGE)
+        line = compared(way, outage, measured[0][1], peer, is_large=keys == _LARGE)
+        yield line if way.changed is None else replace(line, goal=goals_since(way, outage, whole, keys))
     for way, outage, steps in measured:
         if steps and outage.conversion:
             yield Duration(f"the conversion, {way.what}", (outage.conversion,), note=_course(outage.conversion, steps))
@@ -167,7 +213,7 @@ def outage_of(way: Way, folder: Path, before: Path, keys: int) -> tuple[Outage, 
     scratch.mkdir()
     seconds: list[float] = []
     with flink(scratch / "flink") as cluster, ExitStack() as opened:
-        cut_over = _CutOver(way, cluster, scratch, before, opened)
+        cut_over = _CutOver(way, cluster, scratch, before, keys, opened)
         with suppress(TookTooLongError, WaitedTooLongError):
             for part in cut_over.parts:
                 began = time.perf_counter()
@@ -197,13 +243,27 @@ def compared(way: Way, outage: Outage, plain: Outage, peer: Outage, *, is_large:
     goals = []
     for what, goal, reached in (("conversion", way.faster, faster), ("outage", way.shorter, shorter)):
         if goal is not None and is_large:
-            goals.append(f"{what} ≥ {goal:g} {'reached' if reached and reached >= goal else 'MISSED'}")
+            goals.append(f"{what} ≥ {goal:g} {_word(reached is not None and reached >= goal)}")
     return replace(
         outage,
         shorter=None if outage is plain else shorter,
         faster=None if way.by_peer else faster,
         goal=", ".join(goals),
     )
+
+
+def goals_since(way: Way, outage: Outage, whole: Outage, keys: int) -> str:
+    """How an outage with a conversion since a base compares with its goals; `whole` is that of the way `_WHOLE`."""
+    most = _SINCE_SECONDS + way.changed_keys(keys) * ENTRIES_PER_KEY / 1e6
+    goals = [f"conversion ≤ {most:.1f} s {_word(outage.conversion is not None and outage.conversion <= most)}"]
+    if way.shorter is not None and keys >= _LARGE:
+        is_short = outage.is_whole and whole.is_whole and whole.seconds >= way.shorter * outage.seconds
+        goals.append(f"outage ≤ 1/{way.shorter:g} of {_WHOLE} {_word(is_short)}")
+    return ", ".join(goals)
+
+
+def _word(is_reached: bool) -> str:
+    return "reached" if is_reached else "MISSED"
 
 
 SUBJECT = Subject("The outage of a live job, String -> Long, 100 entries a key, in seconds, on all cores", measure)

@@ -51,11 +51,11 @@ def flink(folder: Path, settings: Mapping[str, str] | None = None) -> FlinkClust
     return FlinkCluster(state_processor.FLINK, folder, slots=PARALLELISM, settings=settings, jvm=())
 
 
-def start(cluster: FlinkCluster, jar: str, entry_class: str, savepoint: Path) -> RemoteJob:
-    """Starts the job from the savepoint; its sink is in the cluster's folder."""
+def start(cluster: FlinkCluster, jar: str, entry_class: str, savepoint: Path, *more: object) -> RemoteJob:
+    """Starts the job from the savepoint, with more arguments; its sink is in the cluster's folder."""
     sink = cluster.folder / "sink"
     sink.mkdir(exist_ok=True)
-    arguments = ("--sink", sink, "--max-parallelism", MAX_PARALLELISM)
+    arguments = ("--sink", sink, "--max-parallelism", MAX_PARALLELISM, *more)
     return RemoteJob.start(cluster, jar, entry_class, *arguments, savepoint=savepoint, parallelism=PARALLELISM)
 
 

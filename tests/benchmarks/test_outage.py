@@ -52,6 +52,19 @@ def test_goals_count_at_their_size() -> None:
     assert outage.compared(way, slow, PLAIN, peer, is_large=True).goal == "conversion ≥ 4 MISSED, outage ≥ 3 MISSED"
 
 
+def test_a_conversion_since_a_base_has_goals_by_what_has_changed() -> None:
+    way = outage.Way("since", "NATIVE", changed=0.01, shorter=2)
+    whole = replace(PLAIN, parts=(1.0, 10.0, 8.0, 1.0))
+    short, slow = (replace(PLAIN, parts=(1.0, seconds, 2.0, 1.0)) for seconds in (3.5, 16.1))
+    assert outage.goals_since(way, short, whole, 500_000) == (
+        "conversion ≤ 3.5 s reached, outage ≤ 1/2 of native → native reached"
+    )
+    assert outage.goals_since(way, slow, whole, 500_000) == (
+        "conversion ≤ 3.5 s MISSED, outage ≤ 1/2 of native → native MISSED"
+    )
+    assert outage.goals_since(way, short, whole, 100_000) == "conversion ≤ 3.1 s MISSED"
+
+
 _GOES_ON = """
 import sys, time
 from pathlib import Path

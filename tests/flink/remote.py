@@ -56,10 +56,10 @@ class RemoteJob:
         if self.status in _ENDED:
             raise ClusterError(f"job {self.id} is {self.status}: {self.why_it_failed()}")
 
-    def savepoint(self) -> Path:
+    def savepoint(self, format_: str = "CANONICAL", patience: float = PATIENCE) -> Path:
         """Taken while it goes on running."""
         wanted = {"target-directory": self.cluster.savepoints_uri, "cancel-job": False}
-        return _path(self._await(f"/jobs/{self.id}/savepoints", wanted))
+        return _path(self._await(f"/jobs/{self.id}/savepoints", wanted, format_, patience))
 
     def stop_with_savepoint(self, format_: str = "CANONICAL", patience: float = PATIENCE) -> Path:
         return _path(self.stop_with_savepoint_at(format_, patience))

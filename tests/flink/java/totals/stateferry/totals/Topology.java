@@ -23,9 +23,14 @@ final class Topology {
         environment.enableCheckpointing(CHECKPOINT_MILLIS);
         options.optional("max-parallelism").map(Integer::parseInt).ifPresent(environment::setMaxParallelism);
         long checkpointMillis = options.optional("checkpoint-millis").map(Long::parseLong).orElse(0L);
+        int customers = Integer.parseInt(options.optional("customers").orElse("400"));
+        int digits = Integer.parseInt(options.optional("digits").orElse("3"));
         double rate = Double.parseDouble(options.optional("rate").orElse("2000"));
         DataGeneratorSource<Purchase> source = new DataGeneratorSource<>(
-                new Purchase.Generator(), ENDLESS, RateLimiterStrategy.perSecond(rate), Types.POJO(Purchase.class));
+                new Purchase.Generator(customers, digits),
+                ENDLESS,
+                RateLimiterStrategy.perSecond(rate),
+                Types.POJO(Purchase.class));
         DataStream<Purchase> purchases = environment
                 .fromSource(source, WatermarkStrategy.noWatermarks(), "purchases")
                 .uid("purchases")
