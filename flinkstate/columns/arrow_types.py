@@ -163,5 +163,4 @@ def subclass_field(subclass: PojoType, field: pa.Field, taken: pa.DataType | Non
 
 def known_subclasses(type_: PojoType) -> list[PojoType]:
     """Returns the subclasses whose values have columns. Others (Kryo's) are refused only if a value of them occurs."""
-    candidates = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
-    return [subclass for subclass in candidates if isinstance(subclass, PojoType) and not opaque_parts(subclass)]
+    return [subclass for subclass in type_.subclasses if isinstance(subclass, PojoType) and not opaque_parts(subclass)]

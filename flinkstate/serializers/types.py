@@ -1,8 +1,10 @@
 """The types whose values Flink's own serializers write, as a tree with one node for each serializer.
 
-What several types have in common is in the class above them: `CollectionType`, `MappingType`, `SequenceType`. So what
-shows values (as JSON, text, Arrow, a name) needs no case of its own for a type that only writes other bytes. What reads
-or writes the bytes themselves needs one. `tests/values/test_every_type.py` asks each mechanism for each type.
+What several types have in common is in the class above them: `CollectionType`, `CountedType`, `MappingType`,
+`SequenceType`, `AvroType`. So what shows values (as JSON, text, Arrow, a name) needs no case of its own for a type that
+only writes other bytes. What reads or writes the bytes themselves needs one, unless a class above says how: the
+elements of a `CountedType`, the parts of a `SequenceType`. `tests/values/test_every_type.py` asks each mechanism for
+each type.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.serializers.scalars import Scalar as Scalar
@@ -22,6 +24,19 @@ class CollectionType:
 
     element: FlinkType
     generic_name: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedType(CollectionType):
+    """An i32 count, and the elements one after another; each is behind a bool if `flag` has the bool's name."""
+
+    flag: ClassVar[Literal["isNull", "isPresent"] | None] = None
+
+
+class AvroType:
+    """Values by Flink's Avro serializer."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +60,18 @@ class SequenceType(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class ListType(CollectionType):
-    """`List<T>`: i32 size, elements one after another."""
+class ListType(CountedType):
+    """`List<T>`."""
 
     generic_name = "List"
 
 
 @dataclass(frozen=True, slots=True)
-class SetType(CollectionType):
-    """`Set<T>`: i32 size, each element behind a bool `isNull`."""
+class SetType(CountedType):
+    """`Set<T>`."""
 
     generic_name = "Set"
+    flag = "isNull"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +82,27 @@ class MapType(MappingType):
 
 
 @dataclass(frozen=True, slots=True)
-class PrimitiveArrayType(CollectionType):
-    """`long[]`, `byte[]`, `String[]`: i32 size, elements one after another."""
+class PrimitiveArrayType(CountedType):
+    """`long[]`, `byte[]`, `String[]`."""
 
     element: Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayType(CollectionType):
-    """`T[]` of objects: i32 size, each element behind a bool `isPresent` (note: not `isNull`)."""
+class ArrayType(CountedType):
+    """`T[]` of objects."""
 
     component_class: str
+    flag = "isPresent"
 
 
 @dataclass(frozen=True, slots=True)
-class TraversableType(CollectionType):
-    """A Scala collection: i32 size, each element behind a bool `isPresent`. `builder` is the Scala code to make one."""
+class TraversableType(CountedType):
+    """A Scala collection. `builder` is the Scala code to make one."""
 
     builder: str
     generic_name = "Traversable"
+    flag = "isPresent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +155,11 @@ class PojoType:
     fields: tuple[PojoField, ...]
     registered_subclasses: tuple[FlinkType, ...] = ()
     other_subclasses: tuple[tuple[str, FlinkType], ...] = ()
+
+    @property
+    def subclasses(self) -> tuple[FlinkType, ...]:
+        """The serializers of all subclasses that the header describes."""
+        return (*self.registered_subclasses, *(subclass for _, subclass in self.other_subclasses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +216,7 @@ class EnumType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroFixedType:
+class AvroFixedType(AvroType):
     """`size` bytes."""
 
     class_name: str
@@ -201,14 +224,14 @@ class AvroFixedType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroArrayType(CollectionType):
+class AvroArrayType(CollectionType, AvroType):
     """Blocks, each a varint count (low 7 bits first) and that many elements; a block with count 0 ends the array."""
 
     generic_name = "array"
 
 
 @dataclass(frozen=True, slots=True)
-class AvroMapType(MappingType):
+class AvroMapType(MappingType, AvroType):
     """Blocks as in an array; each element is a string and a value."""
 
     key: FlinkType = field(init=False, default=Scalar.AVRO_STRING)
@@ -225,7 +248,7 @@ class AvroBranch:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroUnionType:
+class AvroUnionType(AvroType):
     """i32 index of the branch, then its value."""
 
     branches: tuple[AvroBranch, ...]
@@ -239,7 +262,7 @@ class AvroUnionType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroRecordType(SequenceType):
+class AvroRecordType(SequenceType, AvroType):
     """Fields one after another, in the order of the schema."""
 
     class_name: str
@@ -378,6 +401,7 @@ class PojoMapType(OpaqueType):
 
 FlinkType = (
     Scalar
+    | CountedType
     | ListType
     | SetType
     | MapType
@@ -488,6 +512,22 @@ def _types_in(parts: Iterable[object]) -> Iterator[FlinkType]:
             yield from _types_in(part)
 
 
+def with_children(type_: FlinkType, change: Callable[[FlinkType], FlinkType]) -> FlinkType:
+    """Returns the type with another one for each that a value of it may contain directly."""
+    if isinstance(type_, Scalar):
+        return type_
+    changed = {part.name: _changed(getattr(type_, part.name), change) for part in fields(type_) if part.init}
+    return replace(type_, **changed)
+
+
+def _changed(part: Any, change: Callable[[FlinkType], FlinkType]) -> Any:
+    if isinstance(part, FlinkType):
+        return change(part)
+    if isinstance(part, PojoField | AvroBranch):
+        return replace(part, type=change(part.type))
+    return tuple(_changed(one, change) for one in part) if isinstance(part, tuple) else part
+
+
 def with_parts(type_: FlinkType) -> Iterator[FlinkType]:
     """Yields the type, and all types that a value of it may contain."""
     yield type_
@@ -570,18 +610,7 @@ def with_opaque(type_: FlinkType, change: Callable[[OpaqueType], FlinkType]) -> 
     """Returns the type with another one for each part of it whose values can't be walked."""
     if isinstance(type_, OpaqueType):
         return change(type_)
-    if isinstance(type_, Scalar) or not opaque_parts(type_):
-        return type_
-    changed = {part.name: _with_opaque(getattr(type_, part.name), change) for part in fields(type_) if part.init}
-    return replace(type_, **changed)
-
-
-def _with_opaque(part: Any, change: Callable[[OpaqueType], FlinkType]) -> Any:
-    if isinstance(part, FlinkType):
-        return with_opaque(part, change)
-    if isinstance(part, PojoField | AvroBranch):
-        return replace(part, type=with_opaque(part.type, change))
-    return tuple(_with_opaque(one, change) for one in part) if isinstance(part, tuple) else part
+    return with_children(type_, lambda child: with_opaque(child, change)) if opaque_parts(type_) else type_
 
 
 def with_kryo(type_: FlinkType, change: Callable[[KryoType], KryoType]) -> FlinkType:
