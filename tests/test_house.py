@@ -52,10 +52,9 @@ def test_the_workflow_runs_the_checks_on_the_oldest_and_the_newest_python() -> N
 KERNELS = re.compile(
     r"kernels\.py$|flinkstate/kryo/(flat_maps|kryo_2_leaves|objects|other_kryo_\w+|primitives|scalars|tuples)\.py$"
 )
-# One class for each of Flink's types; one reader for all of Kryo's classes; one field for each option of a plan; the
+# One reader for all of Kryo's classes; one field for each option of a plan; the
 # validation's comparisons, each with its twin in plain code.
 LONG_MODULES = {
-    "flinkstate/serializers/types.py",
     "flinkstate/values/kryo_reader.py",
     "stateferry/proof/checks.py",
     "stateferry/runs/plan/run_options.py",

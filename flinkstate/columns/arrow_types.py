@@ -36,6 +36,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from flinkstate.errors import RefusedError
+from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.types import (
     AvroFixedType,
     AvroUnionType,
@@ -53,7 +54,6 @@ from flinkstate.serializers.types import (
     Scalar,
     SequenceType,
     numbered,
-    opaque_parts,
     simple_name,
 )
 

@@ -29,6 +29,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers import walker
 from flinkstate.serializers.binary import encode_modified_utf8
 from flinkstate.serializers.programs import least_item_size, least_size
+from flinkstate.serializers.type_parts import fixed_length
 from flinkstate.serializers.types import (
     AvroArrayType,
     AvroFixedType,
@@ -50,7 +51,6 @@ from flinkstate.serializers.types import (
     TimerType,
     TtlType,
     TupleType,
-    fixed_length,
     type_name,
 )
 

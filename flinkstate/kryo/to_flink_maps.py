@@ -19,6 +19,7 @@ from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places_in_maps import ObjectField, places_of
 from flinkstate.kryo.reading import MapReading, Values
 from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.serializers.type_parts import with_children
 from flinkstate.serializers.types import (
     EnumType,
     FlinkType,
@@ -27,7 +28,6 @@ from flinkstate.serializers.types import (
     MapType,
     PojoType,
     SetType,
-    with_children,
 )
 from flinkstate.serializers.walker import MapEntries, alternating
 

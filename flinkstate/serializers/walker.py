@@ -22,6 +22,7 @@ from flinkstate.serializers.programs import (
     least_item_size,
     least_size,
 )
+from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.types import (
     AvroArrayType,
     AvroMapType,
@@ -29,7 +30,6 @@ from flinkstate.serializers.types import (
     FlinkType,
     MapType,
     SetType,
-    opaque_parts,
     type_name,
 )
 

@@ -22,6 +22,7 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.batches import schema
 from flinkstate.reading.entries import Entry
+from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
     FlinkType,
     ListType,
@@ -29,7 +30,6 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     Scalar,
     type_name,
-    with_parts,
 )
 from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import Singleton, TtlValue

@@ -31,7 +31,7 @@ from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.serializers.types import field_of
+from flinkstate.serializers.type_parts import field_of
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.ttl import expired_array
 from stateferry.changes.counts import LossCounts

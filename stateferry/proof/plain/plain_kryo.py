@@ -14,6 +14,7 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.serializers.type_parts import kept_by_kryo, with_opaque
 from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
@@ -21,8 +22,6 @@ from flinkstate.serializers.types import (
     OpaqueType,
     ScalaType,
     TimerType,
-    kept_by_kryo,
-    with_opaque,
 )
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import decode_whole, decoder

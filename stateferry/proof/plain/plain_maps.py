@@ -15,6 +15,7 @@ from typing import Any
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.serializers.type_parts import kept_by_kryo, with_opaque
 from flinkstate.serializers.types import (
     FlinkType,
     KryoMapType,
@@ -23,8 +24,6 @@ from flinkstate.serializers.types import (
     NullableType,
     PojoMapType,
     children,
-    kept_by_kryo,
-    with_opaque,
 )
 from flinkstate.values.codec_parts import Decode, read_flag
 from flinkstate.values.codecs import decoder, encode

@@ -21,6 +21,7 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState
+from flinkstate.serializers.type_parts import kryo_map_of, object_of
 from flinkstate.serializers.types import (
     ArrayType,
     EitherType,
@@ -38,8 +39,6 @@ from flinkstate.serializers.types import (
     SetType,
     TupleType,
     children,
-    kryo_map_of,
-    object_of,
     type_name,
 )
 from flinkstate.values.codec_parts import read_flag
