@@ -57,7 +57,8 @@ from flinkstate.values.java_values import (
     TimerValue,
     TtlValue,
 )
-from flinkstate.values.kryo_reader import MAPS, ROW, KryoObject
+from flinkstate.values.kryo_class_names import MAPS, ROW
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import PRIMITIVE_ARRAYS, SCALARS
 
 JsonText = Callable[[Any], str]

@@ -27,7 +27,7 @@ from flinkstate.serializers.types import (
     KryoType,
     type_name,
 )
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from flinkstate.writing.operator_file import ElementFile
 from stateferry.verdict.journey import Place

@@ -26,12 +26,18 @@ from flinkstate.serializers.types import (
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import decode_whole, decoder
 from flinkstate.values.java_values import PojoValue, TtlValue
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_losses import PlainLosses, before_the_upgrade, in_no_order, stored_object
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainKey, PlainStateReader, group_of_key
+from stateferry.proof.plain.plain_reader import group_of_key
+from stateferry.proof.plain.plain_state import (
+    KeyAccount,
+    Line,
+    PlainKey,
+    PlainStateReader,
+)
 
 _DELIMITER = b","
 _LATEST = 2**63 - 1

@@ -47,7 +47,7 @@ from stateferry.runs.checks.declared_collections import (
 from stateferry.runs.checks.declared_scala import not_from_scala
 from stateferry.runs.checks.way_back import WayBack, from_kryo_5, not_for_flink_1
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.plan.run_options import SAME_FLINK
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 from stateferry.verdict.versions import Line, target_of
 
 # The version of `_metadata` that each Flink writes. Flink 1 refuses that of Flink 2, and so never misreads Kryo 5.
