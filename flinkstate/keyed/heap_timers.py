@@ -36,13 +36,7 @@ from flinkstate.serializers.snapshot_classes import TIMER_SNAPSHOT
 from flinkstate.serializers.snapshot_merge import merge_snapshots
 from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
 from flinkstate.serializers.type_parts import opaque_parts
-from flinkstate.serializers.types import (
-    ListType,
-    Scalar,
-    TimerType,
-    TupleType,
-    type_name,
-)
+from flinkstate.serializers.types import ListType, Scalar, TimerType, TupleType, type_name
 from flinkstate.serializers.walker import Positions, walk_elements
 
 _MAGIC = 0xF1CD859F - 2**32

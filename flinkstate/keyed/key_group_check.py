@@ -16,12 +16,7 @@ from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import BackendKind, KeyedHeader
 from flinkstate.serializers.type_parts import with_parts
-from flinkstate.serializers.types import (
-    FlinkType,
-    RowType,
-    Scalar,
-    TimerType,
-)
+from flinkstate.serializers.types import FlinkType, RowType, Scalar, TimerType
 from flinkstate.serializers.walker import Positions, skip_runs
 
 # Before the key of a timer is its timestamp, of so many bytes.

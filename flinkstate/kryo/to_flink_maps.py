@@ -20,15 +20,7 @@ from flinkstate.kryo.places_in_maps import ObjectField, places_of
 from flinkstate.kryo.reading import MapReading, Values
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.type_parts import with_children
-from flinkstate.serializers.types import (
-    EnumType,
-    FlinkType,
-    KryoType,
-    ListType,
-    MapType,
-    PojoType,
-    SetType,
-)
+from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, SetType
 from flinkstate.serializers.walker import MapEntries, alternating
 
 TIMESTAMP = 8

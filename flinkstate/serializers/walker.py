@@ -23,15 +23,7 @@ from flinkstate.serializers.programs import (
     least_size,
 )
 from flinkstate.serializers.type_parts import opaque_parts
-from flinkstate.serializers.types import (
-    AvroArrayType,
-    AvroMapType,
-    CountedType,
-    FlinkType,
-    MapType,
-    SetType,
-    type_name,
-)
+from flinkstate.serializers.types import AvroArrayType, AvroMapType, CountedType, FlinkType, MapType, SetType, type_name
 
 
 def _walk(

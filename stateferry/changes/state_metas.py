@@ -18,13 +18,7 @@ from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
 from flinkstate.serializers.snapshots import SerializerSnapshot, field_snapshot
 from flinkstate.serializers.type_parts import map_of, object_of
-from flinkstate.serializers.types import (
-    FlinkType,
-    NullableType,
-    OpaqueType,
-    PojoMapType,
-    Scalar,
-)
+from flinkstate.serializers.types import FlinkType, NullableType, OpaqueType, PojoMapType, Scalar
 
 
 def new_state_meta(legacy: StateMeta, name: str, stored: FlinkType | None) -> StateMeta:

@@ -40,11 +40,7 @@ from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, com
 from stateferry.proof.expected.sampling import SampleSpec, seed_of
 from stateferry.proof.judgement import OperatorJudge, Samples
 from stateferry.proof.keyed_check import KeyedTask
-from stateferry.proof.keyed_result import (
-    KeyedResult,
-    Probe,
-    Side,
-)
+from stateferry.proof.keyed_result import KeyedResult, Probe, Side
 from stateferry.proof.metadata_check import (
     Mismatch,
     compare_headers,

@@ -16,9 +16,7 @@ from stateferry.proof.catch_up import (
 )
 from stateferry.proof.expected.sampling import SampleSpec
 from stateferry.proof.keyed_check import KeyedTask
-from stateferry.proof.keyed_result import (
-    Side,
-)
+from stateferry.proof.keyed_result import Side
 
 
 @dataclass(frozen=True, slots=True)

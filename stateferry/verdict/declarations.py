@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
 from flinkstate.serializers.type_parts import with_parts
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoType,
-    PojoType,
-    simple_name,
-)
+from flinkstate.serializers.types import FlinkType, KryoType, PojoType, simple_name
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome
 

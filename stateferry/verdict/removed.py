@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from flinkstate.serializers.type_parts import (
-    has_scala,
-    opaque_parts,
-    with_parts,
-)
+from flinkstate.serializers.type_parts import has_scala, opaque_parts, with_parts
 from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import (
     SCALA_TRY,

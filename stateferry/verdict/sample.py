@@ -22,11 +22,7 @@ from flinkstate.metadata.metadata import Operator, OperatorHandle
 from flinkstate.metadata.streams import expect
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import with_parts
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoType,
-    type_name,
-)
+from flinkstate.serializers.types import FlinkType, KryoType, type_name
 from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from flinkstate.writing.operator_file import ElementFile

@@ -27,11 +27,7 @@ from stateferry.proof.judgement import OperatorJudge, table_check
 from stateferry.proof.keyed_result import KeyedResult, Side
 from stateferry.proof.plain.plain_rows import PlainRowsResult
 from stateferry.proof.plain.plain_state import KeyAccount, SampledKeys
-from stateferry.proof.tally import (
-    Derived,
-    TableAccount,
-    Tally,
-)
+from stateferry.proof.tally import Derived, TableAccount, Tally
 from tests.support.changes import back, changes_of
 
 KEYS = "main: keys in the key groups of their hashes"

@@ -29,11 +29,7 @@ from stateferry.proof import keyed_check
 from stateferry.proof.expected.content import AccountsByState, Entries, KeySpans, map_rows, plain_entries
 from stateferry.proof.expected.expected_blobs import ExpectedBlobs, hash_blobs
 from stateferry.proof.expected.sampling import KeySample, SampleSpec
-from stateferry.proof.keyed_check import (
-    KeyedTask,
-    _AnyMember,
-    _ChunkReading,
-)
+from stateferry.proof.keyed_check import KeyedTask, _AnyMember, _ChunkReading
 from stateferry.proof.keyed_result import (
     KeyedAccounts,
     KeyedResult,

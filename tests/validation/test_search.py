@@ -41,11 +41,7 @@ from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.sample_text import ProbedEntry
 from stateferry.proof.expected.sampling import seed_of
 from stateferry.proof.keyed_check import KeyedTask
-from stateferry.proof.keyed_result import (
-    KeyedResult,
-    Probe,
-    Side,
-)
+from stateferry.proof.keyed_result import KeyedResult, Probe, Side
 from stateferry.proof.operator_pairs import OperatorPair, operator_pairs
 from stateferry.proof.tally import Tally
 from tests.savepoint.test_moved_files import with_files_at

@@ -17,12 +17,7 @@ from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_reader import group_of_key
-from stateferry.proof.plain.plain_state import (
-    KeyAccount,
-    Line,
-    PlainStateReader,
-    long_at,
-)
+from stateferry.proof.plain.plain_state import KeyAccount, Line, PlainStateReader, long_at
 
 _LATEST = 2**63 - 1
 _DELIMITER = b","

@@ -7,11 +7,7 @@ from dataclasses import replace
 
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_reader import PlainReader
-from stateferry.proof.plain.plain_state import (
-    KeyAccount,
-    Line,
-    PlainKey,
-)
+from stateferry.proof.plain.plain_state import KeyAccount, Line, PlainKey
 
 
 class PlainBlobReader(PlainReader):

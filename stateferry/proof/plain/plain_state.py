@@ -12,11 +12,7 @@ from typing import Any
 
 from flinkstate.errors import DamagedError
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.types import (
-    FlinkType,
-    Scalar,
-    type_name,
-)
+from flinkstate.serializers.types import FlinkType, Scalar, type_name
 from flinkstate.values.codec_parts import read_flag
 from flinkstate.values.codecs import decoder, whole_codec
 from flinkstate.values.value_json import json_text

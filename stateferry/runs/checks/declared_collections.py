@@ -18,11 +18,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.type_parts import (
-    has_scala,
-    with_classes,
-    with_opaque,
-)
+from flinkstate.serializers.type_parts import has_scala, with_classes, with_opaque
 from flinkstate.serializers.type_text import parse_type_text
 from flinkstate.serializers.types import (
     FlinkType,

@@ -14,13 +14,7 @@ from flinkstate.kryo.writing import kryo_form
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import map_of
-from flinkstate.serializers.types import (
-    KryoMapType,
-    KryoType,
-    MapType,
-    NullableType,
-    type_name,
-)
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, NullableType, type_name
 from stateferry.changes.rules import OldForm
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.kryo_maps import first_maps

@@ -14,15 +14,8 @@ from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.type_parts import (
-    has_scala,
-    with_kryo,
-    with_parts,
-)
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoCollectionType,
-)
+from flinkstate.serializers.type_parts import has_scala, with_kryo, with_parts
+from flinkstate.serializers.types import FlinkType, KryoCollectionType
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
