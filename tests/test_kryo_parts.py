@@ -14,7 +14,8 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.kryo.reading import kryo_reading
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, NullableType, Scalar, map_of
+from flinkstate.serializers.type_parts import map_of
+from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, NullableType, Scalar
 from flinkstate.values.codecs import encode
 from stateferry.proof.plain.plain_maps import map_reader
 

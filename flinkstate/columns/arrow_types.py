@@ -36,6 +36,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from flinkstate.errors import RefusedError
+from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.types import (
     AvroFixedType,
     AvroUnionType,
@@ -53,7 +54,6 @@ from flinkstate.serializers.types import (
     Scalar,
     SequenceType,
     numbered,
-    opaque_parts,
     simple_name,
 )
 
@@ -163,5 +163,4 @@ def subclass_field(subclass: PojoType, field: pa.Field, taken: pa.DataType | Non
 
 def known_subclasses(type_: PojoType) -> list[PojoType]:
     """Returns the subclasses whose values have columns. Others (Kryo's) are refused only if a value of them occurs."""
-    candidates = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
-    return [subclass for subclass in candidates if isinstance(subclass, PojoType) and not opaque_parts(subclass)]
+    return [subclass for subclass in type_.subclasses if isinstance(subclass, PojoType) and not opaque_parts(subclass)]

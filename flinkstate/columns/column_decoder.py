@@ -29,17 +29,17 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers import walker
 from flinkstate.serializers.binary import encode_modified_utf8
 from flinkstate.serializers.programs import least_item_size, least_size
+from flinkstate.serializers.type_parts import fixed_length
 from flinkstate.serializers.types import (
-    ArrayType,
     AvroArrayType,
     AvroFixedType,
     AvroMapType,
     AvroRecordType,
     AvroUnionType,
+    CountedType,
     EitherType,
     EnumType,
     FlinkType,
-    ListType,
     MapType,
     NullableType,
     OpaqueType,
@@ -48,12 +48,9 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
-    SetType,
     TimerType,
-    TraversableType,
     TtlType,
     TupleType,
-    fixed_length,
     type_name,
 )
 
@@ -110,7 +107,7 @@ class _Decoder:
                 return scalar_column(type_, self.data, starts, limits)
             case PrimitiveArrayType(Scalar.BYTE):
                 return block_column(type_, self.data, starts, limits)
-            case PrimitiveArrayType() | ListType() | SetType() | ArrayType() | TraversableType():
+            case CountedType():
                 return self.lists(type_, starts, limits)
             case MapType():
                 return self.maps(type_, starts, limits)
@@ -257,15 +254,9 @@ class _Decoder:
         items, _ = self.column(type_.value, values, inner_limits)
         return pa.MapArray.from_arrays(pa.array(narrow(offsets)), keys, items), found.stops
 
-    def lists(
-        self,
-        type_: PrimitiveArrayType | ListType | SetType | ArrayType | TraversableType,
-        starts: Positions,
-        limits: Positions,
-    ) -> Column:
+    def lists(self, type_: CountedType, starts: Positions, limits: Positions) -> Column:
         size = least_size(type_.element)
-        flagged = isinstance(type_, SetType | ArrayType | TraversableType)
-        of_one_size = size in (0, fixed_length(type_.element)) and not flagged
+        of_one_size = size in (0, fixed_length(type_.element)) and type_.flag is None
         if not of_one_size:
             elements = walker.walk_elements(type_, self.source, starts, limits)
             firsts, present, stops = elements.starts, elements.present, elements.stops

@@ -31,11 +31,7 @@ from flinkstate.hashing.scalar_hashes import HASHED_SCALARS, RowHashes, Serializ
 from flinkstate.serializers.types import (
     FLINK_EITHER,
     ArrayType,
-    AvroArrayType,
-    AvroFixedType,
-    AvroMapType,
-    AvroRecordType,
-    AvroUnionType,
+    AvroType,
     EitherType,
     EnumType,
     FlinkType,
@@ -115,7 +111,7 @@ def _hasher(type_: FlinkType) -> _Hasher:
             if class_name != FLINK_EITHER:
                 raise _UnstableHashError(f"the hash of {class_name} is Scala's own")
             return _shallow(partial(_hash_either, _hasher(left).plain, _hasher(right).plain))
-        case AvroRecordType() | AvroFixedType() | AvroArrayType() | AvroMapType() | AvroUnionType():
+        case AvroType():
             reason = f"the hash of {type_name(type_)} is Avro's own or that of a class made by it"
         case OptionType() | TraversableType() | EnumType(_, _, (_, *_)):
             reason = f"the hash of {type_name(type_)} is Scala's own"

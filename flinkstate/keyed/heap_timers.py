@@ -35,7 +35,8 @@ from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.snapshot_classes import TIMER_SNAPSHOT
 from flinkstate.serializers.snapshot_merge import merge_snapshots
 from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
-from flinkstate.serializers.types import ListType, Scalar, TimerType, TupleType, opaque_parts, type_name
+from flinkstate.serializers.type_parts import opaque_parts
+from flinkstate.serializers.types import ListType, Scalar, TimerType, TupleType, type_name
 from flinkstate.serializers.walker import Positions, walk_elements
 
 _MAGIC = 0xF1CD859F - 2**32

@@ -15,7 +15,8 @@ from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import BackendKind, KeyedHeader
-from flinkstate.serializers.types import FlinkType, RowType, Scalar, TimerType, with_parts
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import FlinkType, RowType, Scalar, TimerType
 from flinkstate.serializers.walker import Positions, skip_runs
 
 # Before the key of a timer is its timestamp, of so many bytes.

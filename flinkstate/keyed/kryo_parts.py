@@ -22,7 +22,8 @@ from flinkstate.kryo import entry_kernels
 from flinkstate.kryo.reading import MapReading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.programs import compile_type
-from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType, kept_by_kryo
+from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType
 from flinkstate.serializers.walker import (
     Bytes,
     Flags,

@@ -20,7 +20,7 @@ from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.rocksdb.sst_file import SstFile
-from flinkstate.serializers.types import opaque_parts
+from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.walker import skip_runs
 
 # If a larger share of the bytes came or went, to read everything takes no longer.

@@ -18,6 +18,15 @@ from flinkstate.keyed.header import (
     StateMeta,
 )
 from flinkstate.kryo.job_pojos import map_fields_of
+from flinkstate.serializers.type_parts import (
+    fixed_length,
+    kept_by_kryo,
+    map_fields,
+    map_of,
+    opaque_parts,
+    with_classes,
+    with_kryo,
+)
 from flinkstate.serializers.types import (
     FlinkType,
     KryoMapType,
@@ -29,14 +38,7 @@ from flinkstate.serializers.types import (
     PojoMapType,
     TimerType,
     TtlType,
-    fixed_length,
-    kept_by_kryo,
-    map_fields,
-    map_of,
-    opaque_parts,
     type_name,
-    with_classes,
-    with_kryo,
 )
 
 

@@ -22,17 +22,8 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.kryo_parts import walk_kryo_entries
 from flinkstate.keyed.pojo_fields import FieldSpans, find_field
 from flinkstate.kryo.to_flink_maps import KryoReader
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoMapType,
-    KryoType,
-    MapType,
-    NullableType,
-    PojoMapType,
-    PojoType,
-    kept_by_kryo,
-    object_of,
-)
+from flinkstate.serializers.type_parts import kept_by_kryo, object_of
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, PojoMapType, PojoType
 from flinkstate.serializers.walker import Bytes, Flags, MapEntries, Positions, read_counts, walk_entries
 
 # The flag that says whether the value is null.

@@ -19,6 +19,7 @@ from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.places_in_maps import EITHERS, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
 from flinkstate.kryo.to_flink_maps import KryoCounts, counts_of
+from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.types import (
     ArrayType,
     EitherType,
@@ -29,7 +30,6 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     Scalar,
     TupleType,
-    kept_by_kryo,
     simple_name,
 )
 

@@ -10,6 +10,7 @@ from numba import types
 
 from flinkstate.kryo.compiling import inlined, intrinsic, kernel
 from flinkstate.kryo.kernel_codes import BAD_STRING, BAD_VARINT, NO_ROOM, POSITION, TRUNCATED
+from flinkstate.serializers.kernels import load64 as load64
 
 HIGH = np.uint64(0x8080808080808080)
 
@@ -23,20 +24,6 @@ def byte_at(_context: Any, data: Any, position: Any) -> Any:
         return builder.zext(builder.load(builder.gep(array.data, [arguments[1]])), ir.IntType(64))
 
     return types.int64(data, position), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def load64(_context: Any, data: Any, position: Any) -> Any:
-    """Loads eight bytes at once, in the machine's (little-endian) order."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
-        loaded = builder.load(pointer)
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(data, position), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -19,18 +19,8 @@ from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places_in_maps import ObjectField, places_of
 from flinkstate.kryo.reading import MapReading, Values
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.types import (
-    EitherType,
-    EnumType,
-    FlinkType,
-    KryoType,
-    ListType,
-    MapType,
-    PojoType,
-    RowType,
-    SetType,
-    TupleType,
-)
+from flinkstate.serializers.type_parts import with_children
+from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, SetType
 from flinkstate.serializers.walker import MapEntries, alternating
 
 TIMESTAMP = 8
@@ -100,19 +90,7 @@ def of_the_job(collection: _Collection, kryo: KryoType, *, of_flink_2: bool) -> 
                 return EnumType(class_name, found.constants)
             case PojoType(class_name, ()):
                 return pojo_type(class_name, kryo, of_flink_2=of_flink_2)
-            case MapType(key, value):
-                return MapType(known(key), known(value))
-            case ListType(element):
-                return ListType(known(element))
-            case SetType(element):
-                return SetType(known(element))
-            case TupleType(fields, name):
-                return TupleType(tuple(known(one) for one in fields), name)
-            case RowType(fields, has_kind):
-                return RowType(tuple(known(one) for one in fields), has_kind)
-            case EitherType(left, right):
-                return EitherType(known(left), known(right))
-        return type_
+        return with_children(type_, known)
 
     made = known(collection)
     assert isinstance(made, type(collection))

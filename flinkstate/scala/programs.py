@@ -30,6 +30,7 @@ from flinkstate.errors import RefusedError, UsageError
 from flinkstate.scala import kernels
 from flinkstate.scala.kernels import NOTHING, REFUSED
 from flinkstate.serializers.programs import WalkProgram, compile_each
+from flinkstate.serializers.type_parts import has_scala, opaque_parts, with_parts
 from flinkstate.serializers.types import (
     CaseClassType,
     EitherType,
@@ -46,10 +47,7 @@ from flinkstate.serializers.types import (
     TraversableType,
     TtlType,
     TupleType,
-    has_scala,
-    opaque_parts,
     type_name,
-    with_parts,
 )
 from flinkstate.values.codecs import encode
 

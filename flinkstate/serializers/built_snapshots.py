@@ -31,6 +31,7 @@ from flinkstate.serializers.snapshots import (
     SnapshotParser,
     field_snapshot,
 )
+from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
     FLINK_EITHER,
     ArrayType,
@@ -52,7 +53,6 @@ from flinkstate.serializers.types import (
     TtlType,
     TupleType,
     type_name,
-    with_parts,
 )
 
 # Classes that Kryo's serializer registers; without Avro on the class path it registers a stand-in.

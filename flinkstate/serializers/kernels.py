@@ -103,7 +103,7 @@ def _fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
 
 
 @_intrinsic  # type: ignore[untyped-decorator]
-def _load64(_context: Any, data: Any, position: Any) -> Any:
+def load64(_context: Any, data: Any, position: Any) -> Any:
     """Loads eight bytes at once, in the machine's (little-endian) order; numba itself loads them one by one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -121,12 +121,12 @@ def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
     """Whether `count` bytes are all below 0x80."""
     ascii_only = True
     while count >= 8 and ascii_only:
-        ascii_only = _load64(data, position) & HIGH_BITS == 0
+        ascii_only = load64(data, position) & HIGH_BITS == 0
         position += 8
         count -= 8
     if count > 0 and ascii_only:
         if position + 8 <= len(data):
-            ascii_only = _load64(data, position) << np.uint64(64 - 8 * count) & HIGH_BITS == 0
+            ascii_only = load64(data, position) << np.uint64(64 - 8 * count) & HIGH_BITS == 0
         else:
             for index in range(position, position + count):
                 if data[index] >= 0x80:
@@ -553,7 +553,7 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
 
 @_inlined
 def _same_bytes(data, one, other, count):  # type: ignore[no-untyped-def]
-    while count >= 8 and _load64(data, one) == _load64(data, other):
+    while count >= 8 and load64(data, one) == load64(data, other):
         one += 8
         other += 8
         count -= 8

@@ -15,15 +15,14 @@ import numpy.typing as npt
 from flinkstate.serializers import kernels
 from flinkstate.serializers.binary import encode_modified_utf8
 from flinkstate.serializers.types import (
-    ArrayType,
     AvroArrayType,
     AvroFixedType,
     AvroMapType,
     AvroUnionType,
+    CountedType,
     EitherType,
     EnumType,
     FlinkType,
-    ListType,
     MapType,
     NullableType,
     OpaqueType,
@@ -33,16 +32,12 @@ from flinkstate.serializers.types import (
     RowType,
     Scalar,
     SequenceType,
-    SetType,
-    TraversableType,
     TupleType,
 )
 
-# Those that begin with an i32 count of their elements.
-CountedType = ListType | SetType | ArrayType | TraversableType | PrimitiveArrayType
-
 NULL_FLAG = (kernels.NULL_FLAG, 0)
 PRESENT_FLAG = (kernels.BRANCH,)
+_FLAGS = {"isNull": NULL_FLAG, "isPresent": PRESENT_FLAG}
 # The bytes of a collection without elements.
 _COUNT = 4
 
@@ -106,8 +101,8 @@ class _Compiler:
             case PrimitiveArrayType(element) if element.length is not None and element is not Scalar.BOOLEAN:
                 self.emit(kernels.BLOCK, element.length)
                 return _COUNT
-            case ListType() | SetType() | ArrayType() | TraversableType() | PrimitiveArrayType():
-                return self.loop(type_.element, flag_of(type_))
+            case CountedType():
+                return self.loop(type_)
             case MapType(key, value):
                 return self.map(key, value)
             case SequenceType(parts=parts):
@@ -158,13 +153,14 @@ class _Compiler:
         self.code[at + len(flag)] = len(self.code)
         return 1
 
-    def loop(self, element: FlinkType, flag: tuple[int, ...], *, marks: bool = False) -> int:
+    def loop(self, type_: CountedType, *, marks: bool = False) -> int:
         register = self.register()
         at = self.emit(kernels.LOOP, register, 0, 0)
         if marks:
             self.emit(kernels.MARK)
         # A null element is only its flag.
-        self.code[at + 2] = self.guarded(flag, element) if flag else self.compile(element)
+        element = type_.element
+        self.code[at + 2] = self.compile(element) if type_.flag is None else self.guarded(_FLAGS[type_.flag], element)
         self.emit(kernels.NEXT, register, at + 4)
         self.code[at + 3] = len(self.code)
         return _COUNT
@@ -248,13 +244,6 @@ class _Compiler:
         return WalkProgram(type_, np.array(self.code, np.int64), pool, self.registers, least, tuple(self.opaque))
 
 
-def flag_of(type_: CountedType) -> tuple[int, ...]:
-    """Returns the code for the flag before each element; () if elements have none."""
-    if isinstance(type_, SetType):
-        return NULL_FLAG
-    return PRESENT_FLAG if isinstance(type_, ArrayType | TraversableType) else ()
-
-
 def _plain_size(type_: FlinkType) -> int | None:
     """Returns the size of a value without content to check: 0 for a String; None if it isn't that plain."""
     if type_ is Scalar.STRING:
@@ -293,7 +282,7 @@ def least_item_size(type_: AvroArrayType | AvroMapType) -> int:
 def compile_elements(type_: CountedType) -> WalkProgram:
     """Returns a program that marks where each element begins, with its flag if it has one."""
     compiler = _Compiler()
-    return compiler.finish(type_, compiler.loop(type_.element, flag_of(type_), marks=True))
+    return compiler.finish(type_, compiler.loop(type_, marks=True))
 
 
 @lru_cache(maxsize=512)

@@ -1,18 +1,25 @@
 """The types whose values Flink's own serializers write, as a tree with one node for each serializer.
 
-What several types have in common is in the class above them: `CollectionType`, `MappingType`, `SequenceType`. So what
-shows values (as JSON, text, Arrow, a name) needs no case of its own for a type that only writes other bytes. What reads
-or writes the bytes themselves needs one. `tests/values/test_every_type.py` asks each mechanism for each type.
+What several types have in common is in the class above them: `CollectionType`, `CountedType`, `MappingType`,
+`SequenceType`, `AvroType`. So what shows values (as JSON, text, Arrow, a name) needs no case of its own for a type that
+only writes other bytes. What reads or writes the bytes themselves needs one, unless a class above says how: the
+elements of a `CountedType`, the parts of a `SequenceType`. `tests/values/test_every_type.py` asks each mechanism for
+each type.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Literal
 
-from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.serializers.leaf_types import AvroFixedType as AvroFixedType
+from flinkstate.serializers.leaf_types import AvroType as AvroType
+from flinkstate.serializers.leaf_types import EnumType as EnumType
+from flinkstate.serializers.leaf_types import KryoRegistration as KryoRegistration
+from flinkstate.serializers.leaf_types import KryoType as KryoType
+from flinkstate.serializers.leaf_types import OpaqueType as OpaqueType
 from flinkstate.serializers.scalars import Scalar as Scalar
 
 
@@ -22,6 +29,13 @@ class CollectionType:
 
     element: FlinkType
     generic_name: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedType(CollectionType):
+    """An i32 count, and the elements one after another; each is behind a bool if `flag` has the bool's name."""
+
+    flag: ClassVar[Literal["isNull", "isPresent"] | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +59,18 @@ class SequenceType(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class ListType(CollectionType):
-    """`List<T>`: i32 size, elements one after another."""
+class ListType(CountedType):
+    """`List<T>`."""
 
     generic_name = "List"
 
 
 @dataclass(frozen=True, slots=True)
-class SetType(CollectionType):
-    """`Set<T>`: i32 size, each element behind a bool `isNull`."""
+class SetType(CountedType):
+    """`Set<T>`."""
 
     generic_name = "Set"
+    flag = "isNull"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +81,27 @@ class MapType(MappingType):
 
 
 @dataclass(frozen=True, slots=True)
-class PrimitiveArrayType(CollectionType):
-    """`long[]`, `byte[]`, `String[]`: i32 size, elements one after another."""
+class PrimitiveArrayType(CountedType):
+    """`long[]`, `byte[]`, `String[]`."""
 
     element: Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayType(CollectionType):
-    """`T[]` of objects: i32 size, each element behind a bool `isPresent` (note: not `isNull`)."""
+class ArrayType(CountedType):
+    """`T[]` of objects."""
 
     component_class: str
+    flag = "isPresent"
 
 
 @dataclass(frozen=True, slots=True)
-class TraversableType(CollectionType):
-    """A Scala collection: i32 size, each element behind a bool `isPresent`. `builder` is the Scala code to make one."""
+class TraversableType(CountedType):
+    """A Scala collection. `builder` is the Scala code to make one."""
 
     builder: str
     generic_name = "Traversable"
+    flag = "isPresent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +155,11 @@ class PojoType:
     registered_subclasses: tuple[FlinkType, ...] = ()
     other_subclasses: tuple[tuple[str, FlinkType], ...] = ()
 
+    @property
+    def subclasses(self) -> tuple[FlinkType, ...]:
+        """The serializers of all subclasses that the header describes."""
+        return (*self.registered_subclasses, *(subclass for _, subclass in self.other_subclasses))
+
 
 @dataclass(frozen=True, slots=True)
 class NullableType:
@@ -179,36 +201,14 @@ class EitherType:
 
 
 @dataclass(frozen=True, slots=True)
-class EnumType:
-    """i32 number of the constant: its index in `names`, or for Scala's enumerations its number in `ids`."""
-
-    class_name: str
-    names: tuple[str, ...]
-    ids: tuple[int, ...] | None = None
-
-    @property
-    def name_of(self) -> dict[int, str]:
-        """The constants' names by their numbers."""
-        return dict(zip(range(len(self.names)) if self.ids is None else self.ids, self.names, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class AvroFixedType:
-    """`size` bytes."""
-
-    class_name: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class AvroArrayType(CollectionType):
+class AvroArrayType(CollectionType, AvroType):
     """Blocks, each a varint count (low 7 bits first) and that many elements; a block with count 0 ends the array."""
 
     generic_name = "array"
 
 
 @dataclass(frozen=True, slots=True)
-class AvroMapType(MappingType):
+class AvroMapType(MappingType, AvroType):
     """Blocks as in an array; each element is a string and a value."""
 
     key: FlinkType = field(init=False, default=Scalar.AVRO_STRING)
@@ -225,7 +225,7 @@ class AvroBranch:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroUnionType:
+class AvroUnionType(AvroType):
     """i32 index of the branch, then its value."""
 
     branches: tuple[AvroBranch, ...]
@@ -239,7 +239,7 @@ class AvroUnionType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroRecordType(SequenceType):
+class AvroRecordType(SequenceType, AvroType):
     """Fields one after another, in the order of the schema."""
 
     class_name: str
@@ -273,58 +273,6 @@ class TimerType(SequenceType):
     @property
     def parts(self) -> tuple[tuple[str, FlinkType], ...]:
         return ("timestamp", Scalar.LONG), ("key", self.key), ("namespace", self.namespace)
-
-
-@dataclass(frozen=True, slots=True)
-class OpaqueType:
-    """A value that only foreign code understands: it can be copied but not split. `reason` says whose code it is."""
-
-    class_name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class KryoRegistration:
-    """A class that has an id in the values of a Kryo serializer, and the job's own serializer for it, if it has one.
-
-    `raw` is how a header says so.
-    """
-
-    class_name: str
-    serializer: str | None = None
-    raw: bytes = field(default=b"", compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class KryoType(OpaqueType):
-    """A value that Kryo wrote, opaque to everything but `flinkstate.kryo`.
-
-    `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers
-    for classes and their subclasses, as (class, serializer). `classes` are those of the job, if they were given.
-    `five` says whether Kryo 5 wrote the values, or Kryo 2, if that is known; `for_five` by which of the two they are
-    to be read, if they are written for another Flink.
-    """
-
-    reason: str = "serialized by Kryo"
-    registrations: tuple[KryoRegistration, ...] = ()
-    defaults: tuple[tuple[str, str], ...] = ()
-    classes: JobClasses | None = None
-    five: bool | None = None
-    for_five: bool = True
-    raw_defaults: bytes = field(default=b"", compare=False, repr=False)
-
-    @property
-    def own_serializer(self) -> str | None:
-        """The job's own serializer by which Kryo writes this class; None if it is one that Kryo or Flink has."""
-        return next((part.serializer for part in self.registrations if part.class_name == self.class_name), None)
-
-    def of_the_job(self, other: KryoType) -> KryoType:
-        """Returns what the job that has the other type makes of this class, unless it is known already."""
-        if self.registrations:
-            return self
-        ids = {part.class_name: part for part in other.registrations if part.class_name != other.class_name}
-        first = ids.pop(self.class_name, KryoRegistration(self.class_name))
-        return replace(other, class_name=self.class_name, registrations=(first, *ids.values()), classes=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,31 +324,12 @@ class PojoMapType(OpaqueType):
     map: FlinkType
 
 
-FlinkType = (
-    Scalar
-    | ListType
-    | SetType
-    | MapType
-    | PrimitiveArrayType
-    | ArrayType
-    | TraversableType
-    | TupleType
-    | CaseClassType
-    | RowType
-    | PojoType
-    | NullableType
-    | OptionType
-    | EitherType
-    | EnumType
-    | AvroFixedType
-    | AvroArrayType
-    | AvroMapType
-    | AvroUnionType
-    | AvroRecordType
-    | TtlType
-    | TimerType
-    | OpaqueType
-)
+# The class above them too, as what has a count is often treated alike.
+_Counted = CountedType | ListType | SetType | PrimitiveArrayType | ArrayType | TraversableType
+_OfAvro = AvroFixedType | AvroArrayType | AvroMapType | AvroUnionType | AvroRecordType
+_OfFields = TupleType | CaseClassType | RowType | PojoType
+_OfOne = NullableType | OptionType | EitherType | TtlType | TimerType
+FlinkType = Scalar | EnumType | _Counted | MapType | _OfFields | _OfOne | _OfAvro | OpaqueType
 
 
 def numbered(fields: tuple[FlinkType, ...]) -> tuple[tuple[str, FlinkType], ...]:
@@ -445,32 +374,6 @@ def _in_brackets(types: tuple[FlinkType, ...]) -> str:
     return f"<{','.join(map(type_name, types))}>"
 
 
-def fixed_length(type_: FlinkType) -> int | None:
-    """Returns what Flink's `TypeSerializer.getLength()` says, or None if the length varies.
-
-    This decides whether keys and namespaces have length suffixes.
-    """
-    match type_:
-        case Scalar():
-            return type_.length
-        case TupleType(fields):
-            # Flink treats a field of length 0 like one of varying length.
-            lengths = [fixed_length(field) or 0 for field in fields]
-            return sum(lengths) if all(lengths) else None
-        case EnumType():
-            return 4
-        case NullableType(_, padding):
-            return 1 + padding if padding else None
-        case TtlType(value):
-            length = fixed_length(value)
-            return None if length is None else 8 + length
-        case TimerType(key, namespace):
-            key_length, namespace_length = fixed_length(key), fixed_length(namespace)
-            return None if key_length is None or namespace_length is None else 8 + key_length + namespace_length
-        case _:
-            return None
-
-
 def children(type_: FlinkType) -> tuple[FlinkType, ...]:
     """Returns the types that a value of this type may contain directly."""
     if isinstance(type_, Scalar):
@@ -486,118 +389,3 @@ def _types_in(parts: Iterable[object]) -> Iterator[FlinkType]:
             yield part.type
         elif isinstance(part, tuple):
             yield from _types_in(part)
-
-
-def with_parts(type_: FlinkType) -> Iterator[FlinkType]:
-    """Yields the type, and all types that a value of it may contain."""
-    yield type_
-    for child in children(type_):
-        yield from with_parts(child)
-
-
-def map_of(type_: FlinkType | None) -> MapType | None:
-    """Returns the map that each value of this type is, whatever serializer is around it; None if it isn't one.
-
-    Flink 2 makes the keys of a nullable map nullable too. Keys of a MapState are not.
-    """
-    match type_:
-        case MapType():
-            return type_
-        case NullableType(MapType(NullableType(key), value)) | NullableType(MapType(key, value)):
-            return MapType(key, value)
-        case KryoMapType():
-            return type_.map
-        case PojoMapType():
-            return map_of(type_.map)
-    return None
-
-
-def object_of(type_: FlinkType | None) -> KryoType | None:
-    """Returns the serializer of the objects that Kryo wrote as a whole, if each value has its map in a field of one."""
-    return type_.pojo if isinstance(type_, PojoMapType) and isinstance(type_.pojo, KryoType) else None
-
-
-def field_of(type_: FlinkType | None) -> str | None:
-    """Returns the field in which each value has its map; None if the map is the value."""
-    return type_.field if isinstance(type_, PojoMapType) else None
-
-
-def object_field(type_: FlinkType | None) -> str | None:
-    """Returns the field in which such objects have their maps; None if the values aren't such objects."""
-    return None if object_of(type_) is None else field_of(type_)
-
-
-def kryo_map_of(type_: FlinkType | None) -> KryoMapType | None:
-    """Returns how the map by Kryo is stored that each value of this type is or has in a field; None without one."""
-    inner = type_.map if isinstance(type_, PojoMapType) else type_
-    return inner if isinstance(inner, KryoMapType) else None
-
-
-def map_fields(type_: FlinkType | None) -> tuple[str, ...]:
-    """Returns the names of the fields of a POJO that are maps; those by Kryo by what their classes are called."""
-    if not isinstance(type_, PojoType):
-        return ()
-    return tuple(
-        part.name
-        for part in type_.fields
-        if map_of(part.type) is not None or (isinstance(part.type, KryoType) and "Map" in part.type.class_name)
-    )
-
-
-def is_of_scala(type_: FlinkType | None) -> bool:
-    """Whether a serializer of flink-scala itself writes values of the type, whatever is in them."""
-    match type_:
-        case CaseClassType() | OptionType() | TraversableType() | Scalar.UNIT | Scalar.NOTHING:
-            return True
-        case EitherType(class_name=name):
-            return name != FLINK_EITHER
-        case EnumType(ids=ids):
-            return ids is not None
-    return False
-
-
-def has_scala(type_: FlinkType | None) -> bool:
-    """Whether serializers of flink-scala write values of the type, or parts of them."""
-    return type_ is not None and any(map(is_of_scala, with_parts(type_)))
-
-
-def kept_by_kryo(type_: FlinkType) -> tuple[KryoType, ...]:
-    """Returns the parts of a type whose values stay Kryo's."""
-    return tuple(part for part in with_parts(type_) if isinstance(part, KryoType))
-
-
-def with_opaque(type_: FlinkType, change: Callable[[OpaqueType], FlinkType]) -> FlinkType:
-    """Returns the type with another one for each part of it whose values can't be walked."""
-    if isinstance(type_, OpaqueType):
-        return change(type_)
-    if isinstance(type_, Scalar) or not opaque_parts(type_):
-        return type_
-    changed = {part.name: _with_opaque(getattr(type_, part.name), change) for part in fields(type_) if part.init}
-    return replace(type_, **changed)
-
-
-def _with_opaque(part: Any, change: Callable[[OpaqueType], FlinkType]) -> Any:
-    if isinstance(part, FlinkType):
-        return with_opaque(part, change)
-    if isinstance(part, PojoField | AvroBranch):
-        return replace(part, type=with_opaque(part.type, change))
-    return tuple(_with_opaque(one, change) for one in part) if isinstance(part, tuple) else part
-
-
-def with_kryo(type_: FlinkType, change: Callable[[KryoType], KryoType]) -> FlinkType:
-    """Returns the type with other serializers by Kryo, but for those of collections that are made of others."""
-    return with_opaque(type_, lambda one: change(one) if isinstance(one, KryoType) else one)
-
-
-def with_classes(type_: FlinkType, job: JobClasses | None) -> FlinkType:
-    """Returns the type, of which what is by Kryo may be of the job's classes."""
-    if job is None:
-        return type_
-    return with_kryo(type_, lambda one: replace(one, classes=job))
-
-
-def opaque_parts(type_: FlinkType) -> tuple[OpaqueType, ...]:
-    """Returns every part of the type whose values can't be walked."""
-    if isinstance(type_, OpaqueType):
-        return (type_,)
-    return tuple(part for child in children(type_) for part in opaque_parts(child))

@@ -12,7 +12,6 @@ from flinkstate.basics.array_types import Positions as Positions
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers import kernels
 from flinkstate.serializers.programs import (
-    CountedType,
     WalkProgram,
     compile_blocks,
     compile_elements,
@@ -20,19 +19,11 @@ from flinkstate.serializers.programs import (
     compile_key,
     compile_list_state,
     compile_type,
-    flag_of,
     least_item_size,
     least_size,
 )
-from flinkstate.serializers.types import (
-    AvroArrayType,
-    AvroMapType,
-    FlinkType,
-    MapType,
-    SetType,
-    opaque_parts,
-    type_name,
-)
+from flinkstate.serializers.type_parts import opaque_parts
+from flinkstate.serializers.types import AvroArrayType, AvroMapType, CountedType, FlinkType, MapType, SetType, type_name
 
 
 def _walk(
@@ -122,7 +113,7 @@ def walk_elements(
     limits: Positions,
 ) -> Elements:
     """Finds the elements of many lists, sets or arrays."""
-    flagged = bool(flag_of(type_))
+    flagged = type_.flag is not None
     least = 1 if flagged else least_size(type_.element)
     counts = read_counts(data, starts, limits, least)
     if least == 0:

@@ -13,18 +13,17 @@ from typing import Any
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.serializers.binary import ByteReader, ByteWriter
 from flinkstate.serializers.types import (
-    ArrayType,
     AvroArrayType,
     AvroFixedType,
     AvroMapType,
     AvroRecordType,
     AvroUnionType,
+    CountedType,
     EitherType,
     EnumType,
     FlinkType,
     KryoCollectionType,
     KryoType,
-    ListType,
     MapType,
     NullableType,
     OpaqueType,
@@ -35,9 +34,7 @@ from flinkstate.serializers.types import (
     Scalar,
     ScalaType,
     SequenceType,
-    SetType,
     TimerType,
-    TraversableType,
     TtlType,
     TupleType,
     type_name,
@@ -125,14 +122,11 @@ def codec(type_: FlinkType) -> Codec:
             return SCALAR_CODECS[type_]
         case PrimitiveArrayType(Scalar.BYTE):
             return byte_array("a byte[]")
-        case ListType(element) | PrimitiveArrayType(element):
-            return counted(codec(element), f"a {type_name(type_)}")
-        case SetType(element):
-            return counted(flagged(codec(element), 1, "a Set's element isNull"), f"a {type_name(type_)}")
-        case ArrayType(element):
-            return counted(flagged(codec(element), 0, "an array's element isPresent"), f"a {type_name(type_)}")
-        case TraversableType(element):
-            return counted(flagged(codec(element), 0, "a Traversable's element isPresent"), f"a {type_name(type_)}")
+        case CountedType(element):
+            item, name = codec(element), f"a {type_name(type_)}"
+            if type_.flag is not None:
+                item = flagged(item, int(type_.flag == "isNull"), f"{type_.flag} of an element of {name}")
+            return counted(item, name)
         case MapType(key, value):
             pairs = sequence((codec(key), flagged(codec(value), 1, "a Map's value isNull")))
             return _map(counted(pairs, f"a {type_name(type_)}"))

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import varint
 from flinkstate.serializers.types import KryoType, simple_name
-from flinkstate.values.kryo_reader import MAPS, KryoObject, KryoReader
+from flinkstate.values.kryo_class_names import MAPS
+from flinkstate.values.kryo_reader import KryoReader
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import known_classes
 
 # The class tags of boxed numbers: all registered classes of Kryo itself but for String, whose mark follows.

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flinkstate.serializers.types import KryoType
-from flinkstate.values.kryo_reader import KryoObject, KryoReader
+from flinkstate.values.kryo_reader import KryoReader
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import known_classes
 
 _NULL = object()

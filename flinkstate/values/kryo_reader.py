@@ -26,71 +26,43 @@ A value is a class tag, a reference mark, the object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from flinkstate.classfiles.class_file import ClassFile
-from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.values.java_values import LocalDateTime, RowKind
-from flinkstate.values.kryo_input import KryoInput
+from flinkstate.values.kryo_class_names import (
+    AS_LIST,
+    COMPARATORS,
+    EITHER_SIDES,
+    INTEGER,
+    LISTS,
+    LOCAL_DATE,
+    LOCAL_TIME,
+    MAPS,
+    MAPS_WITHOUT_NULL,
+    NATURAL_ORDER,
+    OBJECT_ARRAY,
+    ROW,
+    ROW_KIND,
+    SETS,
+    SKIP_LIST,
+    SORTED_SETS,
+    STRING,
+    UTIL,
+    WITHOUT_NULL,
+)
 from flinkstate.values.kryo_jobs import KryoArgument, KryoField, enum_of, kryo_fields
+from flinkstate.values.kryo_references import KryoObject, KryoReferences
 
-_DEEPEST = 64
-# One object may stand in several places. Written out, all may have so many times the bytes of the value.
-_MOST_GROWTH, _FREE_GROWTH = 64, 1 << 20
 _BOXED = frozenset(
     f"java.lang.{name}" for name in ("Integer", "Long", "Short", "Byte", "Boolean", "Character", "Float", "Double")
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KryoObject:
-    """An object with its class. Its parts are such objects too, or None for null.
-
-    The parts of lists, sets and arrays of objects are a list, of maps a list of pairs, of tuples a tuple, of the job's
-    own classes, rows and Either its fields by name. All else is as `java_values` has it.
-    """
-
-    class_name: str
-    value: Any
-
-
-@dataclass(slots=True)
-class _Known:
-    """An object that may be referred to; `made` when it has been read, with the weight that it has written out."""
-
-    class_name: str
-    made: KryoObject | None = None
-    weight: int = 0
-
-
-class KryoReader(KryoInput):
-    """Reads one value, of Kryo 5 or of Kryo 2; `classes` have ids, `own` are those with a serializer of the job.
-
-    `job` are the job's own classes, if they are known.
-    """
-
-    def __init__(
-        self,
-        five: bool,
-        classes: Mapping[int, str],
-        own: Mapping[str, str],
-        job: JobClasses | None,
-        data: bytes,
-        position: int,
-        limit: int,
-    ) -> None:
-        super().__init__(five, data, position, limit)
-        self._classes, self._own, self._job = classes, own, job
-        self._most = _MOST_GROWTH * self.left + _FREE_GROWTH
-        self._names: list[str] = []
-        self._objects: list[_Known] = []
-        self._depth = self._weight = 0
-        # The type arguments of the field whose object is read next, and of the object whose parts are read.
-        self._declared: tuple[KryoArgument, ...] = ()
-        self._arguments: tuple[KryoArgument, ...] = ()
+class KryoReader(KryoReferences):
+    """Reads one value, of Kryo 5 or of Kryo 2."""
 
     def whole(self) -> KryoObject | None:
         """Returns the object that takes up all bytes."""
@@ -160,72 +132,20 @@ class KryoReader(KryoInput):
         found = self._arguments[number]
         return found if self.five else KryoArgument(found.class_name)
 
-    def _referable(self, name: str, read: _Read, *, may_be_null: bool) -> KryoObject | None:
-        mark = self.varint()
-        if mark == 0 and may_be_null:
-            return None
-        if mark != 1:
-            if self._declared and not self.five:
-                raise RefusedError("a collection stands in a field with type arguments, and elsewhere: Kryo 2 can err")
-            number = self.expect(mark - 2, range(len(self._objects)), "a reference to an earlier object")
-            known = self._objects[number]
-            if known.class_name != name:
-                raise self.damaged(f"a reference to a {name}", f"a {known.class_name}")
-            if known.made is None:
-                raise RefusedError("an object contains itself")
-            self._again(known.weight)
-            return known.made
-        known = _Known(name)
-        self._objects.append(known)
-        begin = self.position + self._weight
-        known.made = KryoObject(name, read(self, name))
-        known.weight = self.position + self._weight - begin + 1
-        return known.made
-
-    def _again(self, weight: int) -> None:
-        """Counts what needs no bytes of its own."""
-        self._weight += weight
-        if self._weight > self._most:
-            raise RefusedError("one object stands so often in a value that it would grow beyond all measure")
-
-    def _class(self) -> str | None:
-        tag = self.varint()
-        if tag == 0:
-            return None
-        if tag > 1:
-            if tag - 2 not in self._classes:
-                raise self.damaged("the id of a class", f"{tag - 2}")
-            return self._classes[tag - 2]
-        number = self.expect(self.varint(), range(len(self._names) + 1), "the number of a class's name")
-        if number == len(self._names):
-            self._names.append(self.string(is_name=True))
-        return self._names[number]
-
-    def nested(self, read: Callable[[], Any]) -> Any:
-        """Reads parts of an object."""
-        if self._depth == _DEEPEST:
-            raise RefusedError(f"objects nested more than {_DEEPEST} deep")
-        self._depth += 1
-        around, self._arguments, self._declared = self._arguments, self._declared, ()
-        found = read()
-        self._arguments = around
-        self._depth -= 1
-        return found
-
     def elements(self, name: str) -> list[KryoObject | None]:
         """Reads the elements of a list or set."""
-        holds_null, declared = name not in _WITHOUT_NULL, self._declared_part(0)
+        holds_null, declared = name not in WITHOUT_NULL, self._declared_part(0)
         if not self.five:
-            if name in _SORTED_SETS:
+            if name in SORTED_SETS:
                 self.comparator()
             number = self.varint()
-            if name == _AS_LIST:
+            if name == AS_LIST:
                 self._class()
             elif declared.class_name:
                 return self._of_declared_class(number, declared, may_be_null=True)
             return self._tagged(number, holds_null)[0]
         number, is_flagged = self.flagged() if holds_null or not declared.class_name else (self.varint(), False)
-        if name in _SORTED_SETS:
+        if name in SORTED_SETS:
             self.comparator()
         if declared.class_name:
             return self._of_declared_class(number - 1, declared, may_be_null=is_flagged)
@@ -272,7 +192,7 @@ class KryoReader(KryoInput):
 
     def pairs(self, name: str) -> list[tuple[KryoObject | None, KryoObject | None]]:
         """Reads the entries of a map."""
-        is_sorted = name == "java.util.TreeMap" or (self.five and name == _SKIP_LIST)
+        is_sorted = name == "java.util.TreeMap" or (self.five and name == SKIP_LIST)
         if is_sorted and not self.five:
             self.comparator()
         number = self.varint() - self.five
@@ -283,7 +203,7 @@ class KryoReader(KryoInput):
             (self._part(key, may_be_null=True), self._part(value, may_be_null=True))
             for _ in range(self.count(number, 2))
         ]
-        never_null = (1 if is_sorted or name == "java.util.EnumMap" else 0) if name not in _MAPS_WITHOUT_NULL else 2
+        never_null = (1 if is_sorted or name == "java.util.EnumMap" else 0) if name not in MAPS_WITHOUT_NULL else 2
         if any(None in pair[:never_null] for pair in found):
             raise self.damaged(f"a {name} without null", "null")
         return found
@@ -292,10 +212,10 @@ class KryoReader(KryoInput):
         name = self._class()
         if name is None:
             return
-        if name not in _COMPARATORS:
+        if name not in COMPARATORS:
             raise RefusedError(f"sorted by a comparator that can't be read: {name}")
-        read = _natural_order if name == _NATURAL_ORDER else _nothing
-        if self.five and name == _NATURAL_ORDER:
+        read = _natural_order if name == NATURAL_ORDER else _nothing
+        if self.five and name == NATURAL_ORDER:
             # An enum has no mark in Kryo 5.
             read(self, name)
         else:
@@ -303,16 +223,16 @@ class KryoReader(KryoInput):
 
     def row(self) -> dict[str, KryoObject | None]:
         """Reads a Row of Flink."""
-        by_name = self._map_in_field(_STRING, "")
+        by_name = self._map_in_field(STRING, "")
         fields = self.object()
-        if fields is not None and fields.class_name != _OBJECT_ARRAY:
+        if fields is not None and fields.class_name != OBJECT_ARRAY:
             raise self.damaged("the fields of a Row", f"a {fields.class_name}")
         kind = self._constant_of(ROW_KIND, tuple(one.name for one in RowKind))
         return {
             "fieldByName": by_name,
             "fieldByPosition": fields,
             "kind": kind,
-            "positionByName": self._map_in_field(_STRING, _INTEGER),
+            "positionByName": self._map_in_field(STRING, INTEGER),
         }
 
     def _constant_of(self, name: str, constants: tuple[str, ...]) -> KryoObject:
@@ -360,7 +280,7 @@ class KryoReader(KryoInput):
     def date_time(self) -> LocalDateTime:
         if self.five:
             return LocalDateTime(self.date(), self.time())
-        parts = [self._referable(name, _READERS[name], may_be_null=False) for name in (_LOCAL_DATE, _LOCAL_TIME)]
+        parts = [self._referable(name, _READERS[name], may_be_null=False) for name in (LOCAL_DATE, LOCAL_TIME)]
         date, time = (part.value for part in parts if part is not None)
         return LocalDateTime(date, time)
 
@@ -402,59 +322,7 @@ def _nothing(_: KryoReader, __: str) -> None:
 
 
 _UNDECLARED = KryoArgument("")
-_STRING, _INTEGER, _OBJECT_ARRAY = "java.lang.String", "java.lang.Integer", "[Ljava.lang.Object;"
-ROW, ROW_KIND = "org.apache.flink.types.Row", "org.apache.flink.types.RowKind"
-EITHER_SIDES = {f"org.apache.flink.types.Either${name}": name.lower() for name in ("Left", "Right")}
-_UTIL, _LOCAL_DATE, _LOCAL_TIME = "java.util.", "java.time.LocalDate", "java.time.LocalTime"
-_AS_LIST, _SKIP_LIST = "java.util.Arrays$ArrayList", "java.util.concurrent.ConcurrentSkipListMap"
-_NATURAL_ORDER = "java.util.Comparators$NaturalOrderComparator"
-_COMPARATORS = ("java.util.Collections$ReverseComparator", "java.lang.String$CaseInsensitiveComparator", _NATURAL_ORDER)
-_SORTED_SETS = ("java.util.TreeSet",)
-_WITHOUT_NULL = tuple(
-    f"java.util.ImmutableCollections${name}" for name in ("ListN", "List12", "SubList", "SetN", "Set12")
-)
 
-# Neither as a key nor as a value. A TreeMap only has no null as a key.
-_MAPS_WITHOUT_NULL = tuple(
-    _UTIL + name
-    for name in (
-        *("Hashtable", "Properties", "concurrent.ConcurrentHashMap", "concurrent.ConcurrentSkipListMap"),
-        *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
-    )
-)
-MAPS = tuple(
-    _UTIL + name
-    for name in (
-        *("HashMap", "LinkedHashMap", "TreeMap", "Hashtable", "Properties", "WeakHashMap"),
-        *("concurrent.ConcurrentHashMap", "concurrent.ConcurrentSkipListMap"),
-        *("ImmutableCollections$MapN", "ImmutableCollections$Map1", "Collections$EmptyMap", "Collections$SingletonMap"),
-        *("EnumMap", "IdentityHashMap", "TreeMap$AscendingSubMap", "TreeMap$DescendingSubMap"),
-        *("concurrent.ConcurrentSkipListMap$SubMap", "Collections$UnmodifiableNavigableMap$EmptyNavigableMap"),
-        *(
-            f"Collections${how}{name}Map"
-            for how in ("Unmodifiable", "Synchronized", "Checked")
-            for name in ("", "Sorted", "Navigable")
-        ),
-    )
-)
-LISTS = tuple(
-    _UTIL + name
-    for name in (
-        *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList", "ArrayList$SubList"),
-        *("Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList", "Arrays$ArrayList"),
-        *("Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList"),
-        *("ImmutableCollections$ListN", "ImmutableCollections$List12", "ImmutableCollections$SubList"),
-        *("Collections$EmptyList", "Collections$SingletonList", "Collections$CopiesList", "Collections$CheckedList"),
-        *("Collections$CheckedRandomAccessList", "AbstractList$SubList", "AbstractList$RandomAccessSubList"),
-    )
-)
-SETS = tuple(
-    _UTIL + name
-    for name in (
-        *("HashSet", "LinkedHashSet", "TreeSet", "ImmutableCollections$SetN", "ImmutableCollections$Set12"),
-        *("Collections$EmptySet", "Collections$SingletonSet"),
-    )
-)
 _NUMBERS: dict[str, Callable[[KryoReader], Any]] = {
     "Integer": KryoReader.integer,
     "Long": KryoReader.long,
@@ -472,8 +340,8 @@ _READERS: dict[str, _Read] = {
     "java.math.BigDecimal": _one(KryoReader.big_decimal),
     **dict.fromkeys(("java.util.Date", "java.sql.Date", "java.sql.Time"), _one(KryoReader.positive_long)),
     "java.sql.Timestamp": _one(KryoReader.timestamp),
-    _LOCAL_DATE: _one(KryoReader.date),
-    _LOCAL_TIME: _one(KryoReader.time),
+    LOCAL_DATE: _one(KryoReader.date),
+    LOCAL_TIME: _one(KryoReader.time),
     "java.time.LocalDateTime": _one(KryoReader.date_time),
     "java.time.Instant": _one(KryoReader.instant),
     "java.util.UUID": _one(KryoReader.uuid),
@@ -487,9 +355,9 @@ _READERS: dict[str, _Read] = {
     **{f"[Ljava.lang.{name};": _array_of(f"java.lang.{name}") for name in (*_NUMBERS, "String")},
     **dict.fromkeys((*LISTS, *SETS), lambda reader, name: reader.nested(lambda: reader.elements(name))),
     **dict.fromkeys(MAPS, lambda reader, name: reader.nested(lambda: reader.pairs(name))),
-    **{f"{_UTIL}Collections$Empty{name}": lambda reader, _: reader.nested(list) for name in ("List", "Set", "Map")},
+    **{f"{UTIL}Collections$Empty{name}": lambda reader, _: reader.nested(list) for name in ("List", "Set", "Map")},
     **{
-        f"{_UTIL}Collections$Singleton{name}": lambda reader, _: reader.nested(lambda: [reader.object()])
+        f"{UTIL}Collections$Singleton{name}": lambda reader, _: reader.nested(lambda: [reader.object()])
         for name in ("List", "Set")
     },
     "java.util.Collections$SingletonMap": lambda reader, _: reader.nested(lambda: [(reader.object(), reader.object())]),
@@ -501,7 +369,7 @@ _READERS: dict[str, _Read] = {
         for name in EITHER_SIDES
     },
     ROW: lambda reader, _: reader.nested(reader.row),
-    _OBJECT_ARRAY: lambda reader, _: reader.nested(
+    OBJECT_ARRAY: lambda reader, _: reader.nested(
         lambda: [reader.object() for _ in range(reader.count(reader.varint() - 1))]
     ),
 }

@@ -32,7 +32,9 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from flinkstate.values.java_values import EitherValue, PojoValue, RowKind, RowValue
-from flinkstate.values.kryo_reader import EITHER_SIDES, LISTS, MAPS, ROW, SETS, KryoObject, KryoReader
+from flinkstate.values.kryo_class_names import EITHER_SIDES, LISTS, MAPS, ROW, SETS
+from flinkstate.values.kryo_reader import KryoReader
+from flinkstate.values.kryo_references import KryoObject
 
 SCALARS = {
     **{

@@ -57,7 +57,8 @@ from flinkstate.values.java_values import (
     TimerValue,
     TtlValue,
 )
-from flinkstate.values.kryo_reader import MAPS, ROW, KryoObject
+from flinkstate.values.kryo_class_names import MAPS, ROW
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import PRIMITIVE_ARRAYS, SCALARS
 
 JsonText = Callable[[Any], str]
@@ -232,9 +233,8 @@ def _row(fields: JsonText) -> JsonText:
 
 def _pojo(type_: PojoType) -> JsonText:
     own = {field.name: json_text(field.type) for field in type_.fields}
-    subclasses = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
     of_subclass = {
-        subclass.class_name: json_text(subclass) for subclass in subclasses if isinstance(subclass, PojoType)
+        subclass.class_name: json_text(subclass) for subclass in type_.subclasses if isinstance(subclass, PojoType)
     }
 
     def text(pojo: PojoValue) -> str:

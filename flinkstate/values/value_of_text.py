@@ -17,11 +17,7 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.serializers.types import (
-    AvroArrayType,
-    AvroFixedType,
-    AvroMapType,
-    AvroRecordType,
-    AvroUnionType,
+    AvroType,
     CollectionType,
     EitherType,
     EnumType,
@@ -103,9 +99,7 @@ def _value(type_: FlinkType, given: Json) -> Any:
             if type_ not in _SCALARS:
                 raise _refused(type_)
             return _SCALARS[type_](given)
-        case AvroFixedType() | AvroArrayType() | AvroMapType() | AvroUnionType() | AvroRecordType():
-            raise _refused(type_)
-        case TtlType() | TimerType() | OpaqueType():
+        case AvroType() | TtlType() | TimerType() | OpaqueType():
             raise _refused(type_)
         case PrimitiveArrayType(Scalar.BYTE):
             return _base64(given)
@@ -275,8 +269,7 @@ def _row(fields: tuple[FlinkType, ...], given: Json) -> RowValue:
 
 def _pojo(type_: PojoType, given: Json) -> PojoValue:
     class_name = _object(given).get(CLASS, type_.class_name)
-    subclasses = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
-    known = {one.class_name: one for one in (type_, *subclasses) if isinstance(one, PojoType)}
+    known = {one.class_name: one for one in (type_, *type_.subclasses) if isinstance(one, PojoType)}
     if class_name not in known:
         raise _WrongFormError(f"whose class is one of {', '.join(known)}")
     fields = {field.name: field.type for field in known[class_name].fields}

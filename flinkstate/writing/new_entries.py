@@ -22,15 +22,8 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.batches import schema
 from flinkstate.reading.entries import Entry
-from flinkstate.serializers.types import (
-    FlinkType,
-    ListType,
-    MapType,
-    PrimitiveArrayType,
-    Scalar,
-    type_name,
-    with_parts,
-)
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import FlinkType, ListType, MapType, PrimitiveArrayType, Scalar, type_name
 from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import Singleton, TtlValue
 

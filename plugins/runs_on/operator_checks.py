@@ -14,7 +14,7 @@ from stateferry.airflow.kubernetes.resource import FlinkResource, Resource
 from stateferry.airflow.kubernetes.spec import Spec
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.operator_spec import RUNS
-from stateferry.runs.plan.run_options import SAME_FLINK
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 
 _BLUE_GREEN = "FlinkBlueGreenDeployment"
 

@@ -9,7 +9,7 @@ from stateferry.airflow.flink.jobs import JarRun
 from stateferry.airflow.flink.stopping import why_not_with_checkpoint
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import Program
-from stateferry.runs.plan.run_options import SAME_FLINK
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 
 _NO_JOB = ""
 

@@ -10,7 +10,8 @@ import numpy as np
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.stored_maps import map_spans, objects_without_maps
 from flinkstate.reading.group_sections import GroupSections
-from flinkstate.serializers.types import PojoMapType, object_of
+from flinkstate.serializers.type_parts import object_of
+from flinkstate.serializers.types import PojoMapType
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from stateferry.changes import kernels
 from stateferry.changes.rules import Rules

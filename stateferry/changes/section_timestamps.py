@@ -16,7 +16,8 @@ import numpy as np
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import map_counts
-from flinkstate.serializers.types import TtlType, opaque_parts
+from flinkstate.serializers.type_parts import opaque_parts
+from flinkstate.serializers.types import TtlType
 from flinkstate.serializers.walker import Positions, walk_list_state
 from stateferry.changes.sections import STAMP, read_timestamps
 

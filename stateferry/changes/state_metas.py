@@ -17,7 +17,8 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, snapshot_of, ttl_snapshot
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
 from flinkstate.serializers.snapshots import SerializerSnapshot, field_snapshot
-from flinkstate.serializers.types import FlinkType, NullableType, OpaqueType, PojoMapType, Scalar, map_of, object_of
+from flinkstate.serializers.type_parts import map_of, object_of
+from flinkstate.serializers.types import FlinkType, NullableType, OpaqueType, PojoMapType, Scalar
 
 
 def new_state_meta(legacy: StateMeta, name: str, stored: FlinkType | None) -> StateMeta:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.serializers.type_parts import kryo_map_of, with_parts
 from flinkstate.serializers.types import (
     EnumType,
     FlinkType,
@@ -19,9 +20,7 @@ from flinkstate.serializers.types import (
     Scalar,
     SetType,
     TupleType,
-    kryo_map_of,
     type_name,
-    with_parts,
 )
 from flinkstate.serializers.walker import Flags
 from stateferry.changes.rules import Rules

@@ -14,7 +14,7 @@ import numpy as np
 from flinkstate.keyed.key_group_check import key_offset
 from flinkstate.keyed.keyed_file import KeyedFile, Section
 from flinkstate.metadata.key_group_extents import PlacedState, key_group_extents
-from flinkstate.serializers.types import opaque_parts
+from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.walker import Positions, skip_runs
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import json_text

@@ -28,7 +28,7 @@ from flinkstate.metadata.metadata import InlineBytes, Operator, StreamHandle
 from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import kryo_map_of, object_field, object_of
+from flinkstate.serializers.type_parts import kryo_map_of, object_field, object_of
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
 from stateferry.changes.key_hashes import members

@@ -16,7 +16,8 @@ import pyarrow as pa
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.group_sections import GroupSections
-from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, PojoType, Scalar, map_of
+from flinkstate.serializers.type_parts import map_of
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, PojoType, Scalar
 from flinkstate.values.codecs import decode
 from flinkstate.values.value_json import json_text
 from stateferry.changes.counts import InventoryCounts, StateSigns

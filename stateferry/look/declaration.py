@@ -15,6 +15,7 @@ import re
 
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.snapshot_classes import SCALAR_NAMES
+from flinkstate.serializers.type_parts import kryo_map_of, with_parts
 from flinkstate.serializers.types import (
     FLINK_EITHER,
     ArrayType,
@@ -32,9 +33,7 @@ from flinkstate.serializers.types import (
     Scalar,
     SetType,
     TupleType,
-    kryo_map_of,
     type_name,
-    with_parts,
 )
 from stateferry.look.balance.java_literals import java_literal
 

@@ -23,7 +23,7 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_file import located, parse_operator_header
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, element_for_other_kryo
-from stateferry.proof.keyed_check import Side
+from stateferry.proof.keyed_result import Side
 
 _READ = 4 << 20
 _LARGEST_HEADER = 64 << 20

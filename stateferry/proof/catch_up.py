@@ -27,8 +27,9 @@ from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.expected.sample_text import MOST_SAMPLES
 from stateferry.proof.expected.sampling import SampleSpec
-from stateferry.proof.judgement import Tally
-from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Side
+from stateferry.proof.keyed_check import KeyedTask
+from stateferry.proof.keyed_result import KeyedResult, Side
+from stateferry.proof.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.header import KeyedHeader
-from flinkstate.metadata.chunks import TARGET_BYTES, plan_chunks
+from flinkstate.metadata.chunks import TARGET_BYTES
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.moved_files import check_stores
@@ -38,8 +38,9 @@ from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, compare
 from stateferry.proof.expected.sampling import SampleSpec, seed_of
-from stateferry.proof.judgement import Derived, OperatorJudge, Samples, Tally
-from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
+from stateferry.proof.judgement import OperatorJudge, Samples
+from stateferry.proof.keyed_check import KeyedTask
+from stateferry.proof.keyed_result import KeyedResult, Probe, Side
 from stateferry.proof.metadata_check import (
     Mismatch,
     compare_headers,
@@ -47,6 +48,8 @@ from stateferry.proof.metadata_check import (
     expected_header,
     moving,
 )
+from stateferry.proof.operator_pairs import OperatorPair, operator_pairs
+from stateferry.proof.tally import Derived, Tally
 
 CheckTask = KeyedTask | CarriedTask | ChangedTask
 CheckResult = KeyedResult | CarriedResult | ChangedResult
@@ -113,7 +116,7 @@ def plan_checks(
     """
     tasks: list[CheckTask] = []
     seed = seed_of(source)
-    for pair in _pairs(source, staged):
+    for pair in operator_pairs(source, staged):
         if base and pair.old.id in base:
             whole = sampled_groups(pair.old.max_parallelism, seed, base[pair.old.id])
             # The changed keys have a sample of their own; of these key groups plain code reads RocksDB's files alone.
@@ -126,101 +129,6 @@ def plan_checks(
             elements = conversion.of(pair.old).elements
             tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new, elements))
     return tasks
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """An operator in the source and in the staged savepoint."""
-
-    source: Savepoint
-    staged: Savepoint
-    old: Operator
-    new: Operator
-
-    def keyed(
-        self,
-        conversion: Conversion,
-        target_bytes: int,
-        wanted: Callable[[int], bool] | None = None,
-        sides: Sequence[Side] = tuple(Side),
-        seed: int | None = None,
-    ) -> list[KeyedTask]:
-        """The tasks for keyed state; `wanted` chooses key groups of the new savepoint, `seed` the keys of a sample."""
-        if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
-            return []
-        own = conversion.of(self.old)
-        tasks: list[KeyedTask] = []
-        for side, savepoint, operator in (
-            (Side.SOURCE, self.source, self.old),
-            (Side.STAGED, self.staged, self.new),
-        ):
-            if side not in sides:
-                continue
-            # The keys of new key groups may come from any.
-            chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and own.changes_key_groups) else wanted
-            try:
-                also = frozenset() if own.before is None or side is Side.STAGED else own.before.key_groups
-                placed = savepoint.placed(operator)
-                chunks = plan_chunks(operator, placed, chosen, target_bytes=target_bytes, also=also)
-            except (DamagedError, RefusedError):
-                if side is Side.SOURCE:
-                    raise
-                continue
-            total = sum(chunk.size for chunk in chunks)
-            tasks += [
-                KeyedTask(
-                    side,
-                    savepoint.folder,
-                    self.old.hex_id,
-                    chunk,
-                    own.of_key_groups(chunk.range),
-                    self.checks_keys(conversion),
-                    sample=SampleSpec(seed, chunk.size / total) if seed is not None else None,
-                )
-                for chunk in chunks
-            ]
-        return tasks
-
-    def changed(
-        self, conversion: Conversion, base: BaseOperator, whole: frozenset[int], seed: int
-    ) -> Iterator[ChangedTask]:
-        """The tasks that read changed keys. A subtask that can't be read in the staged savepoint gets none."""
-        own, checks = conversion.of(self.old), self.checks_keys(conversion)
-        there = {subtask.index: subtask.native_keyed for subtask in self.new.subtasks}
-        for subtask in self.old.subtasks:
-            staged, index = there.get(subtask.index), subtask.index
-            if subtask.native_keyed is not None and staged is not None and index in base.subtasks:
-                mine = own.of_key_groups(subtask.native_keyed.range)
-                yield ChangedTask(
-                    self.old.hex_id, index, mine, checks, seed, (self.source.folder, subtask.native_keyed),
-                    (self.staged.folder, staged), base.subtasks[index], whole, len(base.subtasks),
-                )  # fmt: skip
-
-    def checks_keys(self, conversion: Conversion) -> bool:
-        """Whether to check that each key is in the key group of its hash.
-
-        Without a migration or a new max parallelism this isn't needed: equal content proves that each key is where it
-        was.
-        """
-        changes = conversion.layout.changes_key_groups(self.old)
-        return has_keyed_state(self.old) and (changes or bool(conversion.of(self.old).rules))
-
-    def uncuttable(self) -> DamagedError | RefusedError | None:
-        """Why the staged operator's keyed state can't be cut into chunks, or None."""
-        try:
-            plan_chunks(self.new, self.staged.placed(self.new))
-        except (DamagedError, RefusedError) as error:
-            return error
-        return None
-
-
-def _pairs(source: Savepoint, staged: Savepoint) -> list[_Pair]:
-    new = {operator.id: operator for operator in staged.metadata.operators}
-    return [
-        _Pair(source, staged, operator, new[operator.id])
-        for operator in source.metadata.operators
-        if operator.id in new
-    ]
 
 
 def validate(
@@ -247,7 +155,7 @@ def validate(
     if catch_up is not None:
         catch_up.found.update(
             (StateRef(pair.old.hex_id, state), BaseAccount(account, tallies[pair.old.hex_id].counts.get(state)))
-            for pair in _pairs(source, staged)
+            for pair in operator_pairs(source, staged)
             if conversion.of(pair.old).rules
             for state, account in tallies[pair.old.hex_id].found.accounts.items()
         )
@@ -256,12 +164,12 @@ def validate(
             StateRef(pair.old.hex_id, rules.new_name): tallies[pair.old.hex_id].of_all_keys(
                 rules.new_name, is_lazy=bool(conversion.of(pair.old).flags)
             )
-            for pair in _pairs(source, staged)
+            for pair in operator_pairs(source, staged)
             for rules in conversion.of(pair.old).rules
             if rules.fills_tables
         }
     samples = find_samples(source, staged, conversion, tallies, do, target_bytes)
-    labels = {pair.old.hex_id: pair.old.label for pair in _pairs(source, staged)}
+    labels = {pair.old.hex_id: pair.old.label for pair in operator_pairs(source, staged)}
     own = [check for id_, tally in caught_up.items() for check in tally.checks(labels[id_])]
     return judge(source, staged, conversion, tallies, samples, derived) + own
 
@@ -276,7 +184,7 @@ def tally_up(
 ) -> dict[str, Tally]:
     """Adds up the results of each operator; those of operators in `base` go into `caught_up` as well."""
     tallies, of_base = {}, {} if caught_up is None else caught_up
-    for pair in _pairs(source, staged):
+    for pair in operator_pairs(source, staged):
         # The staged savepoint may have another max parallelism than it should.
         size = max(conversion.layout.of(pair.old).max_parallelism, pair.new.max_parallelism)
         tallies[pair.old.hex_id] = Tally(size)
@@ -289,7 +197,7 @@ def tally_up(
         else:
             tallies[result.operator].take(result)
     tallies |= {id_: tally.total() for id_, tally in of_base.items()}
-    for pair in _pairs(source, staged):
+    for pair in operator_pairs(source, staged):
         error = pair.uncuttable()
         if error is not None:
             tallies[pair.old.hex_id].note_damage(error)
@@ -308,7 +216,7 @@ def judge(
     described = in_version(source.metadata, conversion.version)
     checks = [_of_differences("_metadata", list(compare_metadata(described, staged.metadata, conversion.layout)))]
     seed = seed_of(source)
-    for pair in _pairs(source, staged):
+    for pair in operator_pairs(source, staged):
         tally = tallies[pair.old.hex_id]
         own, label = conversion.of(pair.old), pair.old.label
         of_operator = OperatorJudge(
@@ -332,7 +240,7 @@ def _of_differences(name: str, found: list[Mismatch]) -> Check:
     return Check(name, Outcome.FAILED, "as planned", texts[0], groups, texts[:MOST_SAMPLES])
 
 
-def _headers(pair: _Pair, conversion: Conversion) -> Check:
+def _headers(pair: OperatorPair, conversion: Conversion) -> Check:
     name = f"{pair.old.label}: headers"
     merged = pair.source.keyed_header(pair.old)
     if merged is None:
@@ -361,7 +269,7 @@ def find_samples(
 ) -> Samples:
     """Finds up to ten wrong entries in each state that differs, and says what is wrong with them."""
     samples: dict[StateRef, list[tuple[int, str]]] = {}
-    for pair in _pairs(source, staged):
+    for pair in operator_pairs(source, staged):
         tally = tallies[pair.old.hex_id]
         if tally.damage:
             continue
@@ -379,7 +287,7 @@ def find_samples(
 class _Search:
     """Finds the wrong entries of one operator."""
 
-    pair: _Pair
+    pair: OperatorPair
     conversion: Conversion
     do: DoTasks
     target_bytes: int

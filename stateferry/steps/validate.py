@@ -24,7 +24,7 @@ from stateferry.proof.checks import (
 )
 from stateferry.proof.expected.check_result import Check
 from stateferry.proof.expected.content import Account
-from stateferry.proof.judgement import Derived
+from stateferry.proof.tally import Derived
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.prediction import predicted
 from stateferry.runs.record.facts import (

@@ -24,7 +24,7 @@ from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.ttl import expired_array
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected.content import Account
-from stateferry.proof.judgement import TableAccount
+from stateferry.proof.tally import TableAccount
 from stateferry.tables.content import entry_hashes, key_hashes
 from stateferry.tables.iceberg import schemas as names
 from stateferry.tables.iceberg.files import digest_of_file, entry_digests

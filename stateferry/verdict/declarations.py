@@ -7,7 +7,8 @@ such as `Map.class`, or without type arguments, both give them to Kryo. No savep
 from __future__ import annotations
 
 from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
-from flinkstate.serializers.types import FlinkType, KryoType, PojoType, simple_name, with_parts
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import FlinkType, KryoType, PojoType, simple_name
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome
 

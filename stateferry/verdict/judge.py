@@ -13,7 +13,8 @@ from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.metadata import Operator, OperatorHandle, Subtask
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.snapshots import SerializerSnapshot
-from flinkstate.serializers.types import has_scala, type_name, with_classes
+from flinkstate.serializers.type_parts import has_scala, with_classes
+from flinkstate.serializers.types import type_name
 from flinkstate.writing.operator_file import read_operator_header
 from stateferry.verdict import declarations, kryo_values, new_classes, registrations, removed, unknown
 from stateferry.verdict.journey import Journey, Part, Place

@@ -13,6 +13,7 @@ import numpy as np
 from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.keyed.kryo_parts import behind_flags, ends_of_parts
 from flinkstate.keyed.pojo_fields import of_subclasses
+from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
     FLINK_EITHER,
     ArrayType,
@@ -27,7 +28,6 @@ from flinkstate.serializers.types import (
     SetType,
     TtlType,
     TupleType,
-    with_parts,
 )
 from flinkstate.serializers.walker import skip_possible
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.places_in_maps import ROOT
-from flinkstate.serializers.types import KryoType, simple_name, with_parts
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import KryoType, simple_name
 from stateferry.basics.quantities import noun
 from stateferry.verdict.job_fields import is_final, may_end_in_small_array
 from stateferry.verdict.job_fields import written_alike as written_alike_by_fields

@@ -175,7 +175,7 @@ def _of_pojo(old: PojoType, job: JobClasses, within: tuple[str, ...]) -> Iterato
         # By @TypeInfo a field may have any serializer.
         if field.name in new and not annotated:
             yield from _of_field(name, field, new[field.name][0], job, (*within, name))
-    for subclass in (*old.registered_subclasses, *(type_ for _, type_ in old.other_subclasses)):
+    for subclass in old.subclasses:
         for one in _differences(subclass, job, within):
             changed = _Change.UNKNOWN if one.change in (_Change.MIGRATES, _Change.RENAMES) else one.change
             yield replace(one, change=changed, text=f"{one.text}, and it is a subclass of {name}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flinkstate.serializers.built_snapshots import AVRO_ARRAY, is_of_avro
-from flinkstate.serializers.types import KryoType, with_parts
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import KryoType
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flinkstate.serializers.type_parts import has_scala, opaque_parts, with_parts
 from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import (
     SCALA_TRY,
@@ -12,10 +13,7 @@ from flinkstate.serializers.types import (
     OptionType,
     Scalar,
     TraversableType,
-    has_scala,
-    opaque_parts,
     simple_name,
-    with_parts,
 )
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome

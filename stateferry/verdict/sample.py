@@ -21,8 +21,9 @@ from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.metadata.metadata import Operator, OperatorHandle
 from flinkstate.metadata.streams import expect
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoType, type_name, with_parts
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import FlinkType, KryoType, type_name
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from flinkstate.writing.operator_file import ElementFile
 from stateferry.verdict.journey import Place

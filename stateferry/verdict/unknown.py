@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.types import KryoType, OpaqueType, PrimitiveArrayType, Scalar, TupleType, with_parts
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import KryoType, OpaqueType, PrimitiveArrayType, Scalar, TupleType
 from stateferry.basics.quantities import noun
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome, StateVerdict

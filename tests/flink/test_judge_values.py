@@ -9,7 +9,8 @@ import pytest
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
-from flinkstate.serializers.types import FlinkType, Scalar, children, fixed_length, opaque_parts
+from flinkstate.serializers.type_parts import fixed_length, opaque_parts
+from flinkstate.serializers.types import FlinkType, Scalar, children
 from flinkstate.values.codecs import decode, decode_whole, encode
 from flinkstate.values.value_json import value_json
 from tests.flink.harness import FlinkHarness

@@ -11,7 +11,7 @@ import pytest
 
 import flinkstate
 from flinkstate import ListType, MapType, NewState, OpenSavepoint, Scalar
-from flinkstate.serializers.types import opaque_parts
+from flinkstate.serializers.type_parts import opaque_parts
 from tests.flink.harness import FlinkHarness, Line, Made, by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, State

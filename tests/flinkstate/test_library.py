@@ -21,7 +21,7 @@ from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import opaque_parts
+from flinkstate.serializers.type_parts import opaque_parts
 from stateferry.demo import DemoState, write_demo_savepoint
 
 HOUSE = Path(__file__).parents[2]

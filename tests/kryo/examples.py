@@ -20,7 +20,8 @@ from flinkstate.kryo.class_finder import ClassFinder
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.to_flink_maps import FlinkMaps, KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
-from flinkstate.serializers.types import EnumType, FlinkType, KryoMapType, KryoType, MapType, with_parts
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import EnumType, FlinkType, KryoMapType, KryoType, MapType
 from flinkstate.values.codecs import encode
 from flinkstate.values.kryo_values import read_kryo_map
 from tests.kryo.kept import classes

@@ -11,9 +11,11 @@ import pytest
 
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import to_flink_maps
-from flinkstate.serializers.types import ListType, MapType, Scalar, with_parts
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import ListType, MapType, Scalar
 from flinkstate.values.codecs import decode_whole, decoder, encode, whole_codec
-from flinkstate.values.kryo_reader import LISTS, MAPS, SETS, KryoObject
+from flinkstate.values.kryo_class_names import LISTS, MAPS, SETS
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import PRIMITIVE_ARRAYS, SCALARS
 from flinkstate.values.value_json import value_json
 from tests.kryo.examples import (

@@ -13,7 +13,7 @@ from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import KryoRegistration, KryoType
 from flinkstate.values.kryo_map_places import map_places
 from flinkstate.values.kryo_misread import misread
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from stateferry.changes.upgrade.flat_maps import flat_losses
 from stateferry.changes.upgrade.lost_entries import Fate, Loss, agrees, losses, losses_of_gone, put_back, put_back_gone

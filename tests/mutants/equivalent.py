@@ -31,7 +31,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("kernels.py", "_tail", "if start + 8 <= len(data):", "if start + 8 < len(data):"): _AS_BYTE_BY_BYTE,
     ("kernels.py", "_tail", "if start + 8 <= len(data):", "if start + 9 <= len(data):"): _AS_BYTE_BY_BYTE,
     ("sampling.py", "KeySample._keep", "break", "continue"): _SORTED,
-    ("checks.py", "_Pair.keyed", "continue", "break"): _LAST_SIDE,
+    ("operator_pairs.py", "OperatorPair.keyed", "continue", "break"): _LAST_SIDE,
     (
         "sampling.py",
         "KeySample.see",

@@ -16,7 +16,8 @@ from flinkstate.metadata.operator_state import DistributionMode
 from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.binary import ByteReader
-from flinkstate.serializers.types import FlinkType, MapType, opaque_parts
+from flinkstate.serializers.type_parts import opaque_parts
+from flinkstate.serializers.types import FlinkType, MapType
 from flinkstate.values.codecs import decode
 from flinkstate.values.value_json import json_text
 from flinkstate.writing.operator_file import parse_operator_header

@@ -33,11 +33,8 @@ from flinkstate.reading import batches
 from flinkstate.reading.batches import read_batches, read_chunk, schema
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
-from flinkstate.serializers.types import (
-    OpaqueType,
-    Scalar,
-    opaque_parts,
-)
+from flinkstate.serializers.type_parts import opaque_parts
+from flinkstate.serializers.types import OpaqueType, Scalar
 from flinkstate.values import codecs
 from flinkstate.writing.writer import SavepointWriter
 from tests.columns.test_columns import NotRepresentableError, expected

@@ -16,6 +16,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers import snapshots
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
 from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
+from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.types import (
     SCALA_EITHER,
     SCALA_TRY,
@@ -47,7 +48,6 @@ from flinkstate.serializers.types import (
     TraversableType,
     TtlType,
     TupleType,
-    opaque_parts,
 )
 from flinkstate.serializers.unknown_ends import Rest
 from flinkstate.values.codecs import encode

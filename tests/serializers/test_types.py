@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flinkstate.serializers.type_parts import fixed_length, opaque_parts
 from flinkstate.serializers.types import (
     SCALA_TRY,
     ArrayType,
@@ -34,8 +35,6 @@ from flinkstate.serializers.types import (
     TtlType,
     TupleType,
     children,
-    fixed_length,
-    opaque_parts,
     simple_name,
     type_name,
 )

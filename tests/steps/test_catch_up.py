@@ -28,7 +28,8 @@ from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
 from stateferry.proof.catch_up import ChangedResult, ChangedTask
-from stateferry.proof.keyed_check import KeyedTask, Side
+from stateferry.proof.keyed_check import KeyedTask
+from stateferry.proof.keyed_result import Side
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.guards.expiry_guard import ClockContradictedError

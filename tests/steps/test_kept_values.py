@@ -17,7 +17,8 @@ from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.built_snapshots import snapshot_of
-from flinkstate.serializers.types import Scalar, kept_by_kryo
+from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.types import Scalar
 from flinkstate.values.codecs import encode
 from flinkstate.writing.new_entries import as_entries
 from flinkstate.writing.new_savepoint import NewState

@@ -13,8 +13,8 @@ from flinkstate.classfiles.job_classes import job_classes
 from flinkstate.errors import PlanError, RefusedError, RejectedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.type_parts import object_of
 from flinkstate.serializers.type_text import type_text
-from flinkstate.serializers.types import object_of
 from stateferry.changes import pojos_without_maps
 from stateferry.changes.rules import Rules
 from stateferry.proof.plain.plain_objects import object_without_map

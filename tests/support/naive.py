@@ -19,6 +19,7 @@ from flinkstate.serializers.types import (
     AvroMapType,
     AvroRecordType,
     AvroUnionType,
+    CountedType,
     EitherType,
     EnumType,
     FlinkType,
@@ -161,10 +162,8 @@ def present_values(type_: FlinkType) -> SearchStrategy[Any]:
             return _SCALARS[type_]
         case PrimitiveArrayType(Scalar.BYTE):
             return _BLOCK
-        case ListType(element) | PrimitiveArrayType(element):
-            return st.lists(values_of(element), max_size=4)
-        case SetType(element) | ArrayType(element) | TraversableType(element):
-            return st.lists(_or_null(element), max_size=4)
+        case CountedType(element):
+            return st.lists(values_of(element) if type_.flag is None else _or_null(element), max_size=4)
         case AvroArrayType(element):
             return st.lists(values_of(element), max_size=4)
         case AvroMapType(value):
@@ -188,8 +187,9 @@ def present_values(type_: FlinkType) -> SearchStrategy[Any]:
             names = [field.name for field in type_.fields]
             values = st.tuples(*(_or_null(field.type) for field in type_.fields))
             itself = values.map(lambda drawn: dict(zip(names, drawn, strict=True)))
-            subclasses = (*type_.registered_subclasses, *(subclass for _, subclass in type_.other_subclasses))
-            return st.one_of(st.builds(PojoValue, st.just(type_.class_name), itself), *map(present_values, subclasses))
+            return st.one_of(
+                st.builds(PojoValue, st.just(type_.class_name), itself), *map(present_values, type_.subclasses)
+            )
         case NullableType(value):
             return present_values(value)
         case EitherType(left, right):

@@ -29,7 +29,7 @@ from flinkstate.serializers.types import KryoType, Scalar
 from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
 from stateferry.proof import carried_check
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, _digest, has_carried_state
-from stateferry.proof.keyed_check import Side
+from stateferry.proof.keyed_result import Side
 
 SPLIT, UNION, BROADCAST = DistributionMode.SPLIT_DISTRIBUTE, DistributionMode.UNION, DistributionMode.BROADCAST
 

@@ -28,11 +28,11 @@ from stateferry.proof.catch_up import (
     sampled_groups,
 )
 from stateferry.proof.changed_rows import ChangedRows, Snapshot, changed_rows
-from stateferry.proof.checks import _Pair
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
-from stateferry.proof.keyed_check import KeyedResult, Side
+from stateferry.proof.keyed_result import KeyedResult, Side
+from stateferry.proof.operator_pairs import OperatorPair
 from tests.steps.test_nights_since import NOW, first_state
 from tests.support.changes import changes_of, conversion_of
 from tests.support.legacy_states import FLAG, LEGACY, NEW
@@ -125,7 +125,7 @@ def test_subtasks_without_files_of_their_own_get_no_task(tmp_path: Path) -> None
     base = BaseOperator({0: BaseSubtask(nothing, nothing, nothing, {}, {})}, {})
 
     def tasks(old: Subtask, new: Subtask, base: BaseOperator) -> list[int]:
-        pair = _Pair(source, source, replace(operator, subtasks=(old,)), replace(operator, subtasks=(new,)))
+        pair = OperatorPair(source, source, replace(operator, subtasks=(old,)), replace(operator, subtasks=(new,)))
         return [task.subtask for task in pair.changed(conversion_of(source), base, frozenset(), 1)]
 
     without = replace(subtask, native_keyed=None)

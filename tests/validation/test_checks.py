@@ -34,8 +34,9 @@ from stateferry.proof.checks import CheckResult, CheckTask, StagedStates, do_her
 from stateferry.proof.expected import kernels as check_kernels
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
-from stateferry.proof.judgement import TableAccount, table_check
-from stateferry.proof.keyed_check import KeyedResult, Side
+from stateferry.proof.judgement import table_check
+from stateferry.proof.keyed_result import KeyedResult, Side
+from stateferry.proof.tally import TableAccount
 from tests.support.changes import conversion_of
 from tests.support.rewriting import rewrite
 from tests.support.saboteur import Groups, Row, Saboteur

@@ -23,10 +23,11 @@ from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.expected.sampling import EVERYTHING
-from stateferry.proof.judgement import Derived, OperatorJudge, TableAccount, Tally, table_check
-from stateferry.proof.keyed_check import KeyedResult, Side
-from stateferry.proof.plain.plain_reader import KeyAccount, SampledKeys
+from stateferry.proof.judgement import OperatorJudge, table_check
+from stateferry.proof.keyed_result import KeyedResult, Side
 from stateferry.proof.plain.plain_rows import PlainRowsResult
+from stateferry.proof.plain.plain_state import KeyAccount, SampledKeys
+from stateferry.proof.tally import Derived, TableAccount, Tally
 from tests.support.changes import back, changes_of
 
 KEYS = "main: keys in the key groups of their hashes"

@@ -29,16 +29,14 @@ from stateferry.proof import keyed_check
 from stateferry.proof.expected.content import AccountsByState, Entries, KeySpans, map_rows, plain_entries
 from stateferry.proof.expected.expected_blobs import ExpectedBlobs, hash_blobs
 from stateferry.proof.expected.sampling import KeySample, SampleSpec
-from stateferry.proof.keyed_check import (
+from stateferry.proof.keyed_check import KeyedTask, _AnyMember, _ChunkReading
+from stateferry.proof.keyed_result import (
+    KeyedAccounts,
     KeyedResult,
-    KeyedTask,
     Probe,
+    ProbedEntries,
+    ProbedSlices,
     Side,
-    _Accounts,
-    _AnyMember,
-    _ChunkReading,
-    _Probed,
-    _Slices,
     slices_of,
 )
 from tests.support.changes import back, changes_of
@@ -85,7 +83,7 @@ def test_the_slice_of_a_hash_is_its_first_bits() -> None:
 
 
 def test_accounts_have_what_was_added_and_not_withdrawn(entries: Entries) -> None:
-    sink = _Accounts(8)
+    sink = KeyedAccounts(8)
     sink.add("s", entries, flags(True, True, True, False))
     sink.leave_out("s", entries, flags(True, True, True, True), "why")
     sink.withdraw("s", entries, flags(True, False, False, False), "why")
@@ -95,7 +93,7 @@ def test_accounts_have_what_was_added_and_not_withdrawn(entries: Entries) -> Non
 
 
 def test_slices_have_entries_of_the_state_and_key_groups_of_the_probe(entries: Entries) -> None:
-    sink, every = _Slices(Probe("s", (3, 4, 5), 2)), flags(True, True, True, True)
+    sink, every = ProbedSlices(Probe("s", (3, 4, 5), 2)), flags(True, True, True, True)
     sink.add("s", entries, flags(True, True, False, True))
     sink.add("other", entries, every)
     sink.leave_out("s", entries, every, "why")
@@ -121,7 +119,7 @@ def name_of(number: int) -> str:
 def test_entries_of_the_probed_slices_are_described(entries: Entries) -> None:
     own = slices_of(entries.pairs, 16).tolist()
     probe = Probe("s", (3, 4, 6), 16, slices=(own[0], own[1], own[2]))
-    sink, every = _Probed(probe, CONVERSION), flags(True, True, True, True)
+    sink, every = ProbedEntries(probe, CONVERSION), flags(True, True, True, True)
     sink.add("s", entries, every)
     sink.add("other", entries, every)
     assert names(sink) == [(name_of(0), None), (name_of(1), None)]
@@ -133,7 +131,7 @@ def test_entries_of_the_probed_slices_are_described(entries: Entries) -> None:
 
 
 def test_of_strays_ten_are_enough(entries: Entries) -> None:
-    sink = _Probed(Probe("s", (3, 4), strays=True), CONVERSION)
+    sink = ProbedEntries(Probe("s", (3, 4), strays=True), CONVERSION)
     for _ in range(6):
         sink.add("s", entries, flags(True, True, True, True))
     assert len(names(sink)) == 10
@@ -355,8 +353,8 @@ def started(conversion: OperatorChanges = CONVERSION, *, width: int = 8, **setti
 
 def test_a_reading_collects_what_its_probe_asks_for() -> None:
     for probe, sink in (
-        (None, _Accounts), (Probe("s", (1,), 3), _Slices), (Probe("s", (1,), 3, (2,)), _Probed),
-        (Probe("s", (1,), strays=True), _Probed),
+        (None, KeyedAccounts), (Probe("s", (1,), 3), ProbedSlices), (Probe("s", (1,), 3, (2,)), ProbedEntries),
+        (Probe("s", (1,), strays=True), ProbedEntries),
     ):  # fmt: skip
         reading = started(probe=probe)
         assert type(reading._sink) is sink

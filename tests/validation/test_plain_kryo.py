@@ -25,7 +25,7 @@ from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.java_values import PojoValue, TtlValue
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.proof.expected.sampling import Row

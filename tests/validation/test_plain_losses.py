@@ -10,7 +10,7 @@ from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, KryoRegistration, KryoType, Scalar
 from flinkstate.values.java_values import TtlValue
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.upgrade.before_upgrade import StateBefore
 from stateferry.proof.plain.plain_losses import PlainLosses, _read_by_flink_2, before_the_upgrade, in_no_order
 from tests.support.kryo_writing import Boxed, kryo_map, kryo_object

@@ -13,7 +13,7 @@ from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapTy
 from flinkstate.values.codecs import encode
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_maps import by_kryo, content, copied, map_reader
-from stateferry.proof.plain.plain_reader import PlainStateReader
+from stateferry.proof.plain.plain_state import PlainStateReader
 from tests.kryo.examples import VERSIONS, examples
 
 UUID = KryoType("java.util.UUID")

@@ -36,14 +36,8 @@ from stateferry.proof.plain.plain_aging import PlainAgingReader
 from stateferry.proof.plain.plain_blobs import PlainBlobReader
 from stateferry.proof.plain.plain_maps import by_kryo
 from stateferry.proof.plain.plain_pojos import without_map
-from stateferry.proof.plain.plain_reader import (
-    KeyAccount,
-    PlainReader,
-    PlainStateReader,
-    group_of_key,
-    holds_null,
-    long_at,
-)
+from stateferry.proof.plain.plain_reader import PlainReader, group_of_key, holds_null
+from stateferry.proof.plain.plain_state import KeyAccount, PlainStateReader, long_at
 from tests.support.changes import back, changes_of
 from tests.validation.test_plain_pojos import BODY
 from tests.validation.test_plain_pojos import TYPE as POJOS

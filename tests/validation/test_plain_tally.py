@@ -9,7 +9,7 @@ import pytest
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.sampling import EVERYTHING
 from stateferry.proof.plain.plain_check import PlainTally
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, SampledKeys
+from stateferry.proof.plain.plain_state import KeyAccount, Line, SampledKeys
 
 ONE: Line = ("new", 7, "key 1", "a", 0, "5", None, 11)
 TWO: Line = ("new", 7, "key 1", "b", 0, "6", 1000, 12)

@@ -22,13 +22,12 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.operator_changes import Conversion
 from stateferry.proof import checks
+from stateferry.proof import operator_pairs as pairs_module
 from stateferry.proof.carried_check import CarriedTask
 from stateferry.proof.checks import (
     CheckResult,
     CheckTask,
     StagedStates,
-    _Pair,
-    _pairs,
     _Search,
     find_samples,
     judge,
@@ -41,8 +40,10 @@ from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.sample_text import ProbedEntry
 from stateferry.proof.expected.sampling import seed_of
-from stateferry.proof.judgement import Tally
-from stateferry.proof.keyed_check import KeyedResult, KeyedTask, Probe, Side
+from stateferry.proof.keyed_check import KeyedTask
+from stateferry.proof.keyed_result import KeyedResult, Probe, Side
+from stateferry.proof.operator_pairs import OperatorPair, operator_pairs
+from stateferry.proof.tally import Tally
 from tests.savepoint.test_moved_files import with_files_at
 from tests.support.changes import conversion_of
 from tests.support.rewriting import rewrite
@@ -222,7 +223,7 @@ def test_tasks_read_both_savepoints_and_share_the_sample(case: tuple[Savepoint, 
 def test_a_search_reads_the_key_groups_that_it_wants(case: tuple[Savepoint, Savepoint, Conversion]) -> None:
     """If keys get other key groups, those of the new ones may come from any."""
     source, staged, conversion = case
-    pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
+    pair = next(pair for pair in operator_pairs(source, staged) if pair.old.label == "main")
     every = pair.keyed(conversion, 1 << 20)
     wanted = set(sorted(groups_of(every, Side.SOURCE) & groups_of(every, Side.STAGED))[2:4])
     some = pair.keyed(conversion, 1 << 20, wanted.__contains__)
@@ -243,11 +244,11 @@ def test_keys_are_checked_where_they_may_have_moved(max_parallelism: int | None,
     staged = Savepoint.open(str(tmp_path / "new"))
     for tasks in (plan_checks(source, staged, conversion_of(source, layout)),):
         assert {task.check_keys for task in tasks if isinstance(task, KeyedTask)} == {max_parallelism is not None}
-    pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
+    pair = next(pair for pair in operator_pairs(source, staged) if pair.old.label == "main")
     stateless = replace(pair.old, subtasks=())
-    bare = _Pair(source, staged, stateless, pair.new)
+    bare = OperatorPair(source, staged, stateless, pair.new)
     assert not bare.checks_keys(conversion_of(source, layout))
-    nothing = _Pair(source, staged, stateless, replace(pair.new, subtasks=()))
+    nothing = OperatorPair(source, staged, stateless, replace(pair.new, subtasks=()))
     assert nothing.keyed(conversion_of(source, layout), 1 << 20) == []
 
 
@@ -256,7 +257,7 @@ def test_carried_state_that_one_side_alone_has_is_compared(
     side: str, case: tuple[Savepoint, Savepoint, Conversion], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, staged, conversion = case
-    has_it = next(getattr(pair, side) for pair in _pairs(source, staged) if pair.old.label == "main")
+    has_it = next(getattr(pair, side) for pair in operator_pairs(source, staged) if pair.old.label == "main")
     monkeypatch.setattr(checks, "has_carried_state", lambda operator: operator is has_it)
     carried = [task for task in plan_checks(source, staged, conversion) if isinstance(task, CarriedTask)]
     assert [task.operator for task in carried] == [has_it.hex_id]
@@ -266,7 +267,7 @@ def test_a_source_that_cannot_be_cut_into_chunks_is_an_error(
     case: tuple[Savepoint, Savepoint, Conversion], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, staged, conversion = case
-    pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
+    pair = next(pair for pair in operator_pairs(source, staged) if pair.old.label == "main")
     damaged: list[Operator] = []
 
     def planned(operator: Operator, *others: Any, **settings: Any) -> tuple[Chunk, ...]:
@@ -274,7 +275,7 @@ def test_a_source_that_cannot_be_cut_into_chunks_is_an_error(
             raise DamagedError("offsets that grow", "others")
         return plan_chunks(operator, *others, **settings)
 
-    monkeypatch.setattr(checks, "plan_chunks", planned)
+    monkeypatch.setattr(pairs_module, "plan_chunks", planned)
     assert pair.uncuttable() is None
     found = result(Side.STAGED, operator=pair.old.hex_id, strays={"s": Counter({3: 2})})
     tallies = tally_up(source, staged, conversion, [found])
@@ -320,7 +321,7 @@ def test_headers_that_cannot_be_read_are_a_failed_check(
     case: tuple[Savepoint, Savepoint, Conversion], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, staged, conversion = case
-    pair = next(pair for pair in _pairs(source, staged) if pair.old.label == "main")
+    pair = next(pair for pair in operator_pairs(source, staged) if pair.old.label == "main")
     assert checks._headers(pair, conversion).outcome is Outcome.PASSED
     read = checks._headers_by_subtask
     compared = list[set[int]]()
@@ -355,7 +356,7 @@ def test_metadata_may_be_of_another_version_if_the_conversion_says_so(
     case: tuple[Savepoint, Savepoint, Conversion],
 ) -> None:
     source, staged, conversion = case
-    tallies = {pair.old.hex_id: Tally(300) for pair in _pairs(source, staged)}
+    tallies = {pair.old.hex_id: Tally(300) for pair in operator_pairs(source, staged)}
     version = source.metadata.version
     for told, outcome in ((version, Outcome.PASSED), (version + 1, Outcome.FAILED)):
         check, *_ = judge(source, staged, replace(conversion, version=told), tallies, {})
@@ -395,7 +396,7 @@ def test_samples_are_looked_for_where_states_differ_or_keys_stray(
     monkeypatch.setattr(_Search, "strays", strays)
 
     def tallies() -> dict[str, Tally]:
-        made = {pair.old.hex_id: Tally(300) for pair in _pairs(source, staged)}
+        made = {pair.old.hex_id: Tally(300) for pair in operator_pairs(source, staged)}
         main = made[source.operator("main").hex_id]
         main.found.of("a").counts[3] = 1
         main.strays = {"a": Counter({9: 1}), NEW: Counter({9: 1, 4: 2}), "none": Counter()}
@@ -408,7 +409,7 @@ def test_samples_are_looked_for_where_states_differ_or_keys_stray(
     damaged = tallies()
     damaged[hex_id].note_damage(DamagedError("a row", "nothing"))
     assert find_samples(source, staged, conversion, damaged, lambda _: (), 1) == {}
-    first, *_, last = [pair.old.hex_id for pair in _pairs(source, staged)]
+    first, *_, last = [pair.old.hex_id for pair in operator_pairs(source, staged)]
     damaged = {hex_id: Tally(300) for hex_id in tallies()}
     damaged[first].note_damage(DamagedError("a row", "nothing"))
     damaged[last].strays = {"b": Counter({2: 1})}

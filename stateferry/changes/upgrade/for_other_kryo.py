@@ -27,17 +27,8 @@ from flinkstate.scala.programs import ScalaProgram, compile_scala, compile_scala
 from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers.built_snapshots import described_as, without_avro
 from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoType,
-    ListType,
-    MapType,
-    NullableType,
-    TimerType,
-    TupleType,
-    kept_by_kryo,
-    with_classes,
-)
+from flinkstate.serializers.type_parts import kept_by_kryo, with_classes
+from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, NullableType, TimerType, TupleType
 from flinkstate.serializers.walker import alternating, split_keys
 from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes import kernels

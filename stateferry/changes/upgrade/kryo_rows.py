@@ -9,8 +9,9 @@ from flinkstate.errors import DamagedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import KryoType
+from flinkstate.values.kryo_class_names import MAPS
 from flinkstate.values.kryo_map_places import MapPlaces, map_places
-from flinkstate.values.kryo_reader import MAPS, KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import known_classes, read_kryo_part
 from stateferry.changes.upgrade.section_rows import value_of
 

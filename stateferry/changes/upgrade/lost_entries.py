@@ -12,8 +12,9 @@ from enum import Enum
 
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import simple_name
+from flinkstate.values.kryo_class_names import MAPS
 from flinkstate.values.kryo_map_places import MapPlaces
-from flinkstate.values.kryo_reader import MAPS, KryoObject
+from flinkstate.values.kryo_references import KryoObject
 
 
 class Fate(Enum):

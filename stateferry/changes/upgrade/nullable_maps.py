@@ -25,6 +25,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.places_in_maps import zeros_of_null
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.to_flink_maps import NULL_MAP, TIMESTAMP, FlinkMaps, KryoReader
+from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
     EnumType,
     FlinkType,
@@ -37,7 +38,6 @@ from flinkstate.serializers.types import (
     SetType,
     TtlType,
     type_name,
-    with_parts,
 )
 from stateferry.changes import kernels
 from stateferry.changes.sections import put_lengths

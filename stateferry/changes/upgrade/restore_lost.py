@@ -20,7 +20,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, KryoType, Scalar
 from flinkstate.values.kryo_misread import misread
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore

@@ -11,7 +11,7 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import KryoType
 from flinkstate.ttl import expired_array
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from stateferry.changes.upgrade.before_upgrade import StateBefore
 from stateferry.changes.upgrade.flat_maps import FlatLosses, flat_losses

@@ -28,7 +28,7 @@ from stateferry.runs.checks.plan_check import open_source, resolve
 from stateferry.runs.guards.option_notes import nothing_to_do_lines
 from stateferry.runs.guards.other_flink import check_other_flink
 from stateferry.runs.plan.plan_json import plan_of, plan_values
-from stateferry.runs.plan.run_options import SAME_FLINK
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 from stateferry.steps import snapshot
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.versions import target_of

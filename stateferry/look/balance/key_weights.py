@@ -22,7 +22,8 @@ from flinkstate.keyed.key_group_check import key_offset
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, opaque_parts, type_name
+from flinkstate.serializers.type_parts import opaque_parts
+from flinkstate.serializers.types import FlinkType, type_name
 from flinkstate.serializers.walker import skip_runs
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.value_json import json_text

@@ -12,7 +12,8 @@ import numpy as np
 
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.stored_maps import map_spans, objects_without_maps
-from flinkstate.serializers.types import PojoMapType, object_of
+from flinkstate.serializers.type_parts import object_of
+from flinkstate.serializers.types import PojoMapType
 from flinkstate.serializers.walker import Positions
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected.content import Entries, plain_entries

@@ -16,7 +16,8 @@ from flinkstate.values.codecs import decoder
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainStateReader, group_of_key, long_at
+from stateferry.proof.plain.plain_reader import group_of_key
+from stateferry.proof.plain.plain_state import KeyAccount, Line, PlainStateReader, long_at
 
 _LATEST = 2**63 - 1
 _DELIMITER = b","

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainKey, PlainReader
+from stateferry.proof.plain.plain_reader import PlainReader
+from stateferry.proof.plain.plain_state import KeyAccount, Line, PlainKey
 
 
 class PlainBlobReader(PlainReader):

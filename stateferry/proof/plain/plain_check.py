@@ -10,7 +10,7 @@ from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.sample_text import MOST_SAMPLES
 from stateferry.proof.expected.sampling import EVERYTHING
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, SampledKeys
+from stateferry.proof.plain.plain_state import KeyAccount, Line, SampledKeys
 
 
 @dataclass(slots=True)

@@ -14,25 +14,18 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoCollectionType,
-    KryoType,
-    OpaqueType,
-    ScalaType,
-    TimerType,
-    kept_by_kryo,
-    with_opaque,
-)
+from flinkstate.serializers.type_parts import kept_by_kryo, with_opaque
+from flinkstate.serializers.types import FlinkType, KryoCollectionType, KryoType, OpaqueType, ScalaType, TimerType
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import decode_whole, decoder
 from flinkstate.values.java_values import PojoValue, TtlValue
-from flinkstate.values.kryo_reader import KryoObject
+from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_losses import PlainLosses, before_the_upgrade, in_no_order, stored_object
-from stateferry.proof.plain.plain_reader import KeyAccount, Line, PlainKey, PlainStateReader, group_of_key
+from stateferry.proof.plain.plain_reader import group_of_key
+from stateferry.proof.plain.plain_state import KeyAccount, Line, PlainKey, PlainStateReader
 
 _DELIMITER = b","
 _LATEST = 2**63 - 1

@@ -15,7 +15,8 @@ from flinkstate.keyed.state import StateKind
 from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.java_values import TtlValue
-from flinkstate.values.kryo_reader import MAPS, KryoObject
+from flinkstate.values.kryo_class_names import MAPS
+from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.upgrade.before_upgrade import StateBefore
 
 _TREE = "java.util.TreeMap"

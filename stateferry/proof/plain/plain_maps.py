@@ -15,17 +15,8 @@ from typing import Any
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoMapType,
-    KryoType,
-    MapType,
-    NullableType,
-    PojoMapType,
-    children,
-    kept_by_kryo,
-    with_opaque,
-)
+from flinkstate.serializers.type_parts import kept_by_kryo, with_opaque
+from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, PojoMapType, children
 from flinkstate.values.codec_parts import Decode, read_flag
 from flinkstate.values.codecs import decoder, encode
 from flinkstate.values.kryo_values import read_kryo_map, read_kryo_part

@@ -15,7 +15,8 @@ from flinkstate.serializers.binary import varint
 from flinkstate.serializers.types import KryoMapType, KryoType, PojoMapType
 from flinkstate.values.kryo_jobs import KryoField
 from flinkstate.values.kryo_map_places import read_varint
-from flinkstate.values.kryo_reader import KryoObject, KryoReader
+from flinkstate.values.kryo_reader import KryoReader
+from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import by_either, map_entries, read_by_either
 
 _BY_NAME = 1

@@ -11,7 +11,8 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.key_group_extents import key_group_extents
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoType, PojoType, children, kept_by_kryo, type_name
+from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.types import FlinkType, KryoType, PojoType, children, type_name
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.changes.upgrade.for_other_kryo import all_by_kryo_2, expect_rewritable, states_by_kryo

@@ -18,6 +18,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.type_parts import has_scala, with_classes, with_opaque
 from flinkstate.serializers.type_text import parse_type_text
 from flinkstate.serializers.types import (
     FlinkType,
@@ -34,11 +35,8 @@ from flinkstate.serializers.types import (
     SetType,
     TupleType,
     children,
-    has_scala,
     numbered,
     simple_name,
-    with_classes,
-    with_opaque,
 )
 from stateferry.changes.upgrade.nullable_maps import has_objects
 from stateferry.runs.checks.declared_scala import declared_scala

@@ -12,6 +12,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.scala.programs import compile_scala
 from flinkstate.serializers.built_snapshots import snapshot_of
+from flinkstate.serializers.type_parts import has_scala
 from flinkstate.serializers.type_text import parse_type_text, type_text
 from flinkstate.serializers.types import (
     FLINK_EITHER,
@@ -31,7 +32,6 @@ from flinkstate.serializers.types import (
     SetType,
     TraversableType,
     TupleType,
-    has_scala,
     type_name,
 )
 from stateferry.verdict.removed import has_no_value, suggestion

@@ -12,17 +12,8 @@ from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoType,
-    PojoMapType,
-    PojoType,
-    map_fields,
-    map_of,
-    opaque_parts,
-    simple_name,
-    type_name,
-)
+from flinkstate.serializers.type_parts import map_fields, map_of, opaque_parts
+from flinkstate.serializers.types import FlinkType, KryoType, PojoMapType, PojoType, simple_name, type_name
 from stateferry.runs.plan.planned_states import StatePlan
 
 

@@ -19,8 +19,9 @@ from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.type_parts import object_field, with_classes
 from flinkstate.serializers.type_text import parse_map_type, type_text
-from flinkstate.serializers.types import KryoMapType, KryoType, MapType, object_field, with_classes
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType
 from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
 from stateferry.runs.checks.other_kryo import makes_for_flink_2
 from stateferry.runs.plan.plan import MigrationPlan

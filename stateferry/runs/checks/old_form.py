@@ -13,7 +13,8 @@ from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.writing import kryo_form
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import KryoMapType, KryoType, MapType, NullableType, map_of, type_name
+from flinkstate.serializers.type_parts import map_of
+from flinkstate.serializers.types import KryoMapType, KryoType, MapType, NullableType, type_name
 from stateferry.changes.rules import OldForm
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.kryo_maps import first_maps

@@ -14,7 +14,8 @@ from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import FlinkType, KryoCollectionType, has_scala, with_kryo, with_parts
+from flinkstate.serializers.type_parts import has_scala, with_kryo, with_parts
+from flinkstate.serializers.types import FlinkType, KryoCollectionType
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
@@ -39,7 +40,7 @@ from stateferry.runs.checks.declared_collections import (
 from stateferry.runs.checks.declared_scala import not_from_scala
 from stateferry.runs.checks.way_back import WayBack, from_kryo_5, not_for_flink_1
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.plan.run_options import SAME_FLINK
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 from stateferry.verdict.versions import Line, target_of
 
 # The version of `_metadata` that each Flink writes. Flink 1 refuses that of Flink 2, and so never misreads Kryo 5.

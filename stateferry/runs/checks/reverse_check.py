@@ -8,7 +8,8 @@ from dataclasses import replace
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.types import KryoMapType, kept_by_kryo
+from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.types import KryoMapType
 from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import OldForm

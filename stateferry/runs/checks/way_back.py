@@ -14,6 +14,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot
+from flinkstate.serializers.type_parts import kept_by_kryo, with_kryo
 from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
@@ -23,9 +24,7 @@ from flinkstate.serializers.types import (
     Scalar,
     SetType,
     children,
-    kept_by_kryo,
     type_name,
-    with_kryo,
 )
 from stateferry.runs.checks.declared_collections import (
     collections_of_flink_2,

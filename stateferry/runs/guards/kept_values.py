@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from flinkstate.errors import RefusedError
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.types import kept_by_kryo, type_name
+from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.types import type_name
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flinkstate.errors import RefusedError
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.kept_values import states_with_kept_values
-from stateferry.runs.plan.run_options import SAME_FLINK
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome, StateVerdict
 from stateferry.verdict.versions import source_of, target_of

@@ -21,7 +21,8 @@ from flinkstate.metadata.bytes_read import SST, WHOLE, BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata, NativeHandle, Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import kryo_map_of, type_name
+from flinkstate.serializers.type_parts import kryo_map_of
+from flinkstate.serializers.types import type_name
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.inventory.blob_times import BlobTimes

@@ -40,7 +40,8 @@ import pyarrow as pa
 
 from flinkstate.columns.arrow_types import arrow_type
 from flinkstate.errors import RefusedError
-from flinkstate.serializers.types import FlinkType, Scalar, fixed_length
+from flinkstate.serializers.type_parts import fixed_length
+from flinkstate.serializers.types import FlinkType, Scalar
 from stateferry.changes.rules import Rules
 from stateferry.tables.iceberg.ledger import FINGERPRINT_BYTES
 

@@ -1,0 +1,114 @@
+"""An operator in the source and in the staged savepoint, and the tasks that read both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.metadata.chunks import plan_chunks
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint, has_keyed_state
+from stateferry.changes.operator_changes import Conversion
+from stateferry.proof.catch_up import (
+    BaseOperator,
+    ChangedTask,
+)
+from stateferry.proof.expected.sampling import SampleSpec
+from stateferry.proof.keyed_check import KeyedTask
+from stateferry.proof.keyed_result import Side
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPair:
+    """An operator in the source and in the staged savepoint."""
+
+    source: Savepoint
+    staged: Savepoint
+    old: Operator
+    new: Operator
+
+    def keyed(
+        self,
+        conversion: Conversion,
+        target_bytes: int,
+        wanted: Callable[[int], bool] | None = None,
+        sides: Sequence[Side] = tuple(Side),
+        seed: int | None = None,
+    ) -> list[KeyedTask]:
+        """The tasks for keyed state; `wanted` chooses key groups of the new savepoint, `seed` the keys of a sample."""
+        if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
+            return []
+        own = conversion.of(self.old)
+        tasks: list[KeyedTask] = []
+        for side, savepoint, operator in (
+            (Side.SOURCE, self.source, self.old),
+            (Side.STAGED, self.staged, self.new),
+        ):
+            if side not in sides:
+                continue
+            # The keys of new key groups may come from any.
+            chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and own.changes_key_groups) else wanted
+            try:
+                also = frozenset() if own.before is None or side is Side.STAGED else own.before.key_groups
+                placed = savepoint.placed(operator)
+                chunks = plan_chunks(operator, placed, chosen, target_bytes=target_bytes, also=also)
+            except (DamagedError, RefusedError):
+                if side is Side.SOURCE:
+                    raise
+                continue
+            total = sum(chunk.size for chunk in chunks)
+            tasks += [
+                KeyedTask(
+                    side,
+                    savepoint.folder,
+                    self.old.hex_id,
+                    chunk,
+                    own.of_key_groups(chunk.range),
+                    self.checks_keys(conversion),
+                    sample=SampleSpec(seed, chunk.size / total) if seed is not None else None,
+                )
+                for chunk in chunks
+            ]
+        return tasks
+
+    def changed(
+        self, conversion: Conversion, base: BaseOperator, whole: frozenset[int], seed: int
+    ) -> Iterator[ChangedTask]:
+        """The tasks that read changed keys. A subtask that can't be read in the staged savepoint gets none."""
+        own, checks = conversion.of(self.old), self.checks_keys(conversion)
+        there = {subtask.index: subtask.native_keyed for subtask in self.new.subtasks}
+        for subtask in self.old.subtasks:
+            staged, index = there.get(subtask.index), subtask.index
+            if subtask.native_keyed is not None and staged is not None and index in base.subtasks:
+                mine = own.of_key_groups(subtask.native_keyed.range)
+                yield ChangedTask(
+                    self.old.hex_id, index, mine, checks, seed, (self.source.folder, subtask.native_keyed),
+                    (self.staged.folder, staged), base.subtasks[index], whole, len(base.subtasks),
+                )  # fmt: skip
+
+    def checks_keys(self, conversion: Conversion) -> bool:
+        """Whether to check that each key is in the key group of its hash.
+
+        Without a migration or a new max parallelism this isn't needed: equal content proves that each key is where it
+        was.
+        """
+        changes = conversion.layout.changes_key_groups(self.old)
+        return has_keyed_state(self.old) and (changes or bool(conversion.of(self.old).rules))
+
+    def uncuttable(self) -> DamagedError | RefusedError | None:
+        """Why the staged operator's keyed state can't be cut into chunks, or None."""
+        try:
+            plan_chunks(self.new, self.staged.placed(self.new))
+        except (DamagedError, RefusedError) as error:
+            return error
+        return None
+
+
+def operator_pairs(source: Savepoint, staged: Savepoint) -> list[OperatorPair]:
+    new = {operator.id: operator for operator in staged.metadata.operators}
+    return [
+        OperatorPair(source, staged, operator, new[operator.id])
+        for operator in source.metadata.operators
+        if operator.id in new
+    ]
