@@ -25,9 +25,6 @@ from flinkstate.rocksdb.write_sst_file import Buffers, SortedRows, SstWriter
 from flinkstate.writing.native_writer import NativeFiles
 from flinkstate.writing.write_behind import WriteBehind
 
-# RocksDB compacts level 0 from four files on, and writes slower from twenty on. Each catch-up adds one for each state:
-# whoever makes a chain of them ends it here.
-MOST_NEWER = 8
 _COPY = 4 << 20
 
 

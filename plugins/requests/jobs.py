@@ -107,7 +107,7 @@ class ConfiguredJob:
     def by_schedule(self, conf: Mapping[str, object], *, is_backfill: bool) -> MigrationRequest:
         """The request of a scheduled or backfill DAG run: a rehearsal, unless the job is cut over by schedule."""
         request = migration_request({**self.values, **conf}, self.origin)
-        return request if self.cuts_over and not is_backfill and not request.rehearses else request.rehearsal()
+        return request if self.cuts_over and not is_backfill and not request.rehearses else request.night()
 
 
 @dataclass(frozen=True, slots=True)

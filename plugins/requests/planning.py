@@ -95,17 +95,20 @@ def _checkpoint(request: MigrationRequest, occasion: Occasion, *, holds: bool) -
     if run is not None:
         return run.plan.source
     as_of = occasion.as_of if occasion.is_backfill else None
-    if request.checkpoint_folder is not None:
-        return newest_checkpoint_in(request.checkpoint_folder, as_of)
+    newest = _newest(request, as_of)
+    # What is held is the newest one, and a backfill reads that of its day.
+    return held(newest, str(request.plan_values()["job"]), occasion) if holds and as_of is None else newest()
+
+
+def _newest(request: MigrationRequest, as_of: datetime | None) -> Callable[[], str]:
+    """What finds the newest checkpoint, or the newest by that time."""
+    if (folder := request.checkpoint_folder) is not None:
+        return lambda: newest_checkpoint_in(folder, as_of)
     # A plan is also made where Airflow isn't installed; then it has another source.
     from stateferry.airflow.flink.hook import FlinkHook
 
     job, hook = str(request.flink_job), FlinkHook(request.flink_conn_id)
-
-    def newest() -> str:
-        return newest_checkpoint_of_job(hook.completed_checkpoints(job), job, as_of)
-
-    return held(newest, str(request.plan_values()["job"]), occasion) if holds else newest()
+    return lambda: newest_checkpoint_of_job(hook.completed_checkpoints(job), job, as_of)
 
 
 def held(newest: Callable[[], str], job: str, occasion: Occasion) -> str:

@@ -43,6 +43,7 @@ from stateferry.runs.plan.plan_from_options import (
 from stateferry.runs.plan.plan_rules import given_in
 from stateferry.runs.plan.planned_states import StatePlan
 
+_FULL_EVERY = 7
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
 DEMO_OPERATORS = [{"operator": "main", "states": [DEMO_STATE]}]
 
@@ -218,8 +219,21 @@ class MigrationRequest(_PlanOptions):
         """The same request as a rehearsal, without approval and without a job to start."""
         nobody = {"approval": False, "approvers": None, "four_eyes": False, "window": None, "on_sign": False}
         nothing = {"start_job": False, "jar": None, "new_spec": None, "new_flink_conn_id": None, "outage_limit": None}
-        stop = {"stop_with": "savepoint", "may_repeat": False}
+        # A cut-over's own rehearsal is the base of its catch-ups, and a night has its own number.
+        stop = {"stop_with": "savepoint", "may_repeat": False, "full_every": None}
         return self.model_copy(update={"mode": "rehearse", **nothing, **nobody, **stop})
+
+    def night(self) -> MigrationRequest:
+        """The same request as a rehearsal of every night, which converts only what has changed where it can."""
+        given = getattr(self, "full_every")  # noqa: B009  the fields of options aren't known to the type checker
+        default = _FULL_EVERY if self.is_native and not self._why_no_since() else None
+        return self.rehearsal().model_copy(update={"full_every": given or default})
+
+    @property
+    def keeps_base(self) -> bool:
+        """Whether its rehearsal is caught up with later, so that Flink may drop its checkpoint meanwhile."""
+        later = getattr(self, "full_every") if self.rehearses else None  # noqa: B009  as above
+        return bool(later and later > 1) or not self.why_no_catch_up()
 
     @property
     def is_native(self) -> bool:
@@ -234,6 +248,10 @@ class MigrationRequest(_PlanOptions):
             return "the format isn't native, so everything is converted while the job stands still"
         if not self.catch_up:
             return "catch_up is off, so everything is converted while the job stands still"
+        return self._why_no_since()
+
+    def _why_no_since(self) -> str:
+        """Why nothing like it can be caught up with, whatever the savepoint has; empty if it can, as far as it says."""
         if self.work == "rescale only":
             return "work is 'rescale only', and a catch-up is of a migration"
         values = self.plan_values() | {"since": "the rehearsal"}

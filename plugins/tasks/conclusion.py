@@ -36,6 +36,7 @@ from stateferry.runs.predict.prediction import outage_of, part_times, predicted
 from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, TablesProblem
 from stateferry.runs.record.run_folder import HELD
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import ENDED, RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
@@ -100,6 +101,8 @@ class Conclude(BaseOperator):
             raise refusal(printable(problem))
         if run.state is RunState.PUBLISHED:
             _let_go(context)
+        elif run.plan.is_night:
+            _let_go_of_nights_before(run)
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
         tell(context, "done", run.plan.job, outcome_line(RunView.of(run)))
@@ -143,6 +146,13 @@ def _let_go(context: Context) -> None:
             rehearsal.held.remove()
             for one in (rehearsal.facts_if_sound(CatchUps) or CatchUps(0)).done:
                 rehearsal.folder.parent.child(one.run_id).child(HELD).remove()
+
+
+def _let_go_of_nights_before(run: Run) -> None:
+    """Lets go of the checkpoints of earlier nights: the next night goes on from this one."""
+    for one in runs_of(run.plan.home, run.plan.job):
+        if one.run_id != run.plan.run_id and one.plan is not None and one.plan.is_night:
+            one.held.remove()
 
 
 def _foreseen(foreseen: Prediction) -> str:

@@ -83,7 +83,7 @@ class TakeSavepoint(TaskWithFlink):
     def _of_checkpoint(self, context: Context, request: MigrationRequest, occasion: Occasion) -> dict[str, Any]:
         """Creates the run that reads the newest checkpoint: only now it is known that there is another rehearsal."""
         with fail_if_refused():
-            plan, run = planned(request, occasion, holds=not request_of(context).why_no_catch_up())
+            plan, run = planned(request, occasion, holds=request_of(context).keeps_base)
             assert run is not None, "a checkpoint is there already"
             if run.stored(Began) is None:
                 run.keep(replace(began(context), at=now_ms()))

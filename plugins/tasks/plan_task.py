@@ -45,7 +45,7 @@ class PlanOperator(BaseOperator):
                 return self._to_check(request, occasion, context)
             if not request.rehearses:
                 check_place(request, context)
-            plan, run = planned(request, occasion)
+            plan, run = planned(request, occasion, holds=request.rehearses and request.keeps_base)
             rehearsal = self._rehearsal(request, occasion, context) if request.stops_job else None
             again = occasion.rehearsal(REHEARSAL_AGAIN).short_id
             if run is not None:
@@ -77,7 +77,7 @@ class PlanOperator(BaseOperator):
 
     def _rehearsal(self, request: MigrationRequest, occasion: Occasion, context: Context) -> str:
         """The folder of the rehearsal; creates it, unless Flink must still take the savepoint that it reads."""
-        rehearsed, run = planned(request.rehearsal(), occasion.rehearsal(), holds=not request.why_no_catch_up())
+        rehearsed, run = planned(request.rehearsal(), occasion.rehearsal(), holds=request.keeps_base)
         if run is None:
             return run_folder(rehearsed.home, rehearsed.job, rehearsed.run_id).shown
         run.keep(began(context))
@@ -111,7 +111,7 @@ class PlanOperator(BaseOperator):
         request = job.by_schedule(conf, is_backfill=run_type == "backfill")
         if not request.rehearses and (why := _why_no_cut_over(job.job, occasion_of(context))):
             self.log.warning("%s, so this run rehearses: cut over by the form", why)
-            request = request.rehearsal()
+            request = request.night()
         verb = "rehearses" if request.rehearses else "cuts over"
         self.log.info("this run is %s: it %s what is configured in %s", run_type, verb, job.origin)
         return request

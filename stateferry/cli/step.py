@@ -99,7 +99,8 @@ def _leased(control: Control, run: Run, step: Step) -> Iterator[Lease]:
             control.release(lease)
         raise
     followed = run.steps[:-1] if run.plan.rehearse else _AT_ONCE_FOLLOWED
-    if step in followed and run.has_done(step):
+    # A night may have got another plan.
+    if step in followed and Run.open(run.folder).has_done(step):
         control.renew(lease, lease_ms=BETWEEN_STEPS_MS)
     else:
         control.release(lease)

@@ -21,7 +21,7 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.database import Database
-from flinkstate.writing.newer_files import MOST_NEWER, KnownFiles
+from flinkstate.writing.newer_files import KnownFiles
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import BasePart
@@ -32,6 +32,7 @@ from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.plan.run_options import MOST_NEWER
 from stateferry.runs.predict.earlier_night import EarlierNight, night_of
 from stateferry.runs.record.facts import BaseAccounts, CaughtUp, HeldFiles
 from stateferry.runs.record.run_list import find_run
@@ -42,7 +43,7 @@ from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import proven_report
 
 # A native savepoint shows no timers on the heap, a checkpoint does.
-_MAY_DIFFER = {"run_id", "source", "target", "rehearse", "since", "now_from", "no_timers"}
+_MAY_DIFFER = {"run_id", "source", "target", "rehearse", "since", "full_every", "now_from", "no_timers"}
 _HELD_MS = 3_600_000
 _WHOLE = "leave --since out, which converts everything"
 

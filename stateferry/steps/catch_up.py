@@ -47,7 +47,8 @@ def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -
         for state, keys in one.lists.items()
     )
     held = {name: identity for one in found for name, identity in one.identities.items() if identity}
-    work.run.keep(CaughtUp(tuple(lists)), HeldFiles(began, held))
+    depth = (base.run.facts(CaughtUp) or CaughtUp(depth=0)).depth + 1
+    work.run.keep(CaughtUp(tuple(lists), depth), HeldFiles(began, held))
     return found
 
 

@@ -20,7 +20,7 @@ from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import green_report
 from stateferry.show.run_page import run_page
 from stateferry.show.run_view import RunView
-from stateferry.steps import cut_over, migrate, rescale, snapshot, validate
+from stateferry.steps import cut_over, migrate, nights, rescale, snapshot, validate
 from stateferry.steps.run_at_work import RunAtWork
 
 
@@ -71,6 +71,9 @@ class Pipeline:
             self._check_is_of_run(step)
         self._check_needs(steps[0])
         with self._at_work():
+            if steps[0] is Step.SNAPSHOT and not run.has_done(Step.SNAPSHOT):
+                nights.begin(work)
+                run = work.run
             if self._leads_to(steps[0]) is RunState.RUNNING:
                 work.check_may_become(RunState.RUNNING)
                 run.enter(RunState.RUNNING, now_ms())
@@ -108,14 +111,15 @@ class Pipeline:
 
     def _do(self, spec: StepSpec) -> None:
         """Does a step if it isn't done, and puts the run into the state to which it leads."""
-        work, run, step = self.work, self.work.run, spec.step
-        if step is Step.CUT_OVER and run.state not in (RunState.VERIFIED, RunState.APPROVED):
+        work, step = self.work, spec.step
+        if step is Step.CUT_OVER and work.run.state not in (RunState.VERIFIED, RunState.APPROVED):
             # The validation was killed after it had written its report, or an earlier cut-over failed.
             self._verify()
         work.check_may_become(self._leads_to(step))
         if step is Step.CUT_OVER or not self._is_done(spec):
             began = work.workers.begin(step)
-            work.keep(spec.do(work), began)
+            work.keep(self._facts_of(spec), began)
+        run = work.run
         if run.stored(Prediction) is None:
             # Now the size is known. What is predicted stays as it is, whatever becomes known later.
             run.keep(predicted(run))
@@ -123,6 +127,17 @@ class Pipeline:
             run.note(RunState.PUBLISHED, now_ms())
         if step is Step.VALIDATE or (step is Step.TABLES and run.plan.rehearse):
             self._verify()
+
+    def _facts_of(self, spec: StepSpec) -> TimedFacts:
+        """Does the step. A night that can't go on as a catch-up does all steps up to this one for everything."""
+        try:
+            return spec.do(self.work)
+        except StateferryError as error:
+            if spec.step not in (Step.SNAPSHOT, Step.MIGRATE) or not nights.becomes_whole(self.work, error):
+                raise
+        for earlier in STEPS[: STEPS.index(spec)]:
+            self._do(earlier)
+        return spec.do(self.work)
 
     def _verify(self) -> None:
         """Checks that the report is green; a rehearsal is verified when its tables have followed, too."""

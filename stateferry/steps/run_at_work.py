@@ -53,6 +53,10 @@ class RunAtWork:
             self.opened, self._has_chosen = self.opened.moving(facts.lazy or ()), True
         return self.opened
 
+    def plan_anew(self, run: Run, resolved: ResolvedPlan | None) -> None:
+        """Goes on with the run as it is with another plan, which is opened already or will be."""
+        self.run, self.opened = run, resolved
+
     @property
     def files(self) -> Location:
         """The folder of the new savepoint's files: the target, or in a rehearsal the run's own folder."""

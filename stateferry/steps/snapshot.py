@@ -48,6 +48,7 @@ from stateferry.runs.report import source_check
 from stateferry.steps import key_groups
 from stateferry.steps.base_run import base_of
 from stateferry.steps.guards import AFTER_COUNTING, BEFORE_COUNTING, Seen
+from stateferry.steps.nights import note_of
 from stateferry.steps.other_sources import read_others
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
@@ -87,6 +88,7 @@ def do(work: RunAtWork) -> SnapshotFacts:
         notes = [*notes, f"the snapshot read only the keys that have changed since run {counts.since.run_id}"]
     if run.plan.since is not None and found.states:
         notes = [*notes, "what has expired since the base's now stays, with its timestamp: Flink drops it"]
+    notes = [*notes, *filter(None, [note_of(run)])]
     _keep(run, resolved, counts)
     for note in notes:
         work.say(f"note: {note}")
@@ -119,8 +121,9 @@ def count(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None =
     if counts is None and resolved.plan.since is not None:
         raise RefusedError(
             f"run {resolved.plan.since} can't be caught up with: what has changed since doesn't say what everything "
-            "amounts to now. Under time to live that is so once the job has begun to move keys: leave --since out, "
-            "which converts everything"
+            "amounts to now (under time to live that is so once the job has begun to move keys)"
+            f"{', or is a large part of it' if resolved.plan.is_night else ''}: leave --since out, which converts "
+            "everything"
         )
     if counts is None:
         inventory = total(workers.do(Step.SNAPSHOT, work, take, _BYTES))
@@ -175,7 +178,8 @@ def _changed_keys_work(
     if night.counted is None or not can_be_brought_forward(keyed, resolved.plan):
         return None
     parts = {operator.hex_id: night.parts(operator) for operator in resolved.source.keyed_operators()}
-    must = resolved.plan.since is not None
+    # A night of a large change converts everything, which takes no longer.
+    must = resolved.plan.since is not None and not resolved.plan.is_night
     return [
         ChangedKeysTask(task, parts[task.operator], must) if isinstance(task, InventoryTask) else task for task in work
     ]

@@ -74,7 +74,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
         *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
         *("--field", "--rest", "--classes", "--to", "--declared", "--all-by-kryo-5"),
-        *("--before", "--restore-lost", "--restore-keys", "--since"),
+        *("--before", "--restore-lost", "--restore-keys", "--since", "--full-every"),
     }
 
 
@@ -98,6 +98,7 @@ NEEDED = {
     "restore_lost": ["--to", "flink-2", "--before", "/savepoints/old"],
     "restore_keys": ["--to", "flink-2", "--before", "/savepoints/old", "--restore-lost"],
     "since": ["--format", "native"],
+    "full_every": ["--format", "native"],
 }
 
 

@@ -272,7 +272,8 @@ def _carry_out(
     finally:
         with suppress(TransientError):  # If this fails, the lease expires.
             control.release(lease)
-    _say_times(run)
+    # A night may have got another plan.
+    _say_times(run.open(run.folder))
     return 0
 
 
@@ -295,6 +296,7 @@ def _do_steps(pipeline: Pipeline) -> None:
             pipeline.carry_out(*(step for step in run.steps if step is not Step.TABLES))
         finally:
             _show_failed_report(run)
+        run = pipeline.work.run
         show_report(Report.read(run.report), sys.stdout, is_over=run.state in ENDED)
         if not run.plan.rehearse:
             _say_result(run)

@@ -138,6 +138,13 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         ("lazy", "reverse", "to", "state_ttls", "keep_expired", "keep_legacy", "field", "classes", "declared"),
     ),
     *map(_not_since, ("parallelism", "max_parallelism", "files_from")),
+    _of_a_migration("full_every"),
+    Exclusion(
+        "full_every",
+        "full_every: only a rehearsal with RocksDB's own files can be gone on from: give format native as well, or "
+        "leave full_every out",
+        needs=("output_format",),
+    ),
     Exclusion(
         "keep_legacy",
         "lazy and keep_legacy exclude each other: a lazy run keeps the blobs of the keys that it doesn't move, and "

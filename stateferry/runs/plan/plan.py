@@ -77,8 +77,12 @@ class MigrationPlan(RunOptions):
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def is_asked_for_again_by(self, other: MigrationPlan) -> bool:
-        """Whether the other plan asks for the same work: run id and `now` count only if the other plan gives them."""
-        left_out = _OF_THE_RUN - other.model_fields_set
+        """Whether the other plan asks for the same work: run id and `now` count only if the other plan gives them.
+
+        A night that catches up has both `now` and base of itself.
+        """
+        of_night = {"since"} if self.is_night and other.since is None else set[str]()
+        left_out = (_OF_THE_RUN - other.model_fields_set) | of_night
         return self.model_dump(exclude=left_out) == other.model_dump(exclude=left_out)
 
     def to_json(self) -> str:

@@ -29,6 +29,8 @@ from stateferry.runs.plan.planned_states import OperatorPlan
 from stateferry.runs.plan.state_ttls import StateTtls
 from stateferry.runs.plan.upgrade_options import UpgradeOptions
 
+# RocksDB compacts level 0 from four files on, and writes slower from twenty on. Each catch-up adds one for each state.
+MOST_NEWER = 8
 DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 
 
@@ -131,6 +133,19 @@ class RunOptions(UpgradeOptions):
             metavar="RUN",
             if_empty="convert everything",
             in_form=False,
+        ),
+    ] = None
+    full_every: Annotated[
+        Annotated[StrictInt, Field(ge=1, le=MOST_NEWER)] | None,
+        Option(
+            Kind.NUMBER,
+            "Everything every",
+            "a rehearsal with native files converts only what has changed since the last green one of the same plan; "
+            "one in so many converts everything, as does each that can't go on from the last one",
+            row=161,
+            section=RUN,
+            metavar="N",
+            if_empty="of nights 7; other rehearsals convert everything",
         ),
     ] = None
     keep_expired: Annotated[
@@ -335,6 +350,11 @@ class RunOptions(UpgradeOptions):
     catalog_uri: Name
     warehouse: Place
     chunk_bytes: Annotated[StrictInt, Field(ge=1 << 20, le=1 << 30)] = TARGET_BYTES
+
+    @property
+    def is_night(self) -> bool:
+        """Whether the run may choose what it catches up with, and convert everything instead."""
+        return self.rehearse and self.full_every is not None
 
     @property
     def rescales_only(self) -> bool:

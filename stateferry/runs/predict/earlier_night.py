@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import ClassVar, TypeVar
 
-from flinkstate.errors import StateferryError
+from flinkstate.errors import RefusedError, StateferryError
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.files.storage import Location
 from flinkstate.keyed.native_difference import EarlierPart
@@ -37,7 +37,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
 
-_OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from"}
+_OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from", "since", "full_every"}
 _T = TypeVar("_T")
 
 
@@ -158,10 +158,35 @@ def earlier_night(resolved: ResolvedPlan) -> EarlierNight | None:
     plan = resolved.plan
     if not plan.rehearse or plan.lazy or plan.reverse or resolved.source.format != "native":
         return None
-    newest = next((run for run in runs_of(plan.home, plan.job) if run.run_id != plan.run_id), None)
-    if newest is None or newest.plan is None or newest.state is not RunState.VERIFIED or not _alike(newest.plan, plan):
+    try:
+        return night_of(last_night(plan), resolved)
+    except RefusedError:
         return None
-    return night_of(Run(newest.plan, newest.folder), resolved)
+
+
+def last_night(plan: MigrationPlan) -> Run:
+    """The last other run of the job, if it is a green rehearsal of the same plan; else the refusal says what it is.
+
+    Catch-ups without tables don't count: they were made for a cut-over that did not follow.
+    """
+    others = (run for run in runs_of(plan.home, plan.job) if run.run_id != plan.run_id)
+    newest = next((run for run in others if run.plan is None or not _prepared_a_cut_over(run.plan, run.state)), None)
+    if newest is None:
+        raise RefusedError("there is no earlier run of the job")
+    which = f"run {newest.run_id}, the last one of the job,"
+    if newest.plan is None:
+        raise RefusedError(f"{which} can't be read: {newest.reason}")
+    if newest.state is not RunState.VERIFIED:
+        state = "without a state" if newest.state is None else newest.state.value
+        because = f" ({newest.reason})" if newest.reason else ""
+        raise RefusedError(f"{which} isn't a green rehearsal: it is {state}{because}")
+    if differing := _differing(newest.plan, plan):
+        raise RefusedError(f"{which} has another {', '.join(differing)}")
+    return Run(newest.plan, newest.folder)
+
+
+def _prepared_a_cut_over(plan: MigrationPlan, state: RunState | None) -> bool:
+    return plan.rehearse and plan.since is not None and state is RunState.STAGED
 
 
 def night_of(run: Run, resolved: ResolvedPlan) -> EarlierNight | None:
@@ -196,8 +221,9 @@ def _types_of_kryo_maps(resolved: ResolvedPlan) -> dict[tuple[str, str], str]:
     }
 
 
-def _alike(one: MigrationPlan, other: MigrationPlan) -> bool:
-    return one.model_dump(exclude=_OF_ONE_NIGHT) == other.model_dump(exclude=_OF_ONE_NIGHT)
+def _differing(one: MigrationPlan, other: MigrationPlan) -> list[str]:
+    mine, its = (plan.model_dump(exclude=_OF_ONE_NIGHT) for plan in (one, other))
+    return sorted(name for name, value in mine.items() if its[name] != value)
 
 
 def _by_ref(of: Mapping[str, _T]) -> dict[StateRef, _T]:

@@ -206,11 +206,12 @@ class ChangedKeys:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp(RunFacts):
-    """The changed keys that a catch-up has converted."""
+    """The changed keys that a catch-up has converted; with it, `depth` catch-ups lie above the first base."""
 
     name: ClassVar[str] = "caught_up"
 
     lists: tuple[ChangedKeys, ...] = ()
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,20 @@ class HeldFiles(RunFacts):
 
     at: int
     files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NightChoice(RunFacts):
+    """What a night that may catch up has chosen: its base, or why it converts everything (`why_whole`).
+
+    `now` and `now_from` are what the plan had before it got those of the base.
+    """
+
+    name: ClassVar[str] = "night"
+
+    now: int
+    now_from: str
+    why_whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from stateferry.runs.catalog.control_tables import check_catalog
 from stateferry.runs.catalog.lease import job_locked
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of_json
-from stateferry.runs.record.facts import RunFacts
+from stateferry.runs.record.facts import NightChoice, RunFacts
 from stateferry.runs.record.run_folder import PLAN_FILE, RunFolder, run_folder
 from stateferry.runs.record.run_states import (
     RunState,
@@ -59,7 +59,7 @@ class Run(RunFolder):
         content = file.read_if_there()
         if content is not None:
             run = cls(plan_of_json(content, file.shown), folder)
-            if plan != run.plan:
+            if plan != run.plan and plan != run.plan_as_given():
                 raise PlanError(
                     f"run {plan.run_id} of job {plan.job} exists already, with another plan ({file.shown}): "
                     "give another run_id, or none"
@@ -91,6 +91,21 @@ class Run(RunFolder):
         """The run in this folder of a home that was checked before."""
         file = folder.child(PLAN_FILE)
         return cls(plan_of_json(file.read(), file.shown), folder)
+
+    def plan_as_given(self) -> MigrationPlan:
+        """The plan with which the run was created: a night that catches up gets the now of its base afterwards."""
+        choice = self.facts(NightChoice)
+        if choice is None:
+            return self.plan
+        return self.plan.model_copy(update={"since": None, "now": choice.now, "now_from": choice.now_from})
+
+    def replanned(self, plan: MigrationPlan, kinds: Iterable[type[RunFacts]]) -> Run:
+        """The same run with another plan; of its facts only those of these kinds count for it too."""
+        other = Run(plan, self.folder)
+        # After a kill between the two, the run still has its old plan.
+        other.keep(*(facts for kind in kinds if (facts := self.facts(kind)) is not None))
+        _write(self.plan_file, plan.to_json())
+        return other
 
     def changes(self) -> tuple[StateChange, ...]:
         """The states that the run went through, the present one last."""

@@ -149,6 +149,21 @@ def test_of_a_folder_the_highest_number_counts_that_is_complete(tmp_path: Path, 
     assert planned(cut_over, replace(occasion, run_id="manual__2"))[0].source == str(folder / "chk-10")
 
 
+@pytest.mark.usefixtures("home")
+def test_a_night_that_is_gone_on_from_holds_its_checkpoint(tmp_path: Path, occasion: Occasion) -> None:
+    write_metadata(tmp_path / "job" / "chk-2", checkpoint_id=2, completed_at=NOON)
+    values = IN_FOLDER | {"checkpoint_folder": str(tmp_path / "job"), "format": "native", "mode": "rehearse"}
+    night = MigrationRequest.model_validate(values).night()
+    plan, run = planned(night, occasion, holds=night.keeps_base)
+    assert run is not None
+    assert (plan.source, plan.full_every) == (run.held.path, 7)
+    assert run.held.child("_metadata").is_file()
+    assert not MigrationRequest.model_validate(values | {"full_every": 1}).night().keeps_base
+    day, of_day = planned(night, replace(occasion, run_id="day", is_backfill=True), holds=night.keeps_base)
+    assert of_day is not None
+    assert day.source.endswith("chk-2")
+
+
 @pytest.mark.parametrize("shown", [True, False, None])
 def test_a_cut_over_stops_the_job_with_a_native_savepoint_only_if_a_rehearsal_has_shown_its_timers(
     shown: bool | None, home: Path, occasion: Occasion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

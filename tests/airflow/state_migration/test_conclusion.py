@@ -62,6 +62,21 @@ def test_each_part_of_a_cut_over_is_told_beside_what_was_predicted(
 
 
 @pytest.mark.usefixtures("home")
+def test_a_green_night_lets_go_of_the_checkpoints_of_earlier_ones(
+    occasion: Occasion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night = MigrationRequest.model_validate({"format": "native"}).night()
+    kinds = (night, night.rehearsal(), night)
+    runs = [a_run(Occasion(f"{number}", occasion.as_of), of) for number, of in enumerate(kinds)]
+    for run in runs:
+        run.held.make_folder()
+    monkeypatch.setattr(conclusion, "tell", lambda *_: None)
+    Conclude(task_id="conclude").execute(context(runs[-1]))
+    # The other one is of a cut-over, which may be decided later.
+    assert [run.held.exists() for run in runs] == [False, True, True]
+
+
+@pytest.mark.usefixtures("home")
 def test_the_report_in_the_log_is_no_wider_than_airflows_page_shows(
     occasion: Occasion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,21 @@ def test_a_single_request_is_rehearsed_each_midnight_by_the_dag_of_the_form() ->
     assert job.by_schedule({"ttl": "3d"}, is_backfill=True).given_options()["ttl"] == "3d"
 
 
+def test_a_night_with_native_files_goes_on_from_the_last_one_and_converts_everything_each_week() -> None:
+    def full_every(**more: object) -> object:
+        (job,) = read({**REQUEST, **more}).jobs
+        night = job.by_schedule({}, is_backfill=False)
+        return night.plan_values().get("full_every")
+
+    assert full_every() is None
+    assert full_every(format="native") == 7
+    assert full_every(format="native", full_every=3) == 3
+    # What can't be caught up with isn't tried, unless somebody asks for it.
+    assert full_every(format="native", lazy=True, share="30%", flag_state="flag") is None
+    (cut_over,) = read({**REQUEST, "format": "native", "full_every": 3}).jobs
+    assert cut_over.request.rehearsal().plan_values().get("full_every") is None
+
+
 def test_each_job_has_a_dag_and_what_is_its_own() -> None:
     orders = {"request": REQUEST, "schedule": "30 2 * * 1-5", "timezone": "Europe/Berlin", "pool": "ferry"}
     found = read({"jobs": {"orders": orders, "by-hand": {"request": REQUEST, "schedule": None}}, "notify": [MAIL]})

@@ -196,6 +196,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "as": ("Map<String, Long>", "Map<String,Long>"),
     "widen": (True, True),
     "job": ("orders", "orders"),
+    "full_every": (3, 3),
     "on_contradiction": ("rows", "rows"),
     "keep_expired": (True, True),
     "accept_expired": ("60%", 0.6),
@@ -234,6 +235,7 @@ GIVEN: dict[str, tuple[object, object]] = {
 _LAZY = {"flag_state": "moved", "lazy": True}
 # What another option needs.
 NEEDED: dict[str, dict[str, object]] = {
+    "full_every": {"format": "native"},
     "keep_expired": {"ttl": "1h"},
     "on_contradiction": {"flag_state": "moved"},
     "flag_ttl": {**_LAZY, "share": "30%"},

@@ -1,0 +1,201 @@
+"""Nights that catch up: what they leave is, entry by entry, what a night that converts everything leaves."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import RefusedError
+from stateferry.cli import main
+from stateferry.runs.predict import earlier_night
+from stateferry.runs.record.facts import Began, CaughtUp, NightChoice
+from stateferry.runs.record.run_list import find_run, runs_of
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.steps import catch_up
+from stateferry.tables.iceberg.commits import TableHome
+from tests.flink.judge import raw_entries
+from tests.steps.test_nights_since import NOW, changed, first_state, run, totals, walked
+from tests.support.in_process import without_spark
+from tests.support.legacy_states import FLAG, LEGACY, NEW
+from tests.support.native_nights import NightlyDatabase
+
+pytestmark = pytest.mark.slow
+
+NIGHT: dict[str, Any] = {"output_format": "native", "full_every": 4}
+
+
+def night(source: Path, folder: Path, number: int, **options: Any) -> Run:
+    report, found = run(source, folder, number, **(NIGHT | options))
+    assert report.is_green, report.failed
+    assert found.state is RunState.VERIFIED
+    return found
+
+
+def why_whole(of: Run) -> str:
+    choice, facts = of.facts(NightChoice), of.facts(SnapshotFacts)
+    assert choice is not None
+    assert facts is not None
+    expected = (
+        f"everything: {choice.why_whole}" if choice.why_whole else f"only what has changed since run {of.plan.since}"
+    )
+    assert any(note.startswith("this night converts") and note.endswith(expected) for note in facts.notes), facts.notes
+    assert (of.plan.since is None) == bool(choice.why_whole)
+    return choice.why_whole
+
+
+def rows(home: Path, job: str = "nights") -> Counter[Any]:
+    """What the tables of the job hold, without the numbers of runs and the times at which they ran."""
+    catalog = TableHome(f"sqlite:///{home / 'catalog.db'}", str(home / "warehouse")).catalog()
+    found: Counter[Any] = Counter()
+    (namespace,) = [one for of in catalog.list_namespaces((job,)) for one in catalog.list_namespaces(of) or [of]]
+    for identifier in catalog.list_tables(namespace):
+        for row in catalog.load_table(identifier).scan().to_arrow().to_pylist():
+            kept = {name: value for name, value in row.items() if not name.startswith(("run", "_"))}
+            found[identifier[-1], repr(sorted(kept.items()))] += 1
+    return found
+
+
+def entries(of: Run) -> Counter[Any]:
+    return raw_entries(Path(of.staged.path))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 20))])
+def test_nights_leave_what_nights_of_everything_leave(seed: int, tmp_path: Path) -> None:
+    chosen, database = random.Random(seed), NightlyDatabase(tmp_path / "job")
+    database.flush(first_state())
+    reasons = []
+    for number in range(6):
+        if number:
+            database.flush(changed(database.state, chosen, chosen.randrange(1, 12)))
+        source = database.checkpoint(number)
+        one = night(source, tmp_path / "since", number)
+        all_ = night(source, tmp_path / "whole", number, full_every=1)
+        assert entries(one) == entries(all_)
+        assert rows(tmp_path / "since" / "home") == rows(tmp_path / "whole" / "home")
+        assert len(rows(tmp_path / "whole" / "home")) > 400
+        assert totals(one) == totals(all_)
+        assert walked(one) == walked(all_)
+        reasons.append(why_whole(one))
+    of_first, *others, of_fifth, of_sixth = reasons
+    assert of_first == "there is no earlier run of the job"
+    assert others == ["", "", ""]
+    assert of_fifth == "one night in 4 does, and 3 since then didn't"
+    assert of_sixth == ""
+
+
+def database_of(folder: Path) -> NightlyDatabase:
+    found = NightlyDatabase(folder / "job")
+    found.flush(first_state())
+    return found
+
+
+def two(folder: Path, *, share: float = 0.02) -> tuple[Path, Path]:
+    database = database_of(folder)
+    first = database.checkpoint(1)
+    database.flush(changed(database.state, random.Random(1), int(400 * share)))
+    return first, database.checkpoint(2)
+
+
+def test_a_night_says_why_it_converts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    night(first, tmp_path, 1)
+    assert why_whole(night(second, tmp_path, 2, nulls="keep")) == (
+        "run nights-1, the last one of the job, has another nulls"
+    )
+    soon_gone = tmp_path / "job" / "soon gone"
+    shutil.copytree(second, soon_gone)
+    assert why_whole(night(soon_gone, tmp_path, 3)) == "run nights-2, the last one of the job, has another nulls"
+    shutil.rmtree(soon_gone)
+    assert why_whole(night(second, tmp_path, 5)).endswith("isn't there any more as it was")
+    monkeypatch.setattr(earlier_night, "_version", lambda: "another")
+    assert "another version made it" in why_whole(night(second, tmp_path, 6))
+    last = find_run(str(tmp_path / "home"), "nights", "nights-6")
+    last.note(RunState.FAILED, NOW, "its report is red")
+    assert why_whole(night(second, tmp_path, 7)) == (
+        "run nights-6, the last one of the job, isn't a green rehearsal: it is failed (its report is red)"
+    )
+
+
+def test_a_large_change_is_converted_as_a_whole(tmp_path: Path) -> None:
+    first, second = two(tmp_path, share=0.9)
+    night(first, tmp_path, 1)
+    assert "or is a large part of it" in why_whole(night(second, tmp_path, 2))
+
+
+def spoil(staged: Path) -> None:
+    file = next(one for one in sorted(staged.iterdir()) if one.name.endswith(".sst"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_what_a_step_finds_in_the_way_has_it_convert_everything(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    base = night(first, tmp_path, 1)
+    spoil(Path(base.staged.path))
+    found = night(second, tmp_path, 2)
+    assert "bytes that were validated" in why_whole(found)
+    assert found.plan.now == NOW + 2
+    assert found.facts(CaughtUp) is None
+    night(first, tmp_path / "whole", 1, full_every=1)
+    whole = night(second, tmp_path / "whole", 2, full_every=1)
+    assert entries(found) == entries(whole)
+    assert rows(tmp_path / "home") == rows(tmp_path / "whole" / "home")
+
+
+def test_a_refusal_while_files_are_written_has_it_convert_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise RefusedError("no: leave --since out, which converts everything")
+
+    first, second = two(tmp_path)
+    night(first, tmp_path, 1)
+    monkeypatch.setattr(catch_up, "write", refuse)
+    assert why_whole(night(second, tmp_path, 2)) == "no"
+    monkeypatch.undo()
+    # It is the base of the next one.
+    third = night(second, tmp_path, 3)
+    assert (why_whole(third), third.plan.since) == ("", "nights-2")
+
+
+def test_a_catch_up_for_a_cut_over_that_did_not_follow_is_no_night(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    night(first, tmp_path, 1)
+    prepared = night(second, tmp_path, 2, since="nights-1", full_every=None, now=NOW + 1)
+    # It has no tables in a cut-over by the DAG.
+    prepared.note(RunState.STAGED, NOW + 2)
+    found = night(second, tmp_path, 3)
+    assert (why_whole(found), found.plan.since) == ("", "nights-1")
+
+
+def test_the_same_run_is_created_again_by_the_plan_that_it_was_given(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    night(first, tmp_path, 1)
+    found = night(second, tmp_path, 2)
+    found.keep(Began(5))
+    given = found.plan.model_copy(update={"since": None, "now": NOW + 2})
+    again = Run.create(given, NOW)
+    assert (again.plan, again.facts(Began)) == (found.plan, Began(5))
+    assert found.plan.now == NOW + 1
+
+
+def test_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    without_spark(monkeypatch)
+    for source in two(tmp_path):
+        command = ["run", "--rehearse", "--savepoint", source, "--target", tmp_path / "target", "--format", "native"]
+        command += ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
+        command += ["--full-every", "7", "--job", "nights", "--no-timers", "--on-contradiction", "rows"]
+        assert main([str(part) for part in command]) == 0
+    assert "this night converts only what has changed since run" in capsys.readouterr().out
+    newest, before = runs_of(str(tmp_path / "home"), "nights")
+    assert newest.plan is not None
+    assert newest.plan.since == before.run_id
