@@ -154,10 +154,12 @@ def validate(
     tallies = tally_up(source, staged, conversion, do(tasks), base, caught_up)
     if catch_up is not None:
         catch_up.found.update(
-            (StateRef(pair.old.hex_id, state), BaseAccount(account, tallies[pair.old.hex_id].counts.get(state)))
+            (StateRef(pair.old.hex_id, state), BaseAccount(tally.found.of(state), tally.counts.get(state)))
             for pair in operator_pairs(source, staged)
             if conversion.of(pair.old).rules
-            for state, account in tallies[pair.old.hex_id].found.accounts.items()
+            for tally in [tallies[pair.old.hex_id]]
+            # Maps that are empty, or have expired, have no row in the result.
+            for state in sorted(tally.found.accounts.keys() | tally.counts.keys())
         )
     if accounts is not None:
         accounts |= {

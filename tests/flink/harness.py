@@ -160,6 +160,22 @@ class FlinkHarness:
             lines = [line.split(" ") for line in expected.read_text(encoding="ascii").split("\n")[:-1]]
         return {bytes.fromhex(key): bytes.fromhex(value) for key, value in lines}
 
+    def chain(self, families: Sequence[Mapping[str, str]], ttl: int, steps: Sequence[Mapping[str, object]]) -> None:
+        """Have RocksDB carry out the operations of each step, and leave a checkpoint of its files in the step's target.
+
+        An operation is its name with the number of a column family, and a key and a value in hexadecimal.
+        """
+        with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
+            self.ask("chain", families=families, ttl=ttl, steps=steps, scratch=scratch)
+
+    def shown(self, database: Path) -> dict[tuple[str, bytes], bytes]:
+        """What RocksDB finds in a database, by column family and key."""
+        with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
+            expected = Path(scratch) / "expected"
+            self.ask("show", database=str(database), expected=str(expected))
+            lines = [line.split(" ") for line in expected.read_text(encoding="utf-8").split("\n")[:-1]]
+        return {(family, bytes.fromhex(key)): bytes.fromhex(value) for family, key, value in lines}
+
     def samples(self, type_: str, count: int, *, seed: int = 1, registered: Sequence[str] = ()) -> Samples:
         """Values of a type as Flink serializes them: the limits of the type, and so many random ones."""
         answer = self.ask("samples", type=type_, count=count, seed=seed, registered=registered)

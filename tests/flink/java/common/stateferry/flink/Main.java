@@ -87,6 +87,8 @@ public final class Main {
                     command.get("absolute").asBoolean());
             case "database" -> Databases.write(
                     command, path(command, "scratch"), path(command, "target"), path(command, "expected"));
+            case "chain" -> Chains.write(command, path(command, "scratch"));
+            case "show" -> Chains.show(path(command, "database"), path(command, "expected"));
             case "samples" -> SerializerSamples.of(command, answer);
             case "keys" -> KeyJudge.keys(command, path(command, "target"));
             case "key_group_ranges" -> KeyJudge.ranges(command, path(command, "target"));

@@ -1,0 +1,236 @@
+"""A job at random, by seed: what it tells RocksDB to write, and what its migrated state must hold.
+
+Keys, values and key groups are computed here, so that nothing of the library says what the library must write.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.kryo_writing import kryo_map
+
+NOW = 1_704_067_200_000
+TTL = 1_000_000
+TIMERS = "_timer_state/event_user-timers"
+Rows = dict[bytes, bytes]
+Expected = dict[tuple[str, bytes], tuple[bytes, bool]]
+"""What a state has under a key; and whether it may be gone because it has expired since."""
+
+
+def key_group(key: str, max_parallelism: int) -> int:
+    """Flink's key group of a String: Java's hash code, then MurmurHash."""
+    code = 0
+    for letter in key:
+        code = (31 * code + ord(letter)) & 0xFFFFFFFF
+
+    def rotated(number: int, by: int) -> int:
+        return (number << by | number >> (32 - by)) & 0xFFFFFFFF
+
+    code = rotated(code * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+    code = (rotated(code, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF ^ 4
+    for by, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        code = (code ^ code >> by) * factor & 0xFFFFFFFF
+    signed = code - (1 << 32) if code >> 31 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % max_parallelism
+
+
+def text(of: str) -> bytes:
+    """A short String of ASCII."""
+    return bytes([len(of) + 1]) + of.encode("ascii")
+
+
+def long(number: int) -> bytes:
+    return struct.pack(">q", number)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a job has; `flavour` is how its maps are written, `extras` are states that aren't migrated."""
+
+    flavour: str
+    ttl: bool
+    has_new: bool
+    has_flag: bool
+    has_second: bool
+    extras: tuple[str, ...]
+    parallelism: int
+    max_parallelism: int
+
+    @classmethod
+    def by(cls, chosen: random.Random) -> Kind:
+        flavour, ttl = chosen.choice(("flink", "flink", "kryo 5", "kryo 2")), chosen.random() < 0.35
+        flag = not ttl and chosen.random() < 0.6
+        extras = [one for one in ("other", "list", "sum", "windowed", TIMERS) if chosen.random() < 0.6]
+        return cls(
+            flavour, ttl, flag or chosen.random() < 0.3, flag, not ttl and chosen.random() < 0.3, tuple(extras),
+            chosen.choice((1, 2)), chosen.choice((16, 16, 16, 300)),
+        )  # fmt: skip
+
+    @property
+    def states(self) -> list[str]:
+        """The states in the order of their numbers."""
+        wanted = {"newMainState": self.has_new, "isMigratedState": self.has_flag, "second": self.has_second}
+        return ["mainState", *(name for name, is_there in wanted.items() if is_there), *self.extras]
+
+    def options(self) -> dict[str, Any]:
+        """The plan of a run that migrates it."""
+        names = [("mainState", "newMainState")] + [("second", "newSecond")] * self.has_second
+        of_all = {"flag": "isMigratedState"} if self.has_flag else {}
+        of_all |= {"ttl_ms": TTL} if self.ttl else {}
+        states = [{"legacy": legacy, "new": new, **of_all} for legacy, new in names]
+        contradiction = {} if self.has_flag else {"on_contradiction": "stop"}
+        return {"operators": [{"operator": "main", "states": states}], "accept_empty": 1.0, "now": NOW, **contradiction}
+
+
+@dataclass
+class RandomJob:
+    """A job's state, with all that it did since the last snapshot; `clock` is what its compactions take for now."""
+
+    kind: Kind
+    chosen: random.Random
+    blobs: dict[str, dict[str, tuple[dict[str, int | None], int]]] = field(default_factory=dict)
+    rows: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    flags: set[str] = field(default_factory=set)
+    beside: dict[str, Rows] = field(default_factory=dict)
+    clock: int = NOW
+    operations: list[tuple[str, str, bytes, bytes]] = field(default_factory=list)
+
+    def goes_on(self, count: int) -> None:
+        """Does so many things at random."""
+        self.clock += self.chosen.choice((0, 0, TTL // 4))
+        keys = [f"key-{number}" for number in range(60)]
+        for _ in range(count):
+            self._one(self.chosen.choice(keys))
+            if self.chosen.random() < 0.06:
+                name = self.chosen.choice(("flush", "flush", "compact"))
+                for state in self.kind.states if self.chosen.random() < 0.5 else [self.chosen.choice(self.kind.states)]:
+                    self._told(name, state)
+        if self.chosen.random() < 0.15:
+            self._told("restart", self.kind.states[0])
+
+    def _one(self, key: str) -> None:
+        wanted = ["blob"] * 5 + ["clear"] * 2 + ["beside"] * 3 + ["all gone"]
+        if self.kind.has_flag:
+            wanted += ["moved"] * 2 + ["row", "row", "late blob"]
+        elif self.kind.has_new and not self.kind.ttl:
+            wanted += ["row"]
+        match self.chosen.choice(wanted):
+            case "blob" if key not in self.flags:
+                self._put_blob(key)
+            case "late blob":
+                self._put_blob(key)
+            case "clear":
+                self._clear(self._legacy(), key)
+            case "moved" if key not in self.flags:
+                self.flags.add(key)
+                self._told("put", "isMigratedState", self._key(key), b"\1")
+                for name, value in self.blobs.get("mainState", {}).get(key, ({}, 0))[0].items():
+                    self._put_row(key, name, value)
+                for state in ("mainState", "second"):
+                    self._clear(state, key)
+            case "row":
+                name, row = f"u{self.chosen.randrange(6)}", self.rows.get(key, {})
+                if name in row and self.chosen.random() < 0.4:
+                    del row[name]
+                    self._told("delete", "newMainState", self._key(key) + text(name))
+                else:
+                    self._put_row(key, name, self._value())
+            case "beside" if self.kind.extras:
+                self._beside(self.chosen.choice(self.kind.extras), key)
+            case "all gone":
+                for state in ("mainState", "second"):
+                    self._clear(state, key)
+                for name in self.rows.pop(key, {}):
+                    self._told("delete", "newMainState", self._key(key) + text(name))
+                if key in self.flags:
+                    self.flags.remove(key)
+                    self._told("delete", "isMigratedState", self._key(key))
+
+    def _legacy(self) -> str:
+        return "second" if self.kind.has_second and self.chosen.random() < 0.4 else "mainState"
+
+    def _value(self) -> int | None:
+        return None if not self.kind.ttl and self.chosen.random() < 0.05 else self.chosen.randrange(-(10**6), 10**12)
+
+    def _put_blob(self, key: str) -> None:
+        state = self._legacy()
+        content = {f"u{self.chosen.randrange(9)}": self._value() for _ in range(self.chosen.randrange(5))}
+        stamp = NOW - self.chosen.randrange(2 * TTL)
+        self.blobs.setdefault(state, {})[key] = content, stamp
+        self._told("put", state, self._key(key), self._blob(content, stamp))
+
+    def _blob(self, content: Mapping[str, int | None], stamp: int) -> bytes:
+        if self.kind.flavour == "flink":
+            entries = (text(name) + self._nullable(value) for name, value in content.items())
+            written = struct.pack(">i", len(content)) + b"".join(entries)
+        else:
+            written = kryo_map(content, self.kind.flavour == "kryo 5")
+        return (long(stamp) if self.kind.ttl else b"") + written
+
+    def _nullable(self, value: int | None, stamp: int | None = None) -> bytes:
+        return b"\1" if value is None else b"\0" + (b"" if stamp is None else long(stamp)) + long(value)
+
+    def _clear(self, state: str, key: str) -> None:
+        if self.blobs.get(state, {}).pop(key, None) is not None:
+            self._told("delete", state, self._key(key))
+
+    def _put_row(self, key: str, name: str, value: int | None) -> None:
+        self.rows.setdefault(key, {})[name] = value
+        self._told("put", "newMainState", self._key(key) + text(name), self._nullable(value))
+
+    def _beside(self, state: str, key: str) -> None:
+        there, number = self.beside.setdefault(state, {}), self.chosen.randrange(10**9)
+        row, value = self._key(key), long(number)
+        match state:
+            case "other":
+                row, value = row + text(f"u{self.chosen.randrange(4)}"), b"\0" + value
+            case "windowed":
+                start = 1000 * self.chosen.randrange(3)
+                row = row[:-1] + long(start) + long(start + 1000)
+            case "list" if row in there and self.chosen.random() < 0.7:
+                there[row] += b"," + value
+                self._told("merge", state, row, value)
+                return
+            case _ if state == TIMERS:
+                due = 10**13 + self.chosen.randrange(5)
+                width = len(row) - len(text(key)) - 1
+                row, value = row[:width] + struct.pack(">Q", due + (1 << 63)) + row[width:], b""
+        if row in there and self.chosen.random() < 0.4:
+            del there[row]
+            self._told("delete", state, row)
+        else:
+            there[row] = value
+            # A list's first element is merged into nothing.
+            self._told("merge" if state == "list" and self.chosen.random() < 0.5 else "put", state, row, value)
+            if state == "list" and self.operations[-1][0] == "merge":
+                self.operations.insert(-1, ("delete", state, row, b""))
+
+    def _key(self, key: str) -> bytes:
+        width = 1 if self.kind.max_parallelism <= 128 else 2
+        return key_group(key, self.kind.max_parallelism).to_bytes(width, "big") + text(key) + b"\0"
+
+    def _told(self, operation: str, state: str, key: bytes = b"", value: bytes = b"") -> None:
+        self.operations.append((operation, state, key, value))
+
+    def expected(self) -> Expected:
+        """What the migrated state must have."""
+        found: Expected = {
+            (state, key): (value, False) for state, rows in self.beside.items() for key, value in rows.items()
+        }
+        for legacy, new in (("mainState", "newMainState"), ("second", "newSecond")):
+            of_keys = self.blobs.get(legacy, {})
+            rows = self.rows if legacy == "mainState" else {}
+            for key in of_keys.keys() | rows.keys():
+                content, stamp = of_keys.get(key, ({}, NOW))
+                if key in self.flags or (self.kind.ttl and stamp + TTL <= NOW):
+                    content = {}
+                merged = content | rows.get(key, {})
+                is_gone = self.kind.ttl and stamp + TTL <= self.clock
+                for name, value in merged.items():
+                    written = self._nullable(value, stamp if self.kind.ttl else None)
+                    found[new, self._key(key) + text(name)] = written, is_gone
+        return found
