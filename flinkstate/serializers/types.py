@@ -302,7 +302,8 @@ class KryoType(OpaqueType):
     `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers
     for classes and their subclasses, as (class, serializer). `classes` are those of the job, if they were given.
     `five` says whether Kryo 5 wrote the values, or Kryo 2, if that is known; `for_five` by which of the two they are
-    to be read, if they are written for another Flink.
+    to be read, if they are written for another Flink. `declared` is what people say that the values are, where Flink
+    doesn't need to know it: no value may have another class at any depth.
     """
 
     reason: str = "serialized by Kryo"
@@ -311,6 +312,7 @@ class KryoType(OpaqueType):
     classes: JobClasses | None = None
     five: bool | None = None
     for_five: bool = True
+    declared: MapType | ListType | SetType | None = None
     raw_defaults: bytes = field(default=b"", compare=False, repr=False)
 
     @property
