@@ -109,7 +109,8 @@ def what_to_say(type_: FlinkType, place: str) -> str:
             "they are not rewritten. Let the job, under Flink 1.20, move the state to types of Java, and take a "
             "savepoint then"
         )
-    more = ", or with Pojo<com.acme.Reading>(name, total) for a case class" if "Tuple" in text else ""
+    more = ", or with Pojo<com.acme.Reading>(name, total) for a case class, and the new job's jar in --classes"
+    more = more if "Tuple" in text else ""
     return f"say as what the new job declares it, such as --declared '{place}={text}'{more}"
 
 
