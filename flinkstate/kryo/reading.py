@@ -15,7 +15,7 @@ from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import ClassTable, class_table
 from flinkstate.kryo.known_class_parts import EITHER, ROW, ROW_KIND
-from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places, places_to_find
+from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places, places_of, places_to_find
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, SetType, simple_name
 
@@ -171,16 +171,17 @@ class MapReading:
     def find_ends(self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, strict: bool) -> Positions:
         """Returns where each value ends, behind which there may be more; -1 if this Kryo didn't write it.
 
-        `strict` raises the reason for the last one.
+        If it is told what they are, values of other classes are -1, too. `strict` raises the reason for the last one.
         """
         table, places, failure = self.table, self.places, np.zeros(5, np.int64)
         ends, out, done = np.empty(len(starts), np.int64), np.empty(_LEAST_ROOM, np.uint8), 0
         marks = np.empty(0, np.int64)
         while True:
             done = kernels.find_ends(
-                data, starts, limits, done, five, codes.LOOKING, table.tables, table.params, self.rows, table.pool,
-                self.known, places.children, places.kinships, places.nulls, places.cells, self.copying, self.scratch,
-                self.touched, self.stack, self.objects, out, ends, marks, self.state, failure,
+                data, starts, limits, done, five, codes.LOOKING if self.finding else codes.HOLDING, table.tables,
+                table.params, self.rows, table.pool, self.known, places.children, places.kinships, places.nulls,
+                places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, out, ends, marks,
+                self.state, failure,
             )  # fmt: skip
             if done == len(starts):
                 break
@@ -375,3 +376,14 @@ def kryo_reading(kryo: KryoType) -> MapReading:
     """Returns what finds the ends of values of this serializer."""
     table = class_table(kryo)
     return MapReading(table, places_to_find(table))
+
+
+@lru_cache(maxsize=16)
+def declared_reading(kryo: KryoType) -> MapReading:
+    """Returns what finds the ends of values of this serializer that are what they are declared as."""
+    assert kryo.declared is not None
+    table = class_table(kryo)
+    places = places_of(kryo.declared, table)
+    # What stays Kryo's may have null anywhere.
+    places.cells[:, codes.NULL] = 1
+    return MapReading(table, places, kryo.declared)

@@ -17,7 +17,7 @@ from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kryo_2_leaves, other_kryo_collections, other_kryo_kernels
 from flinkstate.kryo.classes import COPIED_AS, KNOWN, ClassTable, class_table, registered_ids
 from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
-from flinkstate.kryo.reading import kryo_reading
+from flinkstate.kryo.reading import declared_reading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.programs import WalkProgram
 from flinkstate.serializers.types import (
@@ -128,6 +128,8 @@ class Recoder:
         If it isn't known which Kryo wrote them, those of the Kryo that is wanted stay too.
         """
         kept = np.zeros(len(starts), np.bool_) if kept is None else kept
+        if any(kryo.declared is not None for kryo in self.kryos):
+            self._ends(data, starts[~kept], ends[~kept], five=False, declared=True)
         if not self._mixed:
             return self._recode(data, starts, ends, heads, kept)
         by_2, by_5 = ((self._ends(data, starts, ends, five=five) == ends) & ~kept for five in (False, True))
@@ -157,8 +159,13 @@ class Recoder:
             if not np.array_equal(before, after):
                 raise RefusedValueError(_BY_BOTH if self._for_five else _BY_BOTH + _WHAT_HELPS, int(starts[row]))
 
-    def _ends(self, data: Bytes, starts: Positions, limits: Positions, *, five: bool) -> Positions:
-        """Returns where each value ends if this Kryo wrote all its parts by Kryo; -1 if it didn't."""
+    def _ends(
+        self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, declared: bool = False
+    ) -> Positions:
+        """Returns where each value ends if this Kryo wrote all its parts by Kryo; -1 if it didn't.
+
+        With `declared` it refuses parts that aren't what they are declared as.
+        """
         places, pcs, ends = starts.copy(), np.zeros(len(starts), np.int64), np.full(len(starts), -1)
         registers, failure = np.zeros((len(starts), self.program.registers), np.int64), np.zeros(3, np.int64)
         while True:
@@ -168,7 +175,12 @@ class Recoder:
                 return ends
             for number, kryo in enumerate(self.kryos):
                 mine = waiting[self._of_parts[pcs[waiting], 0] == number]
-                found = kryo_reading(kryo).find_ends(data, places[mine], limits[mine], five=five, strict=False)
+                is_held = declared and kryo.declared is not None
+                reading = declared_reading(kryo) if is_held else kryo_reading(kryo)
+                found = reading.find_ends(data, places[mine], limits[mine], five=five, strict=False)
+                for row in mine[found < 0][:1].tolist() if is_held else ():
+                    one = slice(row, row + 1)
+                    reading.find_ends(data, places[one], limits[one], five=five, strict=True)
                 places[mine] = found
                 pcs[mine] = np.where(found < 0, -1, pcs[mine] + 1)
 

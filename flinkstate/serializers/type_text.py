@@ -20,6 +20,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
+    SetType,
     TupleType,
     type_name,
 )
@@ -27,6 +28,7 @@ from flinkstate.serializers.types import (
 _TOKEN = re.compile(r"\s*([\w.$]+|\[\]|[<>,])")
 _MAPS = ("Map", "HashMap", "LinkedHashMap", "TreeMap", "SortedMap", "ConcurrentMap", "ConcurrentHashMap")
 _LISTS = ("List", "ArrayList", "LinkedList", "Collection")
+_COLLECTIONS: dict[str, Callable[[FlinkType], FlinkType]] = dict.fromkeys(_LISTS, ListType)
 _SCALARS = {
     one.label: one
     for one in (
@@ -57,9 +59,9 @@ _OF_CLASSES: dict[str, Callable[[str], FlinkType]] = {
 }
 
 
-def parse_type_text(text: str) -> FlinkType:
-    """Returns the type that the text names."""
-    parser = _Parser(text)
+def parse_type_text(text: str, *, with_sets: bool = False) -> FlinkType:
+    """Returns the type that the text names. Flink 1 has no serializer of a Set, so it is one only `with_sets`."""
+    parser = _Parser(text, with_sets)
     found = parser.type(0)
     if parser.rest():
         raise UsageError(f"{text!r}: expected the end behind the type, found {parser.rest()!r}")
@@ -98,8 +100,9 @@ def type_text(type_: FlinkType) -> str:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, with_sets: bool = False) -> None:
         self._text, self._position = text, 0
+        self._collections = _COLLECTIONS | ({"Set": SetType} if with_sets else {})
 
     def rest(self) -> str:
         return self._text[self._position :].strip()
@@ -119,8 +122,8 @@ class _Parser:
             found: FlinkType = PrimitiveArrayType(_PRIMITIVES[name])
         elif name in _MAPS:
             found = MapType(*self._arguments(name, 2, level))
-        elif name in _LISTS:
-            found = ListType(*self._arguments(name, 1, level))
+        elif name in self._collections:
+            found = self._collections[name](*self._arguments(name, 1, level))
         elif name in _TUPLES:
             found = TupleType(tuple(self._arguments(name, _TUPLES[name], level)), f"{_TUPLE_PACKAGE}{name}")
         elif name == "Either":

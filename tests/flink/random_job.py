@@ -79,7 +79,7 @@ class Kind:
     def options(self) -> dict[str, Any]:
         """The plan of a run that migrates it."""
         names = [("mainState", "newMainState")] + [("second", "newSecond")] * self.has_second
-        of_all = {"flag": "isMigratedState"} if self.has_flag else {}
+        of_all: dict[str, object] = {"flag": "isMigratedState"} if self.has_flag else {}
         of_all |= {"ttl_ms": TTL} if self.ttl else {}
         states = [{"legacy": legacy, "new": new, **of_all} for legacy, new in names]
         contradiction = {} if self.has_flag else {"on_contradiction": "stop"}

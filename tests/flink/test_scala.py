@@ -82,6 +82,7 @@ _CASES = {
 }  # fmt: skip
 
 
+_TRIPLE, _ADDRESS = "ScalaTuple3<String,Integer,Option<Long>>", "Pojo<stateferry.flink.pojo.Address>({})"
 _NULLS = ("option", "text")
 
 
@@ -138,7 +139,7 @@ def test_flink_2_reads_what_flink_scala_wrote(
     made = started("1.20.0", True).make(old, tmp_path / "old")
     with pytest.raises(PlanError, match=r"say as what the new job declares it, such as --declared '.*/tuple=Tuple2<"):
         upgraded(made.path, tmp_path)
-    new = upgraded(made.path, tmp_path, declared=_told(cases))
+    new = upgraded(made.path, tmp_path, True, declared=_told(cases))
     check_restored(started("2.3.0", False), new, job, _expected(made, new, cases, kind), moved=False, with_nulls=_NULLS)
 
 
@@ -154,7 +155,7 @@ def test_it_goes_with_other_layouts_and_formats(
 ) -> None:
     old, job = _jobs(_CASES)
     made = started("1.20.0", True).make(old, tmp_path / "old", format_=format_)
-    new = upgraded(made.path, tmp_path, declared=_told(_CASES), **options)
+    new = upgraded(made.path, tmp_path, True, declared=_told(_CASES), **options)
     moved = change.max_parallelism is not None
     check_restored(
         started("2.3.0", False), new, change.job(job), _expected(made, new, _CASES), moved=moved, with_nulls=_NULLS
@@ -174,7 +175,7 @@ def test_operator_state(started: Started, tmp_path: Path) -> None:
 
     made = started("1.20.0", True).make(job(lambda case: case.scala), tmp_path / "old")
     told = _told({**cases, "broadcast": _CASES["pojo"]}, "plain")
-    new = upgraded(made.path, tmp_path, declared=told)
+    new = upgraded(made.path, tmp_path, True, declared=told)
     expected = _expected(made, new, {**cases, "broadcast": _CASES["pojo"]})
     check_restored(started("2.3.0", False), new, job(lambda case: case.java), expected, moved=False)
 
@@ -191,6 +192,9 @@ def test_operator_state(started: Started, tmp_path: Path) -> None:
         ("Long", "Option<UUID>", {"main/s": "Kryo<java.util.UUID>?"}, "a value of flink-scala is java.util.UUID"),
         ("Long", "ScalaTuple2<String,Long>", {"main/s": "Tuple2<String, Integer>"}, "expected Long, which stays"),
         ("Long", "ScalaTuple2<String,Long>", {"main/s": "Tuple3"}, "expected Tuple2, or Pojo<"),
+        ("Long", _TRIPLE, {"main/s": _ADDRESS.format("street, numbr, zip")}, "has other fields: street, number, zip"),
+        ("Long", _TRIPLE, {"main/s": _ADDRESS.format("number, street, zip")}, "number of .* is Integer"),
+        ("Long", _TRIPLE, {"main/s": "Pojo<com.acme.A>(street, number, zip)"}, "which fields .* --classes new-job.jar"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_refused_by_name(
@@ -199,5 +203,5 @@ def test_what_cannot_be_written_is_refused_by_name(
     job = Job((Operator("main", key=key, keys=4, states=(State("s", type_),)),), parallelism=1)
     made = started("1.20.0", True).make(job, tmp_path / "old")
     with pytest.raises(PlanError, match=why):
-        upgraded(made.path, tmp_path, declared=declared)
+        upgraded(made.path, tmp_path, True, declared=declared)
     assert not (tmp_path / "new").exists()

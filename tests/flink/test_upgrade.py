@@ -20,6 +20,7 @@ from tests.flink.upgrade_rows import ROWS
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
+_POJO = "stateferry.flink.pojo."
 # How the jobs declare what Flink 2 stores in one of two ways.
 _DECLARED = {
     "HintedMap<String,Long>": {"main/s": "Map<String, Long>"},
@@ -89,6 +90,69 @@ def test_flink_2_reads_what_flink_1_wrote(
     new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
     outcome, exception = observed(flink, row.job, Made(new, made.lines))
     assert outcome is Outcome.RESTORES, exception
+
+
+_REFUSED_BY_FLINK = "Flink refuses the state at its start"
+# Wrong words of --declared, and what stops them: Stateferry before it writes anything, or Flink before it reads any.
+_WRONG: tuple[tuple[str, str, str, str], ...] = (
+    ("HintedMap<String,Long>", "main/s", "Map<String, List<String>>", "value, found Long"),
+    ("HintedMap<String,Long>", "main/s", "Map<String, Integer>", "found Long where --declared"),
+    ("HintedMap<String,Long>", "main/s", "Map<Long, Long>", "found String where --declared"),
+    ("HintedMap<String,Long>", "main/s", "Map", _REFUSED_BY_FLINK),
+    ("MapClass<String,Long>", "main/s", "Map<String, Long>", _REFUSED_BY_FLINK),
+    ("HintedMap<String,List<String>>", "main/s", "Map<String, Long>", "found java.util.ArrayList where"),
+    ("HintedMap<String,List<String>>", "main/s", "Map<String, List<Long>>", "value.element, found String"),
+    (
+        "HintedMap<String,List<String>>",
+        "main/s",
+        "Map<String, Map<String, String>>",
+        "value, found java.util.ArrayList",
+    ),
+    ("HintedMap<String,List<String>>", "main/s", "Map<Long, List<String>>", "key, found String"),
+    ("HintedList<String>", "main/s", "List<Long>", "found String where --declared"),
+    ("HintedList<String>", "main/s", "List<List<String>>", "element, found String"),
+    ("HintedList<String>", "main/s", "List", _REFUSED_BY_FLINK),
+    ("HintedSet<String>", "main/s", "Set<Long>", "found String where --declared"),
+    ("HintedSet<String>", "main/s", "Set<List<String>>", "element, found String"),
+    ("HintedCollection<String>", "main/s", "Collection<Long>", "found String where --declared"),
+    ("HintedMap<String,UUID>", "main/s", "Map<String, Kryo<java.time.Duration>>", "found java.util.UUID"),
+    ("HintedMap<String,UUID>", "main/s", "Map<String, Kryo<java.lang.Object>>", _REFUSED_BY_FLINK),
+    ("HintedMap<String,Person?>", "main/s", f"Map<String, Kryo<{_POJO}Person>>", _REFUSED_BY_FLINK),
+    ("HintedMap<String,Person?>", "main/s", f"Map<String, Enum<{_POJO}Color>>", "found .*Person"),
+    ("HintedMap<Long,Color?>", "main/s", f"Map<Long, Kryo<{_POJO}Color>>", _REFUSED_BY_FLINK),
+    ("POJO Tagged", "main/s.counts", "Map<String, List<String>>", "value, found Long"),
+    ("POJO Tagged", "main/s.tags", "List<Long>", "found String where --declared"),
+    ("POJO Tagged", "main/s.tags", "List<List<String>>", "element, found String"),
+    ("nested Tuple2<HintedMap<String,Long>,HintedList<String>>", "main/s.f0", "Map<String, List<Long>>", "found Long"),
+    ("nested Tuple2<HintedMap<String,Long>,HintedList<String>>", "main/s.f1", "List<Long>", "found String"),
+    ("operator state HintedList", "plain/o", "List<List<String>>", "element, found String"),
+    ("operator state HintedList", "plain/o", "List<Long>", "found String where --declared"),
+    ("operator state broadcast HintedMap", "plain/o", "Map<String, List<String>>", "value, found Long"),
+    ("operator state broadcast HintedMap", "plain/o", "Map<String, Double>", "found Long where --declared"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "said", "stopped_by"),
+    [
+        pytest.param(*one, marks=() if number in (0, 3) else pytest.mark.full, id=f"{one[0]} as {one[2]}")
+        for number, one in enumerate(_WRONG)
+    ],
+)
+def test_a_wrong_declaration_stops_the_run_or_the_job(
+    name: str, place: str, said: str, stopped_by: str, started: Started, savepoints: Callable[[str, str], Made],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    row, made = ROWS[name], savepoints("1.20.0", name)
+    declared = {**_DECLARED[name], place: said}
+    if stopped_by == _REFUSED_BY_FLINK:
+        new = upgraded(made.path, tmp_path, row.classes, declared=declared)
+        outcome, exception = observed(started("2.3.0", False), row.job, Made(new, made.lines))
+        assert outcome is Outcome.REFUSED, exception
+        return
+    with pytest.raises((PlanError, RefusedError), match=stopped_by):
+        upgraded(made.path, tmp_path, row.classes, declared=declared)
+    assert not (tmp_path / "new").exists()
 
 
 # Of each kind of state, and of what is by Kryo in it, one; the first is of the HashMap backend.

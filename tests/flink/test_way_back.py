@@ -120,6 +120,36 @@ def test_what_flink_1_cannot_have_is_refused_by_name(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "said", "stopped_by"),
+    [
+        ("HintedList<String>", "main/s", "List<Long>", "the savepoint has String in it"),
+        ("HintedList<String>", "main/s", "List<List<String>>", "the savepoint has String in it"),
+        ("HintedMap<String,Long>", "main/s", "Map<String, Integer>", "the savepoint has String and Long in it"),
+        ("HintedSet<String>", "main/s", "Set<Strin>", "no type 'Strin' is known here"),
+        ("POJO Tagged", "main/s.counts", "Map<Long, Long>", "the savepoint has String and Long in it"),
+        ("operator state HintedList", "plain/o", "List<Integer>", "the savepoint has String in it"),
+        ("operator state broadcast HintedMap", "plain/o", "Map<String, String>", "String and Long in it"),
+        ("HintedList<String>", "main/s", "Collection<String>", ""),
+        ("HintedCollection<String>", "main/s", "List<String>", ""),
+    ],
+)
+def test_a_wrong_declaration_stops_the_run_or_the_job(
+    name: str, place: str, said: str, stopped_by: str, started: Started, savepoints: Callable[[str, str], Made],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    row, made = ROWS[name], savepoints("2.3.0", name)
+    declared = {**_DECLARED.get(name, {}), place: said}
+    if stopped_by:
+        with pytest.raises(PlanError, match=stopped_by):
+            way_back(made.path, tmp_path, row.classes, declared=declared)
+        assert not (tmp_path / "new").exists()
+        return
+    new = way_back(made.path, tmp_path, row.classes, declared=declared)
+    outcome, exception = observed(started("1.20.0", False), row.job, Made(new, made.lines))
+    assert outcome is Outcome.REFUSED, exception
+
+
 def test_a_value_of_either_kryo_and_a_list_must_be_told(savepoints: Callable[[str, str], Made], tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"could both have written this value.*say --all-by-kryo-5"):
         way_back(savepoints("2.3.0", "Object<Double>").path, tmp_path, all_by_kryo_5=False)

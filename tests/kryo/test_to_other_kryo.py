@@ -13,6 +13,7 @@ import pytest
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.kryo.to_other_kryo import Recoder
 from flinkstate.serializers.programs import compile_list_state, compile_type
+from flinkstate.serializers.type_text import parse_type_text
 from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
@@ -314,6 +315,40 @@ def test_a_list_and_a_set_become_those_of_flink(made: ListType | SetType) -> Non
     numbers = KryoCollectionType.of(kryo, NullableType(replace(made, element=_with(made, Scalar.LONG)), 0))
     with pytest.raises(RefusedError, match="found String where --declared has another class"):
         recoded(numbers, two)
+
+
+_NESTED = b"\1\0java.util.HashMa\xf0\1\1" + b"\3\1a\xe2" + b"\1\1java.util.ArrayLis\xf4\1\2" + b"\3\1c\xe4\0"
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("Map<String, List<String>>", ""),
+        ("Map<Long, List<String>>", "expected Long as the map's key, found String"),
+        ("Map<String, List<Long>>", "expected Long as the map's value.element, found String"),
+        ("Map<String, Set<String>>", "as the map's value, found java.util.ArrayList"),
+        ("Map<String, Map<String, Long>>", "as the map's value, found java.util.ArrayList"),
+        ("List<List<String>>", "found java.util.HashMap"),
+    ],
+)
+def test_what_stays_kryos_is_held_against_what_is_said_of_it(said: str, problem: str) -> None:
+    """A HashMap with a list of a String and null: alone, in a list, and in a tuple."""
+    declared = parse_type_text(said, with_sets=True)
+    assert isinstance(declared, MapType | ListType | SetType)
+    plain = pairs()["HashMap of 0 as Map"][0]
+    kryo = replace(plain, declared=declared)
+    cases: tuple[tuple[FlinkType, FlinkType, bytes], ...] = (
+        (kryo, plain, b""),
+        (ListType(kryo), ListType(plain), b"\0\0\0\1"),
+        (TupleType((Scalar.LONG, kryo), "T"), TupleType((Scalar.LONG, plain), "T"), bytes(8)),
+    )
+    for held, free, around in cases:
+        if problem:
+            with pytest.raises(RefusedError, match=problem):
+                recoded(held, around + _NESTED)
+        else:
+            assert recoded(held, around + _NESTED) == recoded(free, around + _NESTED)
+    assert recoded(kryo, b"\0") == b"\0"
 
 
 def _with(made: ListType | SetType, element: Scalar) -> FlinkType:

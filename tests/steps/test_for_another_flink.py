@@ -69,6 +69,15 @@ def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
     objects = {"main/mainState": "Map<String, Kryo<java.util.UUID>>"}
     with pytest.raises(RefusedError, match="expected UUID as the map's value, found Long"):
         run(source, tmp_path / "objects", to="flink-2", declared=objects, **ALONE)
+    for number, (nested, why) in enumerate(
+        (
+            ("Map<String, List<String>>", r"as the map's value, found Long"),
+            ("Map<String, Set<Kryo<java.util.UUID>>>", r"as the map's value, found Long"),
+            ("Map<List<String>, Long>", r"as the map's key, found String"),
+        )
+    ):
+        with pytest.raises(RefusedError, match=why):
+            run(source, tmp_path / str(number), to="flink-2", declared={"main/mainState": nested}, **ALONE)
     assert not (tmp_path / "target").exists()
     right = {"main/mainState": "Map<String, Long>"}
     report, _ = run(source, tmp_path / "right", to="flink-2", declared=right, **ALONE)

@@ -215,6 +215,17 @@ def test_a_savepoint_of_flink_1_has_lost_nothing(tmp_path: Path) -> None:
         run(BEFORE, tmp_path, before=str(BEFORE), **ALONE)
 
 
+def test_the_way_back_comes_after_it(tmp_path: Path) -> None:
+    back: dict[str, Any] = {**ALONE, "to": "flink-1.20", "all_by_kryo_5": True}
+    with pytest.raises(PlanError, match=r"is put back into values by Kryo 5.* give its result to --to flink-1\.20"):
+        run(UPGRADED, tmp_path, before=str(BEFORE), **back)
+    assert not (tmp_path / "target").exists()
+    _, repaired = run(UPGRADED, tmp_path / "repaired", before=str(BEFORE), restore_lost=True, **ALONE)
+    report, made = run(Path(repaired.plan.target), tmp_path / "back", **back)
+    assert report.is_green, report
+    assert Savepoint.open(made.plan.target).metadata.version == 4
+
+
 def test_a_migration_comes_after_it(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="state mainState of operator main is migrated in the same run"):
         run(UPGRADED, tmp_path, before=str(BEFORE), to="flink-2", **MIGRATED)

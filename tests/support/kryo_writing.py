@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 _CLASSES = {"int": 2, "float": 4, "byte": 6, "short": 8, "long": 9, "double": 10}
 _STRING, _HASH_MAP, _NEW_OBJECT = 3, 0x57, 1
@@ -22,7 +23,7 @@ class Boxed:
     value: float
 
 
-def kryo_map(content: Mapping[object, object] | None, five: bool) -> bytes:
+def kryo_map(content: Mapping[Any, object] | None, five: bool) -> bytes:
     """Returns the bytes of a HashMap; plain numbers in it are longs."""
     if content is None:
         return b"\0"

@@ -36,7 +36,10 @@ def find_before(
     if plan.before is None:
         return {}
     if is_way_back:
-        problems.append("--before is for --to flink-2: run that first, and give its result to --to flink-1.20")
+        problems.append(
+            "--before is for --to flink-2: what was lost is put back into values by Kryo 5, beside newer ones. Run "
+            "that first, and give its result to --to flink-1.20 with --all-by-kryo-5"
+        )
         return {}
     migrated = [
         f"state {one.legacy.name} of operator {source.operator(id_.hex()).label} is migrated in the same run: what an "

@@ -7,6 +7,7 @@ savepoint says which it is; the class of a POJO says it of its fields.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError, UsageError
 from flinkstate.keyed.state import KeyedState
+from flinkstate.kryo.reading import declared_reading
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
@@ -42,6 +44,8 @@ from stateferry.changes.upgrade.nullable_maps import has_objects
 from stateferry.runs.checks.declared_scala import declared_scala
 from stateferry.verdict.declarations import INTERFACES
 
+# All objects of classes are Kryo's there.
+_OBJECTS = re.compile(r"\b(Pojo|Enum)\s*<")
 _PARTS = frozenset(
     (
         *(Scalar.BOOLEAN, Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER, Scalar.LONG, Scalar.FLOAT, Scalar.DOUBLE),
@@ -153,7 +157,7 @@ def declared_type(
 ) -> FlinkType:
     """Returns the type with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
     if has_scala(type_):
-        return declared_scala(type_, path, declared, operator, problems)
+        return declared_scala(type_, path, declared, job, operator, problems)
     by_path: dict[str, OpaqueType] = {}
     rest = list(interfaces_in(type_))
     for place, kryo, of_pojo in open_places(type_, path):
@@ -222,24 +226,24 @@ def _declared(kryo: KryoType, text: str | None, place: str, operator: Operator, 
     if text.strip() in (name, f"java.util.{name}"):
         return kryo
     try:
-        made = _made(name, text, kryo)
+        return _made(name, text, kryo)
     except (RefusedError, UsageError) as error:
         problems.append(f"{where}: {error}")
         return kryo
-    return kryo if made is None else KryoCollectionType.of(kryo, NullableType(made, 0))
 
 
-def _made(name: str, text: str, kryo: KryoType) -> FlinkType | None:
-    """Returns how Flink 2 stores a collection that is declared so; None if by Kryo."""
+def _made(name: str, text: str, kryo: KryoType) -> OpaqueType:
+    """Returns how Flink 2 stores a collection that is declared so."""
     inner = text.strip()
     head, _, arguments = inner.partition("<")
     if head.strip() not in (name, f"java.util.{name}") or not arguments.endswith(">"):
         raise UsageError(f"--declared: expected {name} or {name}<...>, found {text!r}")
-    parts = [parse_type_text(part) for part in _split(arguments[:-1])]
+    texts = _split(arguments[:-1])
+    parts = [parse_type_text(part, with_sets=True) for part in texts]
     if len(parts) != (2 if name == "Map" else 1):
         raise UsageError(f"--declared: expected {2 if name == 'Map' else 1} type arguments, found {text!r}")
     if any(isinstance(part, MapType | ListType | SetType) for part in parts):
-        return None
+        return _by_kryo_5(name, texts, kryo)
     for part in parts:
         if part not in _PARTS and not isinstance(part, PrimitiveArrayType) and not has_objects(part):
             what = "numbers, texts, dates and arrays, Pojo<...>, Enum<...> and Kryo<...>"
@@ -252,7 +256,21 @@ def _made(name: str, text: str, kryo: KryoType) -> FlinkType | None:
         made = of_the_job(SetType(parts[0]), kryo, of_flink_2=True)
     else:
         made = ListType(NullableType(of_the_job(ListType(parts[0]), kryo, of_flink_2=True).element, 0))
-    return with_classes(made, kryo.classes)
+    return KryoCollectionType.of(kryo, NullableType(with_classes(made, kryo.classes), 0))
+
+
+def _by_kryo_5(name: str, texts: list[str], kryo: KryoType) -> KryoType:
+    """Returns the serializer of a collection whose type arguments have type arguments, which Flink gives to Kryo 5.
+
+    So Flink doesn't need to know them, but what is said of the values is held against them all the same.
+    """
+    parts = [parse_type_text(_OBJECTS.sub("Kryo<", one), with_sets=True) for one in texts]
+    told = MapType(*parts) if name == "Map" else SetType(*parts) if name == "Set" else ListType(*parts)
+    whole = of_the_job(ListType(told), kryo, of_flink_2=True).element
+    assert isinstance(whole, MapType | ListType | SetType)
+    found = replace(kryo, declared=whole)
+    declared_reading(found)
+    return found
 
 
 def _split(arguments: str) -> list[str]:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError, UsageError
 from flinkstate.keyed.state import KeyedState
+from flinkstate.kryo.job_pojos import known_type, stored_fields
 from flinkstate.metadata.metadata import Operator
 from flinkstate.scala.programs import compile_scala
 from flinkstate.serializers.built_snapshots import snapshot_of
-from flinkstate.serializers.type_parts import has_scala
+from flinkstate.serializers.type_parts import has_scala, with_parts
 from flinkstate.serializers.type_text import parse_type_text, type_text
 from flinkstate.serializers.types import (
     FLINK_EITHER,
@@ -47,7 +49,12 @@ _COLLECTIONS = ("List", "Collection", "Set", "Map")
 
 
 def declared_scala(
-    type_: FlinkType, path: str, declared: Mapping[str, str], operator: Operator, problems: list[str]
+    type_: FlinkType,
+    path: str,
+    declared: Mapping[str, str],
+    job: JobClasses | None,
+    operator: Operator,
+    problems: list[str],
 ) -> FlinkType:
     """Returns as what values of flink-scala are written; adds a problem for those that it can't be known of."""
     if not has_scala(type_):
@@ -57,10 +64,13 @@ def declared_scala(
         problems.append(f"{where}: {what_to_say(type_, f'{operator.label}/{path}')}")
         return type_
     try:
-        return as_told(type_, text)
+        found = as_told(type_, text)
     except (RefusedError, UsageError) as error:
         problems.append(f"{where}: --declared {text!r}: {error}")
         return type_
+    pojos = dict.fromkeys(one for one in with_parts(found.made) if isinstance(one, PojoType))
+    problems += (f"{where}: --declared {text!r}: {one}" for pojo in pojos for one in _not_of_class(pojo, job))
+    return found
 
 
 def as_told(type_: FlinkType, text: str) -> ScalaType:
@@ -72,6 +82,24 @@ def as_told(type_: FlinkType, text: str) -> ScalaType:
     return found
 
 
+def _not_of_class(pojo: PojoType, job: JobClasses | None) -> Iterator[str]:
+    """Yields what people say of a POJO's fields and its class doesn't.
+
+    No savepoint says their names, and Flink leaves out the value of a field that the class hasn't, without an error.
+    """
+    if job is None or pojo.class_name not in job.classes:
+        yield f"which fields {pojo.class_name} has is not known: give the new job's jar, too: --classes new-job.jar"
+        return
+    fields = {field.name: known_type(field.descriptor) for field, _ in stored_fields(pojo.class_name, job)}
+    if fields.keys() != {one.name for one in pojo.fields}:
+        yield f"{pojo.class_name} has other fields: {', '.join(fields) or 'none'}"
+        return
+    for one in pojo.fields:
+        made, stored = one.type.value if isinstance(one.type, NullableType) else one.type, fields[one.name]
+        if stored is not None and stored != made:
+            yield f"the field {one.name} of {pojo.class_name} is {type_name(stored)}, and not {type_name(made)}"
+
+
 def what_to_say(type_: FlinkType, place: str) -> str:
     """Says how values of this type become values of Flink's own serializers."""
     text = suggestion(type_)
@@ -80,7 +108,8 @@ def what_to_say(type_: FlinkType, place: str) -> str:
             "they are not rewritten. Let the job, under Flink 1.20, move the state to types of Java, and take a "
             "savepoint then"
         )
-    more = ", or with Pojo<com.acme.Reading>(name, total) for a case class" if "Tuple" in text else ""
+    more = ", or with Pojo<com.acme.Reading>(name, total) for a case class, and the new job's jar in --classes"
+    more = more if "Tuple" in text else ""
     return f"say as what the new job declares it, such as --declared '{place}={text}'{more}"
 
 

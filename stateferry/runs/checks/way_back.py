@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.errors import UsageError
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot
 from flinkstate.serializers.type_parts import kept_by_kryo, with_kryo
+from flinkstate.serializers.type_text import parse_type_text, type_text
 from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
@@ -80,6 +82,8 @@ class WayBack:
             assert isinstance(part, NullableType)
             text = declared.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, self.job))
             name = _declared(part, text, f"{operator.label}/{place}", problems)
+            if place in declared:
+                problems += _told_wrongly(part, declared[place], f"{operator.label}/{place}")
             by_path[place] = KryoCollectionType.of(self._kryo(name), part)
         return with_places(type_, path, by_path, back=True)
 
@@ -130,6 +134,19 @@ def _declared(part: NullableType, text: str | None, place: str, problems: list[s
         )
         return names[0]
     return declared
+
+
+def _told_wrongly(part: NullableType, text: str, place: str) -> Iterator[str]:
+    """Yields a problem if the type arguments that people give aren't those of the savepoint."""
+    _, bracket, arguments = text.strip().partition("<")
+    found = [type_text(one.value if isinstance(one, NullableType) else one) for one in children(part.value)]
+    try:
+        told = children(parse_type_text(f"Tuple{len(found)}<{arguments}")) if bracket else ()
+    except UsageError as error:
+        yield f"--declared {place}: {error}"
+        return
+    if bracket and [*map(type_text, told)] != found:
+        yield f"--declared {place}={text}: the savepoint has {' and '.join(found)} in it"
 
 
 def _kryos(source: Savepoint) -> Iterator[KryoType]:
