@@ -26,7 +26,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
+  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -95,6 +95,14 @@ test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, on
 
 test-mutants: $(VENV)/.made ## Small faults in the code that checks results, which its tests must see: MUTANTS=500 SEED=..., which is printed
 	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED)
+
+# -s: each test prints its outage.
+test-operator: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Cut-overs under the real Flink Kubernetes Operator: STATEFERRY_OPERATOR_JARS=FOLDER
+	@test -n "$$STATEFERRY_OPERATOR_JARS" || { \
+	  echo "STATEFERRY_OPERATOR_JARS must name a folder with the jars of the operator's image:" >&2; \
+	  echo "flink-kubernetes-operator-...-shaded.jar, flink-kubernetes-standalone-....jar and log4j-slf4j-impl-....jar." >&2; \
+	  exit 1; }
+	$(IN_AIRFLOW)/operator -s
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Check style, format, types and import rules
 	@$(MAKE) --no-print-directory $(if $(PARALLEL),-j2) --output-sync=target lint-types lint-airflow-types lint-style

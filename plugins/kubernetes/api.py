@@ -45,7 +45,9 @@ class KubernetesApi:
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
-        self._client = httpx.Client(verify=server.verify, proxy=server.proxy, timeout=_ANSWER_SECONDS)
+        # Nobody closes the client, and requests are rare: no connection stays open after its answer.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(verify=server.verify, proxy=server.proxy, timeout=_ANSWER_SECONDS, limits=limits)
 
     def get(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
         """The resource; None if there is none."""

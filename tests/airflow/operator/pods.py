@@ -1,0 +1,200 @@
+"""A stand-in for scheduler, kubelet and images: pods of Flink as processes of this machine.
+
+An image has a name and nothing else: the processes get the tests' jars of Flink and the jobs of `stateferry.totals`.
+The container's arguments and the mounted ConfigMap are those that the operator wrote. All pods have the loopback
+address.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from tests.airflow.operator.control_plane import NAMESPACE, Body, Cluster, KubeError, Process, until
+from tests.flink import jars
+from tests.support.fetched_jars import Jars, java_tool
+from tests.support.servers import LOOPBACK
+
+CONTAINER = Jars(
+    "flink-container-2.3.0",
+    Path(__file__).parent / "jars-flink-container-2.3.0.sha256",
+    alone=("org.apache.flink:flink-container:2.3.0",),
+)
+MISSING_IMAGE = "orders:missing"
+_MAINS = {
+    "standalone-job": "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
+    "taskmanager": "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
+}
+# What the image's start script would have reckoned out.
+_MEMORY = {
+    "taskmanager.cpu.cores": "2",
+    "taskmanager.memory.task.heap.size": "512m",
+    "taskmanager.memory.task.off-heap.size": "64m",
+    "taskmanager.memory.network.min": "64m",
+    "taskmanager.memory.network.max": "64m",
+    "taskmanager.memory.managed.size": "256m",
+    "taskmanager.memory.framework.heap.size": "128m",
+    "taskmanager.memory.framework.off-heap.size": "128m",
+    "taskmanager.memory.jvm-metaspace.size": "256m",
+    "taskmanager.memory.jvm-overhead.min": "192m",
+    "taskmanager.memory.jvm-overhead.max": "192m",
+}
+_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+_HERE: Body = {"apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": "here"}}
+_BACK_OFF = 2.0
+_GRACE = 5.0
+_log = logging.getLogger(__name__)
+
+
+def hosts(cluster: Cluster, name: str) -> Path:
+    """A file that leads a JVM to the services of a FlinkDeployment: to this machine."""
+    file = cluster.folder / "hosts"
+    file.write_text(f"{LOOPBACK} localhost {socket.gethostname()} {name}.{NAMESPACE} {name}-rest.{NAMESPACE}\n")
+    return file
+
+
+class Pods:
+    """Runs the pods of the cluster until it is closed; `hosts` maps the names of services to this machine."""
+
+    def __init__(self, cluster: Cluster, version: str, hosts: Path) -> None:
+        self._cluster, self._hosts = cluster, hosts
+        flink, classes = jars.totals(version).made()
+        self._class_path = f"{flink}/*:{CONTAINER.folder()}/*:{classes}"
+        self.folder = cluster.folder / "pods"
+        self._running: dict[str, Pod] = {}
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="pods")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+        for pod in self._running.values():
+            pod.end(0)
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {log}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.rglob("*.log")))
+
+    def _work(self) -> None:
+        while not self._ends.is_set():
+            try:
+                found = self._cluster.ask("GET", "/api/v1/pods")
+                for body in found["items"]:
+                    self._see(body)
+                for event in self._cluster.watch("/api/v1/pods", found["metadata"]["resourceVersion"], 2):
+                    if event["type"] in ("ADDED", "MODIFIED"):
+                        self._see(event["object"])
+            except (httpx.TransportError, KubeError) as error:
+                _log.warning("pods: %s", error)
+                time.sleep(0.5)
+
+    def _see(self, body: Body) -> None:
+        uid, path = body["metadata"]["uid"], _path(body)
+        if body["metadata"].get("deletionTimestamp"):
+            if (pod := self._running.pop(uid, None)) is not None:
+                pod.end(_GRACE)
+            self._quietly("DELETE", path, gracePeriodSeconds="0")
+        elif uid not in self._running:
+            if not body["spec"].get("nodeName"):
+                self._quietly("POST", f"{path}/binding", _HERE | {"metadata": {"name": body["metadata"]["name"]}})
+            self._running[uid] = Pod(self, body)
+
+    def start(self, body: Body, folder: Path) -> Process:
+        """Starts the container of a pod, as the image's entry point does."""
+        (container,) = (one for one in body["spec"]["containers"] if one["name"] == "flink-main-container")
+        kind, *arguments = container["args"]
+        conf = folder / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        for mount in container["volumeMounts"]:
+            if mount["mountPath"].startswith("/opt/flink/conf"):
+                self._mount(body, mount["name"], conf)
+        if kind == "taskmanager":
+            arguments = [*arguments, *(word for name, value in _MEMORY.items() for word in ("-D", f"{name}={value}"))]
+        command = [java_tool("java"), "-Xmx768m" if kind == "taskmanager" else "-Xmx384m", *_JVM, *jars.OPENED]
+        command += [f"-Djdk.net.hosts.file={self._hosts}", f"-Djava.io.tmpdir={folder}", "-cp", self._class_path]
+        command += [_MAINS[kind], "--configDir", str(conf), *arguments]
+        return Process(command, folder / f"{kind}.log", folder=folder, FLINK_CONF_DIR=str(conf))
+
+    def _mount(self, body: Body, name: str, conf: Path) -> None:
+        (volume,) = (one for one in body["spec"]["volumes"] if one["name"] == name)
+        if "configMap" in volume:
+            where = f"/api/v1/namespaces/{body['metadata']['namespace']}/configmaps/{volume['configMap']['name']}"
+            # The operator makes the Deployment first.
+            for file, text in until(where, lambda: self._cluster.find(where))["data"].items():
+                (conf / file).write_text(text)
+
+    def status(self, body: Body, **status: Any) -> None:
+        self._quietly("PATCH", f"{_path(body)}/status", {"status": status})
+
+    def _quietly(self, method: str, path: str, body: Body | None = None, **query: str) -> None:
+        """What is gone meanwhile needs no change."""
+        try:
+            self._cluster.ask(method, path, body, **query)
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
+
+class Pod:
+    """One pod: its container is started again when it ends."""
+
+    def __init__(self, pods: Pods, body: Body) -> None:
+        self._pods, self._body, self._folder = pods, body, pods.folder / body["metadata"]["name"]
+        self._ends = threading.Event()
+        self._process: Process | None = None
+        self._thread = threading.Thread(target=self._live)
+        self._thread.start()
+
+    def end(self, patience: float) -> None:
+        self._ends.set()
+        if (process := self._process) is not None:
+            process.end(patience)
+        self._thread.join()
+
+    def _live(self) -> None:
+        restarts = 0
+        if self._body["spec"]["containers"][0]["image"] == MISSING_IMAGE:
+            why = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{MISSING_IMAGE}"'}
+            self._tell("Pending", {"waiting": why}, restarts)
+            return
+        while not self._ends.is_set():
+            self._process = self._pods.start(self._body, self._folder)
+            self._tell("Running", {"running": {"startedAt": _now()}}, restarts)
+            code = self._process.wait()
+            if self._ends.is_set():
+                return
+            restarts += 1
+            self._tell("Running", {"terminated": {"exitCode": code, "reason": "Error"}}, restarts)
+            self._ends.wait(_BACK_OFF * restarts)
+
+    def _tell(self, phase: str, state: Body, restarts: int) -> None:
+        runs = "running" in state
+        kinds: Iterable[str] = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+        conditions = [
+            {"type": kind, "status": str(runs or kind in ("PodScheduled", "Initialized")), "lastTransitionTime": _now()}
+            for kind in kinds
+        ]
+        container = self._body["spec"]["containers"][0]
+        status = {"name": container["name"], "image": container["image"], "imageID": "", "ready": runs, "state": state}
+        self._pods.status(
+            self._body, phase=phase, podIP=LOOPBACK, podIPs=[{"ip": LOOPBACK}], conditions=conditions,
+            containerStatuses=[status | {"restartCount": restarts, "started": runs}],
+        )  # fmt: skip
+
+
+def _path(body: Body) -> str:
+    return f"/api/v1/namespaces/{body['metadata']['namespace']}/pods/{body['metadata']['name']}"
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

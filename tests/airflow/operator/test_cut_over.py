@@ -1,0 +1,97 @@
+"""The operator's own process carries out the patches of a cut-over, with real Flink: exactly once by the sink's files.
+
+Each test prints how long the job stood still.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from stateferry.airflow.kubernetes.api import KubernetesApi
+from stateferry.airflow.runs_on.operator_spec import plain
+from tests.airflow.operator.conftest import CutOver
+from tests.airflow.operator.pods import MISSING_IMAGE
+from tests.flink.remote import FAILING_JOB, NEW_JOB
+
+Make = Callable[..., CutOver]
+
+pytestmark = pytest.mark.flink
+
+
+def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
+    cut_over: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over()
+    taken = made.stop()
+    assert made.read()["status"]["lifecycleState"] == "SUSPENDED"
+    published = made.migrate()
+    started = made.start()
+    assert made.restored_from(started["job_id"]) == published
+    assert made.read()["spec"]["image"] == "orders:2"
+    assert taken["job_id"] != started["job_id"]
+    made.check_that_nothing_was_lost("newMainState", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("image", "entry_class", "words"),
+    [(MISSING_IMAGE, NEW_JOB, "Back-off pulling image"), ("orders:2", FAILING_JOB, "the price list cannot be found")],
+)
+def test_a_start_that_fails_brings_the_old_job_back_from_the_savepoint_of_its_stop(
+    cut_over: Make, image: str, entry_class: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over({"image": image, "job": {"entryClass": entry_class}})
+    taken = made.stop()
+    made.migrate()
+    with pytest.raises(AirflowFailException, match=words):
+        made.start()
+    back = made.go_back()
+    assert made.restored_from(back["job_id"]) == plain(taken["savepoint"])
+    assert made.read()["spec"]["image"] == "orders:1"
+    made.check_that_nothing_was_lost("mainState", monkeypatch)
+
+
+def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cut_over()
+    good, others = KubernetesApi.patch, [{"image": "orders:9"}]
+
+    def patch_after_others(api: KubernetesApi, *where: Any, dry_run: bool = False) -> Any:
+        if others and not dry_run:
+            made.change(others.pop())
+        return good(api, *where, dry_run=dry_run)
+
+    monkeypatch.setattr(KubernetesApi, "patch", patch_after_others)
+    with pytest.raises(AirflowFailException, match="in this moment: image is orders:9, not orders:1"):
+        made.stop()
+    made.wait_until_it_runs()
+    # As long as the operator is down, the job runs on; somebody else has it run again.
+    made.world.operator.kill()
+    threading.Timer(5, made.change, [{"job": {"state": "running"}}]).start()
+    with pytest.raises(AirflowFailException, match=r"job.state is running, not suspended"):
+        made.stop()
+    made.world.operator.start()
+    with pytest.raises(AirflowSkipException):
+        made.go_back()
+    made.wait_until_it_runs()
+    made.check_that_nothing_was_lost("mainState", monkeypatch)
+
+
+def test_an_operator_that_is_started_again_in_the_outage_goes_on(
+    cut_over: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over()
+    operator = made.world.operator
+    operator.kill()
+    threading.Timer(10, operator.start).start()
+    taken = made.stop()
+    operator.kill()
+    published = made.migrate()
+    threading.Timer(10, operator.start).start()
+    started = made.start()
+    assert made.restored_from(started["job_id"]) == published
+    assert started["job_id"] != taken["job_id"]
+    made.check_that_nothing_was_lost("newMainState", monkeypatch)
