@@ -187,13 +187,32 @@ print(*sorted(found.dags), server.url, dict(server.headers()))
 """
 
 
+def installed(wheel: str, constraints: str, folder: Path) -> Path:
+    """The Python of a fresh environment with the wheel and all that it brings, from the index that pip has."""
+    python = folder / "environment/bin/python"
+    said(sys.executable, "-m", "venv", "--without-pip", str(folder / "environment"))
+    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
+    said(*uv, "-c", str(HOUSE / f"constraints/{constraints}.txt"), wheel)
+    return python
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_a_fresh_environment_migrates_and_shows_the_page(wheel: Path, tmp_path: Path) -> None:
+    """With nothing of the checkout but the script that people copy: demo savepoint, run, report as a page."""
+    python = installed(f"{wheel}[spark]", "spark", tmp_path)
+    script = str(shutil.copy(HOUSE / "examples/migration.sh", tmp_path))
+    said("sh", script, str(tmp_path), folder=tmp_path, path=f"{python.parent}:")
+    assert (tmp_path / "new/_metadata").exists()
+    command = [str(python.with_name("stateferry")), "report", "2", "--html", "report.html"]
+    said(*command, folder=tmp_path / "home", path=f"{python.parent}:")
+    assert "newMainState" in (tmp_path / "home/report.html").read_text()
+
+
 @pytest.mark.full
 def test_airflow_and_kubernetes_are_extras(wheel: Path, tmp_path: Path) -> None:
     """With all that they bring, from the index that pip has: the DAGs are parsed far from the checkout."""
-    python = tmp_path / "environment/bin/python"
-    said(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "environment"))
-    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
-    said(*uv, "-c", str(HOUSE / "constraints/airflow.txt"), f"{wheel}[airflow,kubernetes]")
+    python = installed(f"{wheel}[airflow,kubernetes]", "airflow", tmp_path)
     dags = tmp_path / "dags"
     dags.mkdir()
     for file in ("state_migration.py", "state_rollback.py", "examples/own_tasks.py"):
