@@ -20,6 +20,7 @@ from stateferry.airflow.dag_runs.dag_run import (
     skip,
     task_state,
 )
+from stateferry.airflow.dag_runs.metrics import send_metrics
 from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.page_links import NOTE
 from stateferry.airflow.dag_runs.refusals import refusal
@@ -100,6 +101,7 @@ class Conclude(BaseOperator):
             raise refusal(printable(problem))
         if run.state is RunState.PUBLISHED:
             _let_go(context)
+        send_metrics(run)
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
         tell(context, "done", run.plan.job, outcome_line(RunView.of(run)))
