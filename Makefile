@@ -4,12 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_BIN := $(AIRFLOW_VENV)/bin
+DOCS_VENV := .venv-docs
 # Unless make was told already how much to do at once.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j3)
 # uv installs packages side by side.
 UV := $(BIN)/python constraints/uv_like_pip.py
 AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
   asyncpg hdfs-native mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
+# Ruff formats the signatures in the reference.
+DOCS_PACKAGES := mkdocs mkdocs-material mkdocstrings-python ruff
 PORT ?= 8080
 # Two processes, each with its own Flink, Airflow or Spark; see _GROUPS in tests/conftest.py.
 SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder
@@ -26,7 +29,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator jars lint format bench bench-large demo up down airflow clean check-python check-java check-jre \
+  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator jars lint format bench bench-large docs demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -128,6 +131,10 @@ bench: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure kernels (and pl
 bench-large: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure whole runs, and the State Processor API, on 9 GB (needs 60 GB of disk), and outages
 	$(BIN)/python -m benchmarks pipeline publishing outage outage_by_dag --keys 5000000 --rounds 1 --out benchmarks/results-large.md
 
+docs: $(DOCS_VENV)/.made ## Build the documentation as a site, in build/site, without a network; links and anchors are checked
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build -q -f docs_site/mkdocs.yml
+	@echo "Look at it: python3 -m http.server -d build/site -b 127.0.0.1 8000"
+
 demo: check-jre environments ## Migrate a demo savepoint in Airflow, from snapshot to publication, and show the report
 	$(BIN)/python -m local_airflow demo
 
@@ -141,7 +148,7 @@ down: $(VENV)/.made ## Stop the Airflow that make up has started
 	$(BIN)/python -m local_airflow down
 
 clean: ## Remove the environments, Airflow's data and everything that was built
-	rm -rf $(VENV) $(AIRFLOW_VENV) .cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) $(AIRFLOW_VENV) $(DOCS_VENV) .cache .hypothesis build dist *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -185,6 +192,13 @@ $(AIRFLOW_VENV)/.made: pyproject.toml constraints/airflow.txt | check-python
 	$(UV) pip install -q --python $(AIRFLOW_VENV) -c constraints/airflow.txt setuptools wheel $(AIRFLOW_PACKAGES)
 	$(UV) pip install -q --python $(AIRFLOW_VENV) --no-deps --no-build-isolation -e .
 	$(AIRFLOW_BIN)/python -m compileall -q -x '/(tests?|mypy|mypyc|numpy|pandas|pyarrow|pyspark|setuptools)/' $(AIRFLOW_VENV)/lib
+	touch $@
+
+$(DOCS_VENV)/.made: constraints/docs.txt | check-python
+	@rm -f $@
+	@$(MAKE) --no-print-directory $(BIN)/uv
+	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv --without-pip $(DOCS_VENV)
+	$(UV) pip install -q --python $(DOCS_VENV) -c constraints/docs.txt $(DOCS_PACKAGES)
 	touch $@
 
 check-python:

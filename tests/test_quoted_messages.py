@@ -22,7 +22,7 @@ ORDINARY_WORD = re.compile(r"(?<![^\s(])[a-z][a-z']+(?=[,.;:)]*(?:\s|$))")
 # A text of two words is the mark of a message. A single word, such as *of* between two holes, may stand anywhere.
 TELLING = re.compile(r"[A-Za-z]{2,}[^A-Za-z]+[A-Za-z]+|[A-Za-z]+[^A-Za-z]+[A-Za-z]{2,}")
 SINGLE_WORD = re.compile(r"[^A-Za-z]*[a-z]{2,}[^A-Za-z]*")
-COMMANDS = ("$", "airflow ", "cp ", "curl ", "docker ", "make ", "stateferry ", ".venv/")
+COMMANDS = ("$", "airflow ", "cp ", "curl ", "docker ", "helm ", "kubectl ", "make ", "stateferry ", ".venv/")
 # The words of others that our messages repeat.
 FOREIGN = (
     re.compile(r"^Invalid input for param .*"),

@@ -25,12 +25,13 @@ DATA = {
 }
 AIRFLOW_PYTHON = HOUSE / ".venv-airflow/bin/python"
 _IMPORTED = """
-import importlib, pathlib, pkgutil, sys
+import importlib, importlib.util, pathlib, pkgutil, sys
+absent = [] if importlib.util.find_spec("openlineage") else ["lineage"]
 for name in sys.argv[2:]:
     package = importlib.import_module(name)
     for found in pkgutil.walk_packages(package.__path__, name + "."):
         if not found.name.startswith("stateferry.airflow") or name == "stateferry.airflow":
-            if found.name.rpartition(".")[2] != "__main__":
+            if found.name.rpartition(".")[2] not in ("__main__", *absent):
                 module = importlib.import_module(found.name)
                 assert pathlib.Path(module.__file__).is_relative_to(sys.argv[1]), module.__file__
 print(sum(name.split(".")[0] in ("flinkstate", "stateferry") for name in sys.modules))
@@ -111,7 +112,7 @@ def test_it_has_two_import_names_and_their_files(wheel: Path, sources: Path) -> 
         said = opened.read(metadata).decode()
     for line in ("License-Expression: Apache-2.0", "Classifier: Typing :: Typed", "# Stateferry"):
         assert f"{line}\n" in said
-    for extra in ("airflow", "hdfs", "kubernetes", "postgres", "s3", "spark"):
+    for extra in ("airflow", "hdfs", "kubernetes", "openlineage", "postgres", "s3", "spark"):
         assert f"Provides-Extra: {extra}\n" in said
     packed = {name for name in names if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in packed} == {"flinkstate", "stateferry"}
@@ -187,13 +188,43 @@ print(*sorted(found.dags), server.url, dict(server.headers()))
 """
 
 
+def installed(wheel: str, constraints: str, folder: Path) -> Path:
+    """The Python of a fresh environment with the wheel and all that it brings, from the index that pip has."""
+    python = folder / "environment/bin/python"
+    said(sys.executable, "-m", "venv", "--without-pip", str(folder / "environment"))
+    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
+    said(*uv, "-c", str(HOUSE / f"constraints/{constraints}.txt"), wheel)
+    return python
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_a_fresh_environment_migrates_and_shows_the_page(wheel: Path, tmp_path: Path) -> None:
+    """With nothing of the checkout but the script that people copy: demo savepoint, run, report as a page."""
+    python = installed(f"{wheel}[spark]", "spark", tmp_path)
+    script = str(shutil.copy(HOUSE / "examples/migration.sh", tmp_path))
+    said("sh", script, str(tmp_path), folder=tmp_path, path=f"{python.parent}:")
+    assert (tmp_path / "new/_metadata").exists()
+    command = [str(python.with_name("stateferry")), "report", "2", "--html", "report.html"]
+    said(*command, folder=tmp_path / "home", path=f"{python.parent}:")
+    assert "newMainState" in (tmp_path / "home/report.html").read_text()
+
+
+@pytest.mark.full
+def test_openlineage_is_an_extra(wheel: Path, tmp_path: Path) -> None:
+    """Its provider isn't in the environment of the other tests, so those of what it is told run here."""
+    python = installed(f"{wheel}[airflow,openlineage]", "airflow", tmp_path)
+    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
+    said(*uv, "-c", str(HOUSE / "constraints/airflow.txt"), "pytest", "pytest-timeout")
+    tests = [str(python), "-m", "pytest", "--confcutdir=tests/airflow", "tests/airflow/state_migration/test_lineage.py"]
+    shown = said("env", f"AIRFLOW_HOME={tmp_path}", *tests, folder=HOUSE).splitlines()[-1]
+    assert " 6 passed in" in shown, shown
+
+
 @pytest.mark.full
 def test_airflow_and_kubernetes_are_extras(wheel: Path, tmp_path: Path) -> None:
     """With all that they bring, from the index that pip has: the DAGs are parsed far from the checkout."""
-    python = tmp_path / "environment/bin/python"
-    said(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "environment"))
-    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
-    said(*uv, "-c", str(HOUSE / "constraints/airflow.txt"), f"{wheel}[airflow,kubernetes]")
+    python = installed(f"{wheel}[airflow,kubernetes]", "airflow", tmp_path)
     dags = tmp_path / "dags"
     dags.mkdir()
     for file in ("state_migration.py", "state_rollback.py", "examples/own_tasks.py"):

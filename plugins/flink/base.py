@@ -11,9 +11,11 @@ from airflow.sdk import BaseOperator
 
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.links import FlinkJobLink
+from stateferry.airflow.flink.savepoints import TakenSavepoint
 from stateferry.airflow.flink.task import HOUR, FlinkTask
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors.base import OperatorLineage
     from airflow.sdk import Context
 
 
@@ -41,11 +43,23 @@ class FlinkOperator(BaseOperator):
         self.deferrable = deferrable
         self.timeout = timeout
         self.poll_interval = poll_interval
+        self._taken: str | None = None
 
     @cached_property
     def hook(self) -> FlinkHook:
         """The hook of the operator's connection."""
         return FlinkHook(self.flink_conn_id)
+
+    def taken(self, task: FlinkTask, savepoint: TakenSavepoint, started: float) -> dict[str, Any]:
+        """What the task returns of the savepoint."""
+        self._taken = savepoint.location
+        return task.savepoint_taken(savepoint, started)
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage:
+        """What OpenLineage's provider asks for when the task has ended, well or not."""
+        from stateferry.airflow.flink.lineage import savepoint_lineage
+
+        return savepoint_lineage(taken=self._taken, started_from=getattr(self, "savepoint", None))
 
     def task(self, context: Context) -> FlinkTask:
         """The task instance with the operator's hook."""

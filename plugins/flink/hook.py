@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 class FlinkHook(BaseHook):
     """Flink at the connection's host, port and schema; authenticates with login and password, or with a bearer token.
 
-    Inside an event loop, use :meth:`rest`. All other methods block until Flink has answered.
+    Inside an event loop, use `rest`. All other methods block until Flink has answered.
     """
 
     conn_name_attr = "flink_conn_id"

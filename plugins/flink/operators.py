@@ -47,13 +47,13 @@ class FlinkSavepointOperator(FlinkOperator):
         )
         if not is_deferrable(self):
             savepoint = task.take_savepoint(order, timeout=self.timeout, poll_interval=self.poll_interval)
-            return task.savepoint_taken(savepoint, started)
+            return self.taken(task, savepoint, started)
         found = self.hook.run(lambda rest: find_or_trigger(rest, order))
         if found.job_id is not None:
             task.show(found.job_id)
         if isinstance(found, Pending):
             self._defer(found, started)
-        return task.savepoint_taken(found, started)
+        return self.taken(task, found, started)
 
     def execute_complete(self, context: Context, event: Event, started: float) -> dict[str, Any]:
         if event["status"] == "forgotten":
@@ -61,7 +61,7 @@ class FlinkSavepointOperator(FlinkOperator):
             # elsewhere.
             return self.execute(context)
         raise_for(event)
-        return self.task(context).savepoint_taken(TakenSavepoint(event["job_id"], event["location"]), started)
+        return self.taken(self.task(context), TakenSavepoint(event["job_id"], event["location"]), started)
 
     def _defer(self, pending: Pending, started: float) -> NoReturn:
         self.log.info("waiting for the savepoint of job %s (trigger %s)", pending.job_id, pending.trigger)
@@ -97,7 +97,7 @@ class FlinkStopWithCheckpointOperator(FlinkOperator):
         started, task = time.time(), self.task(context)
         order = task.savepoint_order(self.job, "", stop=True, savepoint_format=CHECKPOINT)
         found = task.take_savepoint(order, timeout=self.timeout, poll_interval=self.poll_interval)
-        return task.savepoint_taken(found, started)
+        return self.taken(task, found, started)
 
 
 class FlinkRunJarOperator(FlinkOperator):

@@ -20,6 +20,7 @@ from stateferry.airflow.dag_runs.dag_run import (
     skip,
     task_state,
 )
+from stateferry.airflow.dag_runs.metrics import send_metrics
 from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.page_links import NOTE
 from stateferry.airflow.dag_runs.refusals import refusal
@@ -103,6 +104,7 @@ class Conclude(BaseOperator):
             _let_go(context)
         elif run.plan.is_night:
             _let_go_of_nights_before(run)
+        send_metrics(run)
         done = f"staged at {run.staged.shown}" if run.plan.rehearse else f"restore the new job from {run.plan.target}"
         self.log.info("run %s of job %s is %s: %s", run.plan.run_id, run.plan.job, last.state.value, printable(done))
         tell(context, "done", run.plan.job, outcome_line(RunView.of(run)))

@@ -45,6 +45,7 @@ from stateferry.runs.record.step_facts import FACTS_OF, SnapshotFacts, TablesFac
 from stateferry.runs.record.steps import Step
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors.base import OperatorLineage
     from airflow.sdk import Context
     from pydantic import JsonValue
 
@@ -102,6 +103,7 @@ class StepOperator(SparkSubmitOperator):
         )
         self.step, self.of_run = step, of_run
         self._asking: Asking | None = None
+        self._run: Run | None = None
 
     @classmethod
     def of(cls, step: Step, assets: JobAssets, **kwargs: Any) -> StepOperator:
@@ -113,7 +115,7 @@ class StepOperator(SparkSubmitOperator):
         return application_file(self.step)
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # its facts become an XCom
-        run = run_of(context, self.of_run)
+        run = self._run = run_of(context, self.of_run)
         self._skip_what_the_run_leaves_out(run)
         check_not_returned(run)
         check_not_rejected(run)
@@ -142,6 +144,12 @@ class StepOperator(SparkSubmitOperator):
                 foreseen(error)
             raise
         return self._done(context, run)
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage | None:
+        """What OpenLineage's provider asks for when the task has ended, well or not."""
+        from stateferry.airflow.tasks.lineage import lineage_of
+
+        return None if self._run is None else lineage_of(self._run, Step(self.step))
 
     def on_kill(self) -> None:
         # In the middle of a question to the catalog, no other one can be asked.

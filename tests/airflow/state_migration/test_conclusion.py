@@ -6,22 +6,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.observability import stats
 
 from flinkstate.errors import UsageError
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused
+from stateferry.airflow.dag_runs.metrics import send_metrics
 from stateferry.airflow.requests.planning import Occasion, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks import conclusion
 from stateferry.airflow.tasks.conclusion import Conclude
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.predict.prediction import PARTS
+from stateferry.runs.predict.prediction import PARTS, predicted_after
 from stateferry.runs.record.facts import TablesProblem
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, TablesFacts
 from stateferry.runs.report.report import Report, SavepointDigests
+from stateferry.tables.counts import TableCounts
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
 from tests.support.records import record_of
@@ -74,6 +78,31 @@ def test_a_green_night_lets_go_of_the_checkpoints_of_earlier_ones(
     Conclude(task_id="conclude").execute(context(runs[-1]))
     # The other one is of a cut-over, which may be decided later.
     assert [run.held.exists() for run in runs] == [False, True, True]
+
+
+@pytest.mark.usefixtures("home")
+def test_airflows_own_stats_get_the_metrics_of_a_rehearsal(occasion: Occasion) -> None:
+    run = a_run(occasion, MigrationRequest().rehearsal(), take_savepoint=2.0, start_job=4.0)
+    counts = {"main/mainState": TableCounts(keys_left=40), "main/other": TableCounts(keys_left=2)}
+    run.keep(TablesFacts(counts=counts, seconds=0.5, ended_at=0))
+    run.enter(RunState.STAGED, 3)
+    received: dict[str, tuple[float, Any]] = {}
+
+    class Receiver(NoStatsLogger):
+        @classmethod
+        def gauge(cls, stat: str, value: float, *_: Any, tags: dict[str, str] | None = None, **__: Any) -> None:
+            received[stat] = value, tags
+
+    stats.initialize(factory=Receiver, export_legacy_names=True)
+    try:
+        send_metrics(run)
+    finally:
+        stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+    tag, foreseen = {"job": "demo"}, predicted_after(run).outage
+    assert foreseen is not None
+    values = {"rehearsal_seconds": 7.5, "predicted_outage_seconds": foreseen.seconds, "keys_left": 42}
+    tagged = {f"stateferry.{name}": (value, tag) for name, value in values.items()}
+    assert received == tagged | {f"stateferry.demo.{name}": (value, None) for name, value in values.items()}
 
 
 @pytest.mark.usefixtures("home")
