@@ -190,7 +190,7 @@ def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
     others = (
         None if how.is_rewritten and not part.place.is_key else removed.finding_of(part, journey),
         registrations.finding_of(part, journey, is_rewritten=how.is_rewritten),
-        None if how.is_rewritten and has_scala(part.type) else unknown.finding_of(part, journey),
+        None if how.is_rewritten and has_scala(part.type) else unknown.finding_of(part),
         new_classes.finding_of(part, journey, how.new_job),
         None if how.is_rewritten else declarations.finding_of(part, journey, values),
     )

@@ -27,12 +27,14 @@ from flinkstate.errors import RefusedError
 from flinkstate.kryo.job_pojos import KNOWN_TYPES, known_type, stored_fields, why_no_pojo
 from flinkstate.serializers.types import (
     AvroRecordType,
+    CaseClassType,
     EnumType,
     FlinkType,
     KryoType,
     OpaqueType,
     PojoField,
     PojoType,
+    TupleType,
     children,
     type_name,
 )
@@ -41,6 +43,7 @@ from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.outcomes import Finding, Outcome
 from stateferry.verdict.unknown import TRY_IT
 
+_TUPLES = "org.apache.flink.api.java.tuple."
 _OBJECT, _RECORD = "java.lang.Object", "java.lang.Record"
 _NO_SERIALIZER = "a present field should have its associated new field serializer available"
 _BY_OTHERS = ("java.", "javax.", "org.apache.flink.", "scala.", "com.twitter.")
@@ -131,8 +134,17 @@ def _differences(old: FlinkType, job: JobClasses, within: tuple[str, ...]) -> It
         # Types.GENERIC gives it to Kryo all the same.
         yield from (replace(one, or_else=True) for one in _by_kryo(old.class_name, job))
     elif not isinstance(old, OpaqueType | AvroRecordType):
+        if isinstance(old, TupleType) and not isinstance(old, CaseClassType):
+            yield from _of_tuple(old.class_name, job)
         for child in children(old):
             yield from _differences(child, job, within)
+
+
+def _of_tuple(name: str, job: JobClasses) -> Iterator[_Difference]:
+    if name in job.classes and not name.startswith(_TUPLES) and stored_fields(name, job):
+        yield _Difference(_Change.UNKNOWN, f"{name} is a tuple with fields of its own now, which was not tried")
+    elif name not in job.classes and not name.startswith(_BY_OTHERS):
+        yield _not_given(name)
 
 
 def _of_enum(old: EnumType, job: JobClasses) -> Iterator[_Difference]:
@@ -165,6 +177,9 @@ def _of_pojo(old: PojoType, job: JobClasses, within: tuple[str, ...]) -> Iterato
         text = f"{name} isn't a POJO for Flink any more, because {why}, so Flink gives it to Kryo"
         yield _Difference(_Change.REFUSES, text)
         return
+    if chain[-1].startswith(_TUPLES):
+        # Flink's own tuples have these fields.
+        old = replace(old, fields=tuple(one for one in old.fields if not one.described_in.startswith(_TUPLES)))
     new = {field.name: (field, declared_in) for field, declared_in in stored_fields(name, job)}
     if chain[-1] == _RECORD and new.keys() != {field.name for field in old.fields}:
         yield _Difference(_Change.UNKNOWN, f"{name} is a record with other fields now, which was not tried")

@@ -6,23 +6,17 @@ from collections.abc import Iterator
 
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.type_parts import with_parts
-from flinkstate.serializers.types import KryoType, OpaqueType, PrimitiveArrayType, Scalar, TupleType
+from flinkstate.serializers.types import KryoType, OpaqueType, PrimitiveArrayType, Scalar
 from stateferry.basics.quantities import noun
-from stateferry.verdict.journey import Journey, Part
+from stateferry.verdict.journey import Part
 from stateferry.verdict.outcomes import Finding, Outcome, StateVerdict
 
 TRY_IT = "restore the savepoint in a test with the new job, and compare its values"
 
 
-_TUPLES = "org.apache.flink.api.java.tuple."
-
-
-def finding_of(part: Part, journey: Journey) -> Finding | None:
-    """Says whether a part has a serializer that isn't Flink's own, or one that was not tried."""
+def finding_of(part: Part) -> Finding | None:
+    """Says whether a part has a serializer that isn't Flink's own."""
     for one in with_parts(part.type):
-        if isinstance(one, TupleType) and journey.upgrades and not one.class_name.startswith(_TUPLES):
-            reason = f"its {part.place.value} has {one.class_name}, a tuple that is not one of Flink's: not tried"
-            return Finding(Outcome.UNKNOWN, reason, TRY_IT)
         if isinstance(one, OpaqueType) and not isinstance(one, KryoType):
             return Finding(
                 Outcome.UNKNOWN,

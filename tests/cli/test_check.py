@@ -68,6 +68,19 @@ def test_flink_1_reads_no_savepoint_of_flink_2(capsys: pytest.CaptureFixture[str
     assert found["states"][0]["exception"] == "IllegalArgumentException: Unrecognized checkpoint version number: 6"
 
 
+def test_of_files_that_are_not_read_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = Path(__file__).parents[1] / "rocksdb" / "refused"
+    for savepoint, expected, why in (
+        ("forst-asynchronous-checkpoint-2.3", 1, "is asynchronous (V2) state, as the ForSt backend writes it"),
+        ("hashmap-checkpoint-2.3", 1, "this file has the HashMap backend's own layout"),
+        ("changelog-checkpoint-2.3", 3, "has a changelog handle"),
+    ):
+        code, text = said(capsys, str(refused / savepoint), "--for", "flink-2")
+        assert code == expected
+        assert why in text
+        assert code == 3 or "1 state: 1 can't tell" in text
+
+
 def test_what_was_not_tried_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
     for savepoint, writer in (
         ("metadata-5-2.3-rocksdb", "an early Flink 2"),

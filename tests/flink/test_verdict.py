@@ -10,6 +10,9 @@ import pytest
 
 from flinkstate.classfiles.job_classes import read_job_classes
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import Scalar, TupleType
+from stateferry.verdict import new_classes
+from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Finding, Outcome, worst
 from stateferry.verdict.versions import Line
@@ -20,6 +23,7 @@ from tests.flink.upgrade_rows import ROWS, Row
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
+_UPGRADE = Journey(Line.ONE, Line.TWO)
 _LINES = {"1.20.0": Line.ONE, "2.3.0": Line.TWO}
 
 
@@ -55,6 +59,20 @@ def test_the_verdict_is_what_flink_does(name: str, started: Started, savepoints:
     if finding.exception is not None and outcome is Outcome.REFUSED:
         assert finding.exception.partition(":")[0] in exception, exception
         assert re.escape(finding.exception.rpartition(" ")[2].strip("()'.")) in re.escape(exception), exception
+
+
+def test_a_tuple_of_the_job_may_have_fields_of_its_own_now() -> None:
+    job = read_job_classes([jars.class_path("1.20.0").partition(":")[0]])
+    pair, labelled, gone = (
+        new_classes.finding_of(Part(Place.VALUE, TupleType((Scalar.LONG,) * 2, name)), _UPGRADE, job)
+        for name in ("stateferry.flink.pojo.Pair", "stateferry.flink.pojo.Labelled", "com.acme.Gone")
+    )
+    assert pair is None
+    assert labelled is not None
+    assert gone is not None
+    assert "is a tuple with fields of its own now" in labelled.reason
+    assert "com.acme.Gone, which is not in the jars" in gone.reason
+    assert (labelled.outcome, gone.outcome) == (Outcome.UNKNOWN, Outcome.UNKNOWN)
 
 
 @pytest.mark.full

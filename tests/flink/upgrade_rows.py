@@ -186,6 +186,9 @@ def _of_pojos() -> Iterator[tuple[str, Row]]:
         ("Point", RESTORES, "a record of Java"),
         ("Tuple2<Long,Point>", RESTORES, None),
         ("List<Tagged>", REFUSED, None),
+        ("Pair", RESTORES, "a class of the job that extends `Tuple2`, with or without fields of its own"),
+        ("Labelled", RESTORES, None),
+        ("List<Pair>", RESTORES, None),
     ):
         yield f"POJO {type_}", Row(_one(type_), becomes, shown=shown)
 

@@ -320,10 +320,10 @@ class RunOptions(UpgradeOptions):
             Kind.LINES,
             "Classes of the job",
             "the job's jar, or a folder of class files, on this machine and on those that run the steps: needed for "
-            "maps by Kryo that hold objects of the job's own classes",
+            "objects of the job's own classes by Kryo, and for the POJOs that declarations name",
             row=68,
             metavar="JAR",
-            if_empty="objects of the job's own classes in such maps are refused",
+            if_empty="such objects and POJOs are refused",
         ),
     ] = ()
     # What was read of them.

@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.UUID;
 import org.apache.flink.api.common.typeinfo.BasicTypeInfo;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple0;
 import org.apache.flink.api.java.typeutils.TupleTypeInfo;
@@ -24,7 +25,9 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Null
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
 import org.apache.flink.streaming.api.windowing.windows.GlobalWindow;
 import org.apache.flink.streaming.api.windowing.windows.TimeWindow;
+import stateferry.flink.pojo.Labelled;
 import stateferry.flink.pojo.Opaque;
+import stateferry.flink.pojo.Pair;
 import stateferry.flink.pojo.ThriftText;
 
 /** The types without parts, by name. */
@@ -111,6 +114,11 @@ final class Scalars {
                 r -> GlobalWindow.get(), w -> NODES.objectNode(), List.of()));
         put("Opaque", new Scalar<>(Types.GENERIC(Opaque.class), r -> new Opaque(text(r, 5), r.nextInt()),
                 o -> TextNode.valueOf(o.toString()), List.of()));
+        put("Pair", new Scalar<>(TypeInformation.of(Pair.class), r -> new Pair(r.nextLong(), text(r, 5)),
+                p -> TextNode.valueOf(p.getClass().getSimpleName() + p), List.of()));
+        put("Labelled", new Scalar<>(TypeInformation.of(Labelled.class),
+                r -> new Labelled(r.nextLong(), text(r, 5), text(r, 5)),
+                p -> TextNode.valueOf(p.label + p), List.of()));
         put("UUID", new Scalar<>(Types.GENERIC(UUID.class), r -> new UUID(r.nextLong() >> r.nextInt(64), r.nextLong()),
                 id -> TextNode.valueOf(id.toString()), List.of(new UUID(0, 0), new UUID(-1, 1))));
         put("ProtobufText", new Scalar<>(Types.GENERIC(StringValue.class), r -> StringValue.of(text(r, 5)),
