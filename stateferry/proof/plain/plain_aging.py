@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from hashlib import blake2b
 
-from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.errors import DamagedError
 from flinkstate.keyed.state import StateKind
 from flinkstate.values.codecs import decoder
 from stateferry.changes.operator_changes import OperatorChanges
@@ -36,22 +36,11 @@ class PlainAgingReader:
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""
-        return self._account(rows, is_source=True)
+        return KeyAccount.of_rows(rows, self._lines)
 
     def found(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the staged savepoint hold."""
-        return self._account(rows, is_source=False)
-
-    def _account(self, rows: list[Row], *, is_source: bool) -> KeyAccount:
-        account = KeyAccount()
-        try:
-            for row in rows:
-                account.lines += self._lines(row) if is_source else [self._line(row, row.key_group, row.value)]
-        except DamagedError as error:
-            account.damage = f"key group {rows[0].key_group}: expected {error.expected}, found {error.found}"
-        except RefusedError as error:
-            account.refusal = f"{error}"
-        return account
+        return KeyAccount.of_rows(rows, lambda row: [self._line(row, row.key_group, row.value)])
 
     def _lines(self, row: Row) -> Iterator[Line]:
         value = self._living(row.value)

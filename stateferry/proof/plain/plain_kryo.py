@@ -6,7 +6,7 @@ Each value is decoded object by object (`flinkstate.values.kryo_reader`), which 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
@@ -58,7 +58,7 @@ class PlainKryoReader:
         """What the rows of the source must become."""
         upgrade = self._conversion.before
         if upgrade is None or self._before is None:
-            return self._account(rows, self._of_source)
+            return KeyAccount.of_rows(rows, self._of_source)
         tag = before_the_upgrade(self._state.name)
         old = [row for row in rows if row.state == tag]
         values = {row.key: row.value for row in old}
@@ -66,7 +66,9 @@ class PlainKryoReader:
         there = [row for row in rows if row.state != tag]
         keys = {row.key for row in there}
         gone = [row._replace(state=self._state.name) for row in old if row.key not in keys]
-        return self._account([*there, *gone], lambda row: self._of_gone(row) if row in gone else self._of_source(row))
+        return KeyAccount.of_rows(
+            [*there, *gone], lambda row: self._of_gone(row) if row in gone else self._of_source(row)
+        )
 
     def _of_gone(self, row: Row) -> Iterable[Line]:
         """The line of a row that is put back, if it is."""
@@ -76,7 +78,7 @@ class PlainKryoReader:
 
     def found(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the staged savepoint hold."""
-        return self._account(rows, lambda row: self._lines(row, five=self._for_five, is_source=False))
+        return KeyAccount.of_rows(rows, lambda row: self._lines(row, five=self._for_five, is_source=False))
 
     def _of_source(self, row: Row) -> Iterable[Line]:
         """Reads a row of the source by the Kryo that wrote it."""
@@ -105,17 +107,6 @@ class PlainKryoReader:
     @property
     def _for_five(self) -> bool:
         return self._state.for_kryo_5
-
-    def _account(self, rows: list[Row], lines: Callable[[Row], Iterable[Line]]) -> KeyAccount:
-        account = KeyAccount()
-        try:
-            for row in rows:
-                account.lines += lines(row)
-        except DamagedError as error:
-            account.damage = f"key group {rows[0].key_group}: expected {error.expected}, found {error.found}"
-        except RefusedError as error:
-            account.refusal = f"{error}"
-        return account
 
     def _lines(self, row: Row, *, five: bool, is_source: bool) -> Iterator[Line]:
         if self._state.kind is StateKind.TIMERS:

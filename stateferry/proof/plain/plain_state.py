@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState
 from flinkstate.serializers.types import FlinkType, Scalar, type_name
 from flinkstate.values.codec_parts import read_flag
@@ -35,6 +35,19 @@ class KeyAccount:
     undecided: list[tuple[str, str]] = field(default_factory=list)
     damage: str | None = None
     refusal: str | None = None
+
+    @classmethod
+    def of_rows(cls, rows: list[Row], lines: Callable[[Row], Iterable[Line]]) -> KeyAccount:
+        """Makes the account of a key whose rows say something each by itself."""
+        account = cls()
+        try:
+            for row in rows:
+                account.lines += lines(row)
+        except DamagedError as error:
+            account.damage = f"key group {rows[0].key_group}: expected {error.expected}, found {error.found}"
+        except RefusedError as error:
+            account.refusal = f"{error}"
+        return account
 
     def add(self, other: KeyAccount) -> None:
         """Adds what another chunk found for the same key."""

@@ -143,7 +143,7 @@ def prediction_lines(prediction: Prediction, *, is_over: bool = False) -> list[s
         )
         return [f"{unknown}: no earlier run of this job has been timed"]
     about = "this cut-over was expected" if is_over else "a cut-over is likely"
-    lines = [f"{about} to keep the job still for {estimate_text(prediction.outage)}: {parts_text(prediction)}"]
+    lines = [f"{about} to keep the job still for {estimate_text(prediction.outage)}: {_parts_text(prediction)}"]
     if prediction.missing:
         lines.append(
             f"not in it, as no run {'had' if is_over else 'has'} a time for it yet: {', '.join(prediction.missing)}"
@@ -165,10 +165,9 @@ def forecast_text(one: Estimate) -> str:
     return f"{one.seconds:.0f} s, at most {one.high:.0f}"
 
 
-def parts_text(prediction: Prediction, names: Iterable[str] | None = None) -> str:
-    """The seconds of the parts, by default of those of the outage."""
-    wanted = [part.name for part in OUTAGE] if names is None else names
-    found = [(name, prediction.parts[name]) for name in wanted if name in prediction.parts]
+def _parts_text(prediction: Prediction) -> str:
+    """The seconds of the outage's parts."""
+    found = [(part.name, prediction.parts[part.name]) for part in OUTAGE if part.name in prediction.parts]
     return ", ".join(f"{name} {one.seconds:.0f} s{'' if one.runs else ' (assumed)'}" for name, one in found)
 
 
