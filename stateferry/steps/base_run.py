@@ -107,8 +107,6 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     run = find_run(plan.home, plan.job, plan.since)
     where = f"run {run.plan.run_id} can't be caught up with"
     operators = frozenset(one.operator.id for one in resolved.operators if one.rules)
-    if len(operators) != 1:
-        raise RefusedError(f"{where}: {len(operators)} operators have maps to migrate, a catch-up has one: {_WHOLE}")
     _check_plan(plan, run, where)
     found = _opened(resolved, run, where, operators)
     for one in resolved.operators:
