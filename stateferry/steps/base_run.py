@@ -176,10 +176,10 @@ def _why_not(operator: Operator, base: BaseRun) -> str | None:
     for subtask in operator.subtasks:
         if subtask.keyed is None and subtask.index not in earlier and subtask.index not in there:
             continue
+        if subtask.native_keyed is not None and subtask.native_keyed.timers is not None:
+            return "its timers are on the heap, so the base has no files of RocksDB for it"
         if subtask.native_keyed is None or subtask.index not in earlier or subtask.index not in there:
             return f"its subtask {subtask.index} has no files of RocksDB, here or in the base or in its result"
-        if subtask.native_keyed.timers is not None:
-            return "its timers are on the heap"
         if (newer := _newer_files(there[subtask.index], base.staged)) >= MOST_NEWER:
             return f"{newer} catch-ups lie above its first base, and a job would search the files of each"
     return None

@@ -91,6 +91,7 @@ class RandomOperator:
     uid: str
     kind: Kind
     chosen: random.Random
+    keeps_legacy: bool
     blobs: dict[str, dict[str, tuple[dict[str, int | None], int]]] = field(default_factory=dict)
     rows: dict[str, dict[str, int | None]] = field(default_factory=dict)
     flags: set[str] = field(default_factory=set)
@@ -237,17 +238,31 @@ class RandomOperator:
                 for name, value in merged.items():
                     written = self._nullable(value, stamp if self.kind.ttl else None)
                     found[self._named(new), self._key(key) + text(name)] = written, is_gone
+        if self.keeps_legacy:
+            for state, of_keys in self.blobs.items():
+                for key, (content, stamp) in of_keys.items():
+                    is_gone = self.kind.ttl and stamp + TTL <= self.clock
+                    found[self._named(state), self._key(key)] = self._blob(content, stamp), is_gone
+            for key in self.flags:
+                found[self._named("isMigratedState"), self._key(key)] = b"\1", False
         return found
 
 
 def random_job(chosen: random.Random) -> list[RandomOperator]:
     """A job of one operator, or of two."""
     uids = ("main", "more") if chosen.random() < 0.3 else ("main",)
-    return [RandomOperator(uid, Kind.by(chosen), chosen) for uid in uids]
+    keeps_legacy = chosen.random() < 0.2
+    return [RandomOperator(uid, Kind.by(chosen), chosen, keeps_legacy) for uid in uids]
 
 
 def options(job: list[RandomOperator]) -> dict[str, Any]:
     """The plan of a run that migrates all maps of a job."""
     operators = [{"operator": one.uid, "states": one.kind.planned} for one in job]
     on_contradiction = "rows" if any(one.kind.has_flag for one in job) else "stop"
-    return {"operators": operators, "on_contradiction": on_contradiction, "accept_empty": 1.0, "now": NOW}
+    return {
+        "operators": operators,
+        "on_contradiction": on_contradiction,
+        "accept_empty": 1.0,
+        "now": NOW,
+        "keep_legacy": job[0].keeps_legacy,
+    }
