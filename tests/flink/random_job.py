@@ -163,12 +163,12 @@ class RandomOperator:
         self.blobs.setdefault(state, {})[key] = content, stamp
         self._told("put", state, self._key(key), self._blob(content, stamp))
 
-    def _blob(self, content: dict[str, int | None], stamp: int) -> bytes:
+    def _blob(self, content: dict[Any, Any], stamp: int) -> bytes:
         if self.kind.flavour == "flink":
             entries = (text(name) + self._nullable(value) for name, value in content.items())
             written = struct.pack(">i", len(content)) + b"".join(entries)
         else:
-            written = kryo_map(dict(content), self.kind.flavour == "kryo 5")
+            written = kryo_map(content, self.kind.flavour == "kryo 5")
         return (long(stamp) if self.kind.ttl else b"") + written
 
     def _nullable(self, value: int | None, stamp: int | None = None) -> bytes:

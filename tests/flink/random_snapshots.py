@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import (
@@ -145,15 +146,29 @@ def _carry_out(flink: FlinkHarness, one: RandomOperator, steps: list[_Step], fol
                 "now": now,
                 "target": str(folder / f"{one.uid}-{number}-{subtask}"),
                 "operations": [
-                    [name, states.index(state), key.hex(), value.hex()]
+                    told
                     for name, state, key, value in operations
                     if not key or int.from_bytes(key[:wide], "big") in part
+                    for told in (
+                        [name, states.index(state), key.hex(), value.hex()],
+                        *(_clipped(len(states), part, wide) if name == "restart" else ()),
+                    )
                 ],
             }
             for number, (now, operations) in enumerate(steps)
         ]
         expiring = {"mainState": "value", "second": "value", "newMainState": "map"} if one.kind.ttl else {}
         flink.chain([{"name": name, "expiring": expiring.get(name, "")} for name in states], TTL, described)
+
+
+def _clipped(states: int, part: KeyGroupRange, wide: int) -> Iterator[list[Any]]:
+    """Ranges of other key groups, which Flink deletes when it has restored a database at another parallelism."""
+    low, after = (number.to_bytes(wide, "big").hex() for number in (part.start, part.end + 1))
+    for state in range(states):
+        if part.start:
+            yield ["range delete", state, "00" * wide, low]
+        yield ["range delete", state, after, "ff" * wide]
+        yield ["flush", state]
 
 
 def _operator(path: Path, number: int, one: RandomOperator, state: OperatorHandle, folder: Path) -> Operator:
