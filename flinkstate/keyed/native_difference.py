@@ -108,13 +108,15 @@ def whole_difference(new: NativeFile, old: NativeFile, identities: Mapping[str, 
     """Returns by which files two snapshots differ, however much that is.
 
     Refuses snapshots whose files don't tell that: if the states aren't the same, if a file isn't the one that was read
-    then, or if whole ranges were deleted.
+    then, or if whole ranges of the subtask's keys were deleted.
     """
     if new.handle.timers is not None or old.handle.timers is not None:
         raise RefusedError(f"{new.name}: timers are on the heap, so they are in no file of RocksDB")
     if new.header != old.header or new.handle.range != old.handle.range:
         raise RefusedError(f"{new.name}: its states, or their types, or its key groups are others than in {old.name}")
     streams = {file.name: file.stream for file in old.handle.files}
+    own, width = new.handle.range, new.prefix
+    low, after = own.start.to_bytes(width, "big"), (own.end + 1).to_bytes(width, "big")
     added: dict[int, list[SstFile]] = {}
     removed: dict[int, list[SstFile]] = {}
     for state in range(new.stored_states):
@@ -126,8 +128,9 @@ def whole_difference(new: NativeFile, old: NativeFile, identities: Mapping[str, 
         added[state] = [table for what, table in now.items() if what not in before]
         removed[state] = [table for what, table in before.items() if what not in now]
         for table in (*added[state], *removed[state]):
-            if table.range_deletions:
-                raise RefusedError(f"{table.name}: whole ranges of keys were deleted, as after a rescale")
+            # After a rescale Flink deletes the ranges of other subtasks, whose keys aren't in question.
+            if table.deletes_within(low, after):
+                raise RefusedError(f"{table.name}: whole ranges of the subtask's own keys were deleted")
     return ChangedFiles(new, old, added, removed)
 
 

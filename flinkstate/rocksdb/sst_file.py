@@ -293,6 +293,11 @@ class SstFile:
         clipped = [DeletedRange(max(one.start, first), min(one.end, after), one.sequence) for one in ranges]
         return [one for one in clipped if one.start < one.end]
 
+    def deletes_within(self, low: bytes, after: bytes) -> bool:
+        """Whether a deleted range has any of the keys from `low` on, before `after`. The file is closed then."""
+        with self:
+            return any(one.start < after and one.end > low for one in self.deleted_ranges())
+
     def indexes(self, low: bytes, high: bytes) -> Iterator[Index]:
         """Yields the data blocks that may have keys from `low` to `high`: all at once, or by parts of the index."""
         top = _cut(self._index_of(self._index_handle), low, high)

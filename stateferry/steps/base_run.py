@@ -108,8 +108,6 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     run = find_run(plan.home, plan.job, plan.since)
     where = f"run {run.plan.run_id} can't be caught up with"
     operators = frozenset(one.operator.id for one in resolved.operators if one.rules)
-    if len(operators) != 1:
-        raise RefusedError(f"{where}: {len(operators)} operators have maps to migrate, a catch-up has one: {_WHOLE}")
     _check_plan(plan, run, where)
     found = _opened(resolved, run, where, operators)
     for one in resolved.operators:
@@ -179,10 +177,10 @@ def _why_not(operator: Operator, base: BaseRun) -> str | None:
     for subtask in operator.subtasks:
         if subtask.keyed is None and subtask.index not in earlier and subtask.index not in there:
             continue
+        if subtask.native_keyed is not None and subtask.native_keyed.timers is not None:
+            return "its timers are on the heap, so the base has no files of RocksDB for it"
         if subtask.native_keyed is None or subtask.index not in earlier or subtask.index not in there:
             return f"its subtask {subtask.index} has no files of RocksDB, here or in the base or in its result"
-        if subtask.native_keyed.timers is not None:
-            return "its timers are on the heap"
         if (newer := _newer_files(there[subtask.index], base.staged)) >= MOST_NEWER:
             return f"{newer} catch-ups lie above its first base, and a job would search the files of each"
     return None

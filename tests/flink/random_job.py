@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ TTL = 1_000_000
 TIMERS = "_timer_state/event_user-timers"
 Rows = dict[bytes, bytes]
 Expected = dict[tuple[str, bytes], tuple[bytes, bool]]
-"""What a state has under a key; and whether it may be gone because it has expired since."""
+"""What a state, named with its operator, has under a key; and whether it may be gone because it has expired since."""
 
 
 def key_group(key: str, max_parallelism: int) -> int:
@@ -76,22 +75,23 @@ class Kind:
         wanted = {"newMainState": self.has_new, "isMigratedState": self.has_flag, "second": self.has_second}
         return ["mainState", *(name for name, is_there in wanted.items() if is_there), *self.extras]
 
-    def options(self) -> dict[str, Any]:
-        """The plan of a run that migrates it."""
+    @property
+    def planned(self) -> list[dict[str, Any]]:
+        """The states that a run migrates."""
         names = [("mainState", "newMainState")] + [("second", "newSecond")] * self.has_second
-        of_all: dict[str, object] = {"flag": "isMigratedState"} if self.has_flag else {}
+        of_all: dict[str, Any] = {"flag": "isMigratedState"} if self.has_flag else {}
         of_all |= {"ttl_ms": TTL} if self.ttl else {}
-        states = [{"legacy": legacy, "new": new, **of_all} for legacy, new in names]
-        contradiction = {} if self.has_flag else {"on_contradiction": "stop"}
-        return {"operators": [{"operator": "main", "states": states}], "accept_empty": 1.0, "now": NOW, **contradiction}
+        return [{"legacy": legacy, "new": new, **of_all} for legacy, new in names]
 
 
 @dataclass
-class RandomJob:
-    """A job's state, with all that it did since the last snapshot; `clock` is what its compactions take for now."""
+class RandomOperator:
+    """An operator's state, with what it did since the last snapshot; `clock` is what its compactions take for now."""
 
+    uid: str
     kind: Kind
     chosen: random.Random
+    keeps_legacy: bool
     blobs: dict[str, dict[str, tuple[dict[str, int | None], int]]] = field(default_factory=dict)
     rows: dict[str, dict[str, int | None]] = field(default_factory=dict)
     flags: set[str] = field(default_factory=set)
@@ -163,7 +163,7 @@ class RandomJob:
         self.blobs.setdefault(state, {})[key] = content, stamp
         self._told("put", state, self._key(key), self._blob(content, stamp))
 
-    def _blob(self, content: Mapping[str, int | None], stamp: int) -> bytes:
+    def _blob(self, content: dict[Any, Any], stamp: int) -> bytes:
         if self.kind.flavour == "flink":
             entries = (text(name) + self._nullable(value) for name, value in content.items())
             written = struct.pack(">i", len(content)) + b"".join(entries)
@@ -216,10 +216,15 @@ class RandomJob:
     def _told(self, operation: str, state: str, key: bytes = b"", value: bytes = b"") -> None:
         self.operations.append((operation, state, key, value))
 
+    def _named(self, state: str) -> str:
+        return f"{self.uid}/{state}"
+
     def expected(self) -> Expected:
         """What the migrated state must have."""
         found: Expected = {
-            (state, key): (value, False) for state, rows in self.beside.items() for key, value in rows.items()
+            (self._named(state), key): (value, False)
+            for state, rows in self.beside.items()
+            for key, value in rows.items()
         }
         for legacy, new in (("mainState", "newMainState"), ("second", "newSecond")):
             of_keys = self.blobs.get(legacy, {})
@@ -232,5 +237,32 @@ class RandomJob:
                 is_gone = self.kind.ttl and stamp + TTL <= self.clock
                 for name, value in merged.items():
                     written = self._nullable(value, stamp if self.kind.ttl else None)
-                    found[new, self._key(key) + text(name)] = written, is_gone
+                    found[self._named(new), self._key(key) + text(name)] = written, is_gone
+        if self.keeps_legacy:
+            for state, of_keys in self.blobs.items():
+                for key, (content, stamp) in of_keys.items():
+                    is_gone = self.kind.ttl and stamp + TTL <= self.clock
+                    found[self._named(state), self._key(key)] = self._blob(content, stamp), is_gone
+            for key in self.flags:
+                found[self._named("isMigratedState"), self._key(key)] = b"\1", False
         return found
+
+
+def random_job(chosen: random.Random) -> list[RandomOperator]:
+    """A job of one operator, or of two."""
+    uids = ("main", "more") if chosen.random() < 0.3 else ("main",)
+    keeps_legacy = chosen.random() < 0.2
+    return [RandomOperator(uid, Kind.by(chosen), chosen, keeps_legacy) for uid in uids]
+
+
+def options(job: list[RandomOperator]) -> dict[str, Any]:
+    """The plan of a run that migrates all maps of a job."""
+    operators = [{"operator": one.uid, "states": one.kind.planned} for one in job]
+    on_contradiction = "rows" if any(one.kind.has_flag for one in job) else "stop"
+    return {
+        "operators": operators,
+        "on_contradiction": on_contradiction,
+        "accept_empty": 1.0,
+        "now": NOW,
+        "keep_legacy": job[0].keeps_legacy,
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import (
@@ -43,10 +44,11 @@ from flinkstate.serializers.built_snapshots import (
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import Scalar
 from tests.flink.harness import FlinkHarness
-from tests.flink.random_job import TIMERS, TTL, Expected, Kind, RandomJob
+from tests.flink.random_job import TIMERS, TTL, Expected, Kind, RandomOperator
 from tests.validation.test_checks import GOLDEN
 
 WITH_TIMERS = GOLDEN / "operator-state-2.3-rocksdb"
+_Step = tuple[int, list[tuple[str, str, bytes, bytes]]]
 
 
 def header_of(kind: Kind) -> KeyedHeader:
@@ -113,78 +115,97 @@ def ranges(kind: Kind) -> list[KeyGroupRange]:
     ]
 
 
-def snapshots(flink: FlinkHarness, job: RandomJob, counts: Sequence[int], folder: Path) -> list[Path]:
-    """Snapshots of the job, after so many things each; beside each is what is expected of it."""
-    steps: list[tuple[int, list[tuple[str, str, bytes, bytes]]]] = []
+def snapshots(flink: FlinkHarness, job: list[RandomOperator], counts: Sequence[int], folder: Path) -> list[Path]:
+    """Snapshots of the job, after so many things of each operator; beside each is what is expected of it."""
+    steps: list[list[_Step]] = [[] for _ in job]
     found = [folder / f"snapshot-{number}" for number in range(len(counts))]
     for path, count in zip(found, counts, strict=True):
-        job.goes_on(count)
-        steps.append((job.clock, list(job.operations)))
-        job.operations.clear()
-        write_expected(path.with_suffix(".expected"), job.expected())
-    states, wide = job.kind.states, 1 if job.kind.max_parallelism <= 128 else 2
-    for subtask, part in enumerate(ranges(job.kind)):
+        for one, of_operator in zip(job, steps, strict=True):
+            one.goes_on(count)
+            of_operator.append((one.clock, list(one.operations)))
+            one.operations.clear()
+        write_expected(
+            path.with_suffix(".expected"), {place: of for one in job for place, of in one.expected().items()}
+        )
+    for one, of_operator in zip(job, steps, strict=True):
+        _carry_out(flink, one, of_operator, folder)
+    state = _operator_state()
+    for number, path in enumerate(found):
+        path.mkdir()
+        operators = tuple(_operator(path, number, one, state, folder) for one in job)
+        metadata = Metadata(6, number + 1, operators, properties=b"\xac\xed\x00\x05\x70")
+        (path / METADATA).write_bytes(build_metadata(metadata))
+    return found
+
+
+def _carry_out(flink: FlinkHarness, one: RandomOperator, steps: list[_Step], folder: Path) -> None:
+    states, wide = one.kind.states, 1 if one.kind.max_parallelism <= 128 else 2
+    for subtask, part in enumerate(ranges(one.kind)):
         described = [
             {
                 "now": now,
-                "target": str(folder / f"files-{number}-{subtask}"),
+                "target": str(folder / f"{one.uid}-{number}-{subtask}"),
                 "operations": [
-                    [name, states.index(state), key.hex(), value.hex()]
+                    told
                     for name, state, key, value in operations
                     if not key or int.from_bytes(key[:wide], "big") in part
+                    for told in (
+                        [name, states.index(state), key.hex(), value.hex()],
+                        *(_clipped(len(states), part, wide) if name == "restart" else ()),
+                    )
                 ],
             }
             for number, (now, operations) in enumerate(steps)
         ]
-        expiring = {"mainState": "value", "second": "value", "newMainState": "map"} if job.kind.ttl else {}
+        expiring = {"mainState": "value", "second": "value", "newMainState": "map"} if one.kind.ttl else {}
         flink.chain([{"name": name, "expiring": expiring.get(name, "")} for name in states], TTL, described)
-    operator_state, header = _operator_state(), build_header(header_of(job.kind))
-    for number, path in enumerate(found):
-        path.mkdir()
-        _write_snapshot(path, number, job.kind, header, operator_state, folder)
-    return found
 
 
-def _write_snapshot(
-    path: Path, number: int, kind: Kind, header: bytes, operator_state: OperatorHandle, folder: Path
-) -> None:
-    subtasks = []
+def _clipped(states: int, part: KeyGroupRange, wide: int) -> Iterator[list[Any]]:
+    """Ranges of other key groups, which Flink deletes when it has restored a database at another parallelism."""
+    low, after = (number.to_bytes(wide, "big").hex() for number in (part.start, part.end + 1))
+    for state in range(states):
+        if part.start:
+            yield ["range delete", state, "00" * wide, low]
+        yield ["range delete", state, after, "ff" * wide]
+        yield ["flush", state]
+
+
+def _operator(path: Path, number: int, one: RandomOperator, state: OperatorHandle, folder: Path) -> Operator:
+    kind, header, subtasks = one.kind, build_header(header_of(one.kind)), list[Subtask]()
     for index, part in enumerate(ranges(kind)):
         shared, private = list[NamedFile](), list[NamedFile]()
-        for file in sorted((folder / f"files-{number}-{index}").iterdir()):
-            name = f"{index}-{file.name}"
+        for file in sorted((folder / f"{one.uid}-{number}-{index}").iterdir()):
+            name = f"{one.uid}-{index}-{file.name}"
             file.rename(path / name)
             named = NamedFile(file.name, RelativeFile(name, (path / name).stat().st_size))
             (shared if file.suffix == ".sst" else private).append(named)
-        meta = path / f"{index}-meta"
+        meta = path / f"{one.uid}-{index}-meta"
         meta.write_bytes(header)
         stream = RelativeFile(meta.name, len(header))
         handle = NativeHandle(part, number + 1, f"backend-{index}", stream, tuple(shared), tuple(private))
-        subtasks.append(Subtask(index, managed_operator=operator_state if not index else None, native_keyed=handle))
-    operator = Operator(
-        operator_id("main"), kind.parallelism, kind.max_parallelism, "main", "main", subtasks=tuple(subtasks)
-    )
-    metadata = Metadata(6, number + 1, (operator,), properties=b"\xac\xed\x00\x05\x70")
-    (path / METADATA).write_bytes(build_metadata(metadata))
+        subtasks.append(Subtask(index, managed_operator=state if not index else None, native_keyed=handle))
+    id_, uid = operator_id(one.uid), one.uid
+    return Operator(id_, kind.parallelism, kind.max_parallelism, uid, uid, subtasks=tuple(subtasks))
 
 
 def shown(flink: FlinkHarness, savepoint: Path, folder: Path) -> dict[tuple[str, bytes], bytes]:
     """What RocksDB itself finds in a native savepoint; its files get the names in `folder` that they have for it."""
     found: dict[tuple[str, bytes], bytes] = {}
-    for index, files in enumerate(_databases(savepoint)):
+    for index, (uid, files) in enumerate(_databases(savepoint)):
         database = folder / f"{index}"
         database.mkdir(parents=True)
         for name, file in files:
             (database / name).hardlink_to(file)
-        found |= flink.shown(database)
+        found |= {(f"{uid}/{state}", key): value for (state, key), value in flink.shown(database).items()}
     return found
 
 
-def _databases(savepoint: Path) -> Iterator[list[tuple[str, Path]]]:
+def _databases(savepoint: Path) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
     for operator in Savepoint.open(str(savepoint)).keyed_operators():
         for subtask in operator.subtasks:
             assert subtask.native_keyed is not None
-            yield [(one.name, savepoint / one.stream.name) for one in subtask.native_keyed.files]
+            yield operator.label, [(one.name, savepoint / one.stream.name) for one in subtask.native_keyed.files]
 
 
 def difference(expected: Expected, found: Mapping[tuple[str, bytes], bytes]) -> list[str]:

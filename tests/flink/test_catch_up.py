@@ -25,10 +25,11 @@ from tests.support.in_process import without_spark
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
 Flink = Callable[[str], FlinkHarness]
-OPTIONS = (
+NAMES = (
     *("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"),
-    *("--flag-state", "isMigratedState", "--job", "orders", "--accept-empty", "100%", "--no-timers"),
+    *("--flag-state", "isMigratedState"),
 )
+OPTIONS = ("--job", "orders", "--accept-empty", "100%", "--no-timers")
 TTL = ("--ttl", "3650d", "--clock-tolerance", "106751991000d", "--accept-expired", "100%")
 
 
@@ -66,7 +67,8 @@ def snapshots(flink: FlinkHarness, job: Job, seeds: Sequence[int], folder: Path)
 
 
 def ferried(source: Path, target: Path, *options: object) -> Run:
-    command = ["run", "--savepoint", source, "--target", target, "--format", "native", *OPTIONS, *options]
+    names = () if "--plan" in options else NAMES
+    command = ["run", "--savepoint", source, "--target", target, "--format", "native", *OPTIONS, *names, *options]
     assert main([str(part) for part in command]) == 0
     newest = runs_of(str(target.parent / "home"), "orders")[0]
     assert newest.plan is not None
@@ -93,6 +95,7 @@ def of_new_shape(job: Job) -> Job:
 
 CASES = {
     "by Flink's serializer, half migrated": (job_of("Map{0-9}<String,Long>"), ("--on-contradiction", "rows")),
+    "keeping the old maps": (job_of("Map{0-9}<String,Long>", migrated=0.0), ("--keep-legacy",)),
     "by Kryo": (job_of("HashMap{0-9}<String,Long>", migrated=0.0), ()),
     "under time to live": (job_of("Map{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL),
     "by Kryo, under time to live": (job_of("HintedMap{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL),
@@ -136,6 +139,33 @@ def test_flink_finds_what_a_conversion_of_everything_gives(
     assert content == entries(tmp_path / "whole")
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", VERSIONS)
+def test_maps_of_two_operators_are_caught_up_with(version: str, flink: Flink, tmp_path: Path) -> None:
+    job = job_of("Map{0-9}<String,Long>")
+    (of_more,) = legacy("HashMap{0-9}<String,Long>", new_type="Map{0-9}<String,Long>", keys=40, migrated=0.0).operators
+    job = replace(job, operators=(*job.operators, replace(of_more, uid="more", parallelism=1)))
+    states = [{"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState"}]
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"operators": [{"operator": uid, "states": states} for uid in ("main", "more")]}))
+    options = ("--plan", plan, "--on-contradiction", "rows")
+    sources = snapshots(flink(version), job, (3, 8, 5), tmp_path)
+    base = ferried(sources[0], tmp_path / "base", "--rehearse", *options)
+    caught_up = ferried(sources[1], tmp_path / "first", "--rehearse", "--since", base.plan.run_id, *options)
+    ferried(sources[2], tmp_path / "final", "--since", caught_up.plan.run_id, *options)
+    ferried_whole(sources[2], tmp_path / "whole", *options, "--now", base.plan.now, "--job", "whole")
+    assert entries(tmp_path / "final") == entries(tmp_path / "whole")
+    started = of_new_shape(job)
+    found, expected = (lines_of(flink(version), tmp_path / name, started) for name in ("final", "whole"))
+    assert found == expected
+    operators = tuple(replace(one, parallelism=None) for one in started.operators)
+    path = tmp_path / "final"
+    for parallelism in (2, 3):
+        wider = replace(started, operators=operators, parallelism=parallelism)
+        path = flink(version).carry(path, wider, format_="CHECKPOINT")
+        assert entries(path) == entries(tmp_path / "whole")
+
+
 @pytest.mark.parametrize("inlined", [0, 1 << 16], ids=["each file by itself", "small files in _metadata"])
 def test_incremental_checkpoints_are_caught_up_with(inlined: int, flink: Flink, tmp_path: Path) -> None:
     job = replace(job_of("Map{0-9}<String,Long>", migrated=0.0), inline_threshold=inlined)
@@ -151,6 +181,7 @@ def test_incremental_checkpoints_are_caught_up_with(inlined: int, flink: Flink, 
 
 
 def ferried_whole(source: Path, target: Path, *options: object) -> None:
-    wanted = [part for part in OPTIONS if part not in ("--job", "orders")]
+    names = () if "--plan" in options else NAMES
+    wanted = [part for part in (*OPTIONS, *names) if part not in ("--job", "orders")]
     command = ["run", "--savepoint", source, "--target", target, "--format", "native", *wanted, *options]
     assert main([str(part) for part in command]) == 0

@@ -29,7 +29,7 @@ from stateferry.steps.pipeline import Pipeline
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 from tests.flink.judge import raw_entries
-from tests.flink.random_job import Kind, RandomJob
+from tests.flink.random_job import Kind, RandomOperator, options, random_job
 from tests.flink.random_snapshots import difference, read_expected, shown, snapshots
 from tests.steps.test_nights_since import at_work
 from tests.support.verified_runs import STAGED
@@ -48,27 +48,27 @@ def staged(source: Path, folder: Path, number: int, steps: tuple[Step, ...] = ST
         return work.run
 
 
-def whole(source: Path, folder: Path, number: int, kind: Kind) -> Path:
-    return Path(staged(source, folder, number, STAGED[:-1], job="whole", **kind.options()).staged.path)
+def whole(source: Path, folder: Path, number: int, job: list[RandomOperator]) -> Path:
+    return Path(staged(source, folder, number, STAGED[:-1], job="whole", **options(job)).staged.path)
 
 
-def drawn(seed: int) -> tuple[random.Random, Kind, str]:
-    """What follows from a seed: the kind of job, and the version of Flink whose RocksDB it has."""
+def drawn(seed: int) -> tuple[random.Random, list[RandomOperator], str]:
+    """What follows from a seed: the job, and the version of Flink whose RocksDB it has."""
     chosen = random.Random(seed)
-    kind, version = Kind.by(chosen), VERSIONS[seed % len(VERSIONS)]
-    sys.stdout.write(f"STATEFERRY_CHAIN_SEED={seed}: RocksDB of Flink {version}, {kind}\n")
-    return chosen, kind, version
+    job, version = random_job(chosen), VERSIONS[seed % len(VERSIONS)]
+    sys.stdout.write(f"STATEFERRY_CHAIN_SEED={seed}: RocksDB of Flink {version}, {[one.kind for one in job]}\n")
+    return chosen, job, version
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + CHAINS))
 def test_a_chain_of_catch_ups_is_what_is_expected(seed: int, flink: Flink, tmp_path: Path) -> None:
-    chosen, kind, version = drawn(seed)
+    chosen, job, version = drawn(seed)
     counts = [200, *(chosen.randrange(1, 80) for _ in range(chosen.choice((1, 1, 2, 4))))]
-    sources = snapshots(flink(version), RandomJob(kind, chosen), counts, tmp_path)
-    staged(sources[0], tmp_path, 0, **kind.options())
+    sources = snapshots(flink(version), job, counts, tmp_path)
+    staged(sources[0], tmp_path, 0, **options(job))
     for number, source in enumerate(sources[1:], 1):
-        caught_up = Path(staged(source, tmp_path, number, since=f"chain-{number - 1}", **kind.options()).staged.path)
-        assert raw_entries(caught_up) == raw_entries(whole(source, tmp_path, number, kind))
+        caught_up = Path(staged(source, tmp_path, number, since=f"chain-{number - 1}", **options(job)).staged.path)
+        assert raw_entries(caught_up) == raw_entries(whole(source, tmp_path, number, job))
         expected = read_expected(source.with_suffix(".expected"))
         assert difference(expected, shown(flink(version), caught_up, tmp_path / f"shown-{number}")) == []
 
@@ -127,17 +127,17 @@ def _keys(of: Prefixes) -> list[bytes]:
 def test_without_a_key_a_key_group_or_a_file_the_report_is_red(
     seed: int, flink: Flink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen, kind, version = drawn(seed)
-    sources = snapshots(flink(version), RandomJob(kind, chosen), [200, chosen.randrange(20, 80)], tmp_path)
-    staged(sources[0], tmp_path, 0, **kind.options())
-    alteration = Alteration(chosen, kind)
+    chosen, job, version = drawn(seed)
+    sources = snapshots(flink(version), job, [200, chosen.randrange(20, 80)], tmp_path)
+    staged(sources[0], tmp_path, 0, **options(job))
+    alteration = Alteration(chosen, job[0].kind)
     with monkeypatch.context() as patch:
         alteration.put_in(patch)
         try:
-            found = staged(sources[1], tmp_path, 1, since="chain-0", **kind.options())
+            found = staged(sources[1], tmp_path, 1, since="chain-0", **options(job))
         except RejectedError:
             assert alteration.is_done
             return
     # All keys of a file may be in others that came, too.
     assert alteration.what == "file" or not alteration.is_done
-    assert raw_entries(Path(found.staged.path)) == raw_entries(whole(sources[1], tmp_path, 1, kind))
+    assert raw_entries(Path(found.staged.path)) == raw_entries(whole(sources[1], tmp_path, 1, job))

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,9 @@ from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedErr
 from flinkstate.files.digests import hasher_of
 from flinkstate.keyed import native_difference, native_file
 from flinkstate.keyed.native_file import NativeFile
+from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.chunks import Chunk, FilePart
+from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import scan
 from flinkstate.rocksdb.prefixes import Prefixes
@@ -47,6 +50,8 @@ from stateferry.steps.tables import TablesPendingError
 from stateferry.steps.workers import InProcess
 from stateferry.tables.update import VanishedKeysError
 from tests.flink.judge import raw_entries
+from tests.savepoint.test_heap_timers import STRING, group
+from tests.savepoint.test_heap_timers import handle as raw_timers
 from tests.steps.test_nights_since import NOW, at_work, changed, first_state, run
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -435,6 +440,22 @@ def test_a_base_is_a_green_rehearsal_with_native_files(tmp_path: Path) -> None:
     first, second = two(tmp_path)
     run(first, tmp_path, 1, job="catch-up", now=NOW)
     refused(tmp_path, second, "its plan has another output_format")
+
+
+def test_timers_on_the_heap_are_refused_by_name(tmp_path: Path) -> None:
+    sources = two(tmp_path)
+    timers = raw_timers(*[group(("user-timers", [], []), key=STRING)] * 128)
+    for source in sources:
+        found = Savepoint.open(str(source)).metadata
+        (operator,) = found.operators
+        (subtask,) = operator.subtasks
+        assert subtask.native_keyed is not None
+        subtask = replace(subtask, native_keyed=replace(subtask.native_keyed, timers=timers))
+        found = replace(found, operators=(replace(operator, subtasks=(subtask,)),))
+        (source / METADATA).write_bytes(build_metadata(found))
+    assert base(sources[0], tmp_path, 1)[0].is_green
+    with pytest.raises(RefusedError, match="its timers are on the heap"):
+        caught_up(sources[1], tmp_path, 2, 1)
 
 
 def test_under_time_to_live_a_job_that_moves_keys_is_refused(tmp_path: Path) -> None:

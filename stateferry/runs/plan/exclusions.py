@@ -135,7 +135,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     ),
     *map(
         _not_since,
-        ("lazy", "reverse", "to", "state_ttls", "keep_expired", "keep_legacy", "field", "classes", "declared"),
+        ("lazy", "reverse", "to", "state_ttls", "keep_expired", "field", "classes", "declared"),
     ),
     *map(_not_since, ("parallelism", "max_parallelism", "files_from")),
     _of_a_migration("full_every"),
