@@ -141,7 +141,8 @@ class StepOperator(SparkSubmitOperator):
             if isinstance(error, TransientError):
                 foreseen(error)
             raise
-        return self._done(context, run)
+        # A night that catches up has another plan since its first step.
+        return self._done(context, run_of(context, self.of_run))
 
     def on_kill(self) -> None:
         # In the middle of a question to the catalog, no other one can be asked.
