@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from flinkstate.errors import DamagedError, UsageError
 from flinkstate.files.storage import Location
 from stateferry.airflow.requests.request import MigrationRequest, migration_request
 from stateferry.airflow.requests.sources import (
@@ -19,7 +17,6 @@ from stateferry.airflow.requests.sources import (
     demo_now,
     demo_savepoint,
     home_folder,
-    newest_checkpoint_in,
     newest_checkpoint_of_job,
     newest_savepoint,
     read_metadata,
@@ -28,11 +25,10 @@ from stateferry.runs.checks.separate_places import check_buckets, check_separate
 from stateferry.runs.plan import homes
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.held_checkpoint import hold
+from stateferry.runs.record.held_checkpoint import hold_newest, newest_checkpoint_in
 from stateferry.runs.record.run_folder import HELD, folder_name, run_folder
 from stateferry.runs.record.runs import Run
 
-_TRIES_TO_HOLD = 10
 _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 
 
@@ -112,22 +108,8 @@ def _newest(request: MigrationRequest, as_of: datetime | None) -> Callable[[], s
 
 
 def held(newest: Callable[[], str], job: str, occasion: Occasion) -> str:
-    """The checkpoint that the call names, or a newer one beside it, held for the run of this occasion.
-
-    What Flink says may be seconds old, and the checkpoint dropped since.
-    """
-    folder = run_folder(home_folder(), job, occasion.short_id).child(HELD)
-    for tries_left in reversed(range(_TRIES_TO_HOLD)):
-        try:
-            place = Location.of(newest())
-            if place.is_local and place.parent.is_folder():
-                place = Location.of(newest_checkpoint_in(place.parent.shown, None))
-            return hold(place, folder).shown
-        except (DamagedError, UsageError, FileNotFoundError):
-            if not tries_left:
-                raise
-            time.sleep(1)
-    raise AssertionError("the last try returns or raises")
+    """The checkpoint that the call names, or a newer one beside it, held for the run of this occasion."""
+    return hold_newest(newest, run_folder(home_folder(), job, occasion.short_id).child(HELD)).shown
 
 
 def plan_for(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -15,12 +14,12 @@ from flinkstate.metadata.file_names import METADATA, complete_savepoints
 from flinkstate.metadata.metadata import Metadata
 from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.runs.plan.homes import default_home
+from stateferry.runs.record.held_checkpoint import no_checkpoint
 
 if TYPE_CHECKING:
     from stateferry.airflow.flink.checkpoints import Checkpoint
 
 DEMO = "demo/legacy"
-_CHECKPOINT = re.compile(r"chk-([0-9]+)", re.ASCII)
 
 
 def home_folder() -> str:
@@ -65,38 +64,8 @@ def newest_checkpoint_of_job(checkpoints: Sequence[Checkpoint], job: str, as_of:
     limit = None if as_of is None else int(as_of.timestamp() * 1000)
     eligible = [one for one in checkpoints if limit is None or one.completed_at <= limit]
     if not eligible:
-        raise UsageError(_no_checkpoint(f"Flink knows of no checkpoint of job {job}", as_of, len(checkpoints)))
+        raise UsageError(no_checkpoint(f"Flink knows of no checkpoint of job {job}", as_of, len(checkpoints)))
     return max(eligible, key=lambda one: one.id).location
-
-
-def newest_checkpoint_in(folder: str, as_of: datetime | None) -> str:
-    """The complete checkpoint (`chk-N` with `_metadata`) in the folder with the highest number.
-
-    If a moment is given, it is the newest that was completed by then.
-    """
-    where = Location.of(folder)
-    if not where.is_folder():
-        raise UsageError(f"checkpoint_folder: there is no folder {where.shown}")
-    found = [entry for entry in where.folders() if _CHECKPOINT.fullmatch(entry.name)]
-    complete = {
-        int(checkpoint.name.removeprefix("chk-")): (at, checkpoint.shown)
-        for at, checkpoint in complete_savepoints(where, found)
-    }
-    limit = None if as_of is None else int(as_of.timestamp() * 1000)
-    eligible = {number: path for number, (at, path) in complete.items() if limit is None or at <= limit}
-    if not eligible:
-        raise UsageError(_no_checkpoint(f"{where.shown} has no complete checkpoint chk-N", as_of, len(complete)))
-    return eligible[max(eligible)]
-
-
-def _no_checkpoint(what: str, as_of: datetime | None, newer: int) -> str:
-    if as_of is None:
-        return f"{what} that is complete and whose files are there: turn on checkpoints, and retain them"
-    return (
-        f"{what} that was completed by {as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC; {newer} are newer. A job "
-        "replaces its checkpoints by newer ones. A day is backfilled from what was complete by then: name a folder "
-        "that still has the day's savepoint (source 'folder')"
-    )
 
 
 def read_metadata(savepoint: str) -> Metadata:

@@ -25,16 +25,14 @@ from stateferry.airflow.flink.savepoints import CANONICAL, CHECKPOINT, NATIVE, S
 from stateferry.airflow.flink.stopping import fresh_checkpoint
 from stateferry.airflow.flink.task import HOUR, FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, held, plan_for
-from stateferry.airflow.requests.sources import completed_at
 from stateferry.airflow.runs_on.port import POLL_SECONDS
 from stateferry.airflow.tasks.flink_tasks import kind_of
 from stateferry.airflow.tasks.plan_task import occasion_of
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.predict.prediction import catch_up_seconds
-from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
-from stateferry.runs.record.facts import CaughtUp
+from stateferry.runs.control.catching_up import MOST, catch_up, completed_ms
+from stateferry.runs.record.catch_ups import CatchUps, base_of_cut_over
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -45,10 +43,8 @@ if TYPE_CHECKING:
 
     from stateferry.airflow.requests.request import MigrationRequest
 
-# Each adds files that a job would search; the last one in the outage adds its own.
-_MOST_BEFORE_DECISION, _MOST = 4, 7
-# One that is so fresh isn't followed by another one before the stop.
-_FRESH_MS = 60_000
+# Some are left for the time right before the stop.
+_MOST_BEFORE_DECISION = 4
 
 
 class _CannotError(Exception):
@@ -78,7 +74,7 @@ class CatchUp(SparkSubmitOperator):
         request, rehearsal = request_of(context), newest_rehearsal_of(context)
         with fail_if_refused():
             promised = self.is_last and base_of_cut_over(rehearsal_of(context)) is not None
-            found = rehearsal.facts(CatchUps) or CatchUps(_completed_ms(rehearsal))
+            found = rehearsal.facts(CatchUps) or CatchUps(completed_ms(rehearsal))
         try:
             why = self._all(context, request, rehearsal, found)
         except _CannotError as error:
@@ -105,23 +101,14 @@ class CatchUp(SparkSubmitOperator):
                 "a canonical savepoint can't be caught up with, and no rehearsal on a checkpoint has shown yet that a "
                 "native one holds the job's timers"
             )
-        settle, new = parse_duration(request.settle), 0
-        most = _MOST if self.is_last else _MOST_BEFORE_DECISION
-        while not (why := found.why_enough(new, settle)):
-            if not new and found.done and now_ms() - found.done[-1].at < _FRESH_MS:
-                return "the last one is a minute old at most"
-            if len(found.done) >= most:
-                return f"there are {len(found.done)}, and a job would search the files of each"
-            found = replace(found, done=(*found.done, self._one(context, request, rehearsal, found)))
-            rehearsal.keep(found)
-            new += 1
-        return why
+        return catch_up(
+            rehearsal, found, lambda base, number: self._one(context, request, rehearsal, base, number),
+            settle_ms=parse_duration(request.settle), most=MOST if self.is_last else _MOST_BEFORE_DECISION,
+            say=lambda text: self.log.info("%s", text),
+        )  # fmt: skip
 
-    def _one(self, context: Context, request: MigrationRequest, rehearsal: Run, found: CatchUps) -> OneCatchUp:
-        with fail_if_refused():
-            base = base_of_cut_over(rehearsal) or rehearsal
-        which = f"{rehearsal.plan.run_id}.{CATCH_UP}_{len(found.done) + 1}"
-        occasion = replace(occasion_of(context), run_id=which)
+    def _one(self, context: Context, request: MigrationRequest, rehearsal: Run, base: Run, number: int) -> Run:
+        occasion = replace(occasion_of(context), run_id=f"{rehearsal.plan.run_id}.{CATCH_UP}_{number}")
         run = Run.if_there(run_folder(base.plan.home, base.plan.job, occasion.short_id))
         if run is None:
             run = self._planned(context, request, occasion, base)
@@ -129,12 +116,7 @@ class CatchUp(SparkSubmitOperator):
         if validated is None or not validated.green:
             self._wait_for_lease(run)
             self._carry_out(context, run)
-        legacy = {state.legacy for operator in run.plan.operators for state in operator.states}
-        lists = run.facts(CaughtUp) or CaughtUp()
-        keys = sum(one.keys for one in lists.lists if one.state in legacy)
-        made = OneCatchUp(run.plan.run_id, _completed_ms(run), keys, round(catch_up_seconds(run), 3))
-        self.log.info("caught up with %d changed keys in %.1f s, as run %s", keys, made.seconds, made.run_id)
-        return made
+        return run
 
     def _planned(self, context: Context, request: MigrationRequest, occasion: Occasion, base: Run) -> Run:
         """The run, whose source Flink takes now."""
@@ -174,7 +156,3 @@ class CatchUp(SparkSubmitOperator):
 
 def _fresh(flink: FlinkTask, order: SavepointOrder) -> str:
     return flink.hook.run(lambda rest: fresh_checkpoint(rest, order, timeout=HOUR, poll_interval=POLL_SECONDS)).location
-
-
-def _completed_ms(run: Run) -> int:
-    return int(completed_at(run.plan.source).timestamp() * 1000)

@@ -143,7 +143,8 @@ class StepOperator(SparkSubmitOperator):
             if isinstance(error, TransientError):
                 foreseen(error)
             raise
-        return self._done(context, run)
+        # A night that catches up has another plan since its first step.
+        return self._done(context, run_of(context, self.of_run))
 
     def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage | None:
         """What OpenLineage's provider asks for when the task has ended, well or not."""

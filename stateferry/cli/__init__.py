@@ -23,6 +23,7 @@ from stateferry.basics.private_files import private_files
 from stateferry.cli.commands import (
     advise,
     ages,
+    catch_up,
     check,
     clean,
     completion,
@@ -50,6 +51,7 @@ _COMMANDS = (
     check,
     demo_savepoint,
     run,
+    catch_up,
     verify,
     report,
     rollback,

@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     threading.Thread(target=lambda: list(map(importlib.import_module, _IMPORTS)), daemon=True).start()
     with opened_before(open_workers) as lent:
         if options.application is None:
-            return _at_once(Run.open(Location.of(options.run)), lent)
+            return without_tables(Run.open(Location.of(options.run)), lent)
         if options.catalog is not None:
             # Nothing depends on it, so its failure ends nothing.
             with suppress(StateferryError), SharedApplication(options.catalog, Location.of(options.run).shown) as early:
@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     return 0
 
 
-def _at_once(run: Run, open_workers: OpenWorkers) -> int:
+def without_tables(run: Run, open_workers: OpenWorkers) -> int:
     """Does all steps up to the validation, and frees the job: no tables follow."""
     try:
         for step in Step.TABLES.earlier(rehearses=True):

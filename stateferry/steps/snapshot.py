@@ -56,6 +56,9 @@ from stateferry.steps.workers import Measure, Workers
 _BYTES: Measure[Inventory] = Measure("B", lambda inventory: inventory.sizes.total())
 _CHANGED_BYTES: Measure[InventoryChange | None] = Measure("B", lambda one: one.found.sizes.total() if one else 0)
 
+# Bytes of a state that is read in a moment.
+_SMALL = 16 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class CountedSource:
@@ -178,8 +181,9 @@ def _changed_keys_work(
     if night.counted is None or not can_be_brought_forward(keyed, resolved.plan):
         return None
     parts = {operator.hex_id: night.parts(operator) for operator in resolved.source.keyed_operators()}
-    # A night of a large change converts everything, which takes no longer.
-    must = resolved.plan.since is not None and not resolved.plan.is_night
+    # A night of a large change converts everything, which takes no longer, unless either takes no time.
+    is_small = sum(task.chunk.size for task in keyed) <= _SMALL
+    must = resolved.plan.since is not None and (is_small or not resolved.plan.is_night)
     return [
         ChangedKeysTask(task, parts[task.operator], must) if isinstance(task, InventoryTask) else task for task in work
     ]

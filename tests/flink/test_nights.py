@@ -16,7 +16,9 @@ from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink.harness import FlinkHarness
 from tests.flink.jars import VERSIONS
 from tests.flink.scenarios import SCENARIOS, legacy
+from tests.flink.test_catch_up import job_of, snapshots
 from tests.flink.test_pipeline import whole
+from tests.steps.test_caught_up_nights import entries, night, rows
 from tests.steps.test_nights_since import facts_of, run, run_on_everything, totals, walked, went_on
 
 pytestmark = pytest.mark.flink
@@ -85,3 +87,17 @@ def test_a_job_has_gone_on_since_the_night_before(
     assert of_first is not None
     assert of_second is not None
     assert of_first.states != of_second.states
+
+
+def test_a_night_with_native_files_leaves_what_one_of_everything_leaves(
+    flink: Callable[[str], FlinkHarness], tmp_path: Path
+) -> None:
+    """Of a job with states of every kind, timers and operator state beside its maps."""
+    options = {"accept_empty": 1.0, "nulls": "keep"}
+    sources = snapshots(flink("2.3.0"), job_of("Map{0-9}<String,Long>", migrated=0.0), (1, 2), tmp_path / "job")
+    for number, source in enumerate(sources):
+        since = night(source, tmp_path / "since", number, **options)
+        whole_ = night(source, tmp_path / "whole", number, full_every=1, **options)
+        assert entries(since) == entries(whole_)
+        assert rows(tmp_path / "since" / "home") == rows(tmp_path / "whole" / "home")
+    assert since.plan.since == "nights-0"

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError, TransientError
+from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError, TransientError, UsageError
 from flinkstate.files.digests import hasher_of
 from flinkstate.keyed import native_difference, native_file
 from flinkstate.keyed.native_file import NativeFile
@@ -660,3 +660,10 @@ def test_a_file_that_has_rotted_behind_its_identity_raises_the_alarm(chain: Path
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     with pytest.raises((TablesPendingError, DamagedError, RejectedError)):
         caught_up(chain, tmp_path, 3, 2, rehearse=False)
+
+
+def test_a_base_that_was_removed_is_named_with_what_to_do(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    with pytest.raises(UsageError, match=r"has no run 'gone'.*; if it was removed, leave --since out"):
+        base(second, tmp_path, 2, since="gone")

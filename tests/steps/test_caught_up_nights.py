@@ -18,7 +18,7 @@ from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
-from stateferry.steps import catch_up
+from stateferry.steps import catch_up, snapshot
 from stateferry.tables.iceberg.commits import TableHome
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import NOW, changed, first_state, run, totals, walked
@@ -123,8 +123,13 @@ def test_a_night_says_why_it_converts_everything(tmp_path: Path, monkeypatch: py
     )
 
 
-def test_a_large_change_is_converted_as_a_whole(tmp_path: Path) -> None:
+def test_a_large_change_of_a_large_state_is_converted_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = two(tmp_path, share=0.9)
+    night(first, tmp_path / "small", 1)
+    assert why_whole(night(second, tmp_path / "small", 2)) == ""
+    monkeypatch.setattr(snapshot, "_SMALL", 0)
     night(first, tmp_path, 1)
     assert "or is a large part of it" in why_whole(night(second, tmp_path, 2))
 

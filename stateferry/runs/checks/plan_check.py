@@ -72,11 +72,12 @@ def _known_base(plan: MigrationPlan, since: str) -> MigrationPlan:
     """
     try:
         return find_run(plan.home, plan.job, since).plan
-    except UsageError:
+    except UsageError as error:
         for one in runs_of(plan.home, plan.job):
             if one.plan is not None and one.plan.since is not None and one.plan.since.startswith(since):
                 return one.plan.model_copy(update={"run_id": one.plan.since})
-        raise
+        # It may have been there, and was removed since.
+        raise UsageError(f"{error}; if it was removed, leave --since out, which converts everything") from None
 
 
 def _naming_operator(plan: MigrationPlan, source: Savepoint) -> tuple[Operator, str]:

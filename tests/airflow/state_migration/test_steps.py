@@ -105,6 +105,17 @@ def test_a_steps_facts_are_its_answer(run: Run, submits: Submit) -> None:
     assert execute("snapshot", run) == {"step": "snapshot", "seconds": 2.0, "rows": 15, "bytes": 500, "rate": 250}
 
 
+def test_a_night_that_got_another_plan_in_its_first_step_answers_by_that(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replans(*_: object) -> None:
+        other = run.replanned(run.plan.model_copy(update={"now": 5}), ())
+        other.keep(SnapshotFacts(states={"main/a": StateSize(10, 400)}, seconds=2.0, ended_at=0))
+
+    monkeypatch.setattr(steps.SparkSubmitOperator, "execute", replans)
+    assert execute("snapshot", run)["rows"] == 10
+
+
 def test_what_a_step_notes_is_in_its_log(run: Run, submits: Submit, capsys: pytest.CaptureFixture[str]) -> None:
     submits("")
     run.keep(SnapshotFacts(notes=("--keep-expired had no effect",), seconds=2.0, ended_at=0))

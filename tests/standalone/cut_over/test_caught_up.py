@@ -18,6 +18,7 @@ from stateferry.runs.record.step_facts import MigrateFacts
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import FAILING_JOB
 from tests.standalone.cut_over.ferry import DAG, Ferry
+from tests.standalone.cut_over.purchases import entries
 from tests.standalone.cut_over.test_with_airflow import question, wait_for_state
 from tests.standalone.migration import answer, log_of
 
@@ -122,4 +123,30 @@ def test_a_job_that_was_stopped_with_a_checkpoint_goes_on_from_it_if_the_new_one
     assert back.id == ferry.xcom(run, "return_to_old_job")["job_id"]
     restored = flink.get(f"/jobs/{back.id}/checkpoints")["latest"]["restored"]
     assert "/chk-" in restored["external_path"]
+    ferry.check_that_nothing_was_lost("mainState")
+
+
+@pytest.mark.full
+def test_a_night_converts_what_changed_since_the_last_one_though_flink_has_dropped_its_checkpoint(
+    airflow: Server, flink: FlinkCluster, tmp_path: Path
+) -> None:
+    ferry = Ferry.ready(airflow, flink, "nights", tmp_path)
+    old = ferry.start_old_job()
+    nights = []
+    for _ in range(2):
+        run = ferry.trigger(old, mode="rehearse", full_every=7, **WANTED)
+        assert ferry.end_of(run) == "success", ferry.logs(run)
+        nights.append(Run.open(Location.of(ferry.xcom(run, "plan")["folder"])))
+        old.wait_for_checkpoints()
+    first, second = nights
+    assert "this night converts everything: there is no earlier run" in first.report_page.read().decode()
+    said = f"this night converts only what has changed since run {first.plan.run_id}"
+    assert said in log_of(airflow, DAG, run, "rehearsal.snapshot")
+    assert said in second.report_page.read().decode()
+    written = second.facts(MigrateFacts)
+    assert written is not None
+    assert written.newer is not None
+    assert entries(second.staged.path, "newMainState") == entries(second.plan.source, "mainState")
+    # The next night goes on from the second one.
+    assert [one.held.exists() for one in nights] == [False, True]
     ferry.check_that_nothing_was_lost("mainState")

@@ -1,0 +1,60 @@
+"""Catches up with a rehearsal while the job runs, again and again until little is left: for the command and the DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA
+from stateferry.basics.durations import now_ms
+from stateferry.runs.plan.run_options import MOST_NEWER
+from stateferry.runs.predict.prediction import catch_up_seconds
+from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
+from stateferry.runs.record.facts import CaughtUp
+from stateferry.runs.record.runs import Run
+
+# The last one, in the outage, adds its own file.
+MOST = MOST_NEWER - 1
+# One that is so fresh isn't followed by another one.
+_FRESH_MS = 60_000
+
+
+def catch_up(
+    rehearsal: Run,
+    found: CatchUps,
+    one: Callable[[Run, int], Run],
+    *,
+    settle_ms: int,
+    most: int = MOST,
+    say: Callable[[str], None],
+) -> str:
+    """Makes one catch-up after the other, and keeps them with the rehearsal; returns why there are enough.
+
+    `one` makes and validates the run since a base, which has a number among those with this rehearsal.
+    """
+    new, below = 0, (rehearsal.facts(CaughtUp) or CaughtUp(depth=0)).depth
+    while not (why := found.why_enough(new, settle_ms)):
+        if not new and found.done and now_ms() - found.done[-1].at < _FRESH_MS:
+            return "the last one is a minute old at most"
+        if len(found.done) >= most - below:
+            return f"there are {len(found.done) + below}, and a job would search the files of each"
+        made = _one_catch_up(one(base_of_cut_over(rehearsal) or rehearsal, len(found.done) + 1))
+        say(f"caught up with {made.keys} changed keys in {made.seconds:.1f} s, as run {made.run_id}")
+        found = replace(found, done=(*found.done, made))
+        rehearsal.keep(found)
+        new += 1
+    return why
+
+
+def _one_catch_up(run: Run) -> OneCatchUp:
+    legacy = {state.legacy for operator in run.plan.operators for state in operator.states}
+    lists = run.facts(CaughtUp) or CaughtUp()
+    keys = sum(one.keys for one in lists.lists if one.state in legacy)
+    return OneCatchUp(run.plan.run_id, completed_ms(run), keys, round(catch_up_seconds(run), 3))
+
+
+def completed_ms(run: Run) -> int:
+    """When the run's source was complete, in milliseconds."""
+    place = Location.of(run.plan.source)
+    return (place if place.name == METADATA else place.child(METADATA)).modified_at()

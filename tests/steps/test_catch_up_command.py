@@ -1,0 +1,127 @@
+"""`stateferry catch-up`: newer checkpoints of a job that goes on, until one catch-up is short."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stateferry.cli import main
+from stateferry.runs.control import catching_up
+from stateferry.runs.record.catch_ups import CatchUps
+from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.steps import Step
+from tests.flink.judge import raw_entries
+from tests.steps.test_nights_since import changed, first_state
+from tests.support.in_process import without_spark
+from tests.support.legacy_states import FLAG, LEGACY, NEW
+from tests.support.native_nights import NightlyDatabase
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    without_spark(monkeypatch)
+    return tmp_path / "home"
+
+
+def ferried(source: Path, target: Path, *options: str, job: str = "orders") -> int:
+    wanted = ["run", "--savepoint", str(source), "--target", str(target), "--format", "native", "--operator", "main"]
+    wanted += ["--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG, "--job", job, "--no-timers"]
+    return main([*wanted, "--on-contradiction", "rows", *options])
+
+
+class LiveJob:
+    """It completes a checkpoint whenever somebody waits for one, and retains that one alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.database, self.number, self.chosen = NightlyDatabase(folder), 1, random.Random(1)
+        self.database.flush(first_state())
+        self.newest = self.database.checkpoint(1)
+
+    def goes_on(self, *_: object) -> None:
+        self.database.flush(changed(self.database.state, self.chosen, 5))
+        self.number += 1
+        before, self.newest = self.newest, self.database.checkpoint(self.number)
+        shutil.rmtree(before)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveJob:
+    live = LiveJob(tmp_path / "job")
+    monkeypatch.setattr("stateferry.cli.commands.catch_up.time.sleep", live.goes_on)
+    return live
+
+
+@pytest.fixture
+def take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def seconds(*of: float) -> None:
+        left = iter(of)
+        monkeypatch.setattr(catching_up, "catch_up_seconds", lambda _: next(left))
+
+    return seconds
+
+
+def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
+    home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "job" / "kept"
+    shutil.copytree(job.newest, kept)
+    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    take(60.0, 30.0, 4.0)
+    arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert re.findall(r"caught up with (\d+) changed keys in ([\d.]+) s", said)[-1][1] == "4.0"
+    assert "enough: it took 4.0 s" in said
+    assert "a cut-over is likely to keep the job still for" in said
+    found = find_run(str(home), "orders", rehearsal.name).facts(CatchUps)
+    assert found is not None
+    assert [one.seconds for one in found.done] == [60.0, 30.0, 4.0]
+    last = find_run(str(home), "orders", found.done[-1].run_id)
+    assert (last.plan.since, last.state, last.has_done(Step.TABLES)) == (found.done[1].run_id, RunState.STAGED, False)
+    assert f"--since {last.plan.run_id}" in said
+    # Right afterwards, there is nothing to do.
+    assert main(arguments) == 0
+    assert "a minute old at most" in capsys.readouterr().out
+    job.goes_on()
+    assert ferried(job.newest, tmp_path / "target", "--since", last.plan.run_id) == 0
+    assert ferried(job.newest, tmp_path / "whole", job="whole") == 0
+    assert raw_entries(tmp_path / "target") == raw_entries(tmp_path / "whole")
+
+
+def test_without_a_newer_checkpoint_it_ends_and_says_what_to_name(
+    home: Path, job: LiveJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ferried(job.newest, tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    monkeypatch.setattr("stateferry.cli.commands.catch_up.time.sleep", lambda _: None)
+    assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job"), "--wait", "50ms"]) == 3
+    assert "got no checkpoint newer than 1 within 50ms" in capsys.readouterr().err
+
+
+def test_only_a_rehearsal_with_native_files_is_caught_up_with(
+    home: Path, job: LiveJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ferried(job.newest, tmp_path / "target") == 0
+    (published,) = (home / "runs" / "orders").iterdir()
+    assert main(["catch-up", published.name, "--checkpoints", str(tmp_path / "job")]) == 2
+    assert "is no rehearsal with native files" in capsys.readouterr().err
+
+
+def test_what_is_refused_ends_the_command_as_it_ends_a_run(
+    home: Path, job: LiveJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ferried(job.newest, tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    # Flink drops it, as nobody holds it.
+    assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 3
+    assert "isn't there any more as it was" in capsys.readouterr().err
