@@ -80,6 +80,3 @@ class OperatorProcess:
         if self._process is not None:
             self._process.end()
         self._process = None
-
-    def log(self, characters: int = 6000) -> str:
-        return (self.folder / "operator.log").read_text()[-characters:]

@@ -82,9 +82,6 @@ class Pods:
         for pod in self._running.values():
             pod.end(0)
 
-    def logs(self) -> str:
-        return "\n".join(f"--- {log}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.rglob("*.log")))
-
     def _work(self) -> None:
         while not self._ends.is_set():
             try:
