@@ -76,11 +76,6 @@ class FlinkResource:
         return self.status.get("jobStatus") or {}
 
     @property
-    def nonce(self) -> int:
-        """The last nonce by which the job was started from a savepoint; 0 if it never was."""
-        return int(self.job.get("savepointRedeployNonce") or 0)
-
-    @property
     def _reconciled(self) -> Mapping[str, Any]:
         stored = (self.status.get("reconciliationStatus") or {}).get("lastReconciledSpec")
         found: Mapping[str, Any] = json.loads(stored) if stored else {}
@@ -100,13 +95,17 @@ class FlinkResource:
 
 
 def _words(error: object) -> str:
-    """The operator's error without the Java around it: newer operators write JSON with a stack."""
+    """The operator's error and its last cause without the Java around them: newer operators write JSON."""
     text = str(error or "")
     try:
         found = json.loads(text)
     except ValueError:
         return text
-    return str(found.get("message") or text) if isinstance(found, dict) else text
+    if not isinstance(found, dict):
+        return text
+    said = str(found.get("message") or text)
+    cause = next((str(one["message"]) for one in reversed(found.get("throwableList") or ()) if one.get("message")), "")
+    return said if cause in said else f"{said}: {cause}"
 
 
 class Resource:

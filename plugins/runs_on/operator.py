@@ -36,6 +36,7 @@ from stateferry.airflow.runs_on.operator_spec import (
     SpecBefore,
     is_suspended_by,
     never_came_up,
+    nonce_of,
     plain,
     runs_from,
     started_spec,
@@ -136,7 +137,9 @@ class Operator:
             now = self._resource.read()
             if not runs_from(now.spec, savepoint) and not self._waits(now):
                 raise refusal(f"{self._resource} isn't as this run has left it: somebody else has started a job there")
-            job_id = self._start(now, self._new(before.spec, savepoint, now.nonce + 1), savepoint, timeout, keep_job_id)
+            job_id = self._start(
+                now, self._new(before.spec, savepoint, nonce_of(now.spec) + 1), savepoint, timeout, keep_job_id
+            )
             left = max(began + timeout - time.time(), 0)
             goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
             state = self._flink.hook.wait_for(job_id, goal, timeout=left, poll_interval=POLL_SECONDS)
@@ -162,7 +165,12 @@ class Operator:
         began = time.time()
         with for_good_there():
             now, before = self._resource.read(), self._before()
-            target = started_spec(before.spec, savepoint, now.nonce + 1)
+            if not self._waits(now) and nonce_of(now.spec) == nonce_of(before.spec):
+                raise refusal(
+                    f"somebody else has started a job of {self._resource} since this run stopped it, so from "
+                    f"{savepoint} the old job would read again what that job has processed. Nothing has been changed"
+                )
+            target = started_spec(before.spec, savepoint, nonce_of(now.spec) + 1)
             job_id = self._start(now, target, savepoint, HOUR, self._flink.show)
             state = self._flink.hook.wait_for(job_id, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
             wait_for_old_job(self._flink, job_id)
@@ -188,7 +196,7 @@ class Operator:
         """Has the operator start a job from the savepoint, and returns its id when Flink has restored it from there."""
         if runs_from(now.spec, savepoint):
             # An earlier try has asked for it; then the nonce isn't new.
-            target = merged(target, {"job": {"savepointRedeployNonce": now.nonce}})
+            target = merged(target, {"job": {"savepointRedeployNonce": nonce_of(now.spec)}})
         patch = difference(now.spec, target)
         old, stale = self._before().job_id, now.error
         self._apply(now, patch, f"to start the job from {savepoint}")

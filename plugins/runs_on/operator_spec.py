@@ -37,7 +37,9 @@ class SpecBefore(RunFacts):
 def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
     """The merge patch that stops the job with a savepoint of the order's format, and with nothing else."""
     folder = next((name for name in _FOLDERS if option(before, name) is not None), _FOLDERS[-1])
-    options = {folder: order.directory, _FORMAT: order.format, _FALLBACK: "false"}
+    # Flink starts no job whose folder has no scheme, and somebody else may start one with this spec.
+    directory = re.sub("^/", "file:///", order.directory)
+    options = {folder: directory, _FORMAT: order.format, _FALLBACK: "false"}
     options |= dict.fromkeys(MEANWHILE_OFF, "false")
     return {"job": SUSPENDED, **with_options(options, before)}
 
@@ -45,7 +47,7 @@ def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
 def is_suspended_by(now: FlinkResource, order: SavepointOrder) -> bool:
     """Whether the resource is suspended by this order."""
     suspended = now.job.get("state") == "suspended"
-    return suspended and order.directory in (option(now.spec, name) for name in _FOLDERS)
+    return suspended and plain(order.directory) in (plain(option(now.spec, name) or "") for name in _FOLDERS)
 
 
 def runs_from(spec: Spec, savepoint: str) -> bool:
@@ -69,8 +71,13 @@ def plain(path: str) -> str:
     return re.sub(r"^file:/*", "/", path).rstrip("/")
 
 
+def nonce_of(spec: Spec) -> int:
+    """The last nonce by which the job was started from a savepoint; 0 if it never was."""
+    return int((spec.get("job") or {}).get("savepointRedeployNonce") or 0)
+
+
 def started_spec(spec: Spec, savepoint: str, nonce: int) -> dict[str, Any]:
     """The spec with which the operator starts the job from the savepoint, and doesn't roll back by itself."""
-    nonce = max(nonce, int((spec.get("job") or {}).get("savepointRedeployNonce") or 0) + 1)
+    nonce = max(nonce, nonce_of(spec) + 1)
     job = {"state": "running", "initialSavepointPath": savepoint, "savepointRedeployNonce": nonce}
     return merged(spec, {"job": job, **with_options(dict.fromkeys(MEANWHILE_OFF, "false"), spec)})

@@ -33,6 +33,20 @@ _POLL = 0.1
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 _ZOOKEEPER = "org.apache.flink.runtime.zookeeper.FlinkZooKeeperQuorumPeer"
+# What the start script would have reckoned out.
+TASK_MANAGER_MEMORY = {
+    "taskmanager.cpu.cores": "2",
+    "taskmanager.memory.task.heap.size": "512m",
+    "taskmanager.memory.task.off-heap.size": "64m",
+    "taskmanager.memory.network.min": "64m",
+    "taskmanager.memory.network.max": "64m",
+    "taskmanager.memory.managed.size": "256m",
+    "taskmanager.memory.framework.heap.size": "128m",
+    "taskmanager.memory.framework.off-heap.size": "128m",
+    "taskmanager.memory.jvm-metaspace.size": "256m",
+    "taskmanager.memory.jvm-overhead.min": "192m",
+    "taskmanager.memory.jvm-overhead.max": "192m",
+}
 # Tests start many clusters for a short time: the JVM starts quickly, and compiles less well.
 _SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -195,18 +209,7 @@ class FlinkCluster:
             "web.upload.dir": str(self.folder / "uploads"),
             "io.tmp.dirs": str(self.folder / "tmp"),
             "taskmanager.numberOfTaskSlots": str(self._slots),
-            # What the start script would have reckoned out.
-            "taskmanager.cpu.cores": "2",
-            "taskmanager.memory.task.heap.size": "512m",
-            "taskmanager.memory.task.off-heap.size": "64m",
-            "taskmanager.memory.network.min": "64m",
-            "taskmanager.memory.network.max": "64m",
-            "taskmanager.memory.managed.size": "256m",
-            "taskmanager.memory.framework.heap.size": "128m",
-            "taskmanager.memory.framework.off-heap.size": "128m",
-            "taskmanager.memory.jvm-metaspace.size": "256m",
-            "taskmanager.memory.jvm-overhead.min": "192m",
-            "taskmanager.memory.jvm-overhead.max": "192m",
+            **TASK_MANAGER_MEMORY,
             # A machine may be busy with other tests; a dead process is noticed by its connection all the same.
             "heartbeat.interval": "2000",
             "heartbeat.timeout": "60000",

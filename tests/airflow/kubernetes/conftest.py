@@ -18,6 +18,7 @@ from stateferry.airflow.kubernetes.api import ApiServer
 from stateferry.airflow.requests.planning import Occasion, plan_for
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on import operator, places
+from stateferry.airflow.runs_on.operator_spec import plain
 from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.runs_on.port import RunsOn
 from stateferry.runs.record.runs import Run
@@ -70,7 +71,7 @@ class Flinks:
     running: str | None = OLD_JOB
 
     def stop(self, folder: str, kind: str) -> str:
-        savepoint = Path(folder) / "savepoint-1"
+        savepoint = Path(plain(folder)) / "savepoint-1"
         write_metadata(savepoint, completed_at=AS_OF.timestamp())
         self.running = None
         return str(savepoint)

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 from pydantic import ValidationError
 
 from stateferry.airflow.flink.errors import FlinkTimeoutError
+from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.kubernetes.spec import merged
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.runs_on.operator_spec import SpecBefore
@@ -50,7 +51,7 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
     assert stop == {
         "job": {"state": "suspended", "upgradeMode": "savepoint"},
         "flinkConfiguration": {
-            "state.savepoints.dir": order.directory,
+            "state.savepoints.dir": f"file://{order.directory}",
             "kubernetes.operator.savepoint.format.type": "NATIVE",
             "kubernetes.operator.job.upgrade.last-state-fallback.enabled": "false",
             "kubernetes.operator.deployment.rollback.enabled": "false",
@@ -210,6 +211,31 @@ def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make) -> None:
     with pytest.raises(AirflowFailException, match=r"in this moment: image is orders:9, not orders:1"):
         made.place.stop(made.order())
     assert len(made.kubernetes.patches) == 1
+
+
+def test_the_old_job_does_not_start_where_somebody_else_has_started_one(cut_over: Make, occasion: Occasion) -> None:
+    """That one has gone on from the operator's last state, and has processed what the old job would read again."""
+    made = cut_over()
+    taken = made.place.stop(made.order())
+    made.kubernetes.change_spec({"job": {"state": "running"}})
+    with pytest.raises(AirflowFailException, match="somebody else has started a job"):
+        made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
+    with pytest.raises(
+        AirflowFailException, match=r"since this run stopped it, so from .*savepoint-1 the old job would"
+    ):
+        made.place.start_old(taken.location)
+    assert len(made.kubernetes.patches) == 1
+
+
+def test_the_operators_error_names_the_cause() -> None:
+    """As 1.15 writes it of a job whose tasks fail."""
+    error = {
+        "type": "org.apache.flink.util.SerializedThrowable", "message": "Recovery is suppressed",
+        "throwableList": [{"type": "java.lang.IllegalStateException", "message": "the price list cannot be found"}],
+    }  # fmt: skip
+    assert FlinkResource({"status": {"error": json.dumps(error)}}).error == (
+        "Recovery is suppressed: the price list cannot be found"
+    )
 
 
 def test_an_operator_that_is_down_is_waited_for(cut_over: Make, occasion: Occasion) -> None:

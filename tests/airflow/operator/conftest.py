@@ -20,6 +20,7 @@ import yaml
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
 from stateferry.airflow.kubernetes.api import ApiServer
+from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on import places
@@ -146,6 +147,8 @@ class CutOver:
         self.world.cluster.ask("PATCH", self._path, {"spec": spec})
 
     def delete(self) -> None:
+        # Only the operator takes its finalizer from the resource.
+        self.world.operator.start()
         self.world.cluster.ask("DELETE", self._path)
         until("the resource is gone", lambda: self.world.cluster.find(self._path) is None or None)
         until("its pods are gone", lambda: not self.world.cluster.ask("GET", "/api/v1/pods")["items"] or None)
@@ -159,9 +162,13 @@ class CutOver:
         return re.sub("^file:/*", "/", str(found))
 
     def wait_until_it_runs(self) -> None:
-        until("the job is stable", lambda: self.read().get("status", {}).get("lifecycleState") == "STABLE" or None, 180)
+        """As the operator says of the spec that the resource has now."""
+        until("the job is stable", lambda: self._is_stable(FlinkResource(self.read())) or None, 180)
         before = self.files()
         until("the job shows something", lambda: self.files() > before or None)
+
+    def _is_stable(self, now: FlinkResource) -> bool:
+        return now.is_observed and now.lifecycle == "STABLE" and now.job_status.get("state") == "RUNNING"
 
     def files(self) -> int:
         return len(list((self.folder / "sink").glob("[!.]*")))

@@ -63,6 +63,9 @@ class OperatorProcess:
         (self.folder / "config.yaml").write_text("".join(f"{key}: {one}\n" for key, one in _CONFIGURATION.items()))
 
     def start(self) -> None:
+        """Starts it unless it runs."""
+        if self._process is not None:
+            return
         first = [str(one) for one in sorted(jars().glob("flink-kubernetes-standalone-*.jar"))]
         command = [java_tool("java"), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         command += [f"-Djdk.net.hosts.file={self._hosts}", "-cp", ":".join([*first, f"{jars()}/*"])]
@@ -77,6 +80,3 @@ class OperatorProcess:
         if self._process is not None:
             self._process.end()
         self._process = None
-
-    def log(self, characters: int = 6000) -> str:
-        return (self.folder / "operator.log").read_text()[-characters:]

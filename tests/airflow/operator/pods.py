@@ -19,6 +19,7 @@ import httpx
 
 from tests.airflow.operator.control_plane import NAMESPACE, Body, Cluster, KubeError, Process, until
 from tests.flink import jars
+from tests.flink.cluster import TASK_MANAGER_MEMORY
 from tests.support.fetched_jars import Jars, java_tool
 from tests.support.servers import LOOPBACK
 
@@ -31,20 +32,6 @@ MISSING_IMAGE = "orders:missing"
 _MAINS = {
     "standalone-job": "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
     "taskmanager": "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
-}
-# What the image's start script would have reckoned out.
-_MEMORY = {
-    "taskmanager.cpu.cores": "2",
-    "taskmanager.memory.task.heap.size": "512m",
-    "taskmanager.memory.task.off-heap.size": "64m",
-    "taskmanager.memory.network.min": "64m",
-    "taskmanager.memory.network.max": "64m",
-    "taskmanager.memory.managed.size": "256m",
-    "taskmanager.memory.framework.heap.size": "128m",
-    "taskmanager.memory.framework.off-heap.size": "128m",
-    "taskmanager.memory.jvm-metaspace.size": "256m",
-    "taskmanager.memory.jvm-overhead.min": "192m",
-    "taskmanager.memory.jvm-overhead.max": "192m",
 }
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 _HERE: Body = {"apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": "here"}}
@@ -82,9 +69,6 @@ class Pods:
         for pod in self._running.values():
             pod.end(0)
 
-    def logs(self) -> str:
-        return "\n".join(f"--- {log}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.rglob("*.log")))
-
     def _work(self) -> None:
         while not self._ends.is_set():
             try:
@@ -119,7 +103,10 @@ class Pods:
             if mount["mountPath"].startswith("/opt/flink/conf"):
                 self._mount(body, mount["name"], conf)
         if kind == "taskmanager":
-            arguments = [*arguments, *(word for name, value in _MEMORY.items() for word in ("-D", f"{name}={value}"))]
+            arguments = [
+                *arguments,
+                *(word for name, value in TASK_MANAGER_MEMORY.items() for word in ("-D", f"{name}={value}")),
+            ]
         command = [java_tool("java"), "-Xmx768m" if kind == "taskmanager" else "-Xmx384m", *_JVM, *jars.OPENED]
         command += [f"-Djdk.net.hosts.file={self._hosts}", f"-Djava.io.tmpdir={folder}", "-cp", self._class_path]
         command += [_MAINS[kind], "--configDir", str(conf), *arguments]
