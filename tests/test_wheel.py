@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -193,8 +194,32 @@ def installed(wheel: str, constraints: str, folder: Path) -> Path:
     python = folder / "environment/bin/python"
     said(sys.executable, "-m", "venv", "--without-pip", str(folder / "environment"))
     uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
-    said(*uv, "-c", str(HOUSE / f"constraints/{constraints}.txt"), wheel)
+    said(*uv, "-c", str(HOUSE / f"constraints/hashes/{constraints}.txt"), wheel)
     return python
+
+
+@pytest.mark.parametrize("name", ["airflow", "spark"])
+def test_every_pinned_package_has_its_hashes(name: str) -> None:
+    text = (HOUSE / f"constraints/hashes/{name}.txt").read_text()
+    pinned = [line.partition("==") for line in (HOUSE / f"constraints/{name}.txt").read_text().lower().split()]
+    hashed = re.findall(r"^(\S+==\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", text, re.MULTILINE)
+    names = {re.sub("[_.]", "-", package) + equals + version for package, equals, version in pinned}
+    assert {package for package, _ in hashed} == names
+    assert not re.search(r"://|index", text)
+
+
+@pytest.mark.full
+def test_a_package_with_another_hash_is_refused(tmp_path: Path) -> None:
+    text = (HOUSE / "constraints/hashes/airflow.txt").read_text()
+    (mdurl,) = re.findall(r"^mdurl==(?:.*\\\n)+.*\n", text, re.MULTILINE)
+    (tmp_path / "altered.txt").write_text(text.replace(mdurl, re.sub(r"sha256:....", "sha256:0000", mdurl)))
+    said(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "environment"))
+    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "--no-cache"]
+    # rich comes with it.
+    command = [*uv, "--python", str(tmp_path / "environment"), "-c", str(tmp_path / "altered.txt"), "rich"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "Hash mismatch for `mdurl==" in done.stderr
 
 
 @pytest.mark.full
