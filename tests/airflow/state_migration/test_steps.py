@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -112,7 +113,7 @@ def test_a_night_that_got_another_plan_in_its_first_step_answers_by_that(
         other = run.replanned(run.plan.model_copy(update={"now": 5}), ())
         other.keep(SnapshotFacts(states={"main/a": StateSize(10, 400)}, seconds=2.0, ended_at=0))
 
-    monkeypatch.setattr(steps.SparkSubmitOperator, "execute", replans)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", replans)
     assert execute("snapshot", run)["rows"] == 10
 
 
