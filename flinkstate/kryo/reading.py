@@ -17,7 +17,7 @@ from flinkstate.kryo.classes import ClassTable, class_table
 from flinkstate.kryo.known_class_parts import EITHER, ROW, ROW_KIND
 from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places, places_of, places_to_find
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, SetType, simple_name
+from flinkstate.serializers.types import DeclaredKryoType, FlinkType, KryoType, ListType, MapType, SetType, simple_name
 
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
@@ -379,9 +379,8 @@ def kryo_reading(kryo: KryoType) -> MapReading:
 
 
 @lru_cache(maxsize=16)
-def declared_reading(kryo: KryoType) -> MapReading:
+def declared_reading(kryo: DeclaredKryoType) -> MapReading:
     """Returns what finds the ends of values of this serializer that are what they are declared as."""
-    assert kryo.declared is not None
     table = class_table(kryo)
     places = places_of(kryo.declared, table)
     # What stays Kryo's may have null anywhere.

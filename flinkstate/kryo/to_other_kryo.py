@@ -21,6 +21,7 @@ from flinkstate.kryo.reading import declared_reading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.programs import WalkProgram
 from flinkstate.serializers.types import (
+    DeclaredKryoType,
     FlinkType,
     KryoCollectionType,
     KryoType,
@@ -128,7 +129,7 @@ class Recoder:
         If it isn't known which Kryo wrote them, those of the Kryo that is wanted stay too.
         """
         kept = np.zeros(len(starts), np.bool_) if kept is None else kept
-        if any(kryo.declared is not None for kryo in self.kryos):
+        if any(isinstance(kryo, DeclaredKryoType) for kryo in self.kryos):
             self._ends(data, starts[~kept], ends[~kept], five=False, declared=True)
         if not self._mixed:
             return self._recode(data, starts, ends, heads, kept)
@@ -175,7 +176,7 @@ class Recoder:
                 return ends
             for number, kryo in enumerate(self.kryos):
                 mine = waiting[self._of_parts[pcs[waiting], 0] == number]
-                is_held = declared and kryo.declared is not None
+                is_held = declared and isinstance(kryo, DeclaredKryoType)
                 reading = declared_reading(kryo) if is_held else kryo_reading(kryo)
                 found = reading.find_ends(data, places[mine], limits[mine], five=five, strict=False)
                 for row in mine[found < 0][:1].tolist() if is_held else ():

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal
 
-from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.serializers.leaf_types import AvroFixedType as AvroFixedType
 from flinkstate.serializers.leaf_types import AvroType as AvroType
 from flinkstate.serializers.leaf_types import EnumType as EnumType
 from flinkstate.serializers.leaf_types import KryoRegistration as KryoRegistration
+from flinkstate.serializers.leaf_types import KryoType as KryoType
 from flinkstate.serializers.leaf_types import OpaqueType as OpaqueType
+from flinkstate.serializers.leaf_types import simple_name as simple_name
 from flinkstate.serializers.scalars import Scalar as Scalar
 
 
@@ -276,37 +277,14 @@ class TimerType(SequenceType):
 
 
 @dataclass(frozen=True, slots=True)
-class KryoType(OpaqueType):
-    """A value that Kryo wrote, opaque to everything but `flinkstate.kryo`.
+class DeclaredKryoType(KryoType):
+    """A value by Kryo of which people say what it is, though Flink needn't know: no class may differ, at any depth."""
 
-    `registrations` are in the order of their ids, the declared class first; `defaults` are the job's own serializers
-    for classes and their subclasses, as (class, serializer). `classes` are those of the job, if they were given.
-    `five` says whether Kryo 5 wrote the values, or Kryo 2, if that is known; `for_five` by which of the two they are
-    to be read, if they are written for another Flink. `declared` is what people say that the values are, where Flink
-    doesn't need to know it: no value may have another class at any depth.
-    """
+    declared: MapType | ListType | SetType = field(kw_only=True)
 
-    reason: str = "serialized by Kryo"
-    registrations: tuple[KryoRegistration, ...] = ()
-    defaults: tuple[tuple[str, str], ...] = ()
-    classes: JobClasses | None = None
-    five: bool | None = None
-    for_five: bool = True
-    declared: MapType | ListType | SetType | None = None
-    raw_defaults: bytes = field(default=b"", compare=False, repr=False)
-
-    @property
-    def own_serializer(self) -> str | None:
-        """The job's own serializer by which Kryo writes this class; None if it is one that Kryo or Flink has."""
-        return next((part.serializer for part in self.registrations if part.class_name == self.class_name), None)
-
-    def of_the_job(self, other: KryoType) -> KryoType:
-        """Returns what the job that has the other type makes of this class, unless it is known already."""
-        if self.registrations:
-            return self
-        ids = {part.class_name: part for part in other.registrations if part.class_name != other.class_name}
-        first = ids.pop(self.class_name, KryoRegistration(self.class_name))
-        return replace(other, class_name=self.class_name, registrations=(first, *ids.values()), classes=None)
+    @classmethod
+    def of(cls, kryo: KryoType, declared: MapType | ListType | SetType) -> DeclaredKryoType:
+        return cls(**{one.name: getattr(kryo, one.name) for one in fields(KryoType)}, declared=declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,11 +347,6 @@ FlinkType = Scalar | EnumType | _Counted | MapType | _OfFields | _OfOne | _OfAvr
 def numbered(fields: tuple[FlinkType, ...]) -> tuple[tuple[str, FlinkType], ...]:
     """Returns the fields with the names f0, f1 and so on."""
     return tuple((f"f{number}", part) for number, part in enumerate(fields))
-
-
-def simple_name(class_name: str) -> str:
-    """Returns `Reading` for `com.acme.Reading`, `com.acme.Job$Reading` and Scala's object `com.acme.Reading$`."""
-    return class_name.rstrip("$").replace("$", ".").rsplit(".", 1)[-1]
 
 
 _PRIMITIVE_NAMES = {Scalar.INTEGER: "int", Scalar.CHARACTER: "char", Scalar.STRING: "String"}

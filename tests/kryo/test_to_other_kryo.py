@@ -15,6 +15,7 @@ from flinkstate.kryo.to_other_kryo import Recoder
 from flinkstate.serializers.programs import compile_list_state, compile_type
 from flinkstate.serializers.type_text import parse_type_text
 from flinkstate.serializers.types import (
+    DeclaredKryoType,
     FlinkType,
     KryoCollectionType,
     KryoType,
@@ -336,7 +337,7 @@ def test_what_stays_kryos_is_held_against_what_is_said_of_it(said: str, problem:
     declared = parse_type_text(said, with_sets=True)
     assert isinstance(declared, MapType | ListType | SetType)
     plain = pairs()["HashMap of 0 as Map"][0]
-    kryo = replace(plain, declared=declared)
+    kryo = DeclaredKryoType.of(plain, declared)
     cases: tuple[tuple[FlinkType, FlinkType, bytes], ...] = (
         (kryo, plain, b""),
         (ListType(kryo), ListType(plain), b"\0\0\0\1"),

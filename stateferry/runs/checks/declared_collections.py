@@ -23,6 +23,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import has_scala, with_classes, with_opaque
 from flinkstate.serializers.type_text import parse_type_text
 from flinkstate.serializers.types import (
+    DeclaredKryoType,
     FlinkType,
     KryoCollectionType,
     KryoType,
@@ -268,7 +269,7 @@ def _by_kryo_5(name: str, texts: list[str], kryo: KryoType) -> KryoType:
     told = MapType(*parts) if name == "Map" else SetType(*parts) if name == "Set" else ListType(*parts)
     whole = of_the_job(ListType(told), kryo, of_flink_2=True).element
     assert isinstance(whole, MapType | ListType | SetType)
-    found = replace(kryo, declared=whole)
+    found = DeclaredKryoType.of(kryo, whole)
     declared_reading(found)
     return found
 
