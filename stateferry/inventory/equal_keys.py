@@ -1,6 +1,8 @@
-"""Refuses maps of which two keys have the same bytes: a `MapState` on RocksDB would hold only one of their entries.
+"""Refuses keys that become the same bytes: RocksDB would hold only one of their entries.
 
-For Java such keys can differ: two arrays, two objects of a class without `equals`, and numbers before they are widened.
+In a map, such keys can differ for Java: two arrays, two objects of a class without `equals`, and numbers before they
+are widened. In a state, they are keys that are written by another Kryo: a job that was upgraded in place may have a
+key twice, by the Kryo of each Flink.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flinkstate.errors import RefusedError
+from flinkstate.keyed.keyed_file import Section
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.type_parts import kryo_map_of, with_parts
 from flinkstate.serializers.types import (
@@ -23,11 +27,35 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from flinkstate.serializers.walker import Flags
+from stateferry.changes.key_hashes import hashed_keys
 from stateferry.changes.rules import Rules
 from stateferry.changes.sections import Blobs
 
 # Of these, keys that differ for Java have other bytes, if that is so for their parts.
 _DIFFER = (Scalar, ListType, SetType, MapType, TupleType, EnumType, NullableType)
+
+
+class RewrittenKeys:
+    """The keys of one key group as another Kryo writes them, by state."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[str, list[pa.Array]] = {}
+
+    def meet(self, state: str, made: Section) -> None:
+        """Notes the keys of a section that was written anew."""
+        self._hashes.setdefault(state, []).append(hashed_keys(made.data, made.key_starts, made.key_ends))
+
+    def refuse_equal(self, operator: str, key_group: int) -> None:
+        """Refuses a state of which two keys have become the same."""
+        for state, found in self._hashes.items():
+            keys = pa.concat_arrays(found)
+            if (more := len(keys) - pc.count_distinct(keys).as_py()) > 0:
+                raise RefusedError(
+                    f"state {state} of operator {operator}: in key group {key_group}, the other Kryo writes {more} "
+                    "keys with the same bytes as another one, and Flink would keep only one row of each. So it is "
+                    "with a job that was upgraded in place: it didn't find rows whose keys the earlier Kryo had "
+                    "written, and made new ones beside them"
+                )
 
 
 def refuse_equal_keys(blobs: Blobs, keep: Flags, rules: Rules) -> None:

@@ -18,7 +18,7 @@ from flinkstate.files.digests import hasher_of
 from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
-from flinkstate.keyed.state import keyed_states
+from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.keyed.stored_maps import map_places
 from flinkstate.kryo.class_finder import ClassFinder
 from flinkstate.kryo.found_classes import FoundClasses
@@ -38,13 +38,13 @@ from stateferry.changes.pojos_without_maps import without_maps
 from stateferry.changes.rules import Contradiction, Rules
 from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
-from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo, rewrites_keys
 from stateferry.changes.upgrade.restore_lost import GroupLosses
 from stateferry.changes.who_wins import KeySets, entries_that_stay, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
 from stateferry.inventory.blob_times import BlobTimes
-from stateferry.inventory.equal_keys import refuse_equal_keys
+from stateferry.inventory.equal_keys import RewrittenKeys, refuse_equal_keys
 from stateferry.inventory.heavy_key import HeavyKey, heavier
 from stateferry.inventory.heavy_keys import KeysOfGroup, heavy_groups
 from stateferry.inventory.wrong_name_signs import MOST_NAMED, SignsOfGroup
@@ -157,6 +157,7 @@ class InventoryTask:
         sets = {rules.legacy.name: key_sets_of(group, rules, self.changes.states) for rules in self.changes.rules}
         signs = SignsOfGroup.all_of(self.changes.rules, self.changes.states)
         keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
+        rewritten = RewrittenKeys()
         for state, section in group:
             if keys is not None:
                 keys.meet(section)
@@ -193,11 +194,12 @@ class InventoryTask:
             for one in signs:
                 one.meet(state, section, parsed.get(one.rules.legacy.name))
             if state.name in self.changes.by_kryo and self.changes.before is None:
-                for_other_kryo(section, self.changes.by_kryo[state.name])
+                self._note_keys(state, for_other_kryo(section, self.changes.by_kryo[state.name]), rewritten)
             if state.name in self.aging:
                 self.aging[state.name].count(section, self.operator, inventory)
         if self.changes.before is not None:
-            self._count_losses(self.changes.before, group, inventory)
+            self._count_losses(self.changes.before, group, rewritten, inventory)
+        rewritten.refuse_equal(self.changes.operator.label, group.key_group)
         if keys is not None:
             heaviest = keys.heaviest(group.key_group)
             inventory.heavy_keys[self.operator] = heavier(inventory.heavy_keys.get(self.operator), heaviest)
@@ -207,11 +209,18 @@ class InventoryTask:
         for one in signs:
             self._settle(one, group, inventory)
 
-    def _count_losses(self, before: BeforeUpgrade, group: GroupSections, inventory: Inventory) -> None:
+    def _note_keys(self, state: KeyedState, made: Section, rewritten: RewrittenKeys) -> None:
+        if (known := self.changes.by_kryo.get(state.name)) is not None and rewrites_keys(known) and len(made):
+            rewritten.meet(state.name, made)
+
+    def _count_losses(
+        self, before: BeforeUpgrade, group: GroupSections, rewritten: RewrittenKeys, inventory: Inventory
+    ) -> None:
         counts: dict[str, LossCounts] = {}
         states = self.changes.by_kryo
-        for _ in GroupLosses(before, group.key_group, counts).sections(states, group, ForOtherKryo(states).section):
-            pass
+        losses = GroupLosses(before, group.key_group, counts)
+        for state, made in losses.sections(states, group, ForOtherKryo(states).section):
+            self._note_keys(state, made, rewritten)
         inventory.add(Inventory(losses={self.changes.ref(name): one for name, one in counts.items()}))
 
     def _settle(self, signs: SignsOfGroup, group: GroupSections, inventory: Inventory) -> None:

@@ -80,6 +80,11 @@ def _changes_values(state: KeyedState) -> bool:
     return state.value is not None and bool(kept_by_kryo(state.value) or scala_parts(state.value))
 
 
+def rewrites_keys(state: KeyedState) -> bool:
+    """Whether the stored keys of the state, with the user keys of a map, are written anew."""
+    return _key_type(state) is not None
+
+
 def _key_type(state: KeyedState) -> FlinkType | None:
     """The type of what of a stored key is rewritten: the user key alone, or all; None for nothing."""
     if not (kept_by_kryo(state.key) or kept_by_kryo(state.namespace)):
