@@ -586,7 +586,7 @@ RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
         ({"source": "flink"}, {"approve", *CATCH_UPS}),
         ({"source": "flink", "format": "native"}, {"approve"}),
         ({"source": "flink", "format": "native", "catch_up": False}, {"approve", *CATCH_UPS}),
-        ({"source": "flink", "format": "native", "keep_legacy": True}, {"approve", *CATCH_UPS}),
+        ({"source": "flink", "format": "native", "parallelism": 4}, {"approve", *CATCH_UPS}),
         ({"source": "flink", "mode": "rehearse"}, {*DECISION, *CUT_OVER}),
         (RESCALED, {"approve", *CATCH_UPS, "rehearsal.tables", "rehearsal_again.tables", "tables"}),
     ],
