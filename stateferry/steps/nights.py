@@ -20,6 +20,7 @@ from stateferry.steps.base_run import base_of
 from stateferry.steps.run_at_work import RunAtWork
 
 _ADVICE = re.compile(r"[:.] leave (--)?since out, which converts everything", re.IGNORECASE)
+_BACKFILL = "backfill"
 # What a run knows before its first step.
 _BEFORE = (NightChoice, Began, SavepointTaken)
 
@@ -77,7 +78,12 @@ def whole_text(why: str) -> str:
 
 
 def _base(plan: MigrationPlan, full_every: int) -> Run:
+    # What is newer than the end of the day must be noticed, which it isn't by the now of another day.
+    if plan.now_from == _BACKFILL:
+        raise RefusedError("a backfilled day has a now of its own")
     base = last_night(plan)
+    if base.plan.now_from == _BACKFILL:
+        raise RefusedError(f"run {base.plan.run_id}, the last one of the job, is of a backfilled day")
     above = (base.facts(CaughtUp) or CaughtUp(depth=0)).depth
     if above + 1 >= full_every:
         raise RefusedError(f"one night in {full_every} does, and {above} since then didn't")

@@ -181,6 +181,16 @@ def test_a_catch_up_for_a_cut_over_that_did_not_follow_is_no_night(tmp_path: Pat
     assert (why_whole(found), found.plan.since) == ("", "nights-1")
 
 
+def test_a_backfilled_day_converts_everything_by_its_own_now_and_so_does_the_night_after_it(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    night(first, tmp_path, 1)
+    backfilled = night(second, tmp_path, 2, now_from="backfill")
+    assert (why_whole(backfilled), backfilled.plan.now) == ("a backfilled day has a now of its own", NOW + 2)
+    after = night(second, tmp_path, 3)
+    assert why_whole(after) == "run nights-2, the last one of the job, is of a backfilled day"
+    assert (after.plan.now, after.plan.now_from) == (NOW + 3, "clock")
+
+
 def test_the_same_run_is_created_again_by_the_plan_that_it_was_given(tmp_path: Path) -> None:
     first, second = two(tmp_path)
     night(first, tmp_path, 1)
