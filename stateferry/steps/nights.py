@@ -30,8 +30,7 @@ def begin(work: RunAtWork) -> None:
     run, plan = work.run, work.run.plan
     if plan.full_every is None or not plan.is_night or plan.since is not None:
         return
-    choice = run.facts(NightChoice)
-    if choice is not None and choice.why_whole:
+    if has_begun_again(run):
         return
     choice = NightChoice(plan.now, plan.now_from)
     try:
@@ -60,6 +59,12 @@ def becomes_whole(work: RunAtWork, error: StateferryError) -> bool:
     work.plan_anew(run.replanned(plan, _BEFORE), None)
     work.say(f"note: {whole_text(why)}")
     return True
+
+
+def has_begun_again(run: Run) -> bool:
+    """Whether the run is a night that converts everything, so that what it had done as a catch-up doesn't count."""
+    choice = run.facts(NightChoice)
+    return choice is not None and bool(choice.why_whole)
 
 
 def note_of(run: Run) -> str:
