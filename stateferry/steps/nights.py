@@ -20,6 +20,7 @@ from stateferry.steps.base_run import base_of
 from stateferry.steps.run_at_work import RunAtWork
 
 _ADVICE = re.compile(r"[:.] leave (--)?since out, which converts everything", re.IGNORECASE)
+_BACKFILL = "backfill"
 # What a run knows before its first step.
 _BEFORE = (NightChoice, Began, SavepointTaken)
 
@@ -29,8 +30,7 @@ def begin(work: RunAtWork) -> None:
     run, plan = work.run, work.run.plan
     if plan.full_every is None or not plan.is_night or plan.since is not None:
         return
-    choice = run.facts(NightChoice)
-    if choice is not None and choice.why_whole:
+    if has_begun_again(run):
         return
     choice = NightChoice(plan.now, plan.now_from)
     try:
@@ -61,6 +61,12 @@ def becomes_whole(work: RunAtWork, error: StateferryError) -> bool:
     return True
 
 
+def has_begun_again(run: Run) -> bool:
+    """Whether the run is a night that converts everything, so that what it had done as a catch-up doesn't count."""
+    choice = run.facts(NightChoice)
+    return choice is not None and bool(choice.why_whole)
+
+
 def note_of(run: Run) -> str:
     """What people should know of how this night was converted; empty if it could not have been otherwise."""
     choice = run.facts(NightChoice)
@@ -77,7 +83,12 @@ def whole_text(why: str) -> str:
 
 
 def _base(plan: MigrationPlan, full_every: int) -> Run:
+    # What is newer than the end of the day must be noticed, which it isn't by the now of another day.
+    if plan.now_from == _BACKFILL:
+        raise RefusedError("a backfilled day has a now of its own")
     base = last_night(plan)
+    if base.plan.now_from == _BACKFILL:
+        raise RefusedError(f"run {base.plan.run_id}, the last one of the job, is of a backfilled day")
     above = (base.facts(CaughtUp) or CaughtUp(depth=0)).depth
     if above + 1 >= full_every:
         raise RefusedError(f"one night in {full_every} does, and {above} since then didn't")

@@ -69,6 +69,9 @@ class Pipeline:
         steps = wanted or run.steps
         for step in steps:
             self._check_is_of_run(step)
+        if steps[0] is Step.MIGRATE and nights.has_begun_again(run) and not run.has_done(Step.SNAPSHOT):
+            # An earlier try of this step was killed when it did the snapshot again.
+            steps = (Step.SNAPSHOT, *steps)
         self._check_needs(steps[0])
         with self._at_work():
             if steps[0] is Step.SNAPSHOT and not run.has_done(Step.SNAPSHOT):

@@ -289,3 +289,16 @@ def test_facts_keep_all_of_it_and_read_well(job: Job) -> None:
 def test_the_errors_are_a_no() -> None:
     assert issubclass(TooManyExpireError, RejectedError)
     assert issubclass(ClockContradictedError, RejectedError)
+
+
+def test_a_night_of_everything_is_held_against_the_last_one_and_not_against_catch_ups_by_an_old_now(job: Job) -> None:
+    job.green(200)
+    job.green(20, since="run-001", output_format="native", youngest=-6 * DAY)
+    assert not job.stops(200)
+    assert clock(job, 2 * DAY)
+
+
+def test_a_job_of_which_only_catch_ups_are_left_is_held_against_those(job: Job) -> None:
+    job.green(590, accept_expired=0.6, since="run-000", output_format="native", youngest=-6 * DAY)
+    assert not job.stops(590)
+    assert clock(job, 2 * DAY)

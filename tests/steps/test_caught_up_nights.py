@@ -5,23 +5,28 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flinkstate.errors import RefusedError
-from stateferry.cli import main
+from stateferry.cli import engine, main
+from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict import earlier_night
 from stateferry.runs.record.facts import Began, CaughtUp, NightChoice
 from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.record.steps import Step
 from stateferry.steps import catch_up, snapshot
+from stateferry.steps.pipeline import Pipeline
+from stateferry.steps.workers import InProcess
 from stateferry.tables.iceberg.commits import TableHome
 from tests.flink.judge import raw_entries
-from tests.steps.test_nights_since import NOW, changed, first_state, run, totals, walked
+from tests.steps.test_nights_since import NOW, at_work, changed, first_state, run, totals, walked
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.native_nights import NightlyDatabase
@@ -181,6 +186,16 @@ def test_a_catch_up_for_a_cut_over_that_did_not_follow_is_no_night(tmp_path: Pat
     assert (why_whole(found), found.plan.since) == ("", "nights-1")
 
 
+def test_a_backfilled_day_converts_everything_by_its_own_now_and_so_does_the_night_after_it(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    night(first, tmp_path, 1)
+    backfilled = night(second, tmp_path, 2, now_from="backfill")
+    assert (why_whole(backfilled), backfilled.plan.now) == ("a backfilled day has a now of its own", NOW + 2)
+    after = night(second, tmp_path, 3)
+    assert why_whole(after) == "run nights-2, the last one of the job, is of a backfilled day"
+    assert (after.plan.now, after.plan.now_from) == (NOW + 3, "clock")
+
+
 def test_the_same_run_is_created_again_by_the_plan_that_it_was_given(tmp_path: Path) -> None:
     first, second = two(tmp_path)
     night(first, tmp_path, 1)
@@ -192,15 +207,75 @@ def test_the_same_run_is_created_again_by_the_plan_that_it_was_given(tmp_path: P
     assert found.plan.now == NOW + 1
 
 
+class KilledError(BaseException):
+    """Ends the process, as far as the library can tell."""
+
+
+def kill(*_: Any) -> Any:
+    raise KilledError
+
+
+def test_killed_when_it_has_begun_again_the_step_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    base = night(first, tmp_path, 1)
+
+    def steps(*steps: Step) -> Run:
+        with at_work(second, tmp_path, 2, "nights", NIGHT) as work:
+            # As the application of a step: it knows the plan from the run's folder alone.
+            work.opened = None
+            Pipeline(work).carry_out(*steps)
+            return work.run
+
+    assert steps(Step.SNAPSHOT).plan.since == "nights-1"
+    spoil(Path(base.staged.path))
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "count", kill)
+        with pytest.raises(KilledError):
+            steps(Step.MIGRATE)
+    steps(Step.MIGRATE)
+    found = steps(Step.RESCALE, Step.VALIDATE, Step.TABLES)
+    assert found.state is RunState.VERIFIED
+    assert "bytes that were validated" in why_whole(found)
+
+
+def command(source: Path, folder: Path) -> int:
+    given = ["run", "--rehearse", "--savepoint", source, "--target", folder / "target", "--format", "native"]
+    given += ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
+    given += ["--full-every", "7", "--job", "nights", "--no-timers", "--on-contradiction", "rows"]
+    return main([str(part) for part in given])
+
+
 def test_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     without_spark(monkeypatch)
     for source in two(tmp_path):
-        command = ["run", "--rehearse", "--savepoint", source, "--target", tmp_path / "target", "--format", "native"]
-        command += ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
-        command += ["--full-every", "7", "--job", "nights", "--no-timers", "--on-contradiction", "rows"]
-        assert main([str(part) for part in command]) == 0
+        assert command(source, tmp_path) == 0
     assert "this night converts only what has changed since run" in capsys.readouterr().out
     newest, before = runs_of(str(tmp_path / "home"), "nights")
     assert newest.plan is not None
     assert newest.plan.since == before.run_id
+
+
+def test_the_command_is_given_again_after_the_base_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(engine, "local_workers", workers_with_a_head_start)
+    first, second = two(tmp_path)
+    assert command(first, tmp_path) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(catch_up, "write", kill)
+        with pytest.raises(KilledError):
+            command(second, tmp_path)
+    killed, base = runs_of(str(tmp_path / "home"), "nights")
+    assert (killed.state, killed.plan and killed.plan.since) == (RunState.RUNNING, base.run_id)
+    find_run(str(tmp_path / "home"), "nights", base.run_id).staged.remove()
+    assert command(second, tmp_path) == 0
+    found = find_run(str(tmp_path / "home"), "nights", killed.run_id)
+    assert found.state is RunState.VERIFIED
+    assert why_whole(found).startswith("there is no savepoint at ")
+
+
+def workers_with_a_head_start(_: str, __: Any, comes_first: ResolvedPlan | None = None) -> Any:
+    """This process, which knows its first pieces of work as Spark's driver does."""
+    if comes_first is not None:
+        snapshot.first_work(comes_first, 1)
+    return nullcontext(InProcess())

@@ -134,6 +134,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
     from stateferry.runs.control.after_publication import tables_are_left
     from stateferry.runs.control.rejecting import check_may_continue
     from stateferry.runs.guards.option_notes import nothing_to_do_lines
+    from stateferry.runs.record.facts import NightChoice
     from stateferry.runs.record.run_list import asked_for_before
     from stateferry.runs.record.run_states import RunState
     from stateferry.runs.record.runs import Run
@@ -167,10 +168,10 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
             if before is None and (undone := asked_for_before(plan, {RunState.ROLLED_BACK})) is not None:
                 check_may_continue(undone, control)
             raise
-        if resolved.plan.since is not None:
+        if resolved.plan.since is not None and (before is None or before.facts(NightChoice) is None):
             from stateferry.steps.base_run import base_of
 
-            # What it can't go on from is said before there is a run.
+            # What it can't go on from is said before there is a run. A night converts everything then.
             base_of(resolved)
         _check_age(resolved, control)
         check_buckets(resolved.plan)
@@ -245,6 +246,7 @@ def _carry_out(
     from stateferry.basics.exit_codes import if_interrupted
     from stateferry.cli.progress import KeptProgress
     from stateferry.runs.catalog.lease import LeaseHeldError
+    from stateferry.runs.record.facts import NightChoice
     from stateferry.runs.record.steps import Step
     from stateferry.runs.record.temporary_folders import TemporaryFolders
 
@@ -260,7 +262,8 @@ def _carry_out(
     try:
         only = ", without a migration" if run.plan.rescales_only else ""
         say(f"run {run.plan.run_id} of job {run.plan.job}{only}: {run.plan.source} -> {run.plan.target}")
-        comes_first = None if run.has_done(Step.SNAPSHOT) else resolved
+        # A night that was killed may have lost its base since.
+        comes_first = None if run.has_done(Step.SNAPSHOT) or run.facts(NightChoice) is not None else resolved
         opened = open_workers(f"stateferry {run.plan.run_id}", KeptProgress(run, sys.stderr), comes_first)
         _import_ahead()
         TemporaryFolders(run.temporary_folders).take_over()

@@ -10,9 +10,9 @@ timestamps are later than `now`. Far too many are at least 100 of a state's entr
 | after a green run with another time to live | one of the two above, and more than that run's share |
 | with an accepted share (`accept_expired`) | that share; after a green run under it, also 5 points more |
 
-Here a green run is one that has been verified or approved, or whose publication stands. So a job that goes on as
-yesterday isn't stopped, though its share may drift. The share that was accepted for a green run also holds for the next
-run with the same time to live.
+Here a green run is one that has been verified or approved, or whose publication stands; a catch-up counts only if there
+is no other one. So a job that goes on as yesterday isn't stopped, though its share may drift. The share that was
+accepted for a green run also holds for the next run with the same time to live.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class _Before:
 class _GreenRuns:
     """The job's green runs, the newest first, read when they are first asked for.
 
-    Backfilled runs count only if the plan is a backfill too.
+    Backfilled runs count only if the plan is a backfill too. Catch-ups come last: what had expired by the now of their
+    base, which may be a week old, is less than what would expire, and all that was written since is later than that.
     """
 
     def __init__(self, plan: MigrationPlan) -> None:
@@ -82,11 +83,12 @@ class _GreenRuns:
     @cached_property
     def all(self) -> tuple[Run, ...]:
         plan = self._plan
-        return tuple(
+        counting = (
             run
             for run in readable_runs(plan.home, plan.job, GREEN)
             if run.plan.run_id != plan.run_id and (run.plan.now_from != "backfill" or plan.now_from == "backfill")
         )
+        return tuple(sorted(counting, key=lambda run: run.plan.since is not None))
 
 
 def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
@@ -201,7 +203,7 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
         return
     ahead = -latest.youngest
     # If the timestamps of the last green run were about as far ahead, the difference is not new.
-    before = (-state.youngest for run in green.all[:1] for state in _ages_of(run))
+    before = (-state.youngest for run in green.all[:1] if run.plan.since is None for state in _ages_of(run))
     if ahead <= 2 * max(before, default=0):
         return
     newest = f"{moment(plan.now + ahead)}, {rough_duration(ahead)} after"
