@@ -147,6 +147,9 @@ def _serve() -> None:
 def _hand_over(path: str) -> bool:
     """Gives pipes and environment to the waiting process; returns True when that process has ended."""
     with socket.socket(socket.AF_UNIX) as peer:
+        # Spark ends its daemon by this signal and by closing its pipes. The other process has the pipes, and ends when
+        # they close. With the signal too, it could end before it has removed the temporary folder.
+        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
             peer.connect(path)
             socket.send_fds(peer, [b"\0"], _PIPES)
@@ -154,12 +157,10 @@ def _hand_over(path: str) -> bool:
             peer.shutdown(socket.SHUT_WR)
             taker = peer.recv(_LONGEST_PID)
         except OSError:
-            return False
+            taker = b""
         if not taker:
+            signal.signal(signal.SIGTERM, before)
             return False
-        # Spark ends its daemon by this signal and by closing its pipes. The other process has the pipes, and ends when
-        # they close. With the signal too, it could end before it has removed the temporary folder.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         peer.recv(1)
     return True
 
