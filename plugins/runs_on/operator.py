@@ -137,6 +137,7 @@ class Operator:
             now = self._resource.read()
             if not runs_from(now.spec, savepoint) and not self._waits(now):
                 raise refusal(f"{self._resource} isn't as this run has left it: somebody else has started a job there")
+            rehearsal_of(self._flink.context).keep(replace(before, started_from=savepoint))
             job_id = self._start(
                 now, self._new(before.spec, savepoint, nonce_of(now.spec) + 1), savepoint, timeout, keep_job_id
             )
@@ -165,7 +166,7 @@ class Operator:
         began = time.time()
         with for_good_there():
             now, before = self._resource.read(), self._before()
-            if not self._waits(now) and nonce_of(now.spec) == nonce_of(before.spec):
+            if not self._waits(now) and now.job.get("initialSavepointPath") not in (savepoint, before.started_from):
                 raise refusal(
                     f"somebody else has started a job of {self._resource} since this run stopped it, so from "
                     f"{savepoint} the old job would read again what that job has processed. Nothing has been changed"

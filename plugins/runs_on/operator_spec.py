@@ -25,13 +25,17 @@ SUSPENDED = {"state": "suspended", "upgradeMode": "savepoint"}
 
 @dataclass(frozen=True, slots=True)
 class SpecBefore(RunFacts):
-    """The spec of the old job's resource as it was before this run changed it, and the id of its job."""
+    """The spec of the old job's resource as it was before this run changed it, and the id of its job.
+
+    `started_from` is the savepoint from which this run lets the new job start.
+    """
 
     name: ClassVar[str] = "kubernetes_spec"
 
     resource: str
     spec: Mapping[str, Any]
     job_id: str | None = None
+    started_from: str = ""
 
 
 def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:

@@ -213,11 +213,17 @@ def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make) -> None:
     assert len(made.kubernetes.patches) == 1
 
 
-def test_the_old_job_does_not_start_where_somebody_else_has_started_one(cut_over: Make, occasion: Occasion) -> None:
-    """That one has gone on from the operator's last state, and has processed what the old job would read again."""
+@pytest.mark.parametrize(
+    "more", [{}, {"initialSavepointPath": "/theirs", "savepointRedeployNonce": 7}], ids=["last state", "savepoint"]
+)
+def test_the_old_job_does_not_start_where_somebody_else_has_started_one(
+    cut_over: Make, occasion: Occasion, more: dict[str, Any]
+) -> None:
+    """That one has gone on from the operator's last state, or another, and has processed what the old job would read
+    again."""
     made = cut_over()
     taken = made.place.stop(made.order())
-    made.kubernetes.change_spec({"job": {"state": "running"}})
+    made.kubernetes.change_spec({"job": {"state": "running", **more}})
     with pytest.raises(AirflowFailException, match="somebody else has started a job"):
         made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
     with pytest.raises(
