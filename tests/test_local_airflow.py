@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,7 +100,8 @@ def test_an_answer_that_comes_too_late_is_asked_for_again(tmp_path: Path, monkey
 
     monkeypatch.setattr(Api, "run", run)
     monkeypatch.setattr(Api, "tasks", lambda *_: {"plan": {"state": "success"}})
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None)
+    monkeypatch.setattr("local_airflow.api.time", clock)  # not for other threads of this process
     api = Api(Settings(tmp_path, tmp_path, 8080))
     assert list(api.wait("dag", "run", lambda _, state: state == "success", 60)) == ["plan"]
     assert answers == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_progress_says_a_share_only_when_something_is_done() -> None:
 
 def test_a_line_that_says_nothing_new_comes_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("stateferry.cli.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("stateferry.cli.progress.time", SimpleNamespace(monotonic=lambda: clock[0]))
     out = StringIO()
     lines = ProgressLines(out)
     for second in range(24):

@@ -43,7 +43,7 @@ def test_how_often_spark_gives_a_task_to_a_machine(master: str, failures: str | 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waits: list[float] = []
-    monkeypatch.setattr("time.sleep", waits.append)
+    monkeypatch.setattr(workers, "time", SimpleNamespace(sleep=waits.append))  # not for other threads of this process
     return waits
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,10 +55,15 @@ class LiveJob:
         shutil.rmtree(before)
 
 
+def waits_by(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
+    """The command alone waits so: other threads of this process go on with the clock's own `sleep`."""
+    monkeypatch.setattr("stateferry.cli.commands.catch_up.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+
+
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveJob:
     live = LiveJob(tmp_path / "job")
-    monkeypatch.setattr("stateferry.cli.commands.catch_up.time.sleep", live.goes_on)
+    waits_by(monkeypatch, live.goes_on)
     return live
 
 
@@ -103,7 +110,7 @@ def test_without_a_newer_checkpoint_it_ends_and_says_what_to_name(
 ) -> None:
     assert ferried(job.newest, tmp_path / "target", "--rehearse") == 0
     (rehearsal,) = (home / "runs" / "orders").iterdir()
-    monkeypatch.setattr("stateferry.cli.commands.catch_up.time.sleep", lambda _: None)
+    waits_by(monkeypatch, lambda _: None)
     assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job"), "--wait", "50ms"]) == 3
     assert "got no checkpoint newer than 1 within 50ms" in capsys.readouterr().err
 
