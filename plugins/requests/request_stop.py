@@ -65,7 +65,7 @@ class WhenToStop(Request):
             Kind.SWITCH,
             "Catch up",
             "with format native: while the job runs, convert what has changed since the rehearsal, again and again, so "
-            "that what is left for the outage is little",
+            "that what is left for the outage is little; if that isn't faster, everything is converted after the stop",
             section=STOP,
         ),
     ] = True

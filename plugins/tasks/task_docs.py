@@ -45,8 +45,8 @@ TASK_DOCS = {
     "validate": f"Reads source and new savepoint again, and compares every entry, timestamp and key group.\n\nA red "
     f"report fails this task for good; its log names the checks that failed, with samples. {_AGAIN}",
     "catch_up": "With format native: converts and validates what has changed since the rehearsal, while the job runs, "
-    "until little is left for the outage.\n\nIf that can't be, it says why, and the cut-over converts everything. "
-    "Right before the stop it is done once more; if it can't be then, the job isn't stopped.",
+    "until little is left for the outage.\n\nIf that can't be, or isn't faster, it says why, and the cut-over converts "
+    "everything. Right before the stop it is done once more; if it can't be then, the job isn't stopped.",
     "decide": "Asks a person whether to cut over, while the job still runs.\n\nThe question has the rehearsal's report "
     "and how long the job is likely to stand still.",
     "wait_to_stop": "Waits until the job may be stopped: for its window, if the request names one.\n\nThe job runs on "

@@ -9,15 +9,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from stateferry.cli import main
 from stateferry.runs.control import catching_up
+from stateferry.runs.predict.estimates import prediction_lines
+from stateferry.runs.predict.prediction import predicted_after
 from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.steps import Step
+from stateferry.steps.workers import InProcess
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import changed, first_state
 from tests.support.in_process import without_spark
@@ -69,9 +73,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveJob:
 
 @pytest.fixture
 def take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def seconds(*of: float) -> None:
+    def seconds(*of: float, copy: float = 100.0) -> None:
         left = iter(of)
         monkeypatch.setattr(catching_up, "catch_up_seconds", lambda _: next(left))
+        monkeypatch.setattr(catching_up, "copy_seconds", lambda _: copy)
 
     return seconds
 
@@ -103,6 +108,47 @@ def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
     assert ferried(job.newest, tmp_path / "target", "--since", last.plan.run_id) == 0
     assert ferried(job.newest, tmp_path / "whole", job="whole") == 0
     assert raw_entries(tmp_path / "target") == raw_entries(tmp_path / "whole")
+
+
+def test_where_converting_everything_is_as_fast_it_says_so_and_how(
+    home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "job" / "kept"
+    shutil.copytree(job.newest, kept)
+    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    take(21.0, copy=7.5)
+    assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 0
+    said = capsys.readouterr().out
+    assert "enough: it took 21.0 s, longer than the copy" in said
+    assert "the last catch-up took 21.0 s, more than the 7.5 s in which the copy converted everything" in said
+    assert "give the rehearsal's command with that savepoint, without --rehearse and without --since" in said
+    expected = predicted_after(find_run(str(home), "orders", rehearsal.name))
+    assert prediction_lines(expected)[0] in said
+
+
+def test_the_start_of_the_workers_is_no_work_of_the_steps(
+    home: Path, job: LiveJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times of catch-ups are compared with those of runs whose workers had started long before."""
+    kept = tmp_path / "job" / "kept"
+    shutil.copytree(job.newest, kept)
+    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    done: list[str] = []
+
+    class Recording(InProcess):
+        def begin(self, step: str) -> float:
+            done.append(f"begin {step}")
+            return super().begin(step)
+
+        def do(self, step: str, *work: Any) -> Any:
+            done.append(f"do {step}")
+            return super().do(step, *work)
+
+    without_spark(monkeypatch, Recording())
+    assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 0
+    assert done[:2] == ["do start", "begin snapshot"]
 
 
 def test_without_a_newer_checkpoint_it_ends_and_says_what_to_name(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from stateferry.airflow.tasks import catch_up_task
 from stateferry.airflow.tasks.catch_up_task import CatchUp
 from stateferry.airflow.tasks.flink_tasks import TakeSavepoint
 from stateferry.basics.durations import now_ms
+from stateferry.runs.control.catching_up import catch_ups_of
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, ShownTimers
 from stateferry.runs.record.run_states import RunState
@@ -33,8 +35,13 @@ def request_(tmp_path: Path) -> MigrationRequest:
 
 @pytest.fixture
 def rehearsal(home: Path, occasion: Occasion, request_: MigrationRequest) -> Run:
-    made = rehearsed(home, occasion.rehearsal(), request_)
+    return _rehearsed(home, occasion, request_)
+
+
+def _rehearsed(home: Path, occasion: Occasion, request: MigrationRequest, which: str = "rehearsal") -> Run:
+    made = rehearsed(home, occasion.rehearsal(which), request)
     made.keep(ShownTimers(in_native_savepoints=True))
+    made.keep(SnapshotFacts(states={"main/mainState": StateSize(9, 90)}, seconds=94.0, ended_at=0))
     return made
 
 
@@ -125,7 +132,7 @@ def test_before_the_decision_the_cut_over_converts_everything_and_after_it_the_j
     of_spark(4.0)
     rehearsal.keep(CatchUps(0))
     occasion = Occasion("manual__2", occasion.as_of)
-    rehearsal = _another(rehearsal, occasion, request_)
+    rehearsal = _rehearsed(Path(rehearsal.plan.home), occasion, request_)
     caught_up(rehearsal, request_, occasion)
     kept = rehearsal.facts(CatchUps)
     assert kept is not None
@@ -137,10 +144,37 @@ def test_before_the_decision_the_cut_over_converts_everything_and_after_it_the_j
             caught_up(rehearsal, request_, occasion, "rehearsal_again")
 
 
-def _another(rehearsal: Run, occasion: Occasion, request: MigrationRequest) -> Run:
-    made = rehearsed(Path(rehearsal.plan.home), occasion.rehearsal(), request)
-    made.keep(ShownTimers(in_native_savepoints=True))
-    return made
+def test_one_that_is_slower_than_the_copy_is_the_last_and_the_cut_over_converts_everything(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
+) -> None:
+    spark = of_spark(120.0)
+    rehearsal.keep(CatchUps(now_ms(), copy=catch_ups_of(rehearsal).copy))
+    why = "the last catch-up took 120.0 s, more than the 100.0 s in which the copy converted everything"
+    assert caught_up(rehearsal, request_, occasion) == {"why_not": why}
+    assert (len(spark.runs), base_of_cut_over(rehearsal)) == (1, None)
+    # So it was decided, also if there is another copy when the job may be stopped.
+    _rehearsed(Path(rehearsal.plan.home), occasion, request_, "rehearsal_again")
+    assert caught_up(rehearsal, request_, occasion, "rehearsal_again") == {"why_not": why}
+    assert len(spark.runs) == 1
+
+
+@pytest.mark.parametrize(("seconds", "is_stopped"), [(99.0, True), (101.0, False)])
+def test_after_the_decision_the_job_is_not_stopped_for_a_catch_up_that_is_slower_than_the_copy(
+    seconds: float, is_stopped: bool, rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
+) -> None:
+    of_spark(79.0, 78.0)
+    rehearsal.keep(CatchUps(now_ms(), copy=catch_ups_of(rehearsal).copy))
+    caught_up(rehearsal, request_, occasion)
+    kept = catch_ups_of(rehearsal)
+    assert [one.seconds for one in kept.done] == [79.0, 78.0]
+    rehearsal.keep(replace(kept, done=tuple(replace(one, at=one.at - 60_000) for one in kept.done)))
+    of_spark(seconds, seconds)
+    if is_stopped:
+        assert "hardly less" in caught_up(rehearsal, request_, occasion, "rehearsal_again")["enough"]
+    else:
+        with pytest.raises(AirflowFailException, match=r"more than the 100\.0 s.*The job was not stopped"):
+            caught_up(rehearsal, request_, occasion, "rehearsal_again")
+    assert base_of_cut_over(rehearsal) is not None
 
 
 def test_a_lost_application_is_tried_again_with_the_same_run(
