@@ -78,7 +78,8 @@ class CatchUp(SparkSubmitOperator):
             if self.is_last and not promised:
                 found = replace(found, why_not=catch_ups_of(approved).why_not)
         try:
-            why = self._all(context, request, rehearsal, found)
+            with fail_if_refused():
+                why = self._all(context, request, rehearsal, found)
         except _CannotError as error:
             if promised:
                 raise refusal(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.errors import RefusedError
 from stateferry.runs.control.catching_up import catch_ups_of
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
@@ -94,3 +95,7 @@ def test_a_cut_over_builds_on_the_last_one_unless_it_converts_everything(tmp_pat
     assert base_of_cut_over(rehearsal) == last
     rehearsal.keep(CatchUps(0, done, "the base is gone"))
     assert base_of_cut_over(rehearsal) is None
+    rehearsal.keep(CatchUps(0, done))
+    last.folder.remove()
+    with pytest.raises(RefusedError, match=r"catch-up run-2 was removed .*: rehearse anew"):
+        base_of_cut_over(rehearsal)

@@ -170,6 +170,23 @@ def test_only_a_rehearsal_with_native_files_is_caught_up_with(
     assert "is no rehearsal with native files" in capsys.readouterr().err
 
 
+def test_what_was_removed_is_named_with_what_to_do(
+    home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "job" / "kept"
+    shutil.copytree(job.newest, kept)
+    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    take(4.0)
+    arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
+    assert main(arguments) == 0
+    (last,) = (one for one in (home / "runs" / "orders").iterdir() if one != rehearsal)
+    shutil.rmtree(last)
+    assert main(arguments) == 3
+    assert "was removed" in (said := capsys.readouterr().err)
+    assert "rehearse anew, and catch up with that rehearsal" in said
+
+
 def test_what_is_refused_ends_the_command_as_it_ends_a_run(
     home: Path, job: LiveJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

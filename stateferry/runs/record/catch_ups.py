@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flinkstate.errors import RefusedError
 from stateferry.runs.record.facts import RunFacts
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.runs import Run
@@ -81,8 +82,17 @@ class CatchUps(RunFacts):
 
 
 def base_of_cut_over(rehearsal: Run) -> Run | None:
-    """The last catch-up with the rehearsal, on which the cut-over builds; None if that converts everything."""
+    """The last catch-up with the rehearsal, on which the cut-over builds; None if that converts everything.
+
+    One that was removed is refused.
+    """
     found = rehearsal.facts(CatchUps)
     if found is None or found.why_not or not found.done:
         return None
-    return Run.open(run_folder(rehearsal.plan.home, rehearsal.plan.job, found.done[-1].run_id))
+    folder = run_folder(rehearsal.plan.home, rehearsal.plan.job, found.done[-1].run_id)
+    if (last := Run.if_there(folder)) is None:
+        raise RefusedError(
+            f"catch-up {found.done[-1].run_id} was removed ({folder.shown}), and nothing can be converted since it: "
+            "rehearse anew, and catch up with that rehearsal"
+        )
+    return last

@@ -228,5 +228,11 @@ def test_the_job_is_not_stopped_for_a_base_that_is_gone(
     decided(rehearsal)
     Location.of(spark.runs[0].plan.source).remove()
     monkeypatch.setattr(FlinkTask, "take_savepoint", lambda *_, **__: pytest.fail("the job was stopped"))
+    take_savepoint = TakeSavepoint(task_id="take_savepoint")
     with pytest.raises(AirflowFailException, match=r"is no savepoint.*can't be gone on from"):
-        TakeSavepoint(task_id="take_savepoint").execute(context(rehearsal, request_, occasion))
+        take_savepoint.execute(context(rehearsal, request_, occasion))
+    spark.runs[0].folder.remove()
+    with pytest.raises(AirflowFailException, match=r"catch_up_1-.* was removed.*rehearse anew"):
+        take_savepoint.execute(context(rehearsal, request_, occasion))
+    with pytest.raises(AirflowFailException, match=r"catch_up_1-.* was removed.*rehearse anew"):
+        caught_up(rehearsal, request_, occasion, "rehearsal_again")
