@@ -105,7 +105,7 @@ class TakeSavepoint(TaskWithFlink):
         by_flink = request.stops_job and request.runs_on != "own tasks"
         order = flink.savepoint_order(str(request.flink_job), directory, stop=by_flink, savepoint_format=kind)
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
-        self._wait(context, request, order, occasion)
+        self._wait(context, request, order, occasion, base)
         requested_at = _asked_at(context, request)
         if self.asks:
             return asked_to_stop(context, order, requested_at)
@@ -147,7 +147,9 @@ class TakeSavepoint(TaskWithFlink):
             end_if_exceeded(context, request, run, self.log)
         return taken.to_json()
 
-    def _wait(self, context: Context, request: MigrationRequest, order: SavepointOrder, occasion: Occasion) -> None:
+    def _wait(
+        self, context: Context, request: MigrationRequest, order: SavepointOrder, occasion: Occasion, base: Run | None
+    ) -> None:
         """Waits, while the job runs, for all that the steps need, and until the job may be stopped."""
         if not request.stops_job:
             # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
@@ -157,7 +159,7 @@ class TakeSavepoint(TaskWithFlink):
             _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
             wait_for_slots(context, self.log)
             wait_until_ready(context, FOLDER, self.log)
-            wait_until_the_job_may_stop(context, self.log)
+            wait_until_the_job_may_stop(context, self.log, base)
 
     def _checkpoint_interval(self, flink: FlinkTask, savepoint: TakenSavepoint) -> int | None:
         """The job's interval, for the prediction; the task does without it if Flink doesn't say it."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
 from flinkstate.files.storage import Location
 from stateferry.airflow.flink.task import FlinkTask
@@ -25,7 +26,16 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, ValidateFacts
 from tests.airflow.state_migration.savepoints import write_metadata
-from tests.airflow.state_migration.test_decide import asked, context, decided, rehearsed
+from tests.airflow.state_migration.test_decide import (
+    Flink,
+    asked,
+    clock,
+    context,
+    decided,
+    ready_at,
+    rehearsed,
+    reported,
+)
 
 
 @pytest.fixture
@@ -63,6 +73,7 @@ class Spark:
         run.keep(SnapshotFacts(states={"main/mainState": StateSize(9, 90)}, seconds=end, ended_at=now_ms()))
         run.keep(CaughtUp((ChangedKeys("0a", 0, "mainState", 7, "d"), ChangedKeys("0a", 0, "flag", 7, "d"))))
         run.keep(ValidateFacts(green=True, seconds=0.0, ended_at=now_ms()))
+        reported(run)
 
 
 @pytest.fixture
@@ -236,3 +247,28 @@ def test_the_job_is_not_stopped_for_a_base_that_is_gone(
         take_savepoint.execute(context(rehearsal, request_, occasion))
     with pytest.raises(AirflowFailException, match=r"catch_up_1-.* was removed.*rehearse anew"):
         caught_up(rehearsal, request_, occasion, "rehearsal_again")
+
+
+@pytest.mark.parametrize("hour", [3, 4])
+def test_the_job_is_not_stopped_once_the_last_catch_up_is_old(
+    hour: int, rehearsal: Run, tmp_path: Path, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a window that opens soon, but not for the next one after that."""
+    request = asked(tmp_path, source="checkpoint", format="native", window="02:00-04:00", rehearsal_max_age="9d")
+    spark, flink, ready = of_spark(4.0), Flink(monkeypatch), datetime(2026, 11, 20, 1, 50, tzinfo=UTC)
+    caught_up(rehearsal, request, occasion)
+    decided(rehearsal)
+    for run in (rehearsal, *spark.runs):
+        ready_at(run, ready)
+    write_metadata(Path(spark.runs[0].staged.path))
+    stop = TakeSavepoint(task_id="take_savepoint")
+    clock(monkeypatch, ready.replace(minute=51))
+    with pytest.raises(AirflowRescheduleException):
+        stop.execute(context(rehearsal, request, occasion))
+    # At three it has waited for something else, at four the window has closed.
+    clock(monkeypatch, ready.replace(hour=hour))
+    with pytest.raises(
+        AirflowFailException, match=r"catch_up_1-.* old when .* was not stopped.*rehearsal_again\.catch"
+    ):
+        stop.execute(context(rehearsal, request, occasion))
+    assert flink.orders == []
