@@ -64,8 +64,9 @@ TASK_DOCS = {
     "\n\nOnce the new job has completed a checkpoint it changes nothing, and a person must decide.",
     "stop_asked": "Asks own tasks of the team to stop the job with a savepoint, when the job may be stopped.",
     "start_asked": "Asks own tasks of the team to start the new job from the published savepoint.",
-    "return_asked": "After a failure: asks own tasks of the team to end the new job and start the old one again.\n\nThen "
-    "return_to_old_job rolls back. Once start_job knows that the new job has completed a checkpoint, nobody is asked.",
+    "return_asked": "After a failure: asks own tasks of the team to end the new job and start the old one again."
+    "\n\nThen return_to_old_job rolls back. Nobody is asked once start_job knows that the new job has completed a "
+    "checkpoint.",
     "conclude": "Shows the report and says how the run ended, or why it was refused.\n\nIt is green if and only if "
     "everything was done that was asked for.",
 }

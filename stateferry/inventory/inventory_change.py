@@ -8,7 +8,7 @@ rows, compares the result with what is there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
@@ -20,11 +20,12 @@ from flinkstate.metadata.chunks import FilePart
 from flinkstate.metadata.metadata import NativeHandle
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask
-from stateferry.inventory.wrong_name_signs import watched
+from stateferry.inventory.wrong_name_signs import rivals_of, watched
 
 
 @dataclass(slots=True)
@@ -127,13 +128,26 @@ def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> 
     for (operator, state, _), count in inventory.entries.items():
         entries[StateRef(operator, state)] += count
     aging = {task.changes.ref(name) for task in tasks for name, state in task.changes.states.items() if state.ttl}
-    for task in tasks:
-        for rules in task.changes.rules:
-            others = map(task.changes.ref, watched(rules, task.changes.states))
-            if rules.legacy.ttl and any(entries[one] for one in others):
-                return False
+    if any(why_not_from_times(task.changes, entries.__getitem__) for task in tasks):
+        return False
     found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
     return all(times.complete and len(times) == entries[state] for state, times in found.items())
+
+
+def why_not_from_times(changes: OperatorChanges, has_entries: Callable[[StateRef], object]) -> str:
+    """Which other state with entries has to do with what of a state with time to live counts; empty if none has."""
+    for rules in changes.rules:
+        rivals = rivals_of(rules, changes.states)
+        for name in sorted(watched(rules, changes.states)) if rules.legacy.ttl else ():
+            if not has_entries(changes.ref(name)):
+                continue
+            if name in (rules.new_name, rules.flag_name):
+                why = f"the job has begun to move its keys: {name} has entries"
+            else:
+                could_be = "its flag" if name in rivals.flags else "its new state" if name in rivals.maps else "meant"
+                why = f"{name}, which could be {could_be} by its types, has entries, too"
+            return f"state {rules.legacy.name} of operator {changes.operator.label} has a time to live, and {why}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import BasePart
 from stateferry.changes.changed_keys import KeyList
+from stateferry.inventory.inventory_change import why_not_from_times
 from stateferry.proof.catch_up import BaseAccount, BaseOperator, BaseSubtask
 from stateferry.proof.changed_rows import Snapshot
 from stateferry.proof.expected.content import Account
@@ -136,11 +137,14 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
     if night is None or facts is None:
         raise RefusedError(f"{where}: its savepoint {run.plan.source} isn't there any more as it was: {_WHOLE}")
     if night.counted is None or kept is None:
-        raise RefusedError(
-            f"{where}: what it counted doesn't follow from changed keys: under time to live the job has begun to move "
-            "keys, or null counts only while its map is alive, or there are fewer than two key groups for a subtask, "
-            f"or another version made it: {_WHOLE}"
+        has = {name for name, state in facts.states.items() if state.entries}
+        labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
+        why = (why_not_from_times(one, lambda state: state.shown(labels) in has) for one in resolved.operators)
+        other = (
+            "what it counted doesn't follow from changed keys: under time to live null counts only while its map is "
+            "alive, or there are fewer than two key groups for a subtask, or another version made it"
         )
+        raise RefusedError(f"{where}: {next(filter(None, why), other)}: {_WHOLE}")
     try:
         staged, report = Savepoint.open(run.staged.shown), proven_report(run)
     except (DamagedError, RejectedError) as error:

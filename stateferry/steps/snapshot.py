@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flinkstate.errors import RefusedError, StateferryError
+from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import (
     Rules,
@@ -28,6 +29,7 @@ from stateferry.inventory.inventory_change import (
     InventoryChange,
     follows_from_times,
     take_changes,
+    why_not_from_times,
 )
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.earlier_names import history_errors
@@ -169,6 +171,13 @@ def _since(
         return None
     inventory = night.counted.to_inventory(night.read, times).with_changes(change, files, tasks)
     if inventory is None:
+        # In the earlier snapshot these states were empty.
+        new = {StateRef(operator, state) for (operator, state, _), count in change.found.entries.items() if count}
+        why = next(filter(None, (why_not_from_times(task.changes, new.__contains__) for task in tasks)), "")
+        if why and (since := resolved.plan.since) is not None:
+            raise RefusedError(
+                f"run {since} can't be caught up with: {why}: leave --since out, which converts everything"
+            )
         return None
     return CountedSource(inventory, _to_keep(resolved, work, inventory), night)
 

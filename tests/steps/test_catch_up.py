@@ -462,7 +462,20 @@ def test_under_time_to_live_a_job_that_moves_keys_is_refused(tmp_path: Path) -> 
     first, second = two(tmp_path, ttl=True, rows={"key-7": {"u0": (1, NOW)}})
     of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}}
     base(first, tmp_path, 1, **of_state)
-    refused(tmp_path, second, "under time to live the job has begun to move keys", **of_state)
+    refused(tmp_path, second, f"has a time to live, and the job has begun to move its keys: {NEW} has", **of_state)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_under_time_to_live_another_state_of_the_same_types_is_named(is_new: bool, tmp_path: Path) -> None:
+    database = NightlyDatabase(tmp_path / "job", LegacyState(ttl=True, more_blobs={"second": {}}))
+    of_second = {"more_blobs": {"second": {"a": ({"u": 1}, NOW)}}}
+    database.flush(first_state(ttl=True).with_changes(**({"more_blobs": {"second": {}}} if is_new else of_second)))
+    first = database.checkpoint(1)
+    database.flush(database.state.with_changes(**of_second, blobs={**database.state.blobs, "b": ({"u": 1}, NOW)}))
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}}
+    assert base(first, tmp_path, 1, **of_state)[0].is_green
+    why = f"state {LEGACY} of operator main has a time to live, and second, which could be meant by its types, has"
+    refused(tmp_path, database.checkpoint(2), f"can't be caught up with: {why}.*: leave --since out", **of_state)
 
 
 def test_a_chain_ends_where_a_job_would_search_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
