@@ -52,7 +52,7 @@ _SAMPLE = (
 )
 
 
-_WAY_BACK = {"to": "flink-1.20", "all_by_kryo_5": True}
+_WAY_BACK: dict[str, Any] = {"to": "flink-1.20", "all_by_kryo_5": True}
 
 
 def way_back(source: Path, home: Path, with_classes: bool = False, **options: Any) -> Path:
