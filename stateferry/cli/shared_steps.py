@@ -64,6 +64,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     imports.start()
     with opened_before(open_workers) as lent:
         if options.application is None:
+            # They are no work of the steps, whose times are compared with those of the copy.
             imports.join()
             return without_tables(Run.open(Location.of(options.run)), lent)
         if options.catalog is not None:
@@ -86,9 +87,6 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
 
 def without_tables(run: Run, open_workers: OpenWorkers) -> int:
     """Does all steps up to the validation, and frees the job: no tables follow."""
-    # What is left of the start is no work of the steps, whose times are compared with those of other runs.
-    with open_workers("stateferry", lambda _: None) as workers:
-        list(workers.do("start", range(workers.at_once), int))
     try:
         for step in Step.TABLES.earlier(rehearses=True):
             code = one_step.main(step, open_workers, ["--run", run.folder.shown])

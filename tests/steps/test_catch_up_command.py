@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.steps import Step
-from stateferry.steps.workers import InProcess
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import changed, first_state
 from tests.support.in_process import without_spark
@@ -125,30 +123,6 @@ def test_where_converting_everything_is_as_fast_it_says_so_and_how(
     assert "give the rehearsal's command with that savepoint, without --rehearse and without --since" in said
     expected = predicted_after(find_run(str(home), "orders", rehearsal.name))
     assert prediction_lines(expected)[0] in said
-
-
-def test_the_start_of_the_workers_is_no_work_of_the_steps(
-    home: Path, job: LiveJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Times of catch-ups are compared with those of runs whose workers had started long before."""
-    kept = tmp_path / "job" / "kept"
-    shutil.copytree(job.newest, kept)
-    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
-    (rehearsal,) = (home / "runs" / "orders").iterdir()
-    done: list[str] = []
-
-    class Recording(InProcess):
-        def begin(self, step: str) -> float:
-            done.append(f"begin {step}")
-            return super().begin(step)
-
-        def do(self, step: str, *work: Any) -> Any:
-            done.append(f"do {step}")
-            return super().do(step, *work)
-
-    without_spark(monkeypatch, Recording())
-    assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 0
-    assert done[:2] == ["do start", "begin snapshot"]
 
 
 def test_without_a_newer_checkpoint_it_ends_and_says_what_to_name(
