@@ -22,6 +22,7 @@ from stateferry.basics.durations import now_ms
 from stateferry.runs.control.catching_up import catch_ups_of
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, ShownTimers
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, ValidateFacts
@@ -156,7 +157,7 @@ def test_before_the_decision_the_cut_over_converts_everything_and_after_it_the_j
 
 
 def test_one_that_is_slower_than_the_copy_is_the_last_and_the_cut_over_converts_everything(
-    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark = of_spark(120.0)
     rehearsal.keep(CatchUps(now_ms(), copy=catch_ups_of(rehearsal).copy))
@@ -167,6 +168,11 @@ def test_one_that_is_slower_than_the_copy_is_the_last_and_the_cut_over_converts_
     _rehearsed(Path(rehearsal.plan.home), occasion, request_, "rehearsal_again")
     assert caught_up(rehearsal, request_, occasion, "rehearsal_again") == {"why_not": why}
     assert len(spark.runs) == 1
+    decided(rehearsal)
+    flink = Flink(monkeypatch)
+    TakeSavepoint(task_id="take_savepoint").execute(context(rehearsal, request_, occasion))
+    assert len(flink.orders) == 1
+    assert Run.open(run_folder(rehearsal.plan.home, rehearsal.plan.job, occasion.short_id)).plan.since is None
 
 
 @pytest.mark.parametrize(("seconds", "is_stopped"), [(99.0, True), (101.0, False)])
