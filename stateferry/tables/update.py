@@ -276,7 +276,7 @@ def _is_whole(chunk: Chunk | None, key_groups: range) -> bool:
 def one_chunk(savepoint: Savepoint, operator: Operator, key_groups: range) -> Chunk | None:
     """Returns the key groups as one chunk, or None if there is no data in them."""
     placed = savepoint.placed(operator)
-    chunks = plan_chunks(operator, placed, lambda key_group: key_group in key_groups, target_bytes=1 << 62)
+    chunks = plan_chunks(operator, placed, key_groups, target_bytes=1 << 62)
     return chunks[0] if chunks else None
 
 
