@@ -91,9 +91,7 @@ class StubPair:
     def __init__(self) -> None:
         self.asked: list[tuple[set[int], tuple[Side, ...]]] = []
 
-    def keyed(
-        self, conversion: object, target_bytes: int, wanted: Container[int], sides: Sequence[Side]
-    ) -> list[Task]:
+    def keyed(self, conversion: object, target_bytes: int, wanted: Container[int], sides: Sequence[Side]) -> list[Task]:
         self.asked.append(({group for group in range(100) if group in wanted}, tuple(sides)))
         return [Task(side) for side in sides]
 
