@@ -34,7 +34,6 @@ from stateferry.tables.iceberg.commits import (
     TableHome,
     TableLayout,
     advance,
-    branch_of,
     commit_run,
     committed,
     ensure_table,
@@ -92,8 +91,6 @@ class EarlierSource:
 class TableSnapshots:
     """The snapshots that a run made of the tables of one migrated state, by the tables' full names."""
 
-    run_number: int
-    branch: str
     snapshots: dict[str, int]
     counts: TableCounts
 
@@ -294,10 +291,10 @@ def commit_update(step: TableUpdate, written: Sequence[WrittenChunk]) -> TableSn
         (step.entries, [chunk.entries for chunk in written]),
         (step.ledger, [chunk.ledger for chunk in written]),
     ):
-        files = [file.path for file in files_written if file is not None]
+        files = [file for file in files_written if file is not None]
         table = catalog.load_table(ref.identifier)
         snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, _replaced(step, table, ref))
-    return TableSnapshots(step.mark.run_number, branch_of(step.mark.run_id), snapshots, counts)
+    return TableSnapshots(snapshots, counts)
 
 
 def check_vanished(tables: names.StateTables, known: int, vanished: int, threshold: float) -> None:
