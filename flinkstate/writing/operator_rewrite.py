@@ -190,7 +190,7 @@ class OperatorRewrite:
         if rewrite is not None:
             return rewrite_files(self.source.folder, writer, self.old, rewrite)
         return {
-            subtask.index: writer.carry_over(self.source.folder, self.old.hex_id, subtask, keyed=False)
+            subtask.index: writer.carry_over(self.source.folder, self.old.hex_id, subtask)
             for subtask in self.old.subtasks
         }
 
