@@ -8,7 +8,7 @@ so are values that can't be decoded.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
@@ -92,10 +92,10 @@ class Transform(Protocol):
 
 
 class Copy:
-    """Leaves keyed state as it is."""
+    """Leaves keyed state as it is, but for the states `without`, whose entries it leaves out."""
 
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
+    def __init__(self, without: Collection[str] = ()) -> None:
+        self._without, self._ids = without, dict[str, int]()
 
     def header(self, merged: KeyedHeader) -> KeyedHeader:
         self._ids = {state.name: index for index, state in enumerate(merged.states)}
@@ -103,7 +103,8 @@ class Copy:
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         for state, section in group:
-            yield destination.send(section, state, self._ids[state.name])
+            if state.name not in self._without:
+                yield destination.send(section, state, self._ids[state.name])
 
 
 @dataclass(slots=True)
@@ -190,7 +191,7 @@ class OperatorRewrite:
         if rewrite is not None:
             return rewrite_files(self.source.folder, writer, self.old, rewrite)
         return {
-            subtask.index: writer.carry_over(self.source.folder, self.old.hex_id, subtask, keyed=False)
+            subtask.index: writer.carry_over(self.source.folder, self.old.hex_id, subtask)
             for subtask in self.old.subtasks
         }
 

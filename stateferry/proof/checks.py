@@ -120,7 +120,7 @@ def plan_checks(
         if base and pair.old.id in base:
             whole = sampled_groups(pair.old.max_parallelism, seed, base[pair.old.id])
             # The changed keys have a sample of their own; of these key groups plain code reads RocksDB's files alone.
-            keyed = pair.keyed(conversion, target_bytes, whole.__contains__, seed=seed)
+            keyed = pair.keyed(conversion, target_bytes, whole, seed=seed)
             tasks += [replace(task, sample=SampleSpec(seed, 0.0)) for task in keyed]
             tasks += pair.changed(conversion, base[pair.old.id], whole, seed)
         else:
@@ -296,7 +296,7 @@ class _Search:
 
     def _probed(self, probe: Probe, sides: Sequence[Side] = tuple(Side)) -> Iterator[KeyedResult]:
         wanted = set(probe.key_groups)
-        tasks = self.pair.keyed(self.conversion, self.target_bytes, wanted.__contains__, sides)
+        tasks = self.pair.keyed(self.conversion, self.target_bytes, wanted, sides)
         for result in self.do([replace(task, probe=probe) for task in tasks]):
             assert isinstance(result, KeyedResult)
             if result.damage is not None:

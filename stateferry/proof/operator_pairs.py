@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from flinkstate.errors import DamagedError, RefusedError
@@ -32,7 +32,7 @@ class OperatorPair:
         self,
         conversion: Conversion,
         target_bytes: int,
-        wanted: Callable[[int], bool] | None = None,
+        wanted: Container[int] | None = None,
         sides: Sequence[Side] = tuple(Side),
         seed: int | None = None,
     ) -> list[KeyedTask]:
@@ -48,7 +48,7 @@ class OperatorPair:
             if side not in sides:
                 continue
             # The keys of new key groups may come from any.
-            chosen = (lambda _: True) if wanted is None or (side is Side.SOURCE and own.changes_key_groups) else wanted
+            chosen = None if side is Side.SOURCE and own.changes_key_groups else wanted
             try:
                 also = frozenset() if own.before is None or side is Side.STAGED else own.before.key_groups
                 placed = savepoint.placed(operator)

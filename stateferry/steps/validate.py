@@ -117,8 +117,8 @@ def _to_facts(accounts: Mapping[StateRef, Account]) -> StagedAccounts:
     """The accounts of the staged savepoint as facts of the run, by operator and new state."""
     return StagedAccounts(
         tuple(
-            StagedAccount(operator, state, tuple(account.counts.tolist()), tuple(account.sums.tolist()))
-            for (operator, state), account in accounts.items()
+            StagedAccount(*state, tuple(account.counts.tolist()), tuple(account.sums.tolist()))
+            for state, account in accounts.items()
         )
     )
 
@@ -128,13 +128,12 @@ def _to_base(bases: BaseStates) -> BaseAccounts:
     return BaseAccounts(
         tuple(
             BaseState(
-                operator,
-                state,
+                *state,
                 tuple(one.account.counts.tolist()),
                 tuple(one.account.sums.tolist()),
                 None if one.of_source is None else asdict(one.of_source),
             )
-            for (operator, state), one in bases.items()
+            for state, one in bases.items()
         )
     )
 

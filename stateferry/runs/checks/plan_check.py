@@ -17,7 +17,7 @@ from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
-from stateferry.runs.checks.lazy_flag import lazy_problems
+from stateferry.runs.checks.named_flag import lazy_problems
 from stateferry.runs.checks.other_kryo import makes_for_flink_2, metadata_version, with_other_kryo
 from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_ttl
 from stateferry.runs.checks.resolved_plan import ResolvedPlan

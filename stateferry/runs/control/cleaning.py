@@ -112,7 +112,7 @@ class Cleaning:
 
     def _targets_in_use(self, staying: Sequence[RunSummary]) -> set[str]:
         published = [one.record.target for one in self.control.history(self.job)]
-        return {_place(name) for name in (*published, *(run.plan.target for run in staying if run.plan))}
+        return {Location.of(name).path for name in (*published, *(run.plan.target for run in staying if run.plan))}
 
     def _target(self, run: RunSummary, in_use: set[str]) -> Iterator[Removal]:
         """Removes the state files that the run wrote into a target without a `_metadata`."""
@@ -158,7 +158,7 @@ class Cleaning:
                     yield Removal("unfinished upload", upload.shown)
 
     def _run(self, run: RunSummary) -> Removal:
-        size = _size(run.folder)
+        size = sum(entry.size for entry in run.folder.listed(recursive=True))
         if not self.dry_run:
             run.remove()
         return Removal("run", run.folder.shown, size)
@@ -193,11 +193,3 @@ def _drafts_if_reached(place: str) -> list[Location]:
     except TransientError:
         # The HDFS of an earlier target may be gone. If it isn't, the next cleaning finds them.
         return []
-
-
-def _place(name: str) -> str:
-    return Location.of(name).path
-
-
-def _size(folder: Location) -> int:
-    return sum(entry.size for entry in folder.listed(recursive=True))

@@ -247,8 +247,6 @@ def _sized(run: Run) -> Iterable[Run]:
 def _sized_runs(home: str, job: str, *, rescales_only: bool) -> Iterable[Run]:
     # A migration converts each entry, which takes longer than to rescale alone.
     runs = (run for run in readable_runs(home, job) if run.plan.rescales_only == rescales_only)
-    return filter(size_of, side_by_side(Location.of(home), _with_times, runs))
-
-
-def _with_times(run: Run) -> Run:
-    return run.read_ahead(run.state_file, kinds=(*PARTS, Began))
+    times = (*PARTS, Began)
+    read = side_by_side(Location.of(home), lambda run: run.read_ahead(run.state_file, kinds=times), runs)
+    return filter(size_of, read)
