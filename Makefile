@@ -9,8 +9,8 @@ DOCS_VENV := .venv-docs
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j3)
 # uv installs packages side by side.
 UV := $(BIN)/python constraints/uv_like_pip.py
-AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
-  asyncpg hdfs-native mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
+AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-openlineage \
+  apache-airflow-providers-standard asyncpg hdfs-native mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 # Ruff formats the signatures in the reference.
 DOCS_PACKAGES := mkdocs mkdocs-material mkdocstrings-python ruff
 PORT ?= 8080

@@ -26,13 +26,12 @@ DATA = {
 }
 AIRFLOW_PYTHON = HOUSE / ".venv-airflow/bin/python"
 _IMPORTED = """
-import importlib, importlib.util, pathlib, pkgutil, sys
-absent = [] if importlib.util.find_spec("openlineage") else ["lineage"]
+import importlib, pathlib, pkgutil, sys
 for name in sys.argv[2:]:
     package = importlib.import_module(name)
     for found in pkgutil.walk_packages(package.__path__, name + "."):
         if not found.name.startswith("stateferry.airflow") or name == "stateferry.airflow":
-            if found.name.rpartition(".")[2] not in ("__main__", *absent):
+            if found.name.rpartition(".")[2] != "__main__":
                 module = importlib.import_module(found.name)
                 assert pathlib.Path(module.__file__).is_relative_to(sys.argv[1]), module.__file__
 print(sum(name.split(".")[0] in ("flinkstate", "stateferry") for name in sys.modules))
@@ -183,7 +182,7 @@ found = DagBag(sys.argv[1], safe_mode=True, known_pools={"default_pool", "statef
 assert not found.import_errors, found.import_errors
 from stateferry.airflow.kubernetes.connection import api_server
 server = api_server("here")
-import stateferry
+import stateferry, stateferry.airflow.tasks.lineage
 assert stateferry.__file__.startswith(sys.prefix), stateferry.__file__
 print(*sorted(found.dags), server.url, dict(server.headers()))
 """
@@ -236,20 +235,9 @@ def test_a_fresh_environment_migrates_and_shows_the_page(wheel: Path, tmp_path: 
 
 
 @pytest.mark.full
-def test_openlineage_is_an_extra(wheel: Path, tmp_path: Path) -> None:
-    """Its provider isn't in the environment of the other tests, so those of what it is told run here."""
-    python = installed(f"{wheel}[airflow,openlineage]", "airflow", tmp_path)
-    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
-    said(*uv, "-c", str(HOUSE / "constraints/airflow.txt"), "pytest", "pytest-timeout")
-    tests = [str(python), "-m", "pytest", "--confcutdir=tests/airflow", "tests/airflow/state_migration/test_lineage.py"]
-    shown = said("env", f"AIRFLOW_HOME={tmp_path}", *tests, folder=HOUSE).splitlines()[-1]
-    assert " 6 passed in" in shown, shown
-
-
-@pytest.mark.full
-def test_airflow_and_kubernetes_are_extras(wheel: Path, tmp_path: Path) -> None:
+def test_airflow_and_what_goes_beside_it_are_extras(wheel: Path, tmp_path: Path) -> None:
     """With all that they bring, from the index that pip has: the DAGs are parsed far from the checkout."""
-    python = installed(f"{wheel}[airflow,kubernetes]", "airflow", tmp_path)
+    python = installed(f"{wheel}[airflow,kubernetes,openlineage]", "airflow", tmp_path)
     dags = tmp_path / "dags"
     dags.mkdir()
     for file in ("state_migration.py", "state_rollback.py", "examples/own_tasks.py"):
