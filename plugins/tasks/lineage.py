@@ -109,6 +109,7 @@ def _tables(run: Run, facts: TablesFacts) -> Iterable[OutputDataset]:
     """The tables, by their names in the catalog. Rows are known of all of them together."""
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
     known: dict[str, Any] = {"outputStatistics": statistics(rowCount=facts.rows)} if len(facts.tables) == 1 else {}
+    catalog = run.plan.rest_catalog or run.plan.catalog_uri
     for name in facts.snapshots:
         of_entries = name.endswith(".map_entry")
-        yield OutputDataset(namespace=str(run.plan.catalog_uri), name=name, outputFacets=known if of_entries else {})
+        yield OutputDataset(namespace=catalog, name=name, outputFacets=known if of_entries else {})

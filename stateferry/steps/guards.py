@@ -66,6 +66,13 @@ def _other_flink(seen: Seen) -> None:
     check_other_flink(seen.work.resolved)
 
 
+def _rest_catalog(seen: Seen) -> None:
+    if seen.work.run.plan.rest_catalog is not None and Step.TABLES in seen.work.run.steps:
+        from stateferry.steps.tables import table_home
+
+        table_home(seen.work.resolved).rest_catalog()
+
+
 def _ages(seen: Seen) -> None:
     check_ages(seen.work.run.plan, seen.ages)
 
@@ -82,5 +89,5 @@ def _before(seen: Seen) -> None:
     check_before(seen.work.resolved, seen.inventory)
 
 
-BEFORE_COUNTING: tuple[Guard, ...] = (_room, _timers, _migrated_before, _other_flink)
+BEFORE_COUNTING: tuple[Guard, ...] = (_room, _timers, _migrated_before, _other_flink, _rest_catalog)
 AFTER_COUNTING: tuple[Guard, ...] = (_ages, _promises, _kept_values, _before)
