@@ -188,6 +188,15 @@ print(*sorted(found.dags), server.url, dict(server.headers()))
 """
 
 
+_PAGE = """
+from airflow.api_fastapi.app import create_app
+from starlette.testclient import TestClient
+with TestClient(create_app()) as client:
+    shown = client.get("/stateferry/")
+    print(shown.status_code, "there" if "Stateferry" in shown.text else shown.text)
+"""
+
+
 def installed(wheel: str, constraints: str, folder: Path) -> Path:
     """The Python of a fresh environment with the wheel and all that it brings, from the index that pip has."""
     python = folder / "environment/bin/python"
@@ -236,12 +245,16 @@ def test_a_fresh_environment_migrates_and_shows_the_page(wheel: Path, tmp_path: 
 
 @pytest.mark.full
 def test_airflow_and_what_goes_beside_it_are_extras(wheel: Path, tmp_path: Path) -> None:
-    """With all that they bring, from the index that pip has: the DAGs are parsed far from the checkout."""
+    """With all that they bring, from the index that pip has: the DAGs by import are parsed far from the checkout, and
+    Airflow's API server has the pages."""
     python = installed(f"{wheel}[airflow,kubernetes,openlineage]", "airflow", tmp_path)
     dags = tmp_path / "dags"
     dags.mkdir()
-    for file in ("state_migration.py", "state_rollback.py", "examples/own_tasks.py"):
-        shutil.copy(HOUSE / "dags" / file, dags)
+    page = (HOUSE / "docs/airflow.md").read_text()
+    for name, lines in re.findall(r"^```python\n# (state_\w+\.py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        (dags / name).write_text(lines)
+    # What people write by themselves.
+    shutil.copy(HOUSE / "dags/examples/own_tasks.py", dags)
     cluster = {"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}
     user = {"name": "me", "user": {"token": "secret"}}
     context = {"name": "here", "context": {"cluster": "here", "user": "me"}}
@@ -256,3 +269,8 @@ def test_airflow_and_what_goes_beside_it_are_extras(wheel: Path, tmp_path: Path)
     shown = said(str(python), "-c", code, str(dags), folder=tmp_path).splitlines()[-1]
     assert shown.startswith("state_migration state_migration_orders state_rollback http://127.0.0.1:9 ")
     assert "Bearer secret" in shown
+    settings = {"AIRFLOW_HOME": tmp_path / "airflow", "STATEFERRY_HOME": tmp_path / "home"}
+    asked = ["env", *(f"{name}={value}" for name, value in settings.items())]
+    asked += ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS=True"]
+    said(*asked, str(python.with_name("airflow")), "db", "migrate", folder=tmp_path)
+    assert said(*asked, str(python), "-c", _PAGE, folder=tmp_path).splitlines()[-1] == "200 there"
