@@ -9,8 +9,8 @@ DOCS_VENV := .venv-docs
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j3)
 # uv installs packages side by side.
 UV := $(BIN)/python constraints/uv_like_pip.py
-AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
-  asyncpg hdfs-native mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
+AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-openlineage \
+  apache-airflow-providers-standard asyncpg hdfs-native mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 # Ruff formats the signatures in the reference.
 DOCS_PACKAGES := mkdocs mkdocs-material mkdocstrings-python ruff
 PORT ?= 8080
@@ -29,7 +29,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator jars lint format bench bench-large docs hashes demo up down airflow clean check-python check-java check-jre \
+  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator jars lint format bench bench-large docs hashes sbom demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -135,6 +135,10 @@ bench-large: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure whole run
 hashes: $(BIN)/uv ## Write the hashes of all pinned packages to constraints/hashes, by the index that pip has
 	for one in airflow spark; do $(UV) pip compile -q --generate-hashes --no-annotate --no-header --no-deps \
 	  --python-version 3.13 constraints/$$one.txt -o constraints/hashes/$$one.txt || exit 1; done
+
+sbom: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Write which Python packages are in the images of docker/, as CycloneDX JSON, to build/sbom
+	@mkdir -p build/sbom
+	for one in spark airflow; do $(BIN)/python constraints/sbom.py $$one >build/sbom/stateferry-$$one.cdx.json || exit 1; done
 
 docs: $(DOCS_VENV)/.made ## Build the documentation as a site, in build/site, without a network; links and anchors are checked
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build -q -f docs_site/mkdocs.yml

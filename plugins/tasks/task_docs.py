@@ -58,8 +58,9 @@ TASK_DOCS = {
     "come in time, return_to_old_job starts the old job again.",
     "tables": f"Writes the rows of new and changed keys into the tables, and compares them with the new "
     f"savepoint.\n\nIf it fails, nothing of a publication changes: remove the cause and clear this task. {_AGAIN}",
-    "watch_outage": "If the request has an outage_limit: waits beside the steps, without a worker.\n\nIf the new job "
-    "has completed no checkpoint by then, this task fails, and return_to_old_job starts the old job again.",
+    "watch_outage": "If the request has an outage_limit or an outage_alert: waits beside the steps, without a worker."
+    "\n\nIf the new job has completed no checkpoint by the limit, this task fails, and return_to_old_job starts the "
+    "old job again. If the outage takes longer than predicted, by so much as outage_alert says, people are told.",
     "return_to_old_job": "After a failure: makes sure that the new job has ended, rolls back, and starts the old job."
     "\n\nOnce the new job has completed a checkpoint it changes nothing, and a person must decide.",
     "stop_asked": "Asks own tasks of the team to stop the job with a savepoint, when the job may be stopped.",

@@ -54,11 +54,19 @@ def _room(seen: Seen) -> None:
     check_room(needs, room.how)
 
 
+def _rest_catalog(seen: Seen) -> None:
+    if seen.work.run.plan.rest_catalog is not None and Step.TABLES in seen.work.run.steps:
+        from stateferry.steps.tables import table_home
+
+        table_home(seen.work.resolved).rest_catalog()
+
+
 BEFORE_COUNTING: tuple[Guard, ...] = (
     _room,
     lambda seen: check_timers(seen.work.run.plan, seen.work.resolved.source),
     lambda seen: check_migrated_before(seen.work.resolved),
     lambda seen: check_other_flink(seen.work.resolved),
+    _rest_catalog,
 )
 AFTER_COUNTING: tuple[Guard, ...] = (
     lambda seen: check_ages(seen.work.run.plan, seen.ages),

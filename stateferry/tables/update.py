@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -345,5 +345,5 @@ def withdraw_run(home: TableHome, tables: names.StateTables, run_id: str) -> Non
             withdraw(table, run_id)
 
 
-def _tables_of(catalog: SqlCatalog, tables: names.StateTables) -> list[Table]:
+def _tables_of(catalog: Catalog, tables: names.StateTables) -> list[Table]:
     return [catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER)]
