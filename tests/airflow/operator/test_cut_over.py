@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from stateferry.airflow.kubernetes.api import KubernetesApi
 from stateferry.airflow.runs_on.operator_spec import plain
 from tests.airflow.operator.conftest import CutOver
+from tests.airflow.operator.control_plane import until
 from tests.airflow.operator.pods import MISSING_IMAGE
 from tests.flink.remote import FAILING_JOB, NEW_JOB
 
@@ -38,17 +39,24 @@ def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
 
 
 @pytest.mark.parametrize(
-    ("image", "entry_class", "words"),
-    [(MISSING_IMAGE, NEW_JOB, "Back-off pulling image"), ("orders:2", FAILING_JOB, "the price list cannot be found")],
+    ("image", "entry_class", "words", "known"),
+    [
+        (MISSING_IMAGE, NEW_JOB, "Back-off pulling image", True),
+        ("orders:2", FAILING_JOB, "the price list cannot be found", True),
+        ("orders:2", FAILING_JOB, "the price list cannot be found", False),
+    ],
+    ids=["image", "job", "job, and Flink says it first"],
 )
 def test_a_start_that_fails_brings_the_old_job_back_from_the_savepoint_of_its_stop(
-    cut_over: Make, image: str, entry_class: str, words: str, monkeypatch: pytest.MonkeyPatch
+    cut_over: Make, image: str, entry_class: str, words: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = cut_over({"image": image, "job": {"entryClass": entry_class}})
     taken = made.stop()
     made.migrate()
     with pytest.raises(AirflowFailException, match=words):
         made.start()
+    if known:
+        until("the operator says so too", lambda: made.read()["status"].get("error"))
     back = made.go_back()
     assert made.restored_from(back["job_id"]) == plain(taken["savepoint"])
     assert made.read()["spec"]["image"] == "orders:1"
