@@ -31,7 +31,6 @@ NAMESPACE = "team"
 _MODULE = Path(__file__).parent / "kubernetes"
 _CONTROLLERS = "deployment-controller,replicaset-controller,garbage-collector-controller"
 _PATIENCE = 90.0
-_PLURALS = {"Role": "roles", "RoleBinding": "rolebindings", "FlinkDeployment": "flinkdeployments"}
 
 
 def until(what: str, reached: Callable[[], _T | None], seconds: float = _PATIENCE) -> _T:
@@ -152,7 +151,7 @@ class Cluster:
 
     def create(self, body: Body) -> Body:
         path = "/api/v1" if body["apiVersion"] == "v1" else f"/apis/{body['apiVersion']}"
-        return self.ask("POST", f"{path}/namespaces/{NAMESPACE}/{_PLURALS[body['kind']]}", body)
+        return self.ask("POST", f"{path}/namespaces/{NAMESPACE}/{body['kind'].lower()}s", body)
 
     def define(self, crds: Mapping[str, Body]) -> None:
         """Makes the API server know resources of these kinds."""

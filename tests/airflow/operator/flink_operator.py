@@ -22,6 +22,8 @@ _CONFIGURATION = {
     "kubernetes.operator.watched.namespaces": NAMESPACE,
     # It would listen on all addresses.
     "kubernetes.operator.health.probe.enabled": "false",
+    # Jars of session jobs are files of this machine, which it takes from https alone.
+    "kubernetes.operator.user.artifacts.allowed-schemes": "file",
 }
 
 
@@ -60,7 +62,8 @@ class OperatorProcess:
         self._cluster, self._hosts, self.folder = cluster, hosts, cluster.folder / "operator"
         self._process: Process | None = None
         self.folder.mkdir()
-        (self.folder / "config.yaml").write_text("".join(f"{key}: {one}\n" for key, one in _CONFIGURATION.items()))
+        options = _CONFIGURATION | {"kubernetes.operator.user.artifacts.base.dir": str(self.folder / "artifacts")}
+        (self.folder / "config.yaml").write_text("".join(f"{key}: {one}\n" for key, one in options.items()))
 
     def start(self) -> None:
         """Starts it unless it runs."""

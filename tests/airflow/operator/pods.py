@@ -30,6 +30,7 @@ CONTAINER = Jars(
 )
 MISSING_IMAGE = "orders:missing"
 _MAINS = {
+    "jobmanager": "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint",
     "standalone-job": "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
     "taskmanager": "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
 }
