@@ -20,11 +20,9 @@ import pytest
 import yaml
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
-from stateferry.airflow.kubernetes.api import ApiServer
 from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.runs_on import places
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.runs.record.facts import JobStarted, SavepointTaken
@@ -32,15 +30,15 @@ from stateferry.runs.record.runs import Run
 from tests.airflow.flink_provider.conftest import connect
 from tests.airflow.kubernetes.conftest import asked
 from tests.airflow.operator.control_plane import NAMESPACE, TEAM, Body, Cluster, until
-from tests.airflow.operator.flink_operator import VARIABLE, OperatorProcess, crds, version
+from tests.airflow.operator.flink_operator import VARIABLE, OperatorProcess, crds, flink, version
 from tests.airflow.operator.pods import Pods, hosts
-from tests.airflow.operator.resources import FLINK, NAME, application
+from tests.airflow.operator.resources import NAME, application
 from tests.airflow.state_migration.conftest import home as home
 from tests.airflow.state_migration.conftest import occasion as occasion
 from tests.airflow.state_migration.test_decide import context, decided, rehearsed
 from tests.flink.remote import NEW_JOB
 from tests.standalone.cut_over import purchases
-from tests.support.servers import LOOPBACK, free_port
+from tests.support.servers import LOOPBACK, free_port, with_us
 
 # Only `make test-operator` has the operator.
 collect_ignore_glob = [] if VARIABLE in os.environ else ["test_*"]
@@ -66,7 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         _allow_what_the_docs_say(cluster)
         names = hosts(cluster, NAME)
         operator = OperatorProcess(cluster, names)
-        with Pods(cluster, FLINK, names) as pods:
+        with Pods(cluster, flink(), names) as pods:
             try:
                 operator.start()
                 yield World(cluster, operator, pods)
@@ -135,6 +133,20 @@ class CutOver:
 
     def go_back(self) -> dict[str, Any]:
         return ReturnToOldJob(task_id="return_to_old_job").execute(self.task("return_to_old_job"))
+
+    def by_dag(self) -> Body:
+        """Runs the DAG in an Airflow of its own; returns what its tasks said."""
+        flink = {"conn_type": "flink", "host": LOOPBACK, "port": self.port, "extra": {"patience": 10}}
+        connections = {"KUBERNETES_DEFAULT": _connection(self.world.cluster), "FLINK_DEFAULT": flink}
+        fixed = {"mode": "cut over", "approval": False, "job": NAME}
+        form = self.request.model_dump(exclude_unset=True) | fixed
+        (self.folder / "asked.json").write_text(json.dumps({"connections": connections, "form": form}))
+        # It ends Airflow when it is told to end.
+        command = [*with_us("TERM"), str(_PYTHON), "-m", "tests.airflow.operator.in_airflow", str(self.folder)]
+        path = os.pathsep.join([str(_REPOSITORY), os.environ["PYTHONPATH"]])
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": path}, cwd=_REPOSITORY)
+        said: Body = json.loads((self.folder / "said.json").read_text())
+        return said
 
     @property
     def run(self) -> Run:
@@ -217,9 +229,7 @@ def cut_over(
     ) -> CutOver:
         port = free_port()
         connect(monkeypatch, port, patience=10)
-        of_team = {"Authorization": f"Bearer {TEAM}"}
-        server = ApiServer(world.cluster.url, lambda: of_team, world.cluster.tls())
-        monkeypatch.setattr(places, "api_server", lambda _: server)
+        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(_connection(world.cluster)))
         kinds = [str(world.cluster.create(one)["kind"]) for one in resources(tmp_path, port)]
         wanted = json.dumps(new_spec or {"image": "orders:2", "job": {"entryClass": NEW_JOB}})
         fields = {"flink_job": "totals", "resource": f"{kinds[-1].lower()}/{NAME}", "start_timeout": "3m", **others}
@@ -236,6 +246,12 @@ def cut_over(
         one.delete()
 
 
+def _connection(cluster: Cluster) -> Body:
+    """Airflow's connection to the cluster, with the role of the docs."""
+    extra = {"kube_config_path": str(cluster.kubeconfig(TEAM)), "namespace": NAMESPACE}
+    return {"conn_type": "kubernetes", "extra": extra}
+
+
 def _without_the_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other tasks of the DAG would have made sure of."""
     for name in ("wait_for_slots", "wait_until_ready", "wait_until_the_job_may_stop", "publication_of"):
@@ -243,4 +259,4 @@ def _without_the_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_report_header() -> str:
-    return f"Flink Kubernetes Operator {version()}, Flink {FLINK}" if VARIABLE in os.environ else ""
+    return f"Flink Kubernetes Operator {version()}, Flink {flink()}" if VARIABLE in os.environ else ""

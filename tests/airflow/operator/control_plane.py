@@ -112,15 +112,15 @@ class Cluster:
     def tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.certificate))
 
-    def kubeconfig(self) -> Path:
-        """Of the user with all rights."""
+    def kubeconfig(self, token: str = ADMIN) -> Path:
+        """Of the user with this token."""
         cluster = {"server": self.url, "certificate-authority": str(self.certificate)}
         text = {
             "apiVersion": "v1", "kind": "Config", "current-context": "here",
-            "clusters": [{"name": "here", "cluster": cluster}], "users": [{"name": "me", "user": {"token": ADMIN}}],
+            "clusters": [{"name": "here", "cluster": cluster}], "users": [{"name": "me", "user": {"token": token}}],
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": NAMESPACE}}],
         }  # fmt: skip
-        file = self.folder / "kubeconfig"
+        file = self.folder / f"kubeconfig-{token}"
         file.write_text(yaml.safe_dump(text))
         return file
 

@@ -18,6 +18,7 @@ from tests.airflow.operator.control_plane import NAMESPACE, Body, Cluster, Proce
 from tests.support.fetched_jars import java_tool
 
 VARIABLE = "STATEFERRY_OPERATOR_JARS"
+_KNOWS_FLINK_2_3 = (1, 15)
 _CONFIGURATION = {
     "kubernetes.operator.watched.namespaces": NAMESPACE,
     # It would listen on all addresses.
@@ -40,6 +41,11 @@ def version() -> str:
     found = re.search(r"operator-(.*)-shaded", _shaded().name)
     assert found is not None
     return found[1]
+
+
+def flink() -> str:
+    """The newest Flink of the tests that the operator knows."""
+    return "2.3.0" if tuple(map(int, version().split(".")[:2])) >= _KNOWS_FLINK_2_3 else "1.20.0"
 
 
 def crds() -> dict[str, Body]:

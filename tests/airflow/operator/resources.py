@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 from tests.airflow.operator.control_plane import Body
+from tests.airflow.operator.flink_operator import flink
 from tests.flink import jars
 from tests.flink.remote import LEGACY_JOB
 from tests.support.servers import LOOPBACK, free_port
 
-FLINK = "2.3.0"
 NAME = "orders"
 
 
@@ -22,7 +22,7 @@ def application(folder: Path, port: int) -> list[Body]:
 
 def session(folder: Path, port: int) -> list[Body]:
     """The same job on a session cluster: the cluster, and the job's resource of the same name."""
-    _, classes = jars.totals(FLINK).made()
+    _, classes = jars.totals(flink()).made()
     # Flink takes no file of another name.
     jar = Path(shutil.make_archive(str(folder / "orders"), "zip", classes)).rename(folder / "orders.jar")
     job = {"deploymentName": NAME, "job": _job(folder, jar.as_uri())}
@@ -61,7 +61,7 @@ def _cluster(folder: Path, port: int) -> Body:
     memory = {"resource": {"memory": "2048m", "cpu": 1.0}}
     return {
         "image": "orders:1",
-        "flinkVersion": f"v{FLINK.rpartition('.')[0].replace('.', '_')}",
+        "flinkVersion": f"v{flink().rpartition('.')[0].replace('.', '_')}",
         "mode": "standalone",
         "serviceAccount": "flink",
         "flinkConfiguration": options | fixed | ports,
