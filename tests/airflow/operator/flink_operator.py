@@ -68,7 +68,7 @@ class OperatorProcess:
         self._cluster, self._hosts, self.folder = cluster, hosts, cluster.folder / "operator"
         self._process: Process | None = None
         self.folder.mkdir()
-        options = _CONFIGURATION | {"kubernetes.operator.user.artifacts.base.dir": str(self.folder / "artifacts")}
+        options = _CONFIGURATION | {"kubernetes.operator.user.artifacts.base.dir": str(cluster.folder / "artifacts")}
         (self.folder / "config.yaml").write_text("".join(f"{key}: {one}\n" for key, one in options.items()))
 
     def start(self) -> None:
@@ -84,6 +84,12 @@ class OperatorProcess:
             FLINK_PLUGINS_DIR=str(self.folder), KUBECONFIG=str(self._cluster.kubeconfig()),
             OPERATOR_NAMESPACE=NAMESPACE,
         )  # fmt: skip
+
+    def run(self) -> None:
+        """Starts it, and stays with it: with the thread that has started a process, Linux would end the process."""
+        self.start()
+        assert self._process is not None
+        self._process.wait()
 
     def kill(self) -> None:
         if self._process is not None:

@@ -129,11 +129,11 @@ def test_an_operator_that_is_started_again_in_the_outage_goes_on(
     made = cut_over()
     operator = made.world.operator
     operator.kill()
-    threading.Timer(10, operator.start).start()
+    threading.Timer(10, operator.run).start()
     taken = made.stop()
     operator.kill()
     published = made.migrate()
-    threading.Timer(10, operator.start).start()
+    threading.Timer(10, operator.run).start()
     started = made.start()
     assert made.restored_from(started["job_id"]) == published
     assert started["job_id"] != taken["job_id"]
