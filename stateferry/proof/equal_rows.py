@@ -41,11 +41,8 @@ class _Seen:
 
     def equal(self) -> Hashes:
         """The hashes that more than one row has."""
-        together = np.sort(np.concatenate(self._hashes) if len(self._hashes) > 1 else self._hashes[0])
-        again = together[1:] == together[:-1]
-        # There are as many key groups as 32768, and hardly ever is anything equal.
-        found: Hashes = np.unique(together[1:][again]) if again.any() else together[:0]
-        return found
+        together: Hashes = np.sort(np.concatenate(self._hashes))
+        return together[1:][together[1:] == together[:-1]]
 
 
 @dataclass(slots=True)

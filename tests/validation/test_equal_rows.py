@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -9,6 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.codecs import decode
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.proof import equal_rows
 from stateferry.proof.equal_rows import EqualRows
@@ -60,6 +63,29 @@ def test_a_key_twice_in_the_source_is_red(golden: str, uid: str, state: str, lay
     assert layout.max_parallelism or check.key_groups == (group,)
 
 
+def test_all_but_one_of_equal_rows_count_and_ten_are_named(tmp_path: Path) -> None:
+    scene = Scene(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "source", Random(1))
+    groups, firsts = scene.rows("main"), dict[bytes, tuple[int, int]]()
+    for group, rows in groups.items():
+        for place, row in enumerate(rows):
+            if row.state == "newMainState" and len(firsts) < 12:
+                firsts[bytes([group])] = group, place
+
+    def change(groups: Groups) -> None:
+        for group, place in firsts.values():
+            groups[group][place:place] = [replace(groups[group][place]) for _ in range(2)]
+
+    keys = {decode(Scalar.STRING, groups[group][place].key[1:])[0] for group, place in firsts.values()}
+    scene.change_rows("main", change)
+    case = migrated(scene.folder, tmp_path / "result", "main", Layout())
+    (check,) = [one for one in case.checks(case.folder) if one.name == f"main{ONCE}"]
+    assert len(firsts) == 12
+    assert check.actual == "24 rows with the key of another one, of which Flink would keep one"
+    assert check.key_groups == tuple(sorted(group for group, _ in firsts.values()))
+    assert len(set(check.samples)) == 10
+    assert all(json.loads(sample.partition(", key ")[2]) in keys for sample in check.samples)
+
+
 def test_no_key_twice_is_green(tmp_path: Path) -> None:
     case = migrated(GOLDEN / "legacy-2.3-rocksdb", tmp_path / "result", "main", Layout())
     checks = {check.name: check for check in case.checks(case.folder)}
@@ -77,6 +103,8 @@ def test_of_too_many_rows_a_part_is_compared(monkeypatch: pytest.MonkeyPatch) ->
         assert found._count <= 1000
     equal = found.equal()
     assert 200 < len(equal) <= 500
+    assert found._zeros == 6
+    assert not (equal >> np.uint64(58)).any()
     assert np.isin(equal, drawn).all()
 
 

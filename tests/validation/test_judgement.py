@@ -171,6 +171,9 @@ def test_rows_with_equal_keys_are_red_and_of_a_part_nobody_can_tell() -> None:
     assert checks(made)[ONCE].outcome is COULD_NOT_TELL
     made.equal.take(EqualRows({"new": Counter({5: 2}), "other": Counter({1: 1})}, [(5, "new, key 7")]))
     made.equal.take(EqualRows({"new": Counter({5: 1})}))
+    few = EqualRows()
+    few.take(EqualRows(samples=[(number, "other") for number in range(12)]))
+    assert [number for number, _ in few.samples] == list(range(10))
     assert parts(checks(made)[ONCE]) == (
         FAILED, "each once", "4 rows with the key of another one, of which Flink would keep one", (1, 5),
         ("key group 5: new, key 7",),
