@@ -42,7 +42,8 @@ class _Seen:
     def equal(self) -> Hashes:
         """The hashes that more than one row has."""
         together: Hashes = np.sort(np.concatenate(self._hashes))
-        return together[1:][together[1:] == together[:-1]]
+        found: Hashes = together[1:][together[1:] == together[:-1]]
+        return found
 
 
 @dataclass(slots=True)
