@@ -15,7 +15,7 @@ from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kryo_2_leaves, other_kryo_collections, other_kryo_kernels
-from flinkstate.kryo.classes import COPIED_AS, KNOWN, ClassTable, class_table, registered_ids
+from flinkstate.kryo.classes import COPIED_AS, IDENTITY_MAP, KNOWN, ClassTable, class_table, registered_ids
 from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
 from flinkstate.kryo.reading import declared_reading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
@@ -109,7 +109,9 @@ class Recoder:
             raise RefusedError(
                 f"a value has parts by {len(self.kryos)} serializers of Kryo, more than can be rewritten"
             )
-        tables = [_tables_of(kryo) for kryo in self.kryos]
+        parts = [part for _, part in self.program.opaque if isinstance(part, KryoCollectionType) and part.kryo.for_five]
+        made = {part.kryo for part in parts if isinstance(part.made.value, MapType)}
+        tables = [_tables_of(kryo, kryo in made) for kryo in self.kryos]
         # One number of serializers for all: kernels are compiled anew for each other one.
         self._tables = (*tables, *tables[:1] * (MOST_SERIALIZERS - len(tables)))
         self._of_parts = np.zeros((len(self.program.code), 4), np.int64)
@@ -266,7 +268,7 @@ def _has_flat_maps(table: ClassTable) -> bool:
     return bool((table.kinds[:, boxed] != codes.FOREIGN).all())
 
 
-def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
+def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
     table = class_table(kryo)
     rows = {name: row for row, name in enumerate(table.names)}
     special = np.zeros(len(rows), np.int64)
@@ -279,6 +281,9 @@ def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
             kinds[:, row] = COPIED_AS[name]
         if name.startswith(_NEVER_READ if kryo.for_five else (*_NEVER_READ, *_NOT_READ_BY_2)):
             kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
+    if makes_maps:
+        # Flink makes a HashMap of it, in which two of its keys could be equal.
+        kinds[:, rows[IDENTITY_MAP]] = codes.FOREIGN
     ids = np.full(len(rows), -1, np.int64)
     for number, name in registered_ids(kryo).items():
         ids[rows[name]] = number

@@ -206,7 +206,7 @@ class CatchUpTally:
         tally.strays, tally.expired, tally.plain = after.strays, after.expired, after.plain
         tally.carried, tally.carried_is_damaged = after.carried, after.carried_is_damaged
         tally.damage = [*after.damage, *before.damage, *self._sampled.damage]
-        tally.plain_rows = self._sampled.plain_rows
+        tally.plain_rows, tally.equal = self._sampled.plain_rows, self._sampled.equal
         return tally
 
     def checks(self, label: str) -> Iterator[Check]:

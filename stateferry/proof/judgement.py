@@ -74,6 +74,8 @@ class OperatorJudge:
         yield from self._surplus(states.keys())
         if self.checks_keys and states:
             yield self._keys()
+        if states:
+            yield self._equal_rows()
         for side, rows in self.tally.plain_rows.items():
             name = f"{self.label}: RocksDB's files of the {_SIDES[side]} read plainly"
             yield rows.check(name, side is Side.SOURCE or not self.tally.damage)
@@ -294,6 +296,17 @@ class OperatorJudge:
             return Check(name, Outcome.COULD_NOT_TELL, "each in its key group", actual, groups)
         samples = tuple(text for state in strays for text in self._samples(state))[:MOST_SAMPLES]
         return Check(name, Outcome.FAILED, "each in its key group", actual, groups, samples)
+
+    def _equal_rows(self) -> Check:
+        """The check that no row has the key of another one."""
+        name, expected, equal = f"{self.label}: each key once in a state", "each once", self.tally.equal
+        groups = tuple(sorted({group for counts in equal.counts.values() for group in counts}))
+        if not groups:
+            return Check(name, Outcome.COULD_NOT_TELL if self.tally.damage else Outcome.PASSED, expected, expected)
+        count = sum(sum(counts.values()) for counts in equal.counts.values())
+        actual = f"{count} {noun(count, 'row')} with the key of another one, of which Flink would keep one"
+        samples = tuple(f"key group {group}: {text}" for group, text in equal.samples)
+        return Check(name, Outcome.FAILED, expected, actual, groups, samples)
 
     def _key_types(self) -> list[FlinkType]:
         return [state.key for state in self.conversion.expected_states.values()]

@@ -38,6 +38,7 @@ from stateferry.changes.rules import Rules, RulesBack, expiry_of_rest, null_unde
 from stateferry.changes.upgrade.for_other_kryo import for_other_kryo
 from stateferry.changes.upgrade.kryo_rows import count_entries
 from stateferry.changes.upgrade.restore_lost import GroupLosses
+from stateferry.proof.equal_rows import EqualRows
 from stateferry.proof.expected.aging_content import aging_entries
 from stateferry.proof.expected.content import (
     AccountsByState,
@@ -149,6 +150,7 @@ class _ChunkReading:
         self._rests = {rules.legacy.name: rules for rules in task.conversion.rules if rules.keeps_rest}
         self._states: dict[str, KeyedState] = {}
         self._sums: dict[int, RowSum] = {}
+        self._equal = EqualRows()
 
     def result(self, damage: DamagedError | RefusedError | None = None) -> KeyedResult:
         result = KeyedResult(
@@ -167,6 +169,7 @@ class _ChunkReading:
             plain=self._plain,
             losses=self._losses,
             entries_of=self._entries_of,
+            equal=self._equal,
             sums=self._sums,
         )
         self._sink.fill(result)
@@ -262,6 +265,7 @@ class _ChunkReading:
         return PlainRows(self._task.folder, file, key_groups, sample.seed)
 
     def _staged(self, group: GroupSections) -> None:
+        looks_for_equal = self._task.probe is None and not isinstance(group.file, NativeFile)
         for state, section in group:
             with section.locating():
                 self._count_entries(state, section)
@@ -271,6 +275,8 @@ class _ChunkReading:
                     entries, keys = self._staged_entries(state.name, section, spans)
                 else:
                     entries, keys = blobs.entries, blobs.keys
+                if looks_for_equal:
+                    self._equal.meet(state.name, entries.pairs if self._is_made_map(state.name) else keys)
                 for name, sample in self._samples.items():
                     if name in self._read_by_kryo and state.name == name:
                         sample.see(name, section, hashes_of_keys(section))
@@ -280,6 +286,15 @@ class _ChunkReading:
                     self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
                 if spans is not None:
                     self._check_keys(state.name, section, entries, spans, blobs)
+        self._equal.settle(group, self._hashes_of_rows)
+
+    def _is_made_map(self, name: str) -> bool:
+        return name in self._made and self._made[name].kind is StateKind.MAP
+
+    def _hashes_of_rows(self, name: str, section: Section) -> Hashes:
+        if not self._is_made_map(name):
+            return hashes_of_keys(section)
+        return map_rows(section, self._made[name], np.full(len(section), section.key_group, np.int64)).pairs
 
     def _key_spans(self, name: str, section: Section) -> KeySpans | None:
         """The section's keys; None if keys are not checked, or their hashes aren't stable."""

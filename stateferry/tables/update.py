@@ -183,7 +183,7 @@ def layout_of(
 
 def tables_of_state(job: str, operator: Operator, rules: Rules) -> names.StateTables:
     """Returns the names of the tables of a migrated state."""
-    return names.StateTables(job, operator.uid or operator.name or operator.hex_id, rules.new_name)
+    return names.StateTables(job, operator.label, rules.new_name)
 
 
 def _last_run(table: Table) -> int:
