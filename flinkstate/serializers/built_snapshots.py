@@ -227,7 +227,9 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
             made = {name: described_as(field_snapshot(snapshot, name), one) for name, one in fields.items()}
             return with_fields(snapshot, made)
         case TupleType() | RowType():
-            parts = zip(snapshot.nested, type_.fields, strict=True)
+            # The flag in an entry of an interval join has no serializer of its own.
+            fields_described = type_.fields[len(type_.fields) - len(snapshot.nested) :]
+            parts = zip(snapshot.nested, fields_described, strict=True)
             return with_nested(snapshot, tuple(described_as(one, part) for one, part in parts))
     raise RefusedError(f"a collection inside of a {type_name(type_)} can't be described for another Flink")
 

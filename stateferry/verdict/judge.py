@@ -131,11 +131,22 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
             samples = {
                 place: tuple((kryo, replace(one, whole=False)) for kryo, one in samples[place]) for place in samples
             }
+        samples = _with_common_keys(others, samples)
         for state, meta in zip(states, header.states, strict=True):
             how = _How(journey, asked.new_job, state.name in rewritten)
             yield _verdict(operator, state, _of_state(state, meta, header, how, samples))
     yield from _of_operator_state(savepoint, operator, journey, asked)
     yield from unknown.of_operator(operator)
+
+
+def _with_common_keys(states: tuple[KeyedState, ...], samples: Samples) -> Samples:
+    """Returns the samples; states whose keys weren't read have those of another state, as all keys are alike."""
+    by_place = {(state.name, Place.KEY): samples.get((state.name, Place.KEY), ()) for state in states}
+    has_values = {place: any(one.values for _, one in found) for place, found in by_place.items()}
+    if (read := next((by_place[place] for place in by_place if has_values[place]), None)) is None:
+        return samples
+    common = tuple((kryo, replace(one, whole=False)) for kryo, one in read)
+    return {**samples, **{place: common for place in by_place if not has_values[place]}}
 
 
 def _most_bytes(savepoint: Savepoint, asked: Asked) -> int | None:
