@@ -230,7 +230,7 @@ def test_keys_by_kryo_are_found_beside_namespaces_and_at_another_max_parallelism
     job = Job((operator,), parallelism=2)
     made = started("1.20.0", False).make(job, tmp_path / "old")
     change = Change() if layout is None else Change(3, layout)
-    options = {} if layout is None else {"parallelism": 3, "max_parallelism": layout}
+    options: dict[str, Any] = {} if layout is None else {"parallelism": 3, "max_parallelism": layout}
     new = upgraded(made.path, tmp_path, **options)
     check_restored(started("2.3.0", False), new, change.job(job), Made(new, made.lines), moved=layout is not None)
 
@@ -264,7 +264,7 @@ def test_lists_in_keys_are_what_the_job_declares(layout: int | None, started: St
         with pytest.raises(PlanError, match=rf"say --declared '\w+/{re.escape(where)}=List<String>'"):
             upgraded(made.path, tmp_path, declared={name: declared[name] for name in declared if name != left_out})
     change = Change() if layout is None else Change(3, layout)
-    options = {} if layout is None else {"parallelism": 3, "max_parallelism": layout}
+    options: dict[str, Any] = {} if layout is None else {"parallelism": 3, "max_parallelism": layout}
     new = upgraded(made.path, tmp_path, declared=declared, **options)
     check_restored(started("2.3.0", False), new, change.job(job), Made(new, made.lines), moved=layout is not None)
 

@@ -65,7 +65,7 @@ def _parts(state: KeyedState) -> Iterator[FlinkType]:
 
 def expect_rewritable(state: KeyedState) -> None:
     """Raises `RefusedError` if a state has keys or values by Kryo that can't be written anew."""
-    if (keys := key_type(state)) is not None:
+    if (keys := key_type(state)) is not None and not scala_parts(keys):
         recoder(compile_type(keys))
     if (map_ := map_with_objects(state)) is not None:
         reader_of(map_)

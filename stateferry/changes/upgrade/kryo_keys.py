@@ -16,6 +16,8 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.to_other_kryo import Recoded, recoder
+from flinkstate.scala.programs import compile_scala, scala_parts
+from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.type_parts import opaque_parts, with_opaque
 from flinkstate.serializers.types import FlinkType, KryoCollectionType, KryoType, OpaqueType, TimerType, TupleType
@@ -31,7 +33,8 @@ _WITH_LENGTHS = 2
 def key_type(state: KeyedState) -> FlinkType | None:
     """The type of what of a stored key is rewritten: the user key alone, or all; None for nothing."""
     if not (is_by_kryo(state.key) or is_by_kryo(state.namespace)):
-        return state.user_key if state.user_key is not None and is_by_kryo(state.user_key) else None
+        user_key = state.user_key
+        return user_key if user_key is not None and (is_by_kryo(user_key) or scala_parts(user_key)) else None
     if state.kind is StateKind.TIMERS:
         return TimerType(state.key, state.namespace)
     return TupleType(tuple(_parts(state)), "a key")
@@ -71,10 +74,18 @@ def rewritten_keys(section: Section, state: KeyedState, type_: FlinkType) -> Rec
     if type_ is state.user_key:
         split = split_keys(state.key, state.namespace, state.has_suffixes, data, starts, section.key_ends)
         starts = split.rests
+        if scala_parts(type_):
+            return _with_lengths(_from_scala(section, type_, starts))
     elif state.has_suffixes:
         return _with_lengths(_with_suffixes(section, state, starts, heads))
     made = recoder(compile_type(type_)).recode(data, starts, section.key_ends, starts - section.starts)
     return _with_lengths(made)
+
+
+def _from_scala(section: Section, type_: FlinkType, starts: Positions) -> Recoded:
+    kept = np.zeros(len(section), np.bool_)
+    program, heads = compile_scala(type_), starts - section.starts
+    return Recoded(*write_values(program, section.data, starts, section.key_ends, heads, kept))
 
 
 def _with_lengths(made: Recoded) -> Recoded:

@@ -129,7 +129,10 @@ def _states(
         by_kryo = states_by_kryo(states, plan.job_classes)
         if changes_line and of_flink_1:
             # Those with keys by Kryo know the job's classes.
-            by_kryo = {name: state for name, state in states.items() if has_scala(state.value)} | by_kryo
+            of_scala = {
+                name: state for name, state in states.items() if has_scala(state.value) or has_scala(state.user_key)
+            }
+            by_kryo = of_scala | by_kryo
             these = list[str]()
             by_kryo = {
                 name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, these)
@@ -177,7 +180,7 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
                     f"operator state {names} of operator {operator.label} is compressed, and has values by Kryo or by "
                     "flink-scala: take a savepoint without compression"
                 )
-            these += _not_for_flink_1(operator, header, by_kryo) if back else _scala_keys(operator, header)
+            these += _not_for_flink_1(operator, header, by_kryo) if back else ()
             if by_kryo:
                 found[operator.id] = {**by_kryo, **found.get(operator.id, {})}
         problems += dict.fromkeys(these)
@@ -219,15 +222,6 @@ def _values(source: Savepoint, operator: Operator) -> Iterator[tuple[str, FlinkT
         for meta in header.broadcasts:
             for name, one in meta.serializers:
                 yield meta.name if name == VALUE_SERIALIZER else key_of(meta.name), one.type
-
-
-def _scala_keys(operator: Operator, header: OperatorHeader) -> Iterator[str]:
-    for meta in header.broadcasts:
-        if any(has_scala(one.type) for name, one in meta.serializers if name != VALUE_SERIALIZER):
-            yield (
-                f"operator state {meta.name} of operator {operator.label} has keys by serializers of flink-scala, "
-                "which Flink 2 has not: they are not rewritten"
-            )
 
 
 def _not_for_flink_1(operator: Operator, header: OperatorHeader, by_kryo: Mapping[str, FlinkType]) -> Iterator[str]:
