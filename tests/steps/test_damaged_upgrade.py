@@ -32,7 +32,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "hint-map-1.20-rocksdb": MAP,
     "hint-map-ttl-1.20-hashmap": MAP,
     "native-hint-hash-map-1.20-rocksdb": {},
-    "upgraded-2.3-rocksdb": {},
+    "upgraded-hint-hash-map-2.3-rocksdb": {},
     "upgraded-hint-hash-map-ttl-2.3-rocksdb": {},
     # With objects of the job's own classes, whose class files are changed too.
     "in-objects-1.20-rocksdb": {"classes": True},
