@@ -7,6 +7,7 @@ values, and what is before them, stays as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -132,10 +133,10 @@ class Recoder:
         """
         kept = np.zeros(len(starts), np.bool_) if kept is None else kept
         if any(isinstance(kryo, DeclaredKryoType) for kryo in self.kryos):
-            self._ends(data, starts[~kept], ends[~kept], five=False, declared=True)
+            self.ends_by(data, starts[~kept], ends[~kept], five=False, declared=True)
         if not self._mixed:
             return self._recode(data, starts, ends, heads, kept)
-        by_2, by_5 = ((self._ends(data, starts, ends, five=five) == ends) & ~kept for five in (False, True))
+        by_2, by_5 = ((self.ends_by(data, starts, ends, five=five) == ends) & ~kept for five in (False, True))
         for row in np.flatnonzero(~by_2 & ~by_5 & ~kept)[:1].tolist():
             one = slice(row, row + 1)
             try:
@@ -149,7 +150,7 @@ class Recoder:
 
     def by_kryo_5(self, data: Bytes, starts: Positions, ends: Positions) -> Flags:
         """Whether Kryo 5 can have written each value."""
-        found: Flags = self._ends(data, starts, ends, five=True) == ends
+        found: Flags = self.ends_by(data, starts, ends, five=True) == ends
         return found
 
     def _expect_one_meaning(
@@ -162,7 +163,7 @@ class Recoder:
             if not np.array_equal(before, after):
                 raise RefusedValueError(_BY_BOTH if self._for_five else _BY_BOTH + _WHAT_HELPS, int(starts[row]))
 
-    def _ends(
+    def ends_by(
         self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, declared: bool = False
     ) -> Positions:
         """Returns where each value ends if this Kryo wrote all its parts by Kryo; -1 if it didn't.
@@ -228,6 +229,12 @@ class Recoder:
             failure[0] = -code
             raise failed(failure, data, self.program.type)
         raise kryo_reading(self.kryos[0]).error_of(data, failure)
+
+
+@lru_cache(maxsize=64)
+def recoder(program: WalkProgram, *, followed: bool = False) -> Recoder:
+    """Returns what writes the values of a program's type."""
+    return Recoder(program, followed)
 
 
 def _kryo_of(part: OpaqueType) -> KryoType:

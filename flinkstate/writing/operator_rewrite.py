@@ -16,7 +16,6 @@ from typing import Protocol, Self
 import numpy as np
 
 from flinkstate.errors import PlanError, RefusedError
-from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.hashing.key_groups import KeyGroupRange, ranges
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
@@ -26,6 +25,7 @@ from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator, Su
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import OpaqueType, type_name
+from flinkstate.values.key_hashes import why_no_hash
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.native_writer import NativeFileWriter
 from flinkstate.writing.operator_file import RewritesElements, redistribute_files, rewrite_files
@@ -71,6 +71,9 @@ class Rewrite(RewritesElements, Protocol):
 
     def header(self, header: KeyedHeader) -> KeyedHeader:
         """Returns a header that describes the other sections."""
+
+    def state(self, state: KeyedState) -> KeyedState:
+        """Returns a state as its other sections have it."""
 
     def sections(
         self, key_group: int, found: Iterator[tuple[KeyedState, Section]]
@@ -143,7 +146,7 @@ class OperatorRewrite:
             return prepared
         if prepared.destination.changes_key_groups:
             for state in keyed_states(merged, operator.label):
-                _refuse_unstable(state, operator.label)
+                _refuse_unstable(state if rewrite is None else rewrite.state(state), operator.label)
         header = prepared.transform.header(merged)
         prepared.header = header if rewrite is None else rewrite.header(header)
         if not is_native:
@@ -334,7 +337,7 @@ def _refuse_unstable(state: KeyedState, operator: str) -> None:
             f"operator {operator}: the elements of {state.name} can't be read: {state.namespace.reason}. Keep the "
             "max parallelism"
         )
-    if reason := unstable_reason(state.key):
+    if reason := why_no_hash(state.key):
         raise RefusedError(
             f"operator {operator}: its keys ({type_name(state.key)}) can't be hashed for another max parallelism: "
             f"{reason}. Keep the max parallelism"

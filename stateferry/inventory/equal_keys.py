@@ -54,7 +54,7 @@ class RewrittenKeys:
                     f"state {state} of operator {operator}: in key group {key_group}, the other Kryo writes {more} "
                     "keys with the same bytes as another one, and Flink would keep only one row of each. So it is "
                     "with a job that was upgraded in place: it didn't find rows whose keys the earlier Kryo had "
-                    "written, and made new ones beside them"
+                    "written, and made new ones beside them. So it is with equal lists of two classes, too"
                 )
 
 

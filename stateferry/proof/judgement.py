@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.scala.programs import scala_parts
 from flinkstate.serializers.types import FlinkType, RowType, children, type_name
+from flinkstate.values.key_hashes import why_no_hash
 from stateferry.basics.quantities import noun
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import LossCounts
@@ -282,7 +282,7 @@ class OperatorJudge:
 
     def _keys(self) -> Check:
         name, key = f"{self.label}: keys in the key groups of their hashes", next(iter(self._key_types()))
-        if reason := unstable_reason(key):
+        if reason := why_no_hash(key):
             return Check(name, Outcome.COULD_NOT_TELL, f"each {type_name(key)} in its key group", reason)
         strays = {state: groups for state, groups in self.tally.strays.items() if groups}
         groups = tuple(sorted({group for groups in strays.values() for group in groups}))

@@ -15,7 +15,6 @@ import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
-from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import KeyedHeader
@@ -32,6 +31,7 @@ from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.type_parts import field_of
 from flinkstate.serializers.walker import Positions
 from flinkstate.ttl import expired_array
+from flinkstate.values.key_hashes import why_no_hash
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules, RulesBack, expiry_of_rest, null_under_ttl
@@ -224,7 +224,7 @@ class _ChunkReading:
         """The sections as a job of Flink 2 would have written them, with what an upgrade lost."""
         if (before := self._task.conversion.before) is None:
             for state, section in found:
-                yield state, self._for_other_kryo(state, section)
+                yield self._task.conversion.written(state), self._for_other_kryo(state, section)
             return
         losses = GroupLosses(before, key_group, self._losses)
         for name, section in losses.rows:
@@ -299,7 +299,7 @@ class _ChunkReading:
     def _key_spans(self, name: str, section: Section) -> KeySpans | None:
         """The section's keys; None if keys are not checked, or their hashes aren't stable."""
         state = self._task.conversion.expected_states.get(name)
-        if not self._task.check_keys or state is None or unstable_reason(state.key):
+        if not self._task.check_keys or state is None or why_no_hash(state.key):
             return None
         return KeySpans.of(section, state)
 

@@ -34,8 +34,6 @@ def check_with_layout(
     format_, change, further = LAYOUTS[layout]
     if name.startswith("heap") and (format_ == "NATIVE" or "output_format" in further):
         pytest.skip("only RocksDB has native savepoints here")
-    if name.startswith("KEY") and change.max_parallelism is not None:
-        pytest.skip("the hash of a key by Kryo isn't computed")
     row = ROWS[name]
     check_kept(row.job, started, versions, folder, format_, change, with_classes=row.classes, **options, **further)
 
