@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from flinkstate.errors import RefusedError
 from stateferry.airflow.dag_runs.application_ends import application_file, own_refusal
 from stateferry.airflow.dag_runs.dag_run import (
     REHEARSAL,
@@ -78,9 +79,8 @@ class CatchUp(SparkSubmitOperator):
             if self.is_last and not promised:
                 found = replace(found, why_not=catch_ups_of(approved).why_not)
         try:
-            with fail_if_refused():
-                why = self._all(context, request, rehearsal, found)
-        except _CannotError as error:
+            why = self._all(context, request, rehearsal, found)
+        except (_CannotError, RefusedError) as error:
             if promised:
                 raise refusal(
                     f"{printable(str(error))}. So the cut-over would convert everything, and take longer than was "

@@ -11,6 +11,7 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
+from flinkstate.errors import DamagedError
 from flinkstate.files.storage import Location
 from stateferry.airflow.flink.task import FlinkTask
 from stateferry.airflow.requests.planning import Occasion
@@ -253,6 +254,21 @@ def test_the_job_is_not_stopped_for_a_base_that_is_gone(
         take_savepoint.execute(context(rehearsal, request_, occasion))
     with pytest.raises(AirflowFailException, match=r"catch_up_1-.* was removed.*rehearse anew"):
         caught_up(rehearsal, request_, occasion, "rehearsal_again")
+    # Before the decision the person is told.
+    kept = catch_ups_of(rehearsal)
+    rehearsal.keep(replace(kept, done=tuple(replace(one, at=1, seconds=99.0) for one in kept.done)))
+    assert "rehearse anew" in caught_up(rehearsal, request_, occasion)["why_not"]
+
+
+def test_a_checkpoint_that_flink_drops_too_soon_is_tried_again(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dropped(*_: object) -> str:
+        raise DamagedError("all files of the checkpoint", "that Flink has dropped it", file="chk-7")
+
+    monkeypatch.setattr(catch_up_task, "held", dropped)
+    with pytest.raises(DamagedError):
+        caught_up(rehearsal, request_, occasion)
 
 
 @pytest.mark.parametrize("hour", [3, 4])
