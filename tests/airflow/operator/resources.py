@@ -47,6 +47,10 @@ def _job(folder: Path, jar: str) -> Body:
 def _cluster(folder: Path, port: int) -> Body:
     fixed = {f"{name}.bind-host": LOOPBACK for name in ("jobmanager", "taskmanager")}
     ports = {name: str(free_port()) for name in ("jobmanager.rpc.port", "blob.server.port", "taskmanager.rpc.port")}
+    # By the names that operators of that time ask for.
+    is_newer = not flink().startswith("1.")
+    of_checkpoints = "execution.checkpointing.dir" if is_newer else "state.checkpoints.dir"
+    of_savepoints = "execution.checkpointing.savepoint-dir" if is_newer else "state.savepoints.dir"
     options = {
         "taskmanager.numberOfTaskSlots": "4",
         "rest.port": str(port),
@@ -54,8 +58,8 @@ def _cluster(folder: Path, port: int) -> Body:
         "taskmanager.host": LOOPBACK,
         "web.refresh-interval": "50",
         "state.backend.type": "rocksdb",
-        "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
-        "execution.checkpointing.savepoint-dir": (folder / "theirs").as_uri(),
+        of_checkpoints: (folder / "checkpoints").as_uri(),
+        of_savepoints: (folder / "theirs").as_uri(),
         "restart-strategy.type": "none",
     }
     memory = {"resource": {"memory": "2048m", "cpu": 1.0}}
