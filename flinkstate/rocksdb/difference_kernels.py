@@ -224,9 +224,8 @@ def differing(
                 _settle(arena, starts, key_ends, tags, at, order, 0, runs)
                 continue
             state[MODE] = _COLLECT
-            for side in range(2):
-                for of in range(4):
-                    sides[side, of] = 0
+            for place in range(8):
+                sides[place // 4, place % 4] = 0
         side = np.int64(is_new[run])
         if state[MODE] == _COLLECT and sides[side, DONE] == 0:
             tag = tags[run, at[run]]

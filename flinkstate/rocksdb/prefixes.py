@@ -34,8 +34,8 @@ class Prefixes:
         """Those of several parts, each of which is above the one before."""
         ends = np.cumsum([0, *(one.bounds[-1] for one in parts)])
         bounds = [one.bounds[1:] + end for one, end in zip(parts, ends[:-1], strict=True)]
-        keys = [one.keys[: one.bounds[-1]] for one in parts]
-        return cls(np.concatenate([*keys, np.zeros(1, np.uint8)]), np.concatenate([np.zeros(1, np.int64), *bounds]))
+        keys = np.concatenate([one.keys[: one.bounds[-1]] for one in parts])
+        return cls(keys if len(keys) else np.zeros(1, np.uint8), np.concatenate([np.zeros(1, np.int64), *bounds]))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
