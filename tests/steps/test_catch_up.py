@@ -351,7 +351,7 @@ def test_a_list_of_changed_keys_is_read_as_it_was_written(tmp_path: Path) -> Non
         ("ab", 0, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([])},
     }
     changed_keys.write_changed_keys(file, lists)
-    expected = {
+    expected: dict[tuple[str, int], dict[str, list[bytes]]] = {
         ("ab", 0): {"of two words": [], "other": []},
         ("ab", 1): {"of two words": [b"4c", b"4d", b"5"], "other": [b"0long", b"6", b"7"]},
     }
