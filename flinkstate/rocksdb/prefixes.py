@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +28,14 @@ class Prefixes:
                 ordered.append(prefix)
         joined = np.frombuffer(b"".join(ordered) or b"\0", np.uint8).copy()
         return cls(joined, np.cumsum([0, *map(len, ordered)]).astype(np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Prefixes]) -> Prefixes:
+        """Those of several parts, each of which is above the one before."""
+        ends = np.cumsum([0, *(one.bounds[-1] for one in parts)])
+        bounds = [one.bounds[1:] + end for one, end in zip(parts, ends[:-1], strict=True)]
+        keys = np.concatenate([one.keys[: one.bounds[-1]] for one in parts])
+        return cls(keys if len(keys) else np.zeros(1, np.uint8), np.concatenate([np.zeros(1, np.int64), *bounds]))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1

@@ -1,7 +1,7 @@
 """The task of a catch-up that writes one subtask's new database: an earlier one, and newer files with what has changed.
 
-The changed keys are read in the source through the operator's transform, and in the earlier result. What differs is
-written. So a key whose rows were only moved by a compaction costs no more than that it is read.
+The changed keys, as the snapshot has listed them, are read in the source through the operator's transform, and in the
+earlier result. What differs is written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from flinkstate.errors import RefusedError
 from flinkstate.files.digests import Digests
 from flinkstate.files.storage import Location
-from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.pending_rows import PendingRows
@@ -22,7 +21,7 @@ from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.newer_files import KnownFiles, NewerCounts, NewerFilesWriter
 from flinkstate.writing.operator_rewrite import OperatorRewrite, TransformedFiles
 from flinkstate.writing.writer import SavepointWriter
-from stateferry.changes.changed_keys import KeyList, changed_keys, of_result, open_part
+from stateferry.changes.changed_keys import KeyList, changed_keys, of_result
 from stateferry.changes.rules import Rules
 from stateferry.changes.staging import StagedFile, counts_of_rewrite
 
@@ -51,13 +50,13 @@ class CaughtUpFile:
 
 @dataclass(frozen=True, slots=True)
 class CatchUpTask:
-    """Writes one subtask's database; `earlier` is its database in the source of the base."""
+    """Writes one subtask's database; `changed` are the changed keys by state of the source."""
 
     rewrite: OperatorRewrite
     rules: tuple[Rules, ...]
     folder: str
     subtask: int
-    earlier: EarlierPart
+    changed: Mapping[str, Prefixes]
     base: BasePart
 
     def write(self) -> CaughtUpFile:
@@ -69,18 +68,17 @@ class CatchUpTask:
         header = self.rewrite.header
         assert header is not None
         with ExitStack() as opened:
-            new, old, base = (
-                opened.enter_context(open_part(folder, handle, width, self.subtask))
+            new, base = (
+                opened.enter_context(NativeFile(folder, handle, width, self.subtask))
                 for folder, handle in (
                     (self.rewrite.source.folder, part.native_keyed),
-                    (self.earlier.folder, self.earlier.handle),
                     (self.base.folder, self.base.handle),
                 )
             )
             header = replace(header, compressed=False)
             if base.header != header:
                 raise RefusedError(f"{base.name}: its states, or their types, aren't those that the source becomes")
-            found = changed_keys(new, old, self.earlier, self.rules)
+            found = changed_keys(self.changed, new.header)
             wanted = of_result(found, new.header, header, self.rules)
             new.only, base.only = found, wanted
             out = opened.enter_context(

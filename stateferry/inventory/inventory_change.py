@@ -18,6 +18,7 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.chunks import FilePart
 from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.operator_changes import OperatorChanges
@@ -32,18 +33,21 @@ from stateferry.inventory.wrong_name_signs import rivals_of, watched
 class InventoryChange:
     """What a snapshot has of the changed keys, and what the earlier one had of them.
 
-    `sums` are the digests of the rows that came, without those of the rows that went, by file and key group.
+    `sums` are the digests of the rows that came, without those of the rows that went, by file and key group, and
+    `lists` the changed keys by state, for each operator, subtask and first key group.
     """
 
     found: Inventory = field(default_factory=Inventory)
     gone: Inventory = field(default_factory=Inventory)
     sums: dict[tuple[str, int], RowSum] = field(default_factory=dict)
+    lists: dict[tuple[str, int, int], dict[str, Prefixes]] = field(default_factory=dict)
 
     def add(self, other: InventoryChange) -> None:
         """Adds what was found elsewhere."""
         self.found.add(other.found)
         self.gone.add(other.gone)
         self.sums |= other.sums
+        self.lists |= other.lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class ChangedKeysTask:
             if differing is None or (changed := differing.changed(self._groups(new))) is None:
                 return False
             new.only = old.only = changed
+            named = {meta.name: changed[number] for number, meta in enumerate(new.header.states)}
+            change.lists[self.all.operator, part.subtask, min(groups, default=0)] = named
             self.all.count(new, groups, change.found)
             self.all.count(old, groups, change.gone)
             for key_group in groups:

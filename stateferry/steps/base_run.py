@@ -21,11 +21,12 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.database import Database
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.newer_files import KnownFiles
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import BasePart
-from stateferry.changes.changed_keys import KeyList
+from stateferry.changes.changed_keys import KeyList, read_changed_keys
 from stateferry.inventory.inventory_change import why_not_from_times
 from stateferry.proof.catch_up import BaseAccount, BaseOperator, BaseSubtask
 from stateferry.proof.changed_rows import Snapshot
@@ -77,17 +78,20 @@ class BaseRun:
             if subtask.native_keyed is not None
         }
 
-    def validated(self, lists: CaughtUp) -> dict[bytes, BaseOperator]:
-        """What the validation needs of the base; `lists` are the changed keys as they were converted."""
+    def validated(self, run: Run) -> dict[bytes, BaseOperator]:
+        """What the validation of a catch-up, whose run this is, needs of the base."""
+        lists, changed = run.facts(CaughtUp) or CaughtUp(), read_changed_keys(run.changed_keys)
         found = {}
         for operator in self.night.source.metadata.operators:
             if operator.id in self.operators:
                 accounts = {state: one for (id_, state), one in self.accounts.items() if id_ == operator.hex_id}
-                subtasks = dict(self._subtasks(operator, lists))
+                subtasks = dict(self._subtasks(operator, lists, changed))
                 found[operator.id] = BaseOperator(subtasks, accounts)
         return found
 
-    def _subtasks(self, operator: Operator, lists: CaughtUp) -> Iterator[tuple[int, BaseSubtask]]:
+    def _subtasks(
+        self, operator: Operator, lists: CaughtUp, changed: Mapping[tuple[str, int], Mapping[str, Prefixes]]
+    ) -> Iterator[tuple[int, BaseSubtask]]:
         parts = self.parts(operator)
         for index, earlier in self.earlier(operator).items():
             converted = {
@@ -98,7 +102,12 @@ class BaseRun:
             read = self.read.files.get(earlier.handle.meta.name, {})
             sums = {part: digest for part, digest in read.items() if part >= 0}
             source = Snapshot(earlier.folder, earlier.handle, earlier.identities)
-            yield index, BaseSubtask(source, parts[index].folder, parts[index].handle, converted, sums)
+            yield (
+                index,
+                BaseSubtask(
+                    source, parts[index].folder, parts[index].handle, converted, sums, changed[operator.hex_id, index]
+                ),
+            )
 
 
 def base_of(resolved: ResolvedPlan) -> BaseRun | None:

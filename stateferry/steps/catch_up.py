@@ -9,6 +9,7 @@ from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
+from stateferry.changes.changed_keys import read_changed_keys
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
 from stateferry.runs.record.run_folder import run_folder
@@ -30,14 +31,15 @@ def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -
     """
     began = now_ms()
     rules = {one.operator.id: one.rules for one in work.resolved.operators}
-    tasks = []
+    tasks, changed = [], read_changed_keys(work.run.changed_keys)
     for rewrite in rewrites:
         if rewrite.old.id in base.operators:
-            earlier, parts, ranges = base.earlier(rewrite.old), base.parts(rewrite.old), rewrite.ranges()
+            parts, ranges = base.parts(rewrite.old), rewrite.ranges()
             for (subtask, _), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
                 tasks.append(
                     CatchUpTask(
-                        part, rules[rewrite.old.id], work.files.shown, subtask, earlier[subtask], parts[subtask]
+                        part, rules[rewrite.old.id], work.files.shown, subtask,
+                        changed[rewrite.old.hex_id, subtask], parts[subtask],
                     )
                 )  # fmt: skip
     found = list(work.workers.do(Step.MIGRATE, tasks, CatchUpTask.write, _WRITTEN))

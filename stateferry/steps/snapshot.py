@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flinkstate.errors import RefusedError, StateferryError
+from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.state_ref import StateRef
+from stateferry.changes.changed_keys import write_changed_keys
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import (
     Rules,
@@ -67,12 +69,13 @@ class CountedSource:
     """What the step counted.
 
     `counted` is kept for the next night, if that can go on from it, with the timestamps of blobs (`times`). `since` is
-    the night from which this one went on.
+    the night from which this one went on, and `lists` are the keys that have changed since.
     """
 
     inventory: Inventory
     counted: Counted | None
     since: EarlierNight | None = None
+    lists: Mapping[tuple[str, int, int], Mapping[str, Prefixes]] = field(default_factory=dict)
 
 
 def do(work: RunAtWork) -> SnapshotFacts:
@@ -110,6 +113,8 @@ def _keep(run: Run, resolved: ResolvedPlan, counts: CountedSource) -> None:
     """Keeps what was counted for later runs and for the pages."""
     if counts.counted is not None and counts.inventory.blob_times:
         write_blob_times(run.blob_times, counts.inventory.blob_times)
+    if run.plan.since is not None:
+        write_changed_keys(run.changed_keys, counts.lists)
     metadata = resolved.source.metadata
     sizes = SourceSizes(key_groups.sizes_of(resolved.source, counts.inventory))
     kept = (counts.counted, layout_of(metadata), shown_timers(metadata), sizes)
@@ -179,7 +184,7 @@ def _since(
                 f"run {since} can't be caught up with: {why}: leave --since out, which converts everything"
             )
         return None
-    return CountedSource(inventory, _to_keep(resolved, work, inventory), night)
+    return CountedSource(inventory, _to_keep(resolved, work, inventory), night, change.lists)
 
 
 def _changed_keys_work(

@@ -30,7 +30,6 @@ from stateferry.runs.predict.prediction import predicted
 from stateferry.runs.record.facts import (
     BaseAccounts,
     BaseState,
-    CaughtUp,
     StagedAccount,
     StagedAccounts,
     StagedDigests,
@@ -57,7 +56,7 @@ def do(work: RunAtWork) -> ValidateFacts:
     # The new files are made of them.
     run.exchange.remove()
     read, accounts, base = BytesRead(), StagedStates(), base_of(resolved)
-    catch_up = CatchUp(None if base is None else base.validated(run.facts(CaughtUp) or CaughtUp()))
+    catch_up = CatchUp(None if base is None else base.validated(run))
     checks = check(work.workers, resolved, run.staged.shown, read, accounts, _derived(work), catch_up)
     source_check.note_metadata(resolved.source, read, run.plan.files_from)
     read.take(read_others(work.workers, resolved))

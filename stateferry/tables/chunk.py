@@ -1,8 +1,8 @@
 """The rows of one chunk: reads its key groups and writes new and changed entries as rows of the tables.
 
 It takes a few key groups at a time (a unit) and reads them twice: once for the fingerprints of the keys and, if a key
-is new or changed, once for the rows. Of RocksDB's own files it reads only the keys of files that came or went since the
-ledger was written, if that is possible (`changed_keys`).
+is new or changed, once for the rows. Of RocksDB's own files it reads only keys whose rows differ in the files that came
+or went since the ledger was written, if that is possible (`changed_keys`).
 
 Tables never expire rows: expired entries are written too, and readers leave them out.
 

@@ -16,16 +16,19 @@ import pytest
 
 from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError, TransientError, UsageError
 from flinkstate.files.digests import hasher_of
-from flinkstate.keyed import native_difference, native_file
+from flinkstate.files.storage import Location
+from flinkstate.keyed import native_difference
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint
-from flinkstate.rocksdb import scan
+from flinkstate.rocksdb.difference import differing_rows
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.scan import entries_of
 from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
+from stateferry.changes.changed_keys import KeyList
 from stateferry.cli import main, shared_steps
 from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.proof import changed_rows
@@ -140,7 +143,7 @@ def test_what_is_published_has_the_files_of_its_base_and_newer_ones(tmp_path: Pa
     assert report.is_green
     assert entries(since) == entries(whole(second, tmp_path, 2))
     listed = next(check for check in report.checks if check.name == "main: changed keys listed")
-    assert listed.actual == "8 keys in 1 file"
+    assert listed.actual == "8 keys, as 1 file came or went"
     newer = since.facts(MigrateFacts)
     assert newer is not None
     # Six keys of five entries became two entries each, of which one is new; one key of five went, and one came.
@@ -272,22 +275,24 @@ def validated_short(patch: pytest.MonkeyPatch) -> None:
 
     def short(*of: Any) -> Any:
         made = found(*of)
-        made.keys = {state: without_one(keys) for state, keys in made.keys.items()}
+        made.keys = {state: without_one(keys) for state, keys in (made.keys or {}).items()}
         return made
 
     patch.setattr("stateferry.proof.catch_up.changed_rows", short)
 
 
 def entries_short(patch: pytest.MonkeyPatch) -> None:
-    """Whoever lists the entries of a file, all get one less."""
-    every = scan.entries_of
+    """Whoever lists rows or entries of files, all get one less."""
 
-    def short(*of: Any) -> Iterator[Any]:
-        for data, starts, ends in every(*of):
-            yield data, starts[1:], ends[1:]
+    def short(every: Any) -> Any:
+        def fewer(*of: Any) -> Iterator[Any]:
+            for data, starts, ends in every(*of):
+                yield data, starts[1:], ends[1:]
 
-    patch.setattr(native_file, "entries_of", short)
-    patch.setattr(changed_rows, "entries_of", short)
+        return fewer
+
+    patch.setattr(native_difference, "differing_rows", short(differing_rows))
+    patch.setattr(changed_rows, "entries_of", short(entries_of))
 
 
 def no_changes(patch: pytest.MonkeyPatch) -> None:
@@ -307,15 +312,24 @@ ALTERED = {
 }
 
 
+@pytest.mark.parametrize("most", [10.0, 0.0], ids=["lists", "reads-all"])
 @pytest.mark.parametrize(
     ("check", "alter"), [(check, alter) for check, several in ALTERED.items() for alter in several]
 )
 def test_a_wrong_list_of_changed_keys_is_found(
-    check: str, alter: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    check: str,
+    alter: Callable[[pytest.MonkeyPatch], None],
+    most: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The validation lists the keys of few files that came or went, or reads all rows; it needs no list then."""
+    if not most and alter is validated_short:
+        return
     first, second = two(tmp_path)
     base(first, tmp_path, 1)
     with monkeypatch.context() as patch:
+        patch.setattr(changed_rows, "_MOST_LISTED", most)
         alter(patch)
         with pytest.raises(RejectedError, match="nothing is published"):
             caught_up(second, tmp_path, 2, 1)
@@ -325,6 +339,33 @@ def test_a_wrong_list_of_changed_keys_is_found(
     # The same command, with nothing altered, writes it again.
     report, _ = caught_up(second, tmp_path, 3, 1)
     assert report.is_green
+
+
+def test_a_list_of_changed_keys_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """A subtask's list is in parts, by key groups."""
+    file = Location.of(str(tmp_path / "changed-keys"))
+    lists = {
+        ("ab", 1, 4): {"of two words": Prefixes.of([b"4d", b"4c"]), "other": Prefixes.of([])},
+        ("ab", 1, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([b"0long"])},
+        ("ab", 1, 16): {"of two words": Prefixes.of([b"5"]), "other": Prefixes.of([b"6", b"7"])},
+        ("ab", 0, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([])},
+    }
+    changed_keys.write_changed_keys(file, lists)
+    expected: dict[tuple[str, int], dict[str, list[bytes]]] = {
+        ("ab", 0): {"of two words": [], "other": []},
+        ("ab", 1): {"of two words": [b"4c", b"4d", b"5"], "other": [b"0long", b"6", b"7"]},
+    }
+    for of, of_states in changed_keys.read_changed_keys(file).items():
+        assert {state: KeyList.of(keys) for state, keys in of_states.items()} == {
+            state: KeyList.of(Prefixes.of(keys)) for state, keys in expected.pop(of).items()
+        }
+    assert expected == {}
+    data = bytearray(file.read())
+    data[-1] ^= 1
+    for content in (bytes(data), bytes(data[:-1]), b""):
+        file.write_atomically(content)
+        with pytest.raises(DamagedError, match="list of changed keys"):
+            changed_keys.read_changed_keys(file)
 
 
 def test_what_the_validation_has_read_stands_for_the_whole_source(
