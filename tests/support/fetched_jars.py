@@ -90,6 +90,8 @@ class Jars:
             for group, name, version, *more in (artifact.split(":") for artifact in artifacts)
         )
         dependencies += "".join(f'<exclude org="{group}"/>' for group in self.without)
+        # Else no file has another name than it is pinned by.
+        classified = "(-[classifier])" if "m:classifier" in dependencies else ""
         wanted = scratch / "ivy.xml"
         wanted.write_text(
             '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
@@ -98,7 +100,7 @@ class Jars:
             f"<dependencies>{dependencies}</dependencies></ivy-module>"
         )
         command = [java_tool("java"), "-cp", str(_ivy()), "org.apache.ivy.Main", "-cache", str(scratch / "cache")]
-        command += ["-ivy", str(wanted), "-retrieve", str(target / "[artifact]-[revision](-[classifier]).[ext]")]
+        command += ["-ivy", str(wanted), "-retrieve", str(target / f"[artifact]-[revision]{classified}.[ext]")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
         if done.returncode != 0 or not target.exists():
             raise RuntimeError(f"Ivy could not fetch {self.name}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
