@@ -210,6 +210,7 @@ class _ChunkReading:
                         self._expected.read(group)
                     else:
                         self._staged(group)
+                        self._equal.settle(group, self._hashes_of_rows)
                         if self._of_staged is not None:
                             self._of_staged.read(group, carries=False)
                 if isinstance(file, NativeFile):
@@ -265,7 +266,6 @@ class _ChunkReading:
         return PlainRows(self._task.folder, file, key_groups, sample.seed)
 
     def _staged(self, group: GroupSections) -> None:
-        looks_for_equal = self._task.probe is None and not isinstance(group.file, NativeFile)
         for state, section in group:
             with section.locating():
                 self._count_entries(state, section)
@@ -275,7 +275,7 @@ class _ChunkReading:
                     entries, keys = self._staged_entries(state.name, section, spans)
                 else:
                     entries, keys = blobs.entries, blobs.keys
-                if looks_for_equal:
+                if self._task.probe is None and not isinstance(section.file, NativeFile):
                     self._equal.meet(state.name, entries.pairs if self._is_made_map(state.name) else keys)
                 for name, sample in self._samples.items():
                     if name in self._read_by_kryo and state.name == name:
@@ -286,7 +286,6 @@ class _ChunkReading:
                     self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
                 if spans is not None:
                     self._check_keys(state.name, section, entries, spans, blobs)
-        self._equal.settle(group, self._hashes_of_rows)
 
     def _is_made_map(self, name: str) -> bool:
         return name in self._made and self._made[name].kind is StateKind.MAP
