@@ -151,7 +151,7 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
         why = (why_not_from_times(one, lambda state: state.shown(labels) in has) for one in resolved.operators)
         other = (
             "what it counted doesn't follow from changed keys: under time to live null counts only while its map is "
-            "alive, or there are fewer than two key groups for a subtask, or another version made it"
+            "alive, or another version made it"
         )
         raise RefusedError(f"{where}: {next(filter(None, why), other)}: {_WHOLE}")
     try:

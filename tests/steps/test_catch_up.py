@@ -31,6 +31,7 @@ from stateferry.changes import changed_keys
 from stateferry.changes.changed_keys import KeyList
 from stateferry.cli import main, shared_steps
 from stateferry.cli.lent_workers import OpenWorkers
+from stateferry.inventory import inventory
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
 from stateferry.proof.catch_up import ChangedResult, ChangedTask
@@ -339,6 +340,25 @@ def test_a_wrong_list_of_changed_keys_is_found(
     # The same command, with nothing altered, writes it again.
     report, _ = caught_up(second, tmp_path, 3, 1)
     assert report.is_green
+
+
+def test_key_groups_that_are_read_whole_may_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    monkeypatch.setattr(checks_of_proof, "sampled_groups", lambda *_: frozenset([1, 2, 40, 127]))
+    report, _ = caught_up(second, tmp_path, 2, 1)
+    plainly = [check.actual for check in report.checks if "of the result read plainly" in check.name]
+    assert plainly == ["the same rows"]
+
+
+def test_a_large_key_group_does_not_stop_catch_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it could have a key of more than a fair share, a conversion of everything looks for that key."""
+    monkeypatch.setattr(inventory, "heavy_groups", lambda *_: frozenset(range(128)))
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    report, since = caught_up(second, tmp_path, 2, 1)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2))
 
 
 def test_a_list_of_changed_keys_is_read_as_it_was_written(tmp_path: Path) -> None:
