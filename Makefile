@@ -75,7 +75,7 @@ test-library: programs $(VENV)/.made check-java ## Part of test-all: what needs 
 	  $(BIN)/pytest --all $(SIDE_BY_SIDE) --ignore=tests/airflow --ignore=tests/docker/images --ignore=tests/flink --ignore=tests/spark --ignore=tests/standalone
 
 test-flink: $(VENV)/.made check-java ## Part of test-all: real Flink as the judge
-	STATEFERRY_CHAINS=1000 $(BIN)/pytest --all tests/flink
+	STATEFERRY_CHAINS=1000 $(BIN)/pytest --all -n 2 --dist loadfile tests/flink
 
 test-spark: $(VENV)/.made check-java ## Part of test-all: real Spark
 	STATEFERRY_KILLS=20 $(BIN)/pytest --all tests/spark

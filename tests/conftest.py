@@ -71,8 +71,8 @@ def _leave_out(out: list[pytest.Item], config: pytest.Config, items: list[pytest
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    return _GroupByGroup(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    return _GroupByGroup(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 class _GroupByGroup(LoadScopeScheduling):  # type: ignore[misc]

@@ -91,15 +91,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     _open_what_is_closed()
-    # Importing creates hundreds of thousands of objects, none of which is garbage. Without this, the garbage collector
-    # would add a tenth to the time of the imports, and half a second at the end.
-    gc.set_threshold(100_000)
-    atexit.register(gc.freeze)
+    if argv is None:
+        _collect_rarely()
     code = exit_code_of(lambda: _run(arguments), debug="--debug" in arguments)
     if argv is None and code in (INTERRUPTED, TERMINATED):
         # All messages are printed. A second Ctrl-C while the process ends must not print a stack trace.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
+
+
+def _collect_rarely() -> None:
+    """Importing creates hundreds of thousands of objects, none of which is garbage.
+
+    Without this, the garbage collector would add a tenth to the time of the imports, and half a second at the end.
+    """
+    gc.set_threshold(100_000)
+    atexit.register(gc.freeze)
 
 
 def _open_what_is_closed() -> None:
