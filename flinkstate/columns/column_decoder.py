@@ -194,7 +194,11 @@ class _Decoder:
         return array, stops + np.where(is_null, type_.padding, 0)
 
     def eithers(self, type_: EitherType, starts: Positions, limits: Positions) -> Column:
-        is_left = read_flags(type_, self.data, starts, limits)
+        tags = read_numbers(type_, self.data, starts, limits, np.uint8)
+        is_left = tags == 1
+        first, last = sorted((1, type_.right_tag))
+        wrong = ~is_left & (tags != type_.right_tag)
+        damaged_where(wrong, starts, f"a byte {first} or {last} in {type_name(type_)}", tags)
         left, left_stops = self.optional(type_.left, starts + 1, limits, is_left)
         right, right_stops = self.optional(type_.right, starts + 1, limits, ~is_left)
         return struct_array(arrow_type(type_), [left, right], len(starts)), np.where(is_left, left_stops, right_stops)

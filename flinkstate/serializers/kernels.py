@@ -26,7 +26,7 @@ VARIANT = 6
 LOOP = 7  # register, least size of an element, target if there are no elements or they have no bytes
 NEXT = 8  # register, target while elements are left: the start of the body
 NULL_FLAG = 9  # padding of a null, target if it is null
-BRANCH = 10  # target if the flag byte is 0; if it is 1 the program goes on
+BRANCH = 10  # other tag, target if the byte is that; if it is 1 the program goes on
 ENTRIES = 11  # register with the count, size of keys, size of values (0: String); a whole map of plain types, the usual
 JUMP = 12  # target
 MASK = 13  # register, bytes
@@ -463,12 +463,12 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 if position >= limit:
                     _fail(failure, TRUNCATED, position, 1)
                     return np.int64(index)
-                flag = data[position]
-                if flag > 1:
-                    _fail(failure, BAD_FLAG, position, np.int64(flag))
+                tag = np.int64(data[position])
+                if tag != 1 and tag != code[pc + 1]:
+                    _fail(failure, BAD_FLAG if code[pc + 1] == 0 else BAD_BRANCH, position, tag)
                     return np.int64(index)
                 position += 1
-                pc = pc + 2 if flag == 1 else code[pc + 1]
+                pc = pc + 3 if tag == 1 else code[pc + 2]
             elif op == BIG_INTEGER:
                 position = _skip_big_integer(data, position, limit, failure)
                 if position < 0:

@@ -36,7 +36,7 @@ from flinkstate.serializers.types import (
 )
 
 NULL_FLAG = (kernels.NULL_FLAG, 0)
-PRESENT_FLAG = (kernels.BRANCH,)
+PRESENT_FLAG = (kernels.BRANCH, 0)
 _FLAGS = {"isNull": NULL_FLAG, "isPresent": PRESENT_FLAG}
 # The bytes of a collection without elements.
 _COUNT = 4
@@ -115,8 +115,8 @@ class _Compiler:
                 return self.guarded((kernels.NULL_FLAG, padding), value)
             case OptionType(value):
                 return self.guarded(PRESENT_FLAG, value)
-            case EitherType(left, right):
-                return self.either(left, right)
+            case EitherType():
+                return self.either(type_)
             case EnumType(_, names, ids):
                 self.emit(*(kernels.ENUM, len(names)) if ids is None else (kernels.ENUM_IDS, len(names), *sorted(ids)))
                 return 4
@@ -138,12 +138,12 @@ class _Compiler:
         self.emit(*code)
         return least
 
-    def either(self, left: FlinkType, right: FlinkType) -> int:
-        branch = self.emit(kernels.BRANCH, 0)
-        least_left = self.compile(left)
+    def either(self, type_: EitherType) -> int:
+        branch = self.emit(kernels.BRANCH, type_.right_tag, 0)
+        least_left = self.compile(type_.left)
         end = self.emit(kernels.JUMP, 0)
-        self.code[branch + 1] = len(self.code)
-        least_right = self.compile(right)
+        self.code[branch + 2] = len(self.code)
+        least_right = self.compile(type_.right)
         self.code[end + 1] = len(self.code)
         return 1 + min(least_left, least_right)
 

@@ -9,6 +9,7 @@ from typing import Any
 from flinkstate.serializers.avro import read_avro
 from flinkstate.serializers.binary import ByteReader
 from flinkstate.serializers.types import (
+    JOINED_ELEMENT,
     SCALA_EITHER,
     SCALA_TRY,
     ArrayType,
@@ -157,6 +158,9 @@ COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     EITHER_SNAPSHOT: CompositeClass(1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1])),
     _BUFFER_ENTRY + "SerializerSnapshot": CompositeClass(
         2, 1, _nothing, lambda _, parts: TupleType((Scalar.BOOLEAN, *parts), _BUFFER_ENTRY)
+    ),
+    "org.apache.flink.streaming.api.datastream.CoGroupedStreams$UnionSerializerSnapshot": CompositeClass(
+        2, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1], JOINED_ELEMENT)
     ),
     _SCALA + "ScalaCaseClassSerializerSnapshot": _CASE_CLASS,
     _SCALA + "Tuple2CaseClassSerializerSnapshot": _CASE_CLASS,

@@ -8,7 +8,8 @@ from typing import Any
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.serializers.types import (
-    FLINK_EITHER,
+    SCALA_EITHER,
+    SCALA_TRY,
     AvroBranch,
     CaseClassType,
     EitherType,
@@ -136,7 +137,7 @@ def is_of_scala(type_: FlinkType | None) -> bool:
         case CaseClassType() | OptionType() | TraversableType() | Scalar.UNIT | Scalar.NOTHING:
             return True
         case EitherType(class_name=name):
-            return name != FLINK_EITHER
+            return name in (SCALA_EITHER, SCALA_TRY)
         case EnumType(ids=ids):
             return ids is not None
     return False

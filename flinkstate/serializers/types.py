@@ -181,13 +181,16 @@ class OptionType:
 FLINK_EITHER = "org.apache.flink.types.Either"
 SCALA_EITHER = "scala.util.Either"
 SCALA_TRY = "scala.util.Try"
+JOINED_ELEMENT = "org.apache.flink.streaming.api.datastream.CoGroupedStreams$TaggedUnion"
+_SIDES = {SCALA_TRY: ("success", "failure"), JOINED_ELEMENT: ("one", "two")}
 
 
 @dataclass(frozen=True, slots=True)
 class EitherType:
-    """bool `isLeft`, then the value of that side.
+    """u8 1 if it is the left side, else `right_tag`, then the value of that side.
 
-    It is an `Either` of Flink or Scala, or a Scala `Try`, whose left side is the success.
+    It is an `Either` of Flink or Scala, a Scala `Try`, whose left side is the success, or an element of one of the two
+    inputs of a join or `coGroup` in windows.
     """
 
     left: FlinkType
@@ -198,7 +201,11 @@ class EitherType:
     @property
     def sides(self) -> tuple[str, str]:
         """The names of the left and the right side."""
-        return ("success", "failure") if self.class_name == SCALA_TRY else ("left", "right")
+        return _SIDES.get(self.class_name, ("left", "right"))
+
+    @property
+    def right_tag(self) -> int:
+        return 2 if self.class_name == JOINED_ELEMENT else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +378,8 @@ def type_name(type_: FlinkType) -> str:
             return type_name(value)
         case EitherType(value, _, class_name) if class_name == SCALA_TRY:
             return f"Try<{type_name(value)}>"
+        case EitherType(_, _, class_name) if class_name == JOINED_ELEMENT:
+            return f"{simple_name(class_name)}{_in_brackets(children(type_))}"
         case AvroMapType(value):
             return f"map<{type_name(value)}>"
         case _:

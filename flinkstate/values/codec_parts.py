@@ -55,11 +55,17 @@ def read_count(data: bytes, position: int, limit: int, what: str, least: int) ->
 
 def read_flag(data: bytes, position: int, limit: int, what: str) -> bool:
     """Reads a byte that must be 0 or 1."""
+    return read_tag(data, position, limit, what, 0)
+
+
+def read_tag(data: bytes, position: int, limit: int, what: str, other: int) -> bool:
+    """Reads a byte that must be 1 or the other tag."""
     if position >= limit:
         raise cut_short(position, 1, limit, what)
     byte = data[position]
-    if byte > 1:
-        raise DamagedError(f"{what}: 0 or 1", f"{byte}", offset=position)
+    if byte not in (1, other):
+        first, last = sorted((1, other))
+        raise DamagedError(f"{what}: {first} or {last}", f"{byte}", offset=position)
     return byte == 1
 
 

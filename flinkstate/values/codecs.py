@@ -51,6 +51,7 @@ from flinkstate.values.codec_parts import (
     present,
     read_flag,
     read_i32,
+    read_tag,
     sequence,
 )
 from flinkstate.values.java_values import (
@@ -141,7 +142,7 @@ def codec(type_: FlinkType) -> Codec:
         case OptionType(value):
             return _option(codec(value))
         case EitherType(left, right):
-            return _either(codec(left), codec(right))
+            return _either(type_, codec(left), codec(right))
         case EnumType():
             return _enum(type_)
         case AvroFixedType(_, size):
@@ -306,14 +307,17 @@ def _option(value: Codec) -> Codec:
     return Codec(decode, encode, 1)
 
 
-def _either(left: Codec, right: Codec) -> Codec:
+def _either(type_: EitherType, left: Codec, right: Codec) -> Codec:
+    what = f"the side of a {type_name(type_)}"
+
     def decode(data: bytes, position: int, limit: int) -> tuple[EitherValue, int]:
-        is_left = read_flag(data, position, limit, "Either isLeft")
+        is_left = read_tag(data, position, limit, what, type_.right_tag)
         value, end = (left if is_left else right).decode(data, position + 1, limit)
         return EitherValue(value, is_left), end
 
     def encode(either: EitherValue) -> bytes:
-        return bytes([either.is_left]) + (left if either.is_left else right).encode(either.value)
+        tag, side = (1, left) if either.is_left else (type_.right_tag, right)
+        return bytes([tag]) + side.encode(either.value)
 
     return Codec(decode, encode, 1 + min(left.least, right.least))
 

@@ -15,7 +15,6 @@ from flinkstate.keyed.kryo_parts import behind_flags, ends_of_parts
 from flinkstate.keyed.pojo_fields import of_subclasses
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
-    FLINK_EITHER,
     ArrayType,
     EitherType,
     FlinkType,
@@ -87,8 +86,8 @@ class KryoExtents:
                 return self._repeated((element,), starts, limits, flagged=0, value_there=value_there)
             case MapType(key, value):
                 return self._repeated((key, value), starts, limits, flagged=1)
-            case EitherType(left, right) if type_.class_name == FLINK_EITHER:
-                return self._of_sides(left, right, starts, limits)
+            case EitherType():
+                return self._of_sides(type_, starts, limits)
         return np.full(len(starts), _UNREADABLE, np.int64)
 
     def _of_kryo(self, type_: KryoType, starts: Positions, limits: Positions) -> Positions:
@@ -136,12 +135,15 @@ class KryoExtents:
             done += 1
         return np.where(counts > done, _UNREADABLE, at)
 
-    def _of_sides(self, left: FlinkType, right: FlinkType, starts: Positions, limits: Positions) -> Positions:
-        """A value behind a byte that says which of two types it has: 1 the left one."""
-        behind, is_right = behind_flags("", self.data, starts, limits, strict=False)
-        for type_, chosen in ((right, is_right), (left, (behind >= 0) & ~is_right)):
-            behind[chosen] = self.ends(type_, behind[chosen], limits[chosen])
-        return behind
+    def _of_sides(self, type_: EitherType, starts: Positions, limits: Positions) -> Positions:
+        """A value behind a byte that says which of two types it has."""
+        ends = np.full(len(starts), _UNREADABLE, np.int64)
+        there = np.flatnonzero(starts < limits)
+        tags = self.data[starts[there]]
+        for tag, side in ((1, type_.left), (type_.right_tag, type_.right)):
+            chosen = there[tags == tag]
+            ends[chosen] = self.ends(side, starts[chosen] + 1, limits[chosen])
+        return ends
 
     def _of_pojos(self, type_: PojoType, starts: Positions, limits: Positions) -> Positions:
         ends = np.full(len(starts), _UNREADABLE, np.int64)

@@ -30,6 +30,7 @@ from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.types import (
+    JOINED_ELEMENT,
     ArrayType,
     AvroArrayType,
     AvroFixedType,
@@ -475,6 +476,8 @@ def test_the_error_says_where_and_what() -> None:
         column(PrimitiveArrayType(Scalar.LONG), bytes.fromhex("00000002") + bytes(8))
     with pytest.raises(DamagedError, match=r"offset 4: expected the number of one of 2 constants of Color, found 2"):
         column(EnumType("com.acme.Color", ("RED", "BLUE")), bytes(4), bytes.fromhex("00000002"))
+    with pytest.raises(DamagedError, match=r"offset 0: expected a byte 1 or 2 in TaggedUnion<Long,Long>, found 0"):
+        column(EitherType(Scalar.LONG, Scalar.LONG, JOINED_ELEMENT), bytes(9))
 
 
 # What has no columns.

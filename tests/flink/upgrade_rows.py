@@ -250,7 +250,8 @@ def _of_two_inputs() -> Iterator[tuple[str, Row]]:
     for name, key, becomes, verdict, shown in (
         ("interval-join", "String", RESTORES, None, "interval joins"),
         ("interval-join", "UUID", FAILS, None, None),
-        ("window-join", "String", RESTORES, UNKNOWN, None),
+        ("window-join", "String", RESTORES, None, "joins and `coGroup` in windows"),
+        ("window-join-map", "String", FAILS, None, None),
         ("co-process", "String", RESTORES, None, None),
     ):
         job = Job((Operator("both", type=name, key=key, keys=15),), parallelism=2)

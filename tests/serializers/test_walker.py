@@ -14,11 +14,13 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers import walker
 from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.types import (
+    JOINED_ELEMENT,
     ArrayType,
     AvroArrayType,
     AvroBranch,
     AvroMapType,
     AvroUnionType,
+    EitherType,
     EnumType,
     FlinkType,
     ListType,
@@ -286,6 +288,7 @@ POJO = PojoType("P", (PojoField("f", Scalar.LONG),), (), ())
         (POJO, "0800", "the tag of a registered subclass"),
         (OptionType(Scalar.LONG), "02", "a flag 0 or 1"),
         (OptionType(Scalar.NOTHING), "0100", "no value, because Option<Nothing> has the type Nothing"),
+        (EitherType(Scalar.LONG, Scalar.LONG, JOINED_ELEMENT), "00", "the number of a union's branch in TaggedUnion"),
         (TraversableType(Scalar.LONG, ""), "7fffffff", "a number of elements that fits"),
         (SUIT, "00000004", "the number of an enumeration's constant in Suit, found 4"),
         (SUIT, "000000", "4 bytes of Suit"),

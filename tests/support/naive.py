@@ -10,6 +10,7 @@ from hypothesis.strategies import SearchStrategy
 
 from flinkstate.serializers.types import (
     FLINK_EITHER,
+    JOINED_ELEMENT,
     SCALA_EITHER,
     SCALA_TRY,
     ArrayType,
@@ -228,7 +229,7 @@ def _composites(parts: SearchStrategy[FlinkType]) -> SearchStrategy[FlinkType]:
         st.builds(RowType, st.lists(parts, max_size=9).map(tuple), st.booleans()),
         st.builds(_pojo, few, few, few),
         st.builds(NullableType, parts, st.integers(0, 9)),
-        st.builds(EitherType, parts, parts, st.sampled_from((FLINK_EITHER, SCALA_EITHER, SCALA_TRY))),
+        st.builds(EitherType, parts, parts, st.sampled_from((FLINK_EITHER, SCALA_EITHER, SCALA_TRY, JOINED_ELEMENT))),
         st.builds(OptionType, parts),
         st.builds(TraversableType, parts, st.just("implicitly[CanBuildFrom]")),
         _avro_records(),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError, UsageError
 from flinkstate.serializers.types import (
+    JOINED_ELEMENT,
     SCALA_TRY,
     ArrayType,
     AvroArrayType,
@@ -226,6 +227,8 @@ WRITTEN_BY_FLINK: list[tuple[FlinkType, str, Any, str]] = [
     (NullableType(Scalar.BYTE, 0), "0007", 7, "7"),
     (EitherType(Scalar.BYTE, Scalar.STRING), "0107", EitherValue(7, True), '{"left":7}'),
     (EitherType(Scalar.BYTE, Scalar.STRING), "0000", EitherValue(None, False), '{"right":null}'),
+    (EitherType(Scalar.BYTE, Scalar.STRING, JOINED_ELEMENT), "0107", EitherValue(7, True), '{"one":7}'),
+    (EitherType(Scalar.BYTE, Scalar.STRING, JOINED_ELEMENT), "0200", EitherValue(None, False), '{"two":null}'),
     (TtlType(Scalar.STRING), "000000000000000500", TtlValue(5, None), '{"timestamp":5,"value":null}'),
     (
         TimerType(Scalar.STRING, Scalar.LONG),

@@ -40,7 +40,7 @@ class UpgradeOptions(PlanModel):
             "Declared as",
             "if the result is for another Flink: how the job declares a state, or a field in it, that is a Map, List, "
             "Set or Collection: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List); what values "
-            "of flink-scala become (main/last=Tuple2<String, Long>)",
+            "of flink-scala become (main/last=Tuple2<String, Long>); lists in keys (main/(key)=List<String>)",
             row=164,
             section=RUN,
             metavar="OPERATOR/STATE=TYPE",

@@ -55,7 +55,7 @@ final class Topology {
                         .transform(operator.name(), WindowContents.ELEMENT, new ScenarioOperator(board, job, operator));
                 case "plain" -> plain(env, operator);
                 case "window" -> window(shared, operator, i);
-                case "interval-join", "window-join", "co-process" -> joined(shared, operator, i);
+                case "interval-join", "window-join", "window-join-map", "co-process" -> joined(shared, operator, i);
                 case "source" -> source(env, operator);
                 case "sink" -> sink(shared, operator, i);
                 default -> throw new IllegalArgumentException("expected a type of operator, found " + operator.type);
