@@ -56,6 +56,11 @@ class Scalar(Enum):
         self.label = label
         self.length = length
 
+    @property
+    def name_in_arrays(self) -> str:
+        """The element type of Java's array of primitives, or of Strings."""
+        return {"Integer": "int", "Character": "char", "String": "String"}.get(self.label, self.label.lower())
+
 
 @dataclass(frozen=True, slots=True)
 class EnumType:

@@ -189,14 +189,12 @@ _SIDES = {SCALA_TRY: ("success", "failure"), JOINED_ELEMENT: ("one", "two")}
 class EitherType:
     """u8 1 if it is the left side, else `right_tag`, then the value of that side.
 
-    It is an `Either` of Flink or Scala, a Scala `Try`, whose left side is the success, or an element of one of the two
-    inputs of a join or `coGroup` in windows.
+    It is an `Either` of Flink or Scala, a Scala `Try`, or what a join or `coGroup` in windows has of its two inputs.
     """
 
     left: FlinkType
     right: FlinkType
     class_name: str = FLINK_EITHER
-    generic_name: ClassVar[str] = "Either"
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -356,16 +354,13 @@ def numbered(fields: tuple[FlinkType, ...]) -> tuple[tuple[str, FlinkType], ...]
     return tuple((f"f{number}", part) for number, part in enumerate(fields))
 
 
-_PRIMITIVE_NAMES = {Scalar.INTEGER: "int", Scalar.CHARACTER: "char", Scalar.STRING: "String"}
-
-
 def type_name(type_: FlinkType) -> str:
     """Returns the type as a Java developer writes it, without packages: `Map<String,Tuple2<Long,Double>>`."""
     match type_:
         case Scalar():
             return type_.label
         case PrimitiveArrayType(element):
-            return f"{_PRIMITIVE_NAMES.get(element, element.label.lower())}[]"
+            return f"{element.name_in_arrays}[]"
         case ArrayType(element):
             return f"{type_name(element)}[]"
         case TupleType(parts, class_name):
@@ -376,10 +371,8 @@ def type_name(type_: FlinkType) -> str:
             return simple_name(type_.class_name)
         case NullableType(value):
             return type_name(value)
-        case EitherType(value, _, class_name) if class_name == SCALA_TRY:
-            return f"Try<{type_name(value)}>"
-        case EitherType(_, _, class_name) if class_name == JOINED_ELEMENT:
-            return f"{simple_name(class_name)}{_in_brackets(children(type_))}"
+        case EitherType(left, right, class_name):
+            return f"{simple_name(class_name)}{_in_brackets((left,) if class_name == SCALA_TRY else (left, right))}"
         case AvroMapType(value):
             return f"map<{type_name(value)}>"
         case _:

@@ -41,6 +41,7 @@ from flinkstate.serializers.types import (
     simple_name,
 )
 from stateferry.changes.upgrade.nullable_maps import has_objects
+from stateferry.runs.checks.declarations import Declarations
 from stateferry.runs.checks.declared_scala import declared_scala
 from stateferry.verdict.declarations import INTERFACES
 
@@ -135,25 +136,18 @@ def collections_of_flink_2(type_: FlinkType) -> Iterator[FlinkType]:
             yield from collections_of_flink_2(child)
 
 
-def declared_type(
-    type_: FlinkType,
-    path: str,
-    declared: Mapping[str, str],
-    job: JobClasses | None,
-    operator: Operator,
-    problems: list[str],
-) -> FlinkType:
+def declared_type(type_: FlinkType, path: str, declared: Declarations) -> FlinkType:
     """Returns the type with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
     if has_scala(type_):
-        return declared_scala(type_, path, declared, job, operator, problems)
+        return declared_scala(type_, path, declared)
     by_path: dict[str, OpaqueType] = {}
     rest = list(interfaces_in(type_))
     for place, kryo, of_pojo in open_places(type_, path):
         assert isinstance(kryo, KryoType)
         rest.remove(kryo)
-        text = declared.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, job))
-        by_path[place] = _declared(kryo, text, place, operator, problems)
-    problems += (undecided(f"state {path} of operator {operator.label}", one) for one in rest)
+        text = declared.texts.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, declared.job))
+        by_path[place] = _declared(kryo, text, place, declared)
+    declared.problems.extend(undecided(declared.where(path), one) for one in rest)
     return with_places(type_, path, by_path)
 
 
@@ -199,13 +193,13 @@ def interfaces_in(type_: FlinkType | None) -> Iterator[KryoType]:
     yield from found
 
 
-def _declared(kryo: KryoType, text: str | None, place: str, operator: Operator, problems: list[str]) -> OpaqueType:
+def _declared(kryo: KryoType, text: str | None, place: str, declared: Declarations) -> OpaqueType:
     name = simple_name(kryo.class_name)
-    where = f"state {place} of operator {operator.label}"
-    option = f"--declared '{operator.label}/{place}="
+    where = declared.where(place)
+    option = f"--declared '{declared.operator.label}/{place}="
     if text is None:
         arguments = "String, Long" if name == "Map" else "String"
-        problems.append(
+        declared.problems.append(
             f"{where} is a {name} by Kryo. Flink 2 stores it as the job declares it: if by a TypeHint or as a field "
             f"with type arguments, say {option}{name}<{arguments}>'; if by {name}.class, or with type arguments that "
             f"have type arguments themselves, {option}{name}'"
@@ -216,7 +210,7 @@ def _declared(kryo: KryoType, text: str | None, place: str, operator: Operator, 
     try:
         return _made(name, text, kryo)
     except (RefusedError, UsageError) as error:
-        problems.append(f"{where}: {error}")
+        declared.problems.append(f"{where}: {error}")
         return kryo
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -36,6 +36,7 @@ from flinkstate.serializers.types import (
     TupleType,
     type_name,
 )
+from stateferry.runs.checks.declarations import Declarations
 from stateferry.verdict.removed import has_no_value, suggestion
 
 _T = TypeVar("_T")
@@ -48,28 +49,22 @@ _MOST_LEVELS = 32
 _COLLECTIONS = ("List", "Collection", "Set", "Map")
 
 
-def declared_scala(
-    type_: FlinkType,
-    path: str,
-    declared: Mapping[str, str],
-    job: JobClasses | None,
-    operator: Operator,
-    problems: list[str],
-) -> FlinkType:
+def declared_scala(type_: FlinkType, path: str, declared: Declarations) -> FlinkType:
     """Returns as what values of flink-scala are written; adds a problem for those that it can't be known of."""
     if not has_scala(type_):
         return type_
-    where = f"state {path} of operator {operator.label} has serializers of flink-scala, which Flink 2 has not"
-    if (text := declared.get(path)) is None:
-        problems.append(f"{where}: {what_to_say(type_, f'{operator.label}/{path}')}")
+    where = f"{declared.where(path)} has serializers of flink-scala, which Flink 2 has not"
+    if (text := declared.texts.get(path)) is None:
+        declared.problems.append(f"{where}: {what_to_say(type_, f'{declared.operator.label}/{path}')}")
         return type_
     try:
         found = as_told(type_, text)
     except (RefusedError, UsageError) as error:
-        problems.append(f"{where}: --declared {text!r}: {error}")
+        declared.problems.append(f"{where}: --declared {text!r}: {error}")
         return type_
     pojos = dict.fromkeys(one for one in with_parts(found.made) if isinstance(one, PojoType))
-    problems += (f"{where}: --declared {text!r}: {one}" for pojo in pojos for one in _not_of_class(pojo, job))
+    for pojo in pojos:
+        declared.problems.extend(f"{where}: --declared {text!r}: {one}" for one in _not_of_class(pojo, declared.job))
     return found
 
 

@@ -30,6 +30,7 @@ from stateferry.changes.upgrade.for_other_kryo import (
 )
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.before_upgrade import find_before
+from stateferry.runs.checks.declarations import Declarations
 from stateferry.runs.checks.declared_collections import (
     declared_by_operator,
     declared_in_vain,
@@ -125,7 +126,8 @@ def _states(
             values += () if back is not None else (one for state in states.values() for one in keys_of(state))
             problems += declared_in_vain(of_operator, values, operator, back=back is not None)
         if back is not None:
-            states = {name: back.state(one, of_operator, operator, problems) for name, one in states.items()}
+            told = Declarations(operator, of_operator, plan.job_classes, problems)
+            states = {name: back.state(one, told) for name, one in states.items()}
         by_kryo = states_by_kryo(states, plan.job_classes)
         if changes_line and of_flink_1:
             # Those with keys by Kryo know the job's classes.
@@ -133,12 +135,9 @@ def _states(
                 name: state for name, state in states.items() if has_scala(state.value) or has_scala(state.user_key)
             }
             by_kryo = of_scala | by_kryo
-            these = list[str]()
-            by_kryo = {
-                name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, these)
-                for name, state in by_kryo.items()
-            }
-            problems += dict.fromkeys(these)
+            told = Declarations(operator, of_operator, plan.job_classes)
+            by_kryo = {name: as_declared(all_by_kryo_2(state), told) for name, state in by_kryo.items()}
+            problems += dict.fromkeys(told.problems)
             legacies = (one.legacy for one in rules.get(operator.id, ()))
             problems += not_from_scala(states.values(), legacies, operator)
         if by_kryo:
@@ -167,8 +166,8 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
     of_operators = declared_by_operator(plan.declared or {}, source)
     back = None if of_flink_1 else WayBack.of(plan, source)
     for operator in source.metadata.operators:
-        these = list[str]()
-        change, of_keys = _as_declared(plan, back, of_operators.get(operator.id, {}), operator, these)
+        told = Declarations(operator, of_operators.get(operator.id, {}), plan.job_classes)
+        these, (change, of_keys) = told.problems, _as_declared(back, told)
         for header in _operator_headers(source, operator):
             by_kryo = {
                 name: with_kryo(type_, by_kryo_2) if of_flink_1 else from_kryo_5(type_)
@@ -189,21 +188,18 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
     return found
 
 
-def _as_declared(
-    plan: MigrationPlan, back: WayBack | None, declared: Mapping[str, str], operator: Operator, problems: list[str]
-) -> tuple[Change, Change]:
+def _as_declared(back: WayBack | None, declared: Declarations) -> tuple[Change, Change]:
     """Returns what makes of an operator state's type, and of the type of a broadcast state's keys, what it then is."""
 
     def change(name: str, type_: FlinkType) -> FlinkType:
         if back is not None:
-            return back.type(type_, name, declared, operator, problems)
-        return declared_type(with_kryo(type_, by_kryo_2), name, declared, plan.job_classes, operator, problems)
+            return back.type(type_, name, declared)
+        return declared_type(with_kryo(type_, by_kryo_2), name, declared)
 
     def of_keys(name: str, type_: FlinkType) -> FlinkType:
         if back is not None:
             return type_
-        type_ = with_kryo(type_, by_kryo_2)
-        return declared_key(type_, key_of(name), declared, plan.job_classes, operator, problems)
+        return declared_key(with_kryo(type_, by_kryo_2), key_of(name), declared)
 
     return change, of_keys
 

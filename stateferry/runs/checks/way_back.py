@@ -6,13 +6,12 @@ and a `Collection` look alike in Flink 2, but not in Flink 1, so for these it ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import UsageError
 from flinkstate.keyed.state import KeyedState
-from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot
 from flinkstate.serializers.type_parts import kept_by_kryo, with_kryo
@@ -28,6 +27,7 @@ from flinkstate.serializers.types import (
     children,
     type_name,
 )
+from stateferry.runs.checks.declarations import Declarations
 from stateferry.runs.checks.declared_collections import (
     collections_of_flink_2,
     names_of,
@@ -56,34 +56,33 @@ class WayBack:
     def of(cls, plan: MigrationPlan, source: Savepoint) -> WayBack:
         return cls(next(_kryos(source), None) or _of_no_registrations(), plan.job_classes, plan.all_by_kryo_5)
 
-    def state(
-        self, state: KeyedState, declared: Mapping[str, str], operator: Operator, problems: list[str]
-    ) -> KeyedState:
+    def state(self, state: KeyedState, declared: Declarations) -> KeyedState:
         """Returns the state with collections that Kryo 2 is to write; adds a problem for each that can't be."""
-        where = f"state {state.name} of operator {operator.label}"
+        where = declared.where(state.name)
         if state.asynchronous:
-            problems.append(f"{where} is asynchronous (V2) state, which Flink 1.20 doesn't have")
+            declared.problems.append(f"{where} is asynchronous (V2) state, which Flink 1.20 doesn't have")
             return state
         has_collections = state.value is not None and any(open_places(state.value, state.name, back=True))
         if state.value is not None:
-            state = replace(state, value=self.type(state.value, state.name, declared, operator, problems))
+            state = replace(state, value=self.type(state.value, state.name, declared))
         parts = (state.key, state.namespace, state.user_key, state.value)
-        problems += (f"{where}: {one}" for part in parts if part is not None for one in not_for_flink_1(part))
+        declared.problems.extend(
+            f"{where}: {one}" for part in parts if part is not None for one in not_for_flink_1(part)
+        )
         # A job that was upgraded may have values of Kryo 2 still, but not together with collections of Flink 2's own.
         told_apart = not (has_collections or self.all_by_5)
         return state.with_kryo(lambda kryo: _for_kryo_2(kryo, told_apart))
 
-    def type(
-        self, type_: FlinkType, path: str, declared: Mapping[str, str], operator: Operator, problems: list[str]
-    ) -> FlinkType:
+    def type(self, type_: FlinkType, path: str, declared: Declarations) -> FlinkType:
         """Returns the type with collections that Kryo 2 is to write; adds a problem for each that must be told."""
         by_path: dict[str, OpaqueType] = {}
         for place, part, of_pojo in open_places(type_, path, back=True):
             assert isinstance(part, NullableType)
-            text = declared.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, self.job))
-            name = _declared(part, text, f"{operator.label}/{place}", problems)
-            if place in declared:
-                problems += _told_wrongly(part, declared[place], f"{operator.label}/{place}")
+            told, named = declared.texts.get(place), f"{declared.operator.label}/{place}"
+            text = told or (None if of_pojo is None else text_of_class(*of_pojo, self.job))
+            name = _declared(part, text, named, declared.problems)
+            if told is not None:
+                declared.problems.extend(_told_wrongly(part, told, named))
             by_path[place] = KryoCollectionType.of(self._kryo(name), part)
         return with_places(type_, path, by_path, back=True)
 

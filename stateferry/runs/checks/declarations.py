@@ -1,0 +1,23 @@
+"""How the new job declares the states of an operator, by `--declared` and by its jar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.metadata.metadata import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """What is known, and the problems: what isn't known, or can't be."""
+
+    operator: Operator
+    # By state, or by a key or field in it, as in `main/tags.f0=List<String>`.
+    texts: Mapping[str, str]
+    job: JobClasses | None
+    problems: list[str] = field(default_factory=list)
+
+    def where(self, path: str) -> str:
+        return f"state {path} of operator {self.operator.label}"
