@@ -154,6 +154,11 @@ class OperatorRewrite:
         """Where the entries go: from the old to the new max parallelism."""
         return Destination(self.old.max_parallelism, self.new.max_parallelism)
 
+    @property
+    def moves(self) -> bool:
+        """Whether entries may go to other subtasks."""
+        return changes_layout(self.old, self.new)
+
     def of_key_groups(self, wanted: Iterable[KeyGroupRange]) -> Iterator[OperatorRewrite]:
         """Yields what a task needs to read each of these ranges: the files that hold them, and no others.
 
@@ -201,7 +206,7 @@ class OperatorRewrite:
         """
         if self.header is None:
             return {}
-        if not _moves(self.old, self.new):
+        if not self.moves:
             return {subtask.index: subtask.keyed.range for subtask in self.old.subtasks if subtask.keyed is not None}
         return dict(enumerate(ranges(self.new.max_parallelism, self.new.parallelism)))
 
@@ -211,7 +216,7 @@ class OperatorRewrite:
         RocksDB's own files in which nothing changes are copied as they are.
         """
         stays = isinstance(self.transform, Copy) and self.rewrite is None
-        if self.native and stays and not _moves(self.old, self.new):
+        if self.native and stays and not self.moves:
             found = next((subtask.native_keyed for subtask in self.old.subtasks if subtask.index == index), None)
             if found is not None and found.timers is None:
                 return writer.carry_native(self.source.folder, self.old.hex_id, index, found)
@@ -283,7 +288,8 @@ class TransformedFiles:
                         yield entries.state, entries.data[: entries.bounds[-1]], last_start
 
 
-def _moves(old: Operator, new: Operator) -> bool:
+def changes_layout(old: Operator, new: Operator) -> bool:
+    """Whether the operator gets another parallelism or max parallelism, so that entries may go to other subtasks."""
     return (old.parallelism, old.max_parallelism) != (new.parallelism, new.max_parallelism)
 
 
@@ -294,7 +300,7 @@ def _check_layout(old: Operator, new: Operator) -> None:
             f"found {new.parallelism}"
         )
     has_state = any(subtask.finished or subtask.streams() for subtask in old.subtasks)
-    if not _moves(old, new) or old.fully_finished or not has_state:
+    if not changes_layout(old, new) or old.fully_finished or not has_state:
         return
     keyed = any(subtask.keyed is not None for subtask in old.subtasks)
     if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flinkstate.errors import RefusedError
@@ -57,16 +57,6 @@ def changed_keys(new: NativeFile, old: NativeFile, earlier: EarlierPart, rules: 
     if found is None:
         raise RefusedError(f"{new.name}: its keys can't be told from what is behind them")
     return found
-
-
-def of_result(found: Mapping[int, Prefixes], source: KeyedHeader, result: KeyedHeader, rules: Iterable[Rules]) -> dict[
-    int, Prefixes
-]:  # fmt: skip
-    """The changed keys by the id of each state of the result: a new state has those of its legacy state."""
-    by_name = {meta.name: found[number] for number, meta in enumerate(source.states) if number in found}
-    for rule in rules:
-        by_name[rule.new_name] = by_name[rule.legacy.name]
-    return {number: by_name[meta.name] for number, meta in enumerate(result.states)}
 
 
 def open_part(folder: Location, handle: NativeHandle, max_parallelism: int, subtask: int) -> NativeFile:

@@ -17,10 +17,12 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.quantities import noun
 from stateferry.changes.changed_keys import KeyList
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.carried_check import CarriedResult
+from stateferry.proof.changed_layout import Databases, in_result
 from stateferry.proof.changed_rows import Snapshot, changed_rows
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
@@ -42,25 +44,24 @@ class BaseAccount:
 
 @dataclass(frozen=True, slots=True)
 class BaseSubtask:
-    """A subtask's database in the base's source, and in the base's result.
+    """A subtask's database in the base's source.
 
     `lists` are the changed keys by state as they were converted, and `sums` the digests of the source's rows, by key
     group, as the base has read them.
     """
 
     source: Snapshot
-    folder: Location
-    handle: NativeHandle
     lists: Mapping[str, KeyList]
     sums: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class BaseOperator:
-    """An operator in the base: its subtasks, and its accounts by state."""
+    """An operator in the base: the subtasks of its source, its accounts by state, and its result."""
 
     subtasks: Mapping[int, BaseSubtask]
     accounts: Mapping[str, BaseAccount]
+    result: Databases
 
 
 @dataclass(slots=True)
@@ -89,7 +90,7 @@ class ChangedResult:
 class ChangedTask:
     """Reads the changed keys of one subtask: in its source, in its result, and in both of the base.
 
-    The key groups `whole` are read by other tasks. It is one of `of` tasks.
+    The key groups `whole` of the source are read by other tasks. It is one of `of` tasks.
     """
 
     operator: str
@@ -98,8 +99,9 @@ class ChangedTask:
     check_keys: bool
     seed: int
     source: tuple[Location, NativeHandle]
-    staged: tuple[Location, NativeHandle]
+    staged: Databases
     base: BaseSubtask
+    base_result: Databases
     whole: frozenset[int]
     of: int = 1
 
@@ -112,36 +114,38 @@ class ChangedTask:
         problems = found.problems + list(
             self._other_lists({state: KeyList.of(keys) for state, keys in found.keys.items()})
         )
-        only = dict(found.keys)
-        of_result = {
-            rules.new_name: only[rules.legacy.name] for rules in self.conversion.rules if rules.legacy.name in only
-        }
         # What the base had of them was sampled when it was validated.
         spec = SampleSpec(self.seed, 1.0 / max(self.of, 1))
 
-        def read(side: Side, folder: Location, handle: NativeHandle, sample: SampleSpec | None) -> KeyedResult:
+        def of_source(folder: Location, handle: NativeHandle, sample: SampleSpec | None) -> KeyedResult:
             part = FilePart(self.subtask, handle, tuple(handle.range))
             chunk = Chunk(self.conversion.old_max, (part,), handle.size)
-            wanted = only | of_result
-            return KeyedTask(
-                side, folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=wanted
-            ).do()
+            return self._read(Side.SOURCE, folder, chunk, found.keys, sample)
 
-        base = self.base
-        after = read(Side.SOURCE, *self.source, spec), read(Side.STAGED, *self.staged, spec)
-        before = (
-            read(Side.SOURCE, base.source.folder, base.source.handle, None),
-            read(Side.STAGED, base.folder, base.handle, None),
-        )
+        keys = in_result(found.keys, self.conversion)
+
+        def of_result(result: Databases, sample: SampleSpec | None) -> KeyedResult:
+            chunk = result.chunk(self.conversion.new_max, keys.values())
+            return self._read(Side.STAGED, result.folder, chunk, keys, sample)
+
+        after = of_source(*self.source, spec), of_result(self.staged, spec)
+        before = of_source(self.base.source.folder, self.base.source.handle, None), of_result(self.base_result, None)
         result = ChangedResult(self.operator, self.subtask, after, before, problems, found.count, found.files)
         if after[0].read is not None:
             result.read.take(after[0].read)
-        for key_group, text in base.sums.items():
+        for key_group, text in self.base.sums.items():
             known = RowSum.of_text(text)
             now, then = (one.sums.get(key_group) for one in (after[0], before[0]))
             if key_group not in self.whole and known is not None and now is not None and then is not None:
                 result.read.add(handle.meta.name, key_group, (known + now - then).text)
         return result
+
+    def _read(
+        self, side: Side, folder: Location, chunk: Chunk, only: Mapping[str, Prefixes], sample: SampleSpec | None
+    ) -> KeyedResult:
+        return KeyedTask(
+            side, folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=only
+        ).do()
 
     def _other_lists(self, mine: Mapping[str, KeyList]) -> Iterator[str]:
         for state in sorted(mine.keys() | self.base.lists.keys()):
@@ -152,10 +156,13 @@ class ChangedTask:
                 yield f"subtask {self.subtask}, {state}: changed are {expected}, converted were {found}"
 
 
-def sampled_groups(max_parallelism: int, seed: int, base: BaseOperator) -> frozenset[int]:
-    """The key groups that are read whole: one of 128, others for each source, of those that have any in the base."""
+def sampled_groups(divisor: int, seed: int, base: BaseOperator) -> frozenset[int]:
+    """The key groups that are read whole: one of 128, others for each source, of those that have any in the base.
+
+    They are named by their remainders: with the max parallelism as divisor, that is by their numbers.
+    """
     occupied = {group for one in base.accounts.values() for group in np.flatnonzero(one.account.counts).tolist()}
-    groups = sorted(occupied) or list(range(max_parallelism))
+    groups = sorted({group % divisor for group in occupied}) or list(range(divisor))
     count = max(len(groups) // 128, 1)
     return frozenset(groups[(seed + number * len(groups) // count) % len(groups)] for number in range(count))
 

@@ -104,6 +104,15 @@ _READERS: dict[type[Rules], tuple[type[ExpectedEntries], type[PlainReader]]] = {
 }
 
 
+def _runs(key_groups: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yields the key groups that lie side by side, together."""
+    first = 0
+    for number, group in enumerate(key_groups, 1):
+        if number == len(key_groups) or key_groups[number] != group + 1:
+            yield key_groups[first:number]
+            first = number
+
+
 class _ChunkReading:
     """Reads one chunk and collects what it finds."""
 
@@ -199,21 +208,24 @@ class _ChunkReading:
                     file.only = {number: task.only[meta.name] for number, meta in there if meta.name in task.only}
                 states = keyed_states(file.header, file.name)
                 self._states.update({state.name: state for state in states})
-                plain = self._plain_rows(file, part.key_groups)
-                for key_group in part.key_groups:
-                    see = None if plain is None else plain.see
-                    group = GroupSections(file, key_group, states, window, see, rewrite)
-                    if task.side is Side.SOURCE:
-                        self._expected.read(group)
-                    else:
-                        self._staged(group)
-                        if self._of_staged is not None:
-                            self._of_staged.read(group, carries=False)
+                for neighbours in _runs(part.key_groups):
+                    plain = self._plain_rows(file, neighbours)
+                    for key_group in neighbours:
+                        see = None if plain is None else plain.see
+                        self._read_group(GroupSections(file, key_group, states, window, see, rewrite))
+                    if plain is not None:
+                        plain.end()
+                        self._plain.add(plain.result)
                 if isinstance(file, NativeFile):
                     self._sums |= file.sums
-                if plain is not None:
-                    plain.end()
-                    self._plain.add(plain.result)
+
+    def _read_group(self, group: GroupSections) -> None:
+        if self._task.side is Side.SOURCE:
+            self._expected.read(group)
+            return
+        self._staged(group)
+        if self._of_staged is not None:
+            self._of_staged.read(group, carries=False)
 
     def _rewritten(
         self, key_group: int, found: Iterator[tuple[KeyedState, Section]]

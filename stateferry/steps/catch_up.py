@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from flinkstate.writing.newer_files import NewerCounts
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
-from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
+from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile, ChangedPart, SendChangesTask
+from stateferry.changes.counts import ConversionCounts
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
 from stateferry.runs.record.run_folder import run_folder
@@ -16,6 +19,7 @@ from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import NewerRows, SnapshotFacts, StateSize
 from stateferry.runs.record.steps import Step
+from stateferry.steps import new_files
 from stateferry.steps.base_run import BaseRun
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure
@@ -23,33 +27,61 @@ from stateferry.steps.workers import Measure
 _WRITTEN: Measure[CaughtUpFile] = Measure("B", lambda one: one.file.size)
 
 
-def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> list[CaughtUpFile]:
+@dataclass(frozen=True, slots=True)
+class CaughtUpOperators:
+    """The databases that were written, and what their changes were counted to be."""
+
+    files: Sequence[CaughtUpFile] = ()
+    counts: Sequence[dict[str, ConversionCounts]] = ()
+
+
+def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> CaughtUpOperators:
     """Writes the databases of the operators that are caught up with, and keeps the lists of their changed keys.
 
     It also keeps what tells the files of the base from any that come into their places later.
     """
     began = now_ms()
-    rules = {one.operator.id: one.rules for one in work.resolved.operators}
-    tasks = []
+    stay = [one for one in rewrites if not one.moves]
+    found = list(work.workers.do(Step.MIGRATE, list(_tasks(work, base, stay)), CatchUpTask.write, _WRITTEN))
+    changed, counts = [one.changed for one in found if one.changed is not None], [one.file.counts for one in found]
     for rewrite in rewrites:
-        if rewrite.old.id in base.operators:
-            earlier, parts, ranges = base.earlier(rewrite.old), base.parts(rewrite.old), rewrite.ranges()
-            for (subtask, _), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
-                tasks.append(
-                    CatchUpTask(
-                        part, rules[rewrite.old.id], work.files.shown, subtask, earlier[subtask], parts[subtask]
-                    )
-                )  # fmt: skip
-    found = list(work.workers.do(Step.MIGRATE, tasks, CatchUpTask.write, _WRITTEN))
+        if rewrite.moves:
+            parts = list(_parts(work, base, rewrite))
+            exchange = new_files.new_exchange(work.run.exchange.child(rewrite.old.hex_id), len(parts), rewrite)
+            sending = [SendChangesTask(part, exchange.file(number)) for number, part in enumerate(parts)]
+            for sent in new_files.through(work.workers, Step.MIGRATE, exchange, sending, SendChangesTask.send):
+                changed.append(sent.changed)
+                counts.append(sent.counts)
+            receive, tasks = partial(CatchUpTask.receive, exchange=exchange), list(_tasks(work, base, [rewrite]))
+            found += work.workers.do(Step.MIGRATE, tasks, receive, _WRITTEN)
+            exchange.folder.remove()
     lists = (
-        ChangedKeys(one.file.operator.hex(), one.file.subtask, state, keys.keys, keys.digest)
-        for one in found
+        ChangedKeys(one.operator.hex(), one.subtask, state, keys.keys, keys.digest)
+        for one in changed
         for state, keys in one.lists.items()
     )
     held = {name: identity for one in found for name, identity in one.identities.items() if identity}
     depth = (base.run.facts(CaughtUp) or CaughtUp(depth=0)).depth + 1
     work.run.keep(CaughtUp(tuple(lists), depth), HeldFiles(began, held))
-    return found
+    return CaughtUpOperators(found, counts)
+
+
+def _parts(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator[ChangedPart]:
+    """What finds the changes of each subtask of the source."""
+    rules = next(one.rules for one in work.resolved.operators if one.operator.id == rewrite.old.id)
+    earlier = base.earlier(rewrite.old)
+    held = [(one.index, one.native_keyed.range) for one in rewrite.old.subtasks if one.native_keyed is not None]
+    for (subtask, _), part in zip(held, rewrite.of_key_groups(range_ for _, range_ in held), strict=True):
+        yield ChangedPart(part, rules, subtask, earlier[subtask])
+
+
+def _tasks(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> Iterator[CatchUpTask]:
+    """What writes each of the new subtasks; in another layout, they get their changes by the exchange."""
+    for rewrite in rewrites:
+        there = base.parts(rewrite.old)
+        changes = {} if rewrite.moves else {part.subtask: part for part in _parts(work, base, rewrite)}
+        for subtask, part in zip(rewrite.ranges(), rewrite.of_key_groups(rewrite.ranges().values()), strict=True):
+            yield CatchUpTask(part, work.files.shown, subtask, there[subtask], changes.get(subtask))
 
 
 def may_lack_keys(work: RunAtWork, base: BaseRun) -> bool:

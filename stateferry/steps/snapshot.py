@@ -180,6 +180,8 @@ def _changed_keys_work(
     keyed = _keyed(work)
     if night.counted is None or not can_be_brought_forward(keyed, resolved.plan):
         return None
+    if any(task.heavy_groups for task in keyed):
+        return None
     parts = {operator.hex_id: night.parts(operator) for operator in resolved.source.keyed_operators()}
     # A night of a large change converts everything, which takes no longer, unless either takes no time.
     is_small = sum(task.chunk.size for task in keyed) <= _SMALL
@@ -272,7 +274,8 @@ def _holds(state: str, rules: Rules) -> Holds:
 def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask | CopiedFilesTask]:
     """The snapshot's tasks, for keyed state and for all other state.
 
-    Keyed state of an operator is cut into at least `at_least` tasks, if it is large enough.
+    Keyed state of an operator is cut into at least `at_least` tasks, if it is large enough. A catch-up doesn't look for
+    the heaviest key, which may be one that hasn't changed.
     """
     keyed = [
         task
@@ -284,7 +287,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             at_least=at_least,
             order=order_of(resolved.plan),
             now=resolved.plan.now,
-            parallelism=resolved.layout.of(operator).parallelism,
+            parallelism=1 if resolved.plan.since is not None else resolved.layout.of(operator).parallelism,
         )
     ]
     if resolved.source.format == "native" and can_be_brought_forward(keyed, resolved.plan):

@@ -19,7 +19,7 @@ from stateferry.runs.record.step_facts import MigrateFacts
 from tests.flink.harness import FlinkHarness, restored_by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
-from tests.flink.judge import raw_entries
+from tests.flink.judge import Change, raw_entries
 from tests.flink.scenarios import legacy
 from tests.support.in_process import without_spark
 
@@ -93,13 +93,24 @@ def of_new_shape(job: Job) -> Job:
     return replace(job, operators=tuple(operators), rounds=0)
 
 
-CASES = {
-    "by Flink's serializer, half migrated": (job_of("Map{0-9}<String,Long>"), ("--on-contradiction", "rows")),
-    "keeping the old maps": (job_of("Map{0-9}<String,Long>", migrated=0.0), ("--keep-legacy",)),
-    "by Kryo": (job_of("HashMap{0-9}<String,Long>", migrated=0.0), ()),
-    "under time to live": (job_of("Map{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL),
-    "by Kryo, under time to live": (job_of("HintedMap{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL),
-}
+ROWS = ("--on-contradiction", "rows")
+CASES: dict[str, tuple[Job, tuple[str, ...], Change]] = {
+    "by Flink's serializer, half migrated": (job_of("Map{0-9}<String,Long>"), ROWS, Change()),
+    "keeping the old maps": (job_of("Map{0-9}<String,Long>", migrated=0.0), ("--keep-legacy",), Change()),
+    "by Kryo": (job_of("HashMap{0-9}<String,Long>", migrated=0.0), (), Change()),
+    "under time to live": (job_of("Map{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL, Change()),
+    "by Kryo, under time to live": (job_of("HintedMap{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL, Change()),
+    "on more subtasks": (job_of("Map{0-9}<String,Long>"), (*ROWS, "--parallelism", "3"), Change(3)),
+    "on one subtask, under time to live": (
+        job_of("Map{0-9}<String,Long>", ttl="stamped", migrated=0.0), (*TTL, "--parallelism", "1"), Change(1),
+    ),
+    "with more key groups": (
+        job_of("Map{0-9}<String,Long>"), (*ROWS, "--parallelism", "3", "--max-parallelism", "300"), Change(3, 300),
+    ),
+    "by Kryo, with fewer key groups": (
+        job_of("HashMap{0-9}<String,Long>", migrated=0.0), ("--max-parallelism", "48"), Change(None, 48),
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.matrix
@@ -108,7 +119,7 @@ CASES = {
 def test_flink_finds_what_a_conversion_of_everything_gives(
     case: str, version: str, flink: Flink, tmp_path: Path
 ) -> None:
-    job, options = CASES[case]
+    job, options, change = CASES[case]
     chosen = random.Random(f"{case} {version}")
     sources = snapshots(flink(version), job, [chosen.randrange(1000) for _ in range(3)], tmp_path)
     base = ferried(sources[0], tmp_path / "base", "--rehearse", *options)
@@ -124,12 +135,12 @@ def test_flink_finds_what_a_conversion_of_everything_gives(
     now = ("--now", base.plan.now, "--job", "whole")
     ferried_whole(sources[2], tmp_path / "whole", *options, *now)
     assert entries(tmp_path / "final") == entries(tmp_path / "whole")
-    started = of_new_shape(job)
+    started = change.job(of_new_shape(job))
     found, expected = (lines_of(flink(version), tmp_path / name, started) for name in ("final", "whole"))
     assert found == expected
     # The new job goes on with its own incremental checkpoints, at another parallelism too.
     path, content = tmp_path / "final", Counter[Any]()
-    for parallelism in (2, 3, 1):
+    for parallelism in (started.parallelism, 3, 1):
         operators = tuple(replace(o, parallelism=None) for o in started.operators)
         path = flink(version).carry(
             path, replace(started, operators=operators, parallelism=parallelism), format_="CHECKPOINT"

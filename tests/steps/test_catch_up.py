@@ -173,6 +173,32 @@ def test_several_maps_of_an_operator_are_caught_up_with(tmp_path: Path) -> None:
         assert entries(since) == entries(whole(source, tmp_path, number, **options))
 
 
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "more subtasks": {"parallelism": 5},
+    "more key groups": {"max_parallelism": 300},
+    "fewer key groups, and more subtasks": {"max_parallelism": 48, "parallelism": 3},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_base_in_another_layout_is_caught_up_with(layout: dict[str, Any], tmp_path: Path) -> None:
+    first, second = two(tmp_path, keys=40)
+    of_base = base(first, tmp_path, 1, **layout)[1]
+    report, since = caught_up(second, tmp_path, 2, 1, rehearse=False, **layout)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2, **layout))
+    newer, before = since.facts(MigrateFacts), of_base.facts(MigrateFacts)
+    assert newer is not None
+    assert before is not None
+    # Forty keys of five entries became two entries each, of which one is new; one key of five went, and one came.
+    assert newer.newer == {f"main/{NEW}": NewerRows(40 * 2 + 1 - 2, 40 * 4 + 5 - 4)}
+    assert newer.layout is not None
+    (operator,) = Savepoint.open(str(tmp_path / "target")).metadata.operators
+    of_layout = operator.parallelism, operator.max_parallelism
+    assert of_layout == (layout.get("parallelism", 1), layout.get("max_parallelism", 128))
+    assert not Path(since.exchange.path).exists()
+
+
 def test_on_another_disk_the_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two(tmp_path)
     of_base = base(first, tmp_path, 1)[1]
@@ -327,6 +353,15 @@ def test_a_wrong_list_of_changed_keys_is_found(
     assert report.is_green
 
 
+def test_key_groups_that_are_read_whole_may_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    monkeypatch.setattr(checks_of_proof, "sampled_groups", lambda *_: frozenset([1, 2, 40, 127]))
+    report, _ = caught_up(second, tmp_path, 2, 1)
+    plainly = [check.actual for check in report.checks if "of the result read plainly" in check.name]
+    assert plainly == ["the same rows"]
+
+
 def test_what_the_validation_has_read_stands_for_the_whole_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,7 +463,8 @@ def refused(tmp_path: Path, second: Path, what: str, **options: Any) -> None:
 def test_what_cannot_be_caught_up_with_is_refused_by_name(tmp_path: Path) -> None:
     first, second = two(tmp_path)
     base(first, tmp_path, 1)
-    refused(tmp_path, second, "since and parallelism", parallelism=2)
+    refused(tmp_path, second, "since and files_from", files_from=f"{first}={second}")
+    refused(tmp_path, second, "its plan has another parallelism: leave --since out", parallelism=2)
     refused(tmp_path, second, "give format native as well", output_format="canonical")
     refused(tmp_path, second, "its plan has another nulls: leave --since out", nulls="keep")
     for file in first.iterdir():

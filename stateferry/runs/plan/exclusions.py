@@ -137,7 +137,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         _not_since,
         ("lazy", "reverse", "to", "state_ttls", "keep_expired", "field", "classes", "declared"),
     ),
-    *map(_not_since, ("parallelism", "max_parallelism", "files_from")),
+    _not_since("files_from"),
     _of_a_migration("full_every"),
     Exclusion(
         "full_every",

@@ -103,16 +103,13 @@ class Counted(RunFacts):
 def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> bool:
     """Whether what these tasks count follows from the inventory before and the keys that have changed since.
 
-    Counts by age do, unless what has expired is kept. What is the largest of its kind doesn't.
+    Counts by age do, unless what has expired is kept. What is the largest of its kind doesn't, see `heavy_groups`.
     """
     return (
         (plan.rehearse or plan.since is not None)
         and not plan.lazy
         and not plan.reverse
-        and not any(
-            task.heavy_groups or any(one.legacy.ttl and not one.drops_expired for one in task.changes.rules)
-            for task in tasks
-        )
+        and not any(one.legacy.ttl and not one.drops_expired for task in tasks for one in task.changes.rules)
     )
 
 
