@@ -51,3 +51,7 @@ class Prefixes:
         matches = np.zeros(len(starts), np.bool_)
         prefix_kernels.rows_with(data, starts, key_ends, self.keys, self.bounds, matches)
         return matches
+
+
+# Every key begins with it.
+EVERY_KEY = Prefixes.of([b""])

@@ -111,7 +111,7 @@ class OperatorRewrite:
     """One operator that is written into a new savepoint.
 
     It can be pickled: any process may write each of its new files. With `rewrite` the transform sees other sections
-    than those that are in the old files.
+    than those that are in the old files. If the job keeps its timers on the heap, they aren't in its databases.
     """
 
     source: Savepoint
@@ -122,6 +122,7 @@ class OperatorRewrite:
     compression: Compression
     native: bool = False
     rewrite: Rewrite | None = None
+    has_timers_on_heap: bool = False
 
     @classmethod
     def prepare(
@@ -145,6 +146,8 @@ class OperatorRewrite:
                 _refuse_unstable(state, operator.label)
         header = prepared.transform.header(merged)
         prepared.header = header if rewrite is None else rewrite.header(header)
+        natives = (subtask.native_keyed for subtask in operator.subtasks)
+        prepared.has_timers_on_heap = any(one is not None and one.timers is not None for one in natives)
         if not is_native:
             prepared.compression = layout.compression.of(source.compression(operator))
         return prepared
@@ -218,7 +221,7 @@ class OperatorRewrite:
         stays = isinstance(self.transform, Copy) and self.rewrite is None
         if self.native and stays and not self.moves:
             found = next((subtask.native_keyed for subtask in self.old.subtasks if subtask.index == index), None)
-            if found is not None and found.timers is None:
+            if found is not None:
                 return writer.carry_native(self.source.folder, self.old.hex_id, index, found)
         with ExitStack() as opened:
             transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
@@ -243,7 +246,7 @@ class OperatorRewrite:
             return writer.keyed_file(self.old.hex_id, index, header, key_groups, self.compression)
         return writer.native_files(
             self.old.hex_id, index, header, key_groups, self.destination.prefix, self.source.metadata.checkpoint_id,
-            is_compressed=self.is_compressed,
+            is_compressed=self.is_compressed, on_heap=self.has_timers_on_heap,
         )  # fmt: skip
 
     @property

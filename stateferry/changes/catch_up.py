@@ -22,6 +22,7 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.pending_rows import PendingRows
+from flinkstate.rocksdb.prefixes import EVERY_KEY
 from flinkstate.writing.max_parallelism_change import GroupedEntries
 from flinkstate.writing.newer_files import KnownFiles, NewerCounts, NewerFilesWriter
 from flinkstate.writing.operator_rewrite import EntriesOf, OperatorRewrite, TransformedFiles
@@ -85,7 +86,8 @@ class ChangedPart:
             )
         )  # fmt: skip
         found = changed_keys(now, before, self.earlier, self.rules)
-        now.only = before.only = found
+        # Timers on the heap are written whole, whatever they were.
+        now.only, before.only = found, {state: keys for state, keys in found.items() if keys is not EVERY_KEY}
         # What is counted is what the source becomes.
         uncounted = replace(self.rewrite, transform=deepcopy(self.rewrite.transform))
         files = TransformedFiles(self.rewrite, (now,)), TransformedFiles(uncounted, (before,))
@@ -173,7 +175,8 @@ class CatchUpTask:
         with ExitStack() as opened:
             width = rewrite.new.max_parallelism
             base = opened.enter_context(open_part(self.base.folder, self.base.handle, width, self.subtask))
-            if base.header != header:
+            there, wanted = ({meta.name: meta for meta in one.states} for one in (base.header, header))
+            if base.header.key_serializer != header.key_serializer or there != wanted:
                 raise RefusedError(f"{base.name}: its states, or their types, aren't those that the source becomes")
             out = opened.enter_context(
                 writer.newer_files(

@@ -17,7 +17,7 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.metadata import NativeHandle
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from stateferry.basics.quantities import noun
 from stateferry.changes.changed_keys import KeyList
 from stateferry.changes.operator_changes import OperatorChanges
@@ -104,6 +104,7 @@ class ChangedTask:
     base_result: Databases
     whole: frozenset[int]
     of: int = 1
+    is_first: bool = True
 
     def do(self) -> ChangedResult:
         """Lists the changed keys anew, and reads them."""
@@ -123,6 +124,9 @@ class ChangedTask:
             return self._read(Side.SOURCE, folder, chunk, found.keys, sample)
 
         keys = in_result(found.keys, self.conversion)
+        if self.conversion.changes_key_groups and not self.is_first:
+            # Every subtask's timers on the heap may be in any database of the result, so one task reads all of them.
+            keys = {state: one for state, one in keys.items() if one is not EVERY_KEY}
 
         def of_result(result: Databases, sample: SampleSpec | None) -> KeyedResult:
             chunk = result.chunk(self.conversion.new_max, keys.values())

@@ -15,27 +15,30 @@ from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.metadata import NativeHandle
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.serializers.walker import skip_each
 from stateferry.changes.operator_changes import OperatorChanges
 
 
 @dataclass(frozen=True, slots=True)
 class Databases:
-    """An operator's databases in a result, by subtask."""
+    """An operator's databases in a result, by subtask, or those of them that have any of the key groups `within`."""
 
     folder: Location
     handles: Mapping[int, NativeHandle]
+    within: KeyGroupRange | None = None
 
     def of(self, key_groups: KeyGroupRange) -> Databases:
         """Those with any of these key groups."""
-        there = self.handles.items()
-        return Databases(self.folder, {n: one for n, one in there if not one.range.intersection(key_groups).is_empty})
+        there = {n: one for n, one in self.handles.items() if not one.range.intersection(key_groups).is_empty}
+        return Databases(self.folder, there, key_groups)
 
     def chunk(self, max_parallelism: int, keys: Iterable[Prefixes]) -> Chunk:
         """What has these keys."""
-        prefix = key_group_prefix_bytes(max_parallelism)
-        groups = frozenset(group for one in keys for group in _key_groups(one, prefix))
+        prefix, wanted = key_group_prefix_bytes(max_parallelism), list(keys)
+        groups: Collection[int] = self.within or range(max_parallelism)
+        if not any(one is EVERY_KEY for one in wanted):
+            groups = frozenset(group for one in wanted for group in _key_groups(one, prefix))
         parts = (
             FilePart(subtask, handle, tuple(group for group in handle.range if group in groups))
             for subtask, handle in self.handles.items()
@@ -60,7 +63,7 @@ def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict
 
 
 def _hashed_anew(keys: Prefixes, state: KeyedState, conversion: OperatorChanges) -> Prefixes:
-    if not conversion.changes_key_groups:
+    if keys is EVERY_KEY or not conversion.changes_key_groups:
         return keys
     old, new = map(key_group_prefix_bytes, (conversion.old_max, conversion.new_max))
     starts, ends = keys.bounds[:-1], keys.bounds[1:]

@@ -16,7 +16,7 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.stored_files import stored_by_itself, stored_files
 from flinkstate.metadata.metadata import NativeHandle
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.scan import entries_of
 from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.types import FlinkType
@@ -61,6 +61,10 @@ def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorChanges, widt
         key = now.header.key_serializer.type
         of_groups: dict[frozenset[str], set[bytes]] = {}
         for name in names:
+            if name not in now.database.families:
+                # Timers on the heap are all read.
+                found.keys[name] = EVERY_KEY
+                continue
             group = next((one for one in together if name in one), frozenset([name]))
             keys = of_groups.setdefault(group, set())
             ours, theirs = (dict(_files(one, file, name, found)) for one, file in ((new, now), (old, before)))

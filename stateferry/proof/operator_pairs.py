@@ -95,6 +95,7 @@ class OperatorPair:
                 yield ChangedTask(
                     self.old.hex_id, subtask.index, own.of_key_groups(range_), checks, seed,
                     (self.source.folder, subtask.native_keyed), staged, earlier, of_base, whole, len(base.subtasks),
+                    subtask.index == min(base.subtasks),
                 )  # fmt: skip
 
     def checks_keys(self, conversion: Conversion) -> bool:

@@ -175,9 +175,6 @@ def _why_not(operator: Operator, new: Operator, base: BaseRun) -> str | None:
     if (before.parallelism, before.max_parallelism) != (operator.parallelism, operator.max_parallelism):
         return "the job has another parallelism or max parallelism than in the base"
     earlier, there = base.earlier(operator), base.parts(operator)
-    for subtask in operator.subtasks:
-        if subtask.native_keyed is not None and subtask.native_keyed.timers is not None:
-            return "its timers are on the heap, so the base has no files of RocksDB for it"
     native = {subtask.index for subtask in operator.subtasks if subtask.native_keyed is not None}
     keyed = {subtask.index for subtask in operator.subtasks if subtask.keyed is not None}
     made = set(range(new.parallelism)) if changes_layout(operator, new) else keyed

@@ -24,6 +24,10 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb import scan
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.hash_codes import key_group_of
+from flinkstate.writing.heap_timers_writer import HeapTimersWriter
+from flinkstate.writing.operator_rewrite import Layout
 from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
 from stateferry.cli import main, shared_steps
@@ -33,6 +37,7 @@ from stateferry.proof import checks as checks_of_proof
 from stateferry.proof.catch_up import ChangedResult, ChangedTask
 from stateferry.proof.keyed_check import KeyedTask
 from stateferry.proof.keyed_result import Side
+from stateferry.proof.metadata_check import compare_metadata
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.guards.expiry_guard import ClockContradictedError
@@ -478,20 +483,65 @@ def test_a_base_is_a_green_rehearsal_with_native_files(tmp_path: Path) -> None:
     refused(tmp_path, second, "its plan has another output_format")
 
 
-def test_timers_on_the_heap_are_refused_by_name(tmp_path: Path) -> None:
-    sources = two(tmp_path)
-    timers = raw_timers(*[group(("user-timers", [], []), key=STRING)] * 128)
-    for source in sources:
+def two_with_timers(folder: Path) -> tuple[Path, Path]:
+    """Two checkpoints with fifty timers on the heap, of which one is another in the second."""
+    sources = two(folder)
+    for number, source in enumerate(sources):
         found = Savepoint.open(str(source)).metadata
         (operator,) = found.operators
         (subtask,) = operator.subtasks
         assert subtask.native_keyed is not None
-        subtask = replace(subtask, native_keyed=replace(subtask.native_keyed, timers=timers))
+        timers: list[list[tuple[bytes, int]]] = [[] for _ in range(128)]
+        for key in (f"key-{number + one}" for one in range(50)):
+            timers[key_group_of(Scalar.STRING, key, 128) or 0].append((bytes([len(key) + 1]) + key.encode() + b"\0", 7))
+        raw = raw_timers(*(group(("user-timers", some, some[:1]), key=STRING) for some in timers))
+        subtask = replace(subtask, native_keyed=replace(subtask.native_keyed, timers=raw))
         found = replace(found, operators=(replace(operator, subtasks=(subtask,)),))
         (source / METADATA).write_bytes(build_metadata(found))
-    assert base(sources[0], tmp_path, 1)[0].is_green
-    with pytest.raises(RefusedError, match="its timers are on the heap"):
-        caught_up(sources[1], tmp_path, 2, 1)
+    return sources
+
+
+def test_timers_in_another_place_than_in_the_source_are_found(tmp_path: Path) -> None:
+    """The same timers in RocksDB's files would be lost: a job looks for them on the heap alone."""
+    source = Savepoint.open(str(two_with_timers(tmp_path)[0])).metadata
+    (operator,) = source.operators
+    (subtask,) = operator.subtasks
+    assert subtask.native_keyed is not None
+    moved = replace(subtask, native_keyed=replace(subtask.native_keyed, timers=None))
+    layout = Layout(native=frozenset([operator.id]))
+    for there, found in ((subtask, []), (moved, [("on the heap", "in RocksDB")])):
+        staged = replace(source, operators=(replace(operator, subtasks=(there,)),))
+        differences = compare_metadata(source, staged, layout)
+        assert [(one.expected, one.found) for one in differences if "timers" in one.what] == found
+
+
+def test_a_timer_less_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two_with_timers(tmp_path)
+    base(first, tmp_path, 1)
+    add = HeapTimersWriter.add
+
+    def short(self: HeapTimersWriter, state: int, rows: Any) -> None:
+        if b"key-50" not in rows.tobytes():
+            add(self, state, rows)
+
+    monkeypatch.setattr(HeapTimersWriter, "add", short)
+    with pytest.raises(RejectedError, match="event_user-timers: carried over"):
+        caught_up(second, tmp_path, 2, 1)
+
+
+@pytest.mark.parametrize("layout", [{}, *LAYOUTS.values()], ids=["the same layout", *LAYOUTS])
+def test_timers_on_the_heap_are_carried_whole(layout: dict[str, Any], tmp_path: Path) -> None:
+    """They are in no file of RocksDB's, so all of them are written each time."""
+    sources = two_with_timers(tmp_path)
+    assert base(sources[0], tmp_path, 1, **layout)[0].is_green
+    report, since = caught_up(sources[1], tmp_path, 2, 1, **layout)
+    assert report.is_green
+    assert entries(since) == entries(whole(sources[1], tmp_path, 2, **layout))
+    of_timers = [key for _, state, key, _ in entries(since) if "event_user-timers" in state]
+    assert len(of_timers) == 50
+    assert sum(b"key-50" in key for key in of_timers) == 1
+    (operator,) = Savepoint.open(since.staged.path).metadata.operators
+    assert all(one.native_keyed is not None and one.native_keyed.timers is not None for one in operator.subtasks)
 
 
 def test_under_time_to_live_a_job_that_moves_keys_is_refused(tmp_path: Path) -> None:
