@@ -9,8 +9,8 @@ DOCS_VENV := .venv-docs
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j3)
 # uv installs packages side by side.
 UV := $(BIN)/python constraints/uv_like_pip.py
-AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-standard \
-  asyncpg hdfs-native mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
+AIRFLOW_PACKAGES := apache-airflow apache-airflow-providers-apache-spark apache-airflow-providers-openlineage \
+  apache-airflow-providers-standard asyncpg hdfs-native mypy psycopg2-binary 'psycopg[binary]' pytest pytest-timeout
 # Ruff formats the signatures in the reference.
 DOCS_PACKAGES := mkdocs mkdocs-material mkdocstrings-python ruff
 PORT ?= 8080
@@ -18,6 +18,9 @@ PORT ?= 8080
 SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder
 # Hypothesis, which the other tests' conftest sets up, isn't there.
 IN_AIRFLOW = AIRFLOW_HOME=$(CURDIR)/.cache/test-airflow $(AIRFLOW_BIN)/pytest --confcutdir=tests/airflow tests/airflow
+# An extra, which only the tests with the real operator need: beside the environment.
+KUBERNETES_PROVIDER := .cache/kubernetes-provider
+WITH_KUBERNETES = PYTHONPATH=$(CURDIR)/$(KUBERNETES_PROVIDER)$(if $(PYTHONPATH),:$(PYTHONPATH))
 KILLS ?= 300
 ALTERATIONS ?= 1000
 MUTANTS ?= 500
@@ -29,7 +32,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator jars lint format bench bench-large docs hashes demo up down airflow clean check-python check-java check-jre \
+  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator test-operator-by-tasks test-operator-by-dag jars lint format bench bench-large docs hashes sbom demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -99,13 +102,19 @@ test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results, on
 test-mutants: $(VENV)/.made ## Small faults in the code that checks results, which its tests must see: MUTANTS=500 SEED=..., which is printed
 	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED)
 
-# -s: each test prints its outage.
-test-operator: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Cut-overs under the real Flink Kubernetes Operator: STATEFERRY_OPERATOR_JARS=FOLDER
+test-operator: $(VENV)/.made $(KUBERNETES_PROVIDER)/.made check-java ## Cut-overs under the real Flink Kubernetes Operator: STATEFERRY_OPERATOR_JARS=FOLDER
 	@test -n "$$STATEFERRY_OPERATOR_JARS" || { \
 	  echo "STATEFERRY_OPERATOR_JARS must name a folder with the jars of the operator's image:" >&2; \
 	  echo "flink-kubernetes-operator-...-shaded.jar, flink-kubernetes-standalone-....jar and log4j-slf4j-impl-....jar." >&2; \
 	  exit 1; }
-	$(IN_AIRFLOW)/operator -s
+	$(MAKE) --no-print-directory -j2 --output-sync=line test-operator-by-tasks test-operator-by-dag
+
+# Each has a Kubernetes and an operator of its own. -s: each test prints its outage.
+test-operator-by-tasks:
+	$(WITH_KUBERNETES) $(IN_AIRFLOW)/operator/test_cut_over.py -s
+
+test-operator-by-dag:
+	$(WITH_KUBERNETES) $(subst /test-airflow,/test-by-dag,$(IN_AIRFLOW))/operator/test_by_dag.py -s
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Check style, format, types and import rules
 	@$(MAKE) --no-print-directory $(if $(PARALLEL),-j2) --output-sync=target lint-types lint-airflow-types lint-style
@@ -135,6 +144,10 @@ bench-large: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure whole run
 hashes: $(BIN)/uv ## Write the hashes of all pinned packages to constraints/hashes, by the index that pip has
 	for one in airflow spark; do $(UV) pip compile -q --generate-hashes --no-annotate --no-header --no-deps \
 	  --python-version 3.13 constraints/$$one.txt -o constraints/hashes/$$one.txt || exit 1; done
+
+sbom: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Write which Python packages are in the images of docker/, as CycloneDX JSON, to build/sbom
+	@mkdir -p build/sbom
+	for one in spark airflow; do $(BIN)/python constraints/sbom.py $$one >build/sbom/stateferry-$$one.cdx.json || exit 1; done
 
 docs: $(DOCS_VENV)/.made ## Build the documentation as a site, in build/site, without a network; links and anchors are checked
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build -q -f docs_site/mkdocs.yml
@@ -197,6 +210,10 @@ $(AIRFLOW_VENV)/.made: pyproject.toml constraints/airflow.txt | check-python
 	$(UV) pip install -q --python $(AIRFLOW_VENV) -c constraints/airflow.txt setuptools wheel $(AIRFLOW_PACKAGES)
 	$(UV) pip install -q --python $(AIRFLOW_VENV) --no-deps --no-build-isolation -e .
 	$(AIRFLOW_BIN)/python -m compileall -q -x '/(tests?|mypy|mypyc|numpy|pandas|pyarrow|pyspark|setuptools)/' $(AIRFLOW_VENV)/lib
+	touch $@
+
+$(KUBERNETES_PROVIDER)/.made: constraints/kubernetes.txt $(AIRFLOW_VENV)/.made
+	$(UV) pip install -q --python $(AIRFLOW_VENV) --target $(@D) --no-deps -r constraints/kubernetes.txt
 	touch $@
 
 $(DOCS_VENV)/.made: constraints/docs.txt | check-python

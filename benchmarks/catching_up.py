@@ -1,6 +1,7 @@
 """Measures a catch-up beside a conversion of everything, without Spark: from the snapshot to the publication.
 
-One key in a hundred was changed by RocksDB itself since the base. Both are done by this process, one after the other.
+One key in a hundred was changed by RocksDB itself since the base, and what was there before stays in its files; or a
+compaction has written all files anew. Both are done by this process, one after the other.
 """
 
 from __future__ import annotations
@@ -30,9 +31,14 @@ _STEPS = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE, Step.CUT_OVE
 
 
 def measure(scale: Scale) -> Iterator[Duration]:
-    """One duration for each of the two."""
+    """Two durations, and two where all files were written anew."""
+    for compacts in (False, True):
+        yield from _measure(scale, compacts=compacts)
+
+
+def _measure(scale: Scale, *, compacts: bool) -> Iterator[Duration]:
     with on_all_cores():
-        first, second = snapshots(scale)
+        first, second = snapshots(scale, compacts=compacts)
     _run(scale, first, "base", rehearse=True)
     found: dict[str, list[tuple[float, float, dict[str, float]]]] = {"everything": [], "since": []}
     for number in range(1 + min(scale.rounds, _ROUNDS)):
@@ -43,7 +49,8 @@ def measure(scale: Scale) -> Iterator[Duration]:
             found[what] += [done] if number else []
     for folder in (first, second, scale.folder / "home"):
         shutil.rmtree(folder)
-    whole, since = (_duration(what, of) for what, of in found.items())
+    anew = ", all files written anew" if compacts else ""
+    whole, since = (_duration(what, of, anew) for what, of in found.items())
     ratio = median(one[1] for one in found["everything"]) / median(one[1] for one in found["since"])
     yield whole
     what = f"{since.what}: everything takes {ratio:.1f} × the processor time"
@@ -87,8 +94,8 @@ def _run(
     return *took, {str(step): seconds for step, seconds in facts.items()}
 
 
-def _duration(what: str, runs: list[tuple[float, float, dict[str, float]]]) -> Duration:
-    shown = {"everything": "everything", "since": "since a base, 1 % of the keys changed"}[what]
+def _duration(what: str, runs: list[tuple[float, float, dict[str, float]]], anew: str) -> Duration:
+    shown = {"everything": f"everything{anew}", "since": f"since a base, 1 % of the keys changed{anew}"}[what]
     steps = ", ".join(f"{step} {median(one[2][step] for one in runs):.2f}" for step in runs[0][2])
     note = f"{median(one[1] for one in runs):.2f} processor seconds; by the clock {steps}"
     return Duration(shown, tuple(one[0] for one in runs), note=note)

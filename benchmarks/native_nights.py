@@ -82,8 +82,8 @@ def _changed(subtask: Subtask, before: Path, after: Path, every: int, compacts: 
     return replace(subtask, native_keyed=replace(handle, shared=(), private=tuple(files)))
 
 
-def snapshots(scale: Scale, ttl: int | None = None) -> tuple[Path, Path]:
-    """The snapshots of two nights."""
+def snapshots(scale: Scale, ttl: int | None = None, *, compacts: bool = False) -> tuple[Path, Path]:
+    """The snapshots of two nights; `compacts` has RocksDB write all files anew in between."""
     plain, ours, first, second, home = (scale.folder / name for name in ("plain", "ours", "first", "second", "home"))
     write_demo_savepoint(
         str(plain), DemoState(scale.keys, ENTRIES_PER_KEY, 0, ttl, NOW, parallelism=2, max_parallelism=128, seed=1)
@@ -92,7 +92,7 @@ def snapshots(scale: Scale, ttl: int | None = None) -> tuple[Path, Path]:
     execute(command, scale.folder / "log", environment={"STATEFERRY_HOME": str(home)})
     # The files that RocksDB writes say which database they are of.
     next_night(ours, first, _CHANGED_EVERY, compacts=True)
-    next_night(first, second, _CHANGED_EVERY)
+    next_night(first, second, _CHANGED_EVERY, compacts=compacts)
     for folder in (plain, ours, home):
         shutil.rmtree(folder)
     return first, second

@@ -86,6 +86,8 @@ def _dag(job: ConfiguredJob | None) -> DAG:
         max_active_tasks=MOST_TASKS,
         default_args=RETRIES | ORDER,
         tags=["stateferry"],
+        # The file that only tells problems makes DAGs to find them: it would count as theirs.
+        auto_register=False,
     ) as dag:
         _tasks(assets, pool, None if job is None else job.own_tasks)
         for task in dag.tasks:

@@ -196,7 +196,7 @@ class StateReader(DataSourceReader):
         chunks = plan_chunks(
             operator,
             savepoint.placed(operator),
-            lambda key_group: all(wanted(key_group) for wanted in self._wanted),
+            [group for group in range(operator.max_parallelism) if all(wanted(group) for wanted in self._wanted)],
             target_bytes=self._request.target_bytes,
             at_least=self._request.least_partitions,
         )

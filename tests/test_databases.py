@@ -53,7 +53,7 @@ def test_an_address_may_say_itself_how_long_to_wait() -> None:
 def test_a_locked_catalog_may_be_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"sqlite:///{tmp_path}/catalog.db"
     Control(uri)
-    catalog = TableHome(uri, str(tmp_path)).catalog()
+    catalog = TableHome(uri, str(tmp_path)).sql_catalog()
     monkeypatch.setattr(control_tables, "_WAIT_SECONDS", 0.1)
     with sqlite3.connect(tmp_path / "catalog.db", isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")

@@ -26,13 +26,12 @@ DATA = {
 }
 AIRFLOW_PYTHON = HOUSE / ".venv-airflow/bin/python"
 _IMPORTED = """
-import importlib, importlib.util, pathlib, pkgutil, sys
-absent = [] if importlib.util.find_spec("openlineage") else ["lineage"]
+import importlib, pathlib, pkgutil, sys
 for name in sys.argv[2:]:
     package = importlib.import_module(name)
     for found in pkgutil.walk_packages(package.__path__, name + "."):
         if not found.name.startswith("stateferry.airflow") or name == "stateferry.airflow":
-            if found.name.rpartition(".")[2] not in ("__main__", *absent):
+            if found.name.rpartition(".")[2] != "__main__":
                 module = importlib.import_module(found.name)
                 assert pathlib.Path(module.__file__).is_relative_to(sys.argv[1]), module.__file__
 print(sum(name.split(".")[0] in ("flinkstate", "stateferry") for name in sys.modules))
@@ -183,9 +182,18 @@ found = DagBag(sys.argv[1], safe_mode=True, known_pools={"default_pool", "statef
 assert not found.import_errors, found.import_errors
 from stateferry.airflow.kubernetes.connection import api_server
 server = api_server("here")
-import stateferry
+import stateferry, stateferry.airflow.tasks.lineage
 assert stateferry.__file__.startswith(sys.prefix), stateferry.__file__
 print(*sorted(found.dags), server.url, dict(server.headers()))
+"""
+
+
+_PAGE = """
+from airflow.api_fastapi.app import create_app
+from starlette.testclient import TestClient
+with TestClient(create_app()) as client:
+    shown = client.get("/stateferry/")
+    print(shown.status_code, "there" if "Stateferry" in shown.text else shown.text)
 """
 
 
@@ -236,24 +244,17 @@ def test_a_fresh_environment_migrates_and_shows_the_page(wheel: Path, tmp_path: 
 
 
 @pytest.mark.full
-def test_openlineage_is_an_extra(wheel: Path, tmp_path: Path) -> None:
-    """Its provider isn't in the environment of the other tests, so those of what it is told run here."""
-    python = installed(f"{wheel}[airflow,openlineage]", "airflow", tmp_path)
-    uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
-    said(*uv, "-c", str(HOUSE / "constraints/airflow.txt"), "pytest", "pytest-timeout")
-    tests = [str(python), "-m", "pytest", "--confcutdir=tests/airflow", "tests/airflow/state_migration/test_lineage.py"]
-    shown = said("env", f"AIRFLOW_HOME={tmp_path}", *tests, folder=HOUSE).splitlines()[-1]
-    assert " 6 passed in" in shown, shown
-
-
-@pytest.mark.full
-def test_airflow_and_kubernetes_are_extras(wheel: Path, tmp_path: Path) -> None:
-    """With all that they bring, from the index that pip has: the DAGs are parsed far from the checkout."""
-    python = installed(f"{wheel}[airflow,kubernetes]", "airflow", tmp_path)
+def test_airflow_and_what_goes_beside_it_are_extras(wheel: Path, tmp_path: Path) -> None:
+    """With all that they bring, from the index that pip has: the DAGs by import are parsed far from the checkout, and
+    Airflow's API server has the pages."""
+    python = installed(f"{wheel}[airflow,kubernetes,openlineage]", "airflow", tmp_path)
     dags = tmp_path / "dags"
     dags.mkdir()
-    for file in ("state_migration.py", "state_rollback.py", "examples/own_tasks.py"):
-        shutil.copy(HOUSE / "dags" / file, dags)
+    page = (HOUSE / "docs/airflow.md").read_text()
+    for name, lines in re.findall(r"^```python\n# (state_\w+\.py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        (dags / name).write_text(lines)
+    # What people write by themselves.
+    shutil.copy(HOUSE / "dags/examples/own_tasks.py", dags)
     cluster = {"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}
     user = {"name": "me", "user": {"token": "secret"}}
     context = {"name": "here", "context": {"cluster": "here", "user": "me"}}
@@ -268,3 +269,8 @@ def test_airflow_and_kubernetes_are_extras(wheel: Path, tmp_path: Path) -> None:
     shown = said(str(python), "-c", code, str(dags), folder=tmp_path).splitlines()[-1]
     assert shown.startswith("state_migration state_migration_orders state_rollback http://127.0.0.1:9 ")
     assert "Bearer secret" in shown
+    settings = {"AIRFLOW_HOME": tmp_path / "airflow", "STATEFERRY_HOME": tmp_path / "home"}
+    asked = ["env", *(f"{name}={value}" for name, value in settings.items())]
+    asked += ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS=True"]
+    said(*asked, str(python.with_name("airflow")), "db", "migrate", folder=tmp_path)
+    assert said(*asked, str(python), "-c", _PAGE, folder=tmp_path).splitlines()[-1] == "200 there"

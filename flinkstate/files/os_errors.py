@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from flinkstate.errors import StateferryError, TransientError
 
@@ -84,3 +86,16 @@ def in_short(error: Exception) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     text = " ".join(reason.split()) or type(error).__name__
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Adds the name to an `OSError` that has none, as errors of open files do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise OSError(f"{name}: {error}") from error
+        if error.filename is None:
+            error.filename = name
+        raise

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from flinkstate.errors import TransientError
-from flinkstate.files.named_errors import naming
+from flinkstate.files.os_errors import naming
 
 # The first piece that a reader gets after a jump; the longer it reads on, the more is asked for.
 _LEAST = 1 << 18

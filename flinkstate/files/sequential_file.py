@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from flinkstate.files.named_errors import naming
+from flinkstate.files.os_errors import naming
 
 # Linux has it from 6.14 on. Python has no name for it yet.
 _RWF_DONTCACHE = 0x80

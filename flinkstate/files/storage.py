@@ -11,7 +11,7 @@ import fcntl
 import os
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class Location:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles a place on a store by its name: so whoever unpickles it uses connections that it has already."""
         if "://" in self.shown:
-            return _located, (self.shown,)
+            return Location.of, (self.shown,)
         return Location, (self.filesystem, self.path, self.shown)
 
     @classmethod
@@ -304,14 +304,15 @@ class Location:
                 self.filesystem.delete_file(self.path)
 
 
-def side_by_side(place: Location, do: Callable[[Item], Done], items: Iterable[Item]) -> Generator[Done, None, None]:
-    """Yields what `do` gives for each item, in order; on a store, which takes long to answer, it does several at once.
+def side_by_side(place: Location, do: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
+    """What `do` gives for each item, in order; on a store, which takes long to answer, several are done at once.
 
-    It does few more than those that are asked for.
+    Few more are done than those that are asked for.
     """
-    if place.is_local:
-        yield from map(do, items)
-        return
+    return map(do, items) if place.is_local else _several_at_once(do, items)
+
+
+def _several_at_once(do: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
     threads, begun = ThreadPoolExecutor(_AT_ONCE, "side-by-side"), deque[Future[Done]]()
     try:
         for item in items:
@@ -322,10 +323,6 @@ def side_by_side(place: Location, do: Callable[[Item], Done], items: Iterable[It
             yield begun.popleft().result()
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _located(name: str) -> Location:
-    return Location.of(name)
 
 
 def _milliseconds(info: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from flinkstate.errors import RefusedError
 from flinkstate.files.hdfs import HdfsOutput
-from flinkstate.files.named_errors import naming
+from flinkstate.files.os_errors import naming
 
 _PART = 8 << 20
 

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.hashing.crc32c import MASK_DELTA, TABLES, with_word
+from flinkstate.hashing.crc32c import MASK_DELTA, TABLES, with_word, word_at
 
 _ALL_ONES = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
@@ -52,15 +52,6 @@ _BEHIND_LANE = _lane_tables()
 
 
 @_inlined
-def _word(data, position):
-    """Returns eight bytes as a word, the first one lowest. The compiler makes one load of this loop."""
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
-@_inlined
 def _behind_lane(crc):
     return (
         _BEHIND_LANE[0, crc & _BYTE]
@@ -79,15 +70,15 @@ def _masked_crc32c(data, start, end):
         second = third = fourth = np.uint64(0)
         behind = position + _LANE
         while position < behind:
-            crc = with_word(crc, _word(data, position))
-            second = with_word(second, _word(data, position + _LANE))
-            third = with_word(third, _word(data, position + 2 * _LANE))
-            fourth = with_word(fourth, _word(data, position + 3 * _LANE))
+            crc = with_word(crc, word_at(data, position))
+            second = with_word(second, word_at(data, position + _LANE))
+            third = with_word(third, word_at(data, position + 2 * _LANE))
+            fourth = with_word(fourth, word_at(data, position + 3 * _LANE))
             position += 8
         crc = _behind_lane(_behind_lane(_behind_lane(crc) ^ second) ^ third) ^ fourth
         position += (_LANES - 1) * _LANE
     while end - position >= 8:
-        crc = with_word(crc, _word(data, position))
+        crc = with_word(crc, word_at(data, position))
         position += 8
     while position < end:
         crc = crc >> np.uint64(8) ^ TABLES[0, (crc ^ np.uint64(data[np.uint64(position)])) & _BYTE]
@@ -166,7 +157,7 @@ def _unframe(data, begin, limit, start):
         # The content lies far enough behind its new place to be moved by whole words.
         moved = np.int64(0)
         while size - moved >= 8:
-            word = _word(data, content + moved)
+            word = word_at(data, content + moved)
             for offset in range(8):
                 to = np.uint64(out + moved + offset)
                 data[to] = np.uint8(word >> np.uint64(8 * offset) & _BYTE)

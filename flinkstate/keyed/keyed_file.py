@@ -78,6 +78,11 @@ class Section:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def key_text(self, row: int) -> str:
+        """Returns the key of a row, without its user key, as people read it."""
+        key = self.data[self.key_starts[row] + self.file.prefix : self.key_ends[row]].tobytes()
+        return _text(self.file.header.key_serializer.type, key)
+
     def parts(self, most: int) -> Iterator[Section]:
         """Yields the section in parts of about so many bytes: less than twice as many, unless an entry is larger."""
         if not len(self) or int(self.ends[-1] - self.starts[0]) < 2 * most:
@@ -115,11 +120,7 @@ class Section:
         place = self.file.locate(DamagedError("", "", offset=error.offset), self.extent, self.base)
         offset = "" if place.offset is None else f", offset {place.offset}{place.found}"
         row = int(np.searchsorted(self.ends, error.offset, "right"))
-        key = self.data[self.key_starts[row] + self.file.prefix : self.key_ends[row]].tobytes()
-        named = [
-            f"state {self.file.header.states[self.state].name}",
-            f"key {_text(self.file.header.key_serializer.type, key)}",
-        ]
+        named = [f"state {self.file.header.states[self.state].name}", f"key {self.key_text(row)}"]
         named += [f"user key {_text(*error.user_key)}"] if error.user_key is not None else []
         return f"{', '.join(named)}: {error.why} ({place.file}, key group {self.key_group}{offset})"
 

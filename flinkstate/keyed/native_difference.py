@@ -1,27 +1,29 @@
 """Finds the keys by which two snapshots of a RocksDB database may differ, from the SST files that only one of them has.
 
-RocksDB never changes a file. What a reader finds of a key follows from the key's entries in all files; so if no file
-with an entry of it came or went, it is as it was. A file is the same if it says the same of itself
-(`SstFile.identity`), whatever its name is. A change inside of a block that leaves the index as it is isn't seen here:
-the validation reads every block.
+RocksDB never changes a file. What a reader finds of a row follows from the row's entries in all files; so if the files
+that went and the files that came show the same of it, it is as it was (`rocksdb/difference.py`). A file is the same if
+it says the same of itself (`SstFile.identity`), whatever its name is. A change inside of a block that leaves the index
+of such a file as it is isn't seen here: the validation reads every block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.files.storage import Location
+from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.key_group_check import key_offset
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.stored_files import stored_by_itself
 from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.difference import differing_rows
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.type_parts import opaque_parts
-from flinkstate.serializers.walker import skip_runs
+from flinkstate.serializers.walker import Positions, skip_runs
 
 # If a larger share of the bytes came or went, to read everything takes no longer.
 _MOST_CHANGED = 0.25
@@ -38,15 +40,16 @@ class EarlierPart:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """The files of each state (by its id) that only one of two snapshots has."""
+    """The files of each state (by its id) that only one of two snapshots has, and those that both have."""
 
     new: NativeFile
     old: NativeFile
     added: Mapping[int, Sequence[SstFile]]
     removed: Mapping[int, Sequence[SstFile]]
+    both: Mapping[int, Sequence[LiveFile]]
 
     def changed(self, groups: Iterable[frozenset[int]]) -> dict[int, Prefixes] | None:
-        """Returns the keys of entries that came or went, by state: those of a group of states for each of the group.
+        """Returns the keys of rows that aren't the same, by state: those of a group of states for each of the group.
 
         A group of one state has the whole keys of its rows. None if the keys of another group can't be told.
         """
@@ -63,7 +66,7 @@ class ChangedFiles:
         return found
 
     def keys_of(self, states: Iterable[int]) -> Prefixes | None:
-        """Returns the keys of entries of these states that came or went: key group and key, without what is behind.
+        """Returns the keys of rows of these states that aren't the same: key group and key, without what is behind.
 
         None if that isn't known.
         """
@@ -74,23 +77,23 @@ class ChangedFiles:
         for state in states:
             if key_offset(self.new.header, state, prefix) != 4 + prefix:
                 return None
-            for file, table in self._files(state):
-                for data, starts, ends in file.entries_of(table):
-                    firsts, key_ends = skip_runs(key, data, starts + 4 + prefix, ends)
-                    pairs = zip((firsts - prefix).tolist(), key_ends.tolist(), strict=True)
-                    found |= {data[start:end].tobytes() for start, end in pairs}
+            for data, starts, ends in self._differing(state):
+                firsts, key_ends = skip_runs(key, data, starts + 4 + prefix, ends)
+                pairs = zip((firsts - prefix).tolist(), key_ends.tolist(), strict=True)
+                found |= {data[start:end].tobytes() for start, end in pairs}
         return Prefixes.of(found)
 
     def _rows(self, state: int) -> Prefixes:
         return Prefixes.of(
             data[start:end].tobytes()
-            for file, table in self._files(state)
-            for data, starts, ends in file.entries_of(table)
+            for data, starts, ends in self._differing(state)
             for start, end in zip((starts + 4).tolist(), ends.tolist(), strict=True)
         )
 
-    def _files(self, state: int) -> list[tuple[NativeFile, SstFile]]:
-        return [(self.new, table) for table in self.added[state]] + [(self.old, table) for table in self.removed[state]]
+    def _differing(self, state: int) -> Iterator[tuple[Buffer, Positions, Positions]]:
+        return differing_rows(
+            self.added[state], self.removed[state], self.both[state], self.new.prefix, *self.new.wanted_range
+        )
 
 
 def difference(new: NativeFile, old: NativeFile, identities: Mapping[str, str]) -> ChangedFiles | None:
@@ -121,6 +124,7 @@ def whole_difference(new: NativeFile, old: NativeFile, identities: Mapping[str, 
     low, after = own.start.to_bytes(width, "big"), (own.end + 1).to_bytes(width, "big")
     added: dict[int, list[SstFile]] = {}
     removed: dict[int, list[SstFile]] = {}
+    both: dict[int, list[LiveFile]] = {}
     for state in range(new.stored_states):
         now, before = ({_what(table): table for table in file.tables(state)} for file in (new, old))
         for (identity, *_), table in before.items():
@@ -129,11 +133,12 @@ def whole_difference(new: NativeFile, old: NativeFile, identities: Mapping[str, 
                 raise RefusedError(f"{table.name}: it isn't the file that was read before, or has no file of its own")
         added[state] = [table for what, table in now.items() if what not in before]
         removed[state] = [table for what, table in before.items() if what not in now]
+        both[state] = [table.live for what, table in now.items() if what in before]
         for table in (*added[state], *removed[state]):
             # After a rescale Flink deletes the ranges of other subtasks, whose keys aren't in question.
             if table.deletes_within(low, after):
                 raise RefusedError(f"{table.name}: whole ranges of the subtask's own keys were deleted")
-    return ChangedFiles(new, old, added, removed)
+    return ChangedFiles(new, old, added, removed, both)
 
 
 def _what(table: SstFile) -> tuple[str, LiveFile, str]:

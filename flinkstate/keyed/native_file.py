@@ -34,7 +34,7 @@ from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.merge import Found
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.rocksdb.scan import Scan, entries_of
+from flinkstate.rocksdb.scan import Scan
 from flinkstate.rocksdb.sorted_run import PORTION
 from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.walker import Positions
@@ -182,7 +182,7 @@ class NativeFile(KeyedFile):
         """Yields the key group's sections, by the states' ids. `window` is a buffer to use.
 
         The digest of a key group is that of its rows: other versions of a row, and rows that were deleted, have no
-        part in it. With `only`, it is that of the rows which are read, and goes into `sums`.
+        part in it. With `only`, it is that of the rows which are read. It goes into `sums`.
         """
         if key_group not in self.handle.range:
             return
@@ -191,11 +191,11 @@ class NativeFile(KeyedFile):
             if self.read is not None or self.only is not None:
                 digest += RowSum.of(section)
             yield section
-        if self.only is not None:
+        if self.read is not None or self.only is not None:
             self.sums[key_group] = digest
-        elif self.read is not None:
-            self.read.add(self.handle.meta.name, key_group, digest.text)
         if self.read is not None:
+            if self.only is None:
+                self.read.add(self.handle.meta.name, key_group, digest.text)
             self._note_files(self.read)
 
     def _note_files(self, read: BytesRead) -> None:
@@ -209,12 +209,12 @@ class NativeFile(KeyedFile):
 
     def tables(self, state: int) -> Iterator[SstFile]:
         """Yields the SST files of a state that may have rows of the wanted key groups, each open until the next one."""
-        low, after = min(self._wanted, default=0), max(self._wanted, default=-1) + 1
-        return self.database.files(self.header.states[state].name, self.prefix, low, after)
+        return self.database.files(self.header.states[state].name, self.prefix, *self.wanted_range)
 
-    def entries_of(self, table: SstFile) -> Iterator[tuple[Buffer, Positions, Positions]]:
-        """Yields the keys of all entries of a file in the wanted key groups: see `rocksdb.scan.entries_of`."""
-        return entries_of(table, self.prefix, min(self._wanted, default=0), max(self._wanted, default=-1) + 1)
+    @property
+    def wanted_range(self) -> tuple[int, int]:
+        """The first key group that is wanted, and the one behind the last."""
+        return min(self._wanted, default=0), max(self._wanted, default=-1) + 1
 
     def sections_of(self, key_group: int, states: set[int], window: Buffer | None = None) -> Iterator[Section]:
         """Yields the key group's sections of the states with these ids, and reads nothing of other states."""

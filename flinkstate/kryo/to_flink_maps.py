@@ -104,11 +104,18 @@ class KryoReader:
     """
 
     def __init__(
-        self, kryo: KryoType, made: MapType | ListType | SetType, *, widen: bool = False, field: str | None = None
+        self,
+        kryo: KryoType,
+        made: MapType | ListType | SetType,
+        *,
+        widen: bool = False,
+        field: str | None = None,
+        stays_map: bool = False,
     ) -> None:
         table = class_table(kryo)
         of_object = None if field is None else ObjectField(kryo, field)
-        self._reading = MapReading(table, places_of(made, table, widen=widen, field=of_object), made)
+        places = places_of(made, table, widen=widen, field=of_object, stays_map=stays_map)
+        self._reading = MapReading(table, places, made)
 
     def to_flink(
         self, data: Bytes, starts: Positions, key_ends: Positions, ends: Positions, *, timestamps: bool

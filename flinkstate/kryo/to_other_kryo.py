@@ -7,6 +7,7 @@ values, and what is before them, stays as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kryo_2_leaves, other_kryo_collections, other_kryo_kernels
-from flinkstate.kryo.classes import COPIED_AS, KNOWN, ClassTable, class_table, registered_ids
+from flinkstate.kryo.classes import COPIED_AS, IDENTITY_MAP, KNOWN, ClassTable, class_table, registered_ids
 from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
 from flinkstate.kryo.reading import declared_reading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
@@ -109,7 +110,9 @@ class Recoder:
             raise RefusedError(
                 f"a value has parts by {len(self.kryos)} serializers of Kryo, more than can be rewritten"
             )
-        tables = [_tables_of(kryo) for kryo in self.kryos]
+        parts = [part for _, part in self.program.opaque if isinstance(part, KryoCollectionType) and part.kryo.for_five]
+        made = {part.kryo for part in parts if isinstance(part.made.value, MapType)}
+        tables = [_tables_of(kryo, kryo in made) for kryo in self.kryos]
         # One number of serializers for all: kernels are compiled anew for each other one.
         self._tables = (*tables, *tables[:1] * (MOST_SERIALIZERS - len(tables)))
         self._of_parts = np.zeros((len(self.program.code), 4), np.int64)
@@ -130,10 +133,10 @@ class Recoder:
         """
         kept = np.zeros(len(starts), np.bool_) if kept is None else kept
         if any(isinstance(kryo, DeclaredKryoType) for kryo in self.kryos):
-            self._ends(data, starts[~kept], ends[~kept], five=False, declared=True)
+            self.ends_by(data, starts[~kept], ends[~kept], five=False, declared=True)
         if not self._mixed:
             return self._recode(data, starts, ends, heads, kept)
-        by_2, by_5 = ((self._ends(data, starts, ends, five=five) == ends) & ~kept for five in (False, True))
+        by_2, by_5 = ((self.ends_by(data, starts, ends, five=five) == ends) & ~kept for five in (False, True))
         for row in np.flatnonzero(~by_2 & ~by_5 & ~kept)[:1].tolist():
             one = slice(row, row + 1)
             try:
@@ -147,7 +150,7 @@ class Recoder:
 
     def by_kryo_5(self, data: Bytes, starts: Positions, ends: Positions) -> Flags:
         """Whether Kryo 5 can have written each value."""
-        found: Flags = self._ends(data, starts, ends, five=True) == ends
+        found: Flags = self.ends_by(data, starts, ends, five=True) == ends
         return found
 
     def _expect_one_meaning(
@@ -160,7 +163,7 @@ class Recoder:
             if not np.array_equal(before, after):
                 raise RefusedValueError(_BY_BOTH if self._for_five else _BY_BOTH + _WHAT_HELPS, int(starts[row]))
 
-    def _ends(
+    def ends_by(
         self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, declared: bool = False
     ) -> Positions:
         """Returns where each value ends if this Kryo wrote all its parts by Kryo; -1 if it didn't.
@@ -228,6 +231,12 @@ class Recoder:
         raise kryo_reading(self.kryos[0]).error_of(data, failure)
 
 
+@lru_cache(maxsize=64)
+def recoder(program: WalkProgram, *, followed: bool = False) -> Recoder:
+    """Returns what writes the values of a program's type."""
+    return Recoder(program, followed)
+
+
 def _kryo_of(part: OpaqueType) -> KryoType:
     if isinstance(part, KryoCollectionType):
         return part.kryo
@@ -266,7 +275,7 @@ def _has_flat_maps(table: ClassTable) -> bool:
     return bool((table.kinds[:, boxed] != codes.FOREIGN).all())
 
 
-def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
+def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
     table = class_table(kryo)
     rows = {name: row for row, name in enumerate(table.names)}
     special = np.zeros(len(rows), np.int64)
@@ -279,6 +288,9 @@ def _tables_of(kryo: KryoType) -> tuple[Any, ...]:
             kinds[:, row] = COPIED_AS[name]
         if name.startswith(_NEVER_READ if kryo.for_five else (*_NEVER_READ, *_NOT_READ_BY_2)):
             kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
+    if makes_maps:
+        # Flink makes a HashMap of it, in which two of its keys could be equal.
+        kinds[:, rows[IDENTITY_MAP]] = codes.FOREIGN
     ids = np.full(len(rows), -1, np.int64)
     for number, name in registered_ids(kryo).items():
         ids[rows[name]] = number

@@ -5,7 +5,7 @@ A chunk has everything that a task needs to open its files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -58,18 +58,18 @@ class _Group:
 def plan_chunks(
     operator: Operator,
     placed: Sequence[PlacedState],
-    wanted: Callable[[int], bool] = lambda _: True,
+    wanted: Container[int] | None = None,
     *,
     target_bytes: int = TARGET_BYTES,
     at_least: int = 1,
     also: Collection[int] = (),
 ) -> tuple[Chunk, ...]:
-    """Returns the wanted key groups with data, in chunks of about `target_bytes`; `placed` is the operator's state.
+    """Returns the key groups with data, all or the wanted ones, in chunks of about `target_bytes`.
 
-    Key groups `also` are wanted without data, too. If these were fewer than `at_least` chunks, they are smaller, but
-    not below about 4 MiB.
+    `placed` is the operator's state. Key groups `also` are wanted without data, too. If these were fewer than
+    `at_least` chunks, they are smaller, but not below about 4 MiB.
     """
-    groups = [group for group in _groups(operator, placed, also) if wanted(group.key_group)]
+    groups = [group for group in _groups(operator, placed, also) if wanted is None or group.key_group in wanted]
     total = sum(group.size for group in groups)
     count = max(-(-total // target_bytes), min(at_least, -(-total // _LEAST_BYTES)), 1)
     runs: list[list[_Group]] = [[] for _ in range(count)]

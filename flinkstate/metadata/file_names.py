@@ -51,13 +51,9 @@ def complete_savepoints(where: Location, among: Iterable[Location] | None = None
     They are those with `_metadata`, which is written last. `among` are the folders to look at, else all.
     """
     folders = where.folders() if among is None else among
-    for folder, at in side_by_side(where, _completed_at, folders):
+    for folder, at in side_by_side(where, lambda one: (one, one.child(METADATA).changed_at_if_file()), folders):
         if at is not None:
             yield at, folder
-
-
-def _completed_at(folder: Location) -> tuple[Location, int | None]:
-    return folder, folder.child(METADATA).changed_at_if_file()
 
 
 def is_draft_of_metadata(file: Location) -> bool:

@@ -270,6 +270,8 @@ class Operator:
     coordinator: InlineBytes | None = None
     fully_finished: bool = False
     subtasks: tuple[Subtask, ...] = ()
+    # Whether another operator of the savepoint has this name, as its name or uid.
+    shares_name: bool = False
 
     @property
     def hex_id(self) -> str:
@@ -277,8 +279,8 @@ class Operator:
 
     @property
     def label(self) -> str:
-        """The name of the operator in messages: uid, else name, else id."""
-        return self.uid or self.name or self.hex_id
+        """What names the operator, and no other one of its savepoint: uid, else name if no other has it, else id."""
+        return self.uid or (self.name if not self.shares_name else None) or self.hex_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -97,6 +98,7 @@ def _parsed(data: bytes, file: str) -> Metadata:
         _operator(reader, version) for _ in range(reader.count("the number of operators", 16 + 4 + 4 + 4))
     )
     _refuse_twins(operators, file)
+    operators = _with_shared_names(operators)
     properties = reader.take(reader.limit - reader.position, "the properties") if version >= 4 else b""
     if version >= 4 and properties[:4] != b"\xac\xed\x00\x05":
         raise reader.damaged(
@@ -115,6 +117,15 @@ def _refuse_twins(operators: tuple[Operator, ...], file: str) -> None:
         if operator.id in seen:
             raise RefusedError(f"{file}: operator {operator.hex_id} is described more than once")
         seen.add(operator.id)
+
+
+def _with_shared_names(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """Tells the operators without a uid whose name another one has: Flink names those of one kind alike."""
+    uses = Counter(text for one in operators for text in {one.uid, one.name} if text)
+    return tuple(
+        replace(one, shares_name=True) if one.uid is None and one.name and uses[one.name] > 1 else one
+        for one in operators
+    )
 
 
 def _master_state(reader: ByteReader) -> bytes:

@@ -124,7 +124,7 @@ def read_batches(
     found = savepoint.operator(operator)
     described = savepoint.state(found, state)
     schema(described, raw=raw)
-    for chunk in plan_chunks(found, savepoint.placed(found), lambda group: key_groups is None or group in key_groups):
+    for chunk in plan_chunks(found, savepoint.placed(found), key_groups):
         yield from read_chunk(savepoint.folder, chunk, described, raw=raw, rows_per_batch=rows_per_batch)
 
 

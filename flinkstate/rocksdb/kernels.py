@@ -88,13 +88,13 @@ def _put_word(data, position, word):
 
 
 @_inlined
-def _put_i32(data, position, value):
+def put_i32(data, position, value):
     for offset in range(4):
         data[np.uint64(position + offset)] = np.uint8(np.uint64(value) >> np.uint64(24 - 8 * offset) & np.uint64(0xFF))
 
 
 @_inlined
-def _copy(source, start, target, position, size):
+def copy(source, start, target, position, size):
     """Copies whole words: up to 7 bytes more than `size`. The ranges may overlap only if they begin together."""
     done = np.int64(0)
     while done < size:
@@ -190,7 +190,7 @@ def _group(data, position, prefix):
 
 
 @_inlined
-def _compared(one, start, size, other, begin, length, common):
+def compared(one, start, size, other, begin, length, common):
     """Returns a number below, equal to or above 0, as the first key is to the second; `common` bytes are equal."""
     least = min(size, length)
     at = common
@@ -239,9 +239,9 @@ def walk(
             if previous_size >= 0:
                 bound, size = bounds[block], bounds[block + 1] - bounds[block] - trailer
                 if previous >= 0:
-                    order = _compared(out, previous, previous_size, separators, bound, size, 0)
+                    order = compared(out, previous, previous_size, separators, bound, size, 0)
                 else:
-                    order = _compared(key, 0, previous_size, separators, bound, size, 0)
+                    order = compared(key, 0, previous_size, separators, bound, size, 0)
                 if order > 0:
                     return _fail(failure, BAD_SEPARATOR, blocks[block, 0], block)
             if restart != blocks[block, 2] and end > blocks[block, 0]:
@@ -298,17 +298,17 @@ def walk(
                 if order < 0:
                     return _fail(failure, BAD_ORDER, begin, block)
             if previous != key_at and shared > 0:
-                _copy(out, previous, out, key_at, min(shared, previous_size))
+                copy(out, previous, out, key_at, min(shared, previous_size))
         elif previous_size >= 0:
             order = _ordered_after(key, 0, previous_size, raw, position, shared, size)
             same = order == 0
             if order < 0:
                 return _fail(failure, BAD_ORDER, begin, block)
-            _copy(key, 0, out, key_at, min(shared, previous_size))
+            copy(key, 0, out, key_at, min(shared, previous_size))
         for byte in range(max(previous_size, 0), shared):
             # Keys that are alike up to the tag of the one before: RocksDB leaves out the tag's bytes too.
             out[key_at + byte] = np.uint8(previous_tag >> np.uint64(8 * (byte - previous_size)) & np.uint64(0xFF))
-        _copy(raw, position, out, key_at + shared, unshared)
+        copy(raw, position, out, key_at + shared, unshared)
         tag = word_at(raw, position + unshared - 8) if unshared >= 8 else word_at(out, key_at + size)
         position += unshared
         kind = tag & np.uint64(0xFF)
@@ -335,9 +335,9 @@ def walk(
             key_ends[count] = key_at + size
             ends[count] = key_at + size + 4 + value
             tags[count] = tag
-            _put_i32(out, at, size)
-            _put_i32(out, key_at + size, value)
-            _copy(raw, position, out, key_at + size + 4, value)
+            put_i32(out, at, size)
+            put_i32(out, key_at + size, value)
+            copy(raw, position, out, key_at + size + 4, value)
             at = key_at + size + 4 + value
             count += 1
         position += value
@@ -409,7 +409,7 @@ def index_entries(block, end, restarts, delta_coded, trailer, keys, bounds, offs
             keys[at + shared + byte] = block[position + byte]
         position += unshared
         length_before = previous_size - trailer
-        if count > 0 and _compared(keys, previous, length_before, keys, at, shared + unshared - trailer, 0) > 0:
+        if count > 0 and compared(keys, previous, length_before, keys, at, shared + unshared - trailer, 0) > 0:
             return _fail(failure, BAD_ORDER, begin, 0)
         handle_end = end if delta_coded else position + length
         if handle_end > end:
@@ -457,11 +457,11 @@ def _long_varint(data, position, limit):
 
 
 @_inlined
-def _before(arena, starts, key_ends, tags, at, one, other):
+def before(arena, starts, key_ends, tags, at, one, other):
     """Whether the next row of one run comes before that of another one; the newer run has the smaller number."""
     first, second = at[one], at[other]
     start, begin = starts[one, first] + 4, starts[other, second] + 4
-    order = _compared(
+    order = compared(
         arena, start, key_ends[one, first] - start, arena, begin, key_ends[other, second] - begin, 0
     )  # fmt: skip
     if order != 0:
@@ -480,11 +480,11 @@ def sift(arena, starts, key_ends, tags, at, order, runs):
 @_inlined
 def _sift(arena, starts, key_ends, tags, at, order, runs):
     moved = order[0]
-    if runs > 1 and not _before(arena, starts, key_ends, tags, at, moved, order[1]):
+    if runs > 1 and not before(arena, starts, key_ends, tags, at, moved, order[1]):
         low, high = np.int64(2), runs
         while low < high:
             middle = (low + high) >> 1
-            if _before(arena, starts, key_ends, tags, at, moved, order[middle]):
+            if before(arena, starts, key_ends, tags, at, moved, order[middle]):
                 high = middle
             else:
                 low = middle + 1
@@ -499,10 +499,10 @@ def _emit(out, state, key, operands, o_starts, o_key_ends, o_ends):
     at, size = state[WRITTEN], state[KEY_SIZE]
     begin = state[OPERANDS]
     length = len(operands) - SLACK - begin
-    _put_i32(out, at, size)
-    _copy(key, 0, out, at + 4, size)
-    _put_i32(out, at + 4 + size, length)
-    _copy(operands, begin, out, at + 8 + size, length)
+    put_i32(out, at, size)
+    copy(key, 0, out, at + 4, size)
+    put_i32(out, at + 4 + size, length)
+    copy(operands, begin, out, at + 8 + size, length)
     row = state[ROWS]
     o_starts[row] = at
     o_key_ends[row] = at + 4 + size
@@ -551,7 +551,7 @@ def merge(
             start = starts[run, index] + 4
             size = key_ends[run, index] - start
             if state[MODE] != _NONE and size == state[KEY_SIZE]:
-                same = _compared(arena, start, size, key, 0, size, 0) == 0
+                same = compared(arena, start, size, key, 0, size, 0) == 0
         if not same:
             if state[MODE] == _COLLECT:
                 needed = 8 + state[KEY_SIZE] + len(operands) - SLACK - state[OPERANDS]
@@ -580,7 +580,7 @@ def merge(
             # What has been deleted in ranges; keys only grow, and so do the fragments.
             fragment = state[FRAGMENT]
             while fragment < len(sequences) and (
-                _compared(
+                compared(
                     arena, start, size, deleted, bounds[2 * fragment + 1],
                     bounds[2 * fragment + 2] - bounds[2 * fragment + 1], 0,
                 )
@@ -590,7 +590,7 @@ def merge(
             state[FRAGMENT] = fragment
             gone = kind in (DELETE, SINGLE_DELETE)
             if fragment < len(sequences) and (
-                _compared(
+                compared(
                     arena, start, size, deleted, bounds[2 * fragment],
                     bounds[2 * fragment + 1] - bounds[2 * fragment], 0,
                 )
@@ -620,7 +620,7 @@ def merge(
                 if not same:
                     state[OPERANDS] = len(operands) - SLACK
                     state[KEY_SIZE] = size
-                    _copy(arena, start, key, 0, size)
+                    copy(arena, start, key, 0, size)
                     state[MODE] = _COLLECT
                 if not gone:
                     _prepend(operands, state, arena, value_start, value, same)
@@ -634,14 +634,14 @@ def merge(
                         state[REASON], state[DETAIL] = FULL, row
                         return
                     written, made = state[WRITTEN], state[ROWS]
-                    _copy(arena, start - 4, out, written, row)
+                    copy(arena, start - 4, out, written, row)
                     o_starts[made] = written
                     o_key_ends[made] = written + 4 + size
                     o_ends[made] = written + row
                     state[WRITTEN] = written + row
                     state[ROWS] = made + 1
                 state[KEY_SIZE] = size
-                _copy(arena, start, key, 0, size)
+                copy(arena, start, key, 0, size)
                 state[MODE] = _SKIP
         state[LAST_RUN], state[LAST_SEQUENCE] = run, sequence
         at[run] = index + 1

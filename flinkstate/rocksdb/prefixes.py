@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,8 +29,23 @@ class Prefixes:
         joined = np.frombuffer(b"".join(ordered) or b"\0", np.uint8).copy()
         return cls(joined, np.cumsum([0, *map(len, ordered)]).astype(np.int64))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Prefixes]) -> Prefixes:
+        """Those of several parts, each of which is above the one before, unless they are of every key."""
+        if any(one.has_every_key for one in parts):
+            return EVERY_KEY
+        ends = np.cumsum([0, *(one.bounds[-1] for one in parts)])
+        bounds = [one.bounds[1:] + end for one, end in zip(parts, ends[:-1], strict=True)]
+        keys = np.concatenate([one.keys[: one.bounds[-1]] for one in parts])
+        return cls(keys if len(keys) else np.zeros(1, np.uint8), np.concatenate([np.zeros(1, np.int64), *bounds]))
+
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    @property
+    def has_every_key(self) -> bool:
+        """Whether every key begins with one of them."""
+        return len(self) > 0 and not self.bounds[-1]
 
     def blocks_of(self, index: Index) -> Index:
         """Returns the blocks of an index that may have keys with one of the prefixes."""

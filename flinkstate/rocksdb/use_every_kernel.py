@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes
-from flinkstate.rocksdb import kernels, prefix_kernels
+from flinkstate.rocksdb import difference_kernels, kernels, prefix_kernels
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.newer_rows import newer_rows
 from flinkstate.rocksdb.pending_rows import PendingRows
@@ -31,6 +31,11 @@ def use_kernels() -> None:
     kernels.merge(
         data, rows, rows, rows, tags, numbers, numbers, numbers, data, numbers, np.zeros(0, np.uint64), nothing, 1,
         1, data, data, data, SLACK, numbers, numbers, numbers, np.zeros(16, np.int64),
+    )  # fmt: skip
+    difference_kernels.differing(
+        data, rows, rows, rows, tags, numbers, numbers, numbers, np.zeros(1, np.bool_), data, numbers,
+        np.zeros(0, np.uint64), data, np.zeros((2, 4), np.uint64), data, SLACK, numbers, numbers,
+        np.zeros(16, np.int64),
     )  # fmt: skip
     prefix_kernels.blocks_with(data, numbers, 0, data, numbers, np.zeros(0, np.bool_))
     prefix_kernels.rows_with(data, nothing, nothing, data, numbers, np.zeros(0, np.bool_))

@@ -50,6 +50,7 @@ from flinkstate.serializers.types import (
     Scalar,
     ScalaType,
     SetType,
+    TimerType,
     TtlType,
     TupleType,
     type_name,
@@ -216,14 +217,19 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
             return ttl_snapshot(described_as(snapshot.nested[1], value))
         case ListType(element):
             return list_snapshot(described_as(snapshot.nested[0], element))
-        case MapType(_, value):
-            return map_snapshot(snapshot.nested[0], described_as(snapshot.nested[1], value))
+        case MapType(key, value):
+            return map_snapshot(described_as(snapshot.nested[0], key), described_as(snapshot.nested[1], value))
+        case TimerType(key, namespace):
+            parts = zip(snapshot.nested, (key, namespace), strict=True)
+            return with_nested(snapshot, tuple(described_as(one, part) for one, part in parts))
         case PojoType():
             fields = {one.name: one.type for one in type_.fields if _has_collection(one.type)}
             made = {name: described_as(field_snapshot(snapshot, name), one) for name, one in fields.items()}
             return with_fields(snapshot, made)
         case TupleType() | RowType():
-            parts = zip(snapshot.nested, type_.fields, strict=True)
+            # The flag in an entry of an interval join has no serializer of its own.
+            fields_described = type_.fields[len(type_.fields) - len(snapshot.nested) :]
+            parts = zip(snapshot.nested, fields_described, strict=True)
             return with_nested(snapshot, tuple(described_as(one, part) for one, part in parts))
     raise RefusedError(f"a collection inside of a {type_name(type_)} can't be described for another Flink")
 

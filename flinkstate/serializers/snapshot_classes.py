@@ -37,6 +37,7 @@ _STATE = "org.apache.flink.runtime.state."
 _OPERATORS = "org.apache.flink.streaming.api.operators."
 _WINDOWS = "org.apache.flink.streaming.api.windowing.windows."
 _SCALA = "org.apache.flink.api.scala.typeutils."
+_BUFFER_ENTRY = _OPERATORS + "co.IntervalJoinOperator$BufferEntry"
 
 MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
 LIST_SNAPSHOT = _BASE + "ListSerializerSnapshot"
@@ -154,8 +155,8 @@ COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     ROW_SNAPSHOT: CompositeClass(4, None, _row_kind, lambda outer, parts: RowType(parts, outer)),
     NULLABLE_SNAPSHOT: CompositeClass(2, 1, _padding, lambda outer, parts: NullableType(parts[0], outer)),
     EITHER_SNAPSHOT: CompositeClass(1, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1])),
-    _OPERATORS + "co.IntervalJoinOperator$BufferEntrySerializer$BufferEntrySerializerSnapshot": CompositeClass(
-        2, 1, _nothing, lambda _, parts: TupleType((Scalar.BOOLEAN, *parts), "BufferEntry")
+    _BUFFER_ENTRY + "SerializerSnapshot": CompositeClass(
+        2, 1, _nothing, lambda _, parts: TupleType((Scalar.BOOLEAN, *parts), _BUFFER_ENTRY)
     ),
     _SCALA + "ScalaCaseClassSerializerSnapshot": _CASE_CLASS,
     _SCALA + "Tuple2CaseClassSerializerSnapshot": _CASE_CLASS,

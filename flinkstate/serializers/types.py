@@ -20,8 +20,8 @@ from flinkstate.serializers.leaf_types import EnumType as EnumType
 from flinkstate.serializers.leaf_types import KryoRegistration as KryoRegistration
 from flinkstate.serializers.leaf_types import KryoType as KryoType
 from flinkstate.serializers.leaf_types import OpaqueType as OpaqueType
+from flinkstate.serializers.leaf_types import Scalar as Scalar
 from flinkstate.serializers.leaf_types import simple_name as simple_name
-from flinkstate.serializers.scalars import Scalar as Scalar
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Java's `hashCode` of single decoded values, in plain Python.
 
 The validation compares the compiled hashes of whole columns (`flinkstate.hashing`) with these. The rules are those in
-`flinkstate.hashing.java_hash`, but no code is shared.
+`flinkstate.hashing.java_hash`, but no code is shared. Objects by Kryo are hashed here alone: what is held against their
+hashes are the key groups in which the keys are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any
+from uuid import UUID
 
 import mmh3
 
@@ -17,6 +19,7 @@ from flinkstate.serializers.types import (
     FLINK_EITHER,
     EitherType,
     FlinkType,
+    KryoType,
     ListType,
     MapType,
     NullableType,
@@ -26,6 +29,9 @@ from flinkstate.serializers.types import (
     TupleType,
 )
 from flinkstate.values.java_values import LocalDate, LocalTime
+from flinkstate.values.kryo_class_names import EITHER_SIDES, LISTS, MAPS, SETS
+from flinkstate.values.kryo_references import KryoObject
+from flinkstate.values.kryo_values import IDENTITY_MAP, SCALARS
 
 _TUPLE_CLASS = "org.apache.flink.api.java.tuple.Tuple"
 
@@ -45,6 +51,15 @@ def hash_code(type_: FlinkType, value: Any) -> int | None:
         return _signed(_hash(type_, value))
     except _UnknownHashError:
         return None
+
+
+def class_without_hash(type_: FlinkType, value: Any) -> str:
+    """Returns the class because of which `hash_code` is None; "" if no object by Kryo is in the way."""
+    try:
+        _hash(type_, value)
+    except _UnknownHashError as unknown:
+        return f"{unknown}"
+    return ""
 
 
 class _UnknownHashError(Exception):
@@ -74,7 +89,31 @@ def _hash(type_: FlinkType, value: Any) -> int:
             if value is None:
                 return 0
             return 31 * int(value.kind.value) + _fold(map(_deep_hash, fields, value.fields), 1)
+        case KryoType():
+            return _hash_object(value)
     raise _UnknownHashError
+
+
+def _hash_object(found: KryoObject | None) -> int:
+    if found is None:
+        return 0
+    name, value = found.class_name, found.value
+    if name in SCALARS:
+        return _SCALARS[SCALARS[name]](value)
+    if name == "java.util.UUID":
+        bits = UUID(value).int
+        return _long(bits >> 64 ^ bits)
+    if name in LISTS:
+        return _fold(map(_hash_object, value), 1)
+    if name in SETS:
+        return sum(map(_hash_object, value))
+    if name in MAPS and name != IDENTITY_MAP:
+        return sum(_hash_object(key) ^ _hash_object(part) for key, part in value)
+    if name in EITHER_SIDES:
+        return _hash_object(value[EITHER_SIDES[name]])
+    if isinstance(value, tuple) and name == f"{_TUPLE_CLASS}{len(value)}":
+        return _fold(map(_hash_object, value), 0)
+    raise _UnknownHashError(name)
 
 
 def _deep_hash(type_: FlinkType, value: Any) -> int:

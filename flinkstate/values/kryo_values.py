@@ -73,7 +73,7 @@ _NARROWER = {
 }
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 # Of its keys two may be equal, which a map inside of a map of Flink's own wouldn't keep.
-_IDENTITY_MAP = "java.util.IdentityHashMap"
+IDENTITY_MAP = "java.util.IdentityHashMap"
 
 _FIRST_OF_FLINK, _FIRST_OF_JOB = 73, 85
 _OF_KRYO = ("Integer", "String", "Float", "Boolean", "Byte", "Character", "Short", "Long", "Double")
@@ -115,7 +115,7 @@ def read_kryo_map(type_: KryoMapType, data: bytes, position: int) -> list[tuple[
 def map_entries(type_: KryoMapType, found: KryoObject | None) -> list[tuple[Any, Any]]:
     """Returns the entries of an object that is a map of the type."""
     map_, widen = type_.map, type_.widen
-    if found is not None and found.class_name == _IDENTITY_MAP:
+    if found is not None and found.class_name == IDENTITY_MAP:
         found = KryoObject("java.util.HashMap", found.value)
     if found is None or found.class_name not in MAPS or not widen:
         return [] if found is None else as_flink(map_, found)
@@ -140,7 +140,7 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
     if (element := _element_or_null(type_, name)) is not None:
         return [as_flink_or_null(element, part) for part in value]
     match type_:
-        case MapType(key, element) if name in MAPS and name != _IDENTITY_MAP:
+        case MapType(key, element) if name in MAPS and name != IDENTITY_MAP:
             return [(as_flink(key, one), as_flink_or_null(element, other, widen)) for one, other in value]
         case ListType(element) if name in LISTS:
             return [as_flink(element, part, widen) for part in value]

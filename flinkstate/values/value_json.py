@@ -24,6 +24,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoCollectionType,
     KryoType,
     MappingType,
     NullableType,
@@ -199,6 +200,8 @@ def _text_of(type_: FlinkType) -> JsonText:
             return _timer(json_text(key), json_text(namespace))
         case KryoType():
             return _kryo
+        case KryoCollectionType(made=made):
+            return json_text(made)
         case OpaqueType():
             return _opaque
 

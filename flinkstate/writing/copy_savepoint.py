@@ -11,28 +11,13 @@ from flinkstate.hashing.key_groups import range_for_operator_index
 from flinkstate.keyed.compression import Buffer
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import canonical_properties, native_properties
-from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint, has_native_state
-from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.new_entries import NewRows, as_entries
 from flinkstate.writing.operator_rewrite import Copy, Layout, OperatorRewrite, TransformedFiles
 from flinkstate.writing.writer import SavepointWriter
 
 # The new rows of states, by their names.
 Replaced = Mapping[str, NewRows]
-
-
-class _Without(Copy):
-    """Leaves keyed state as it is, but for some states, whose entries it leaves out."""
-
-    def __init__(self, left_out: Replaced) -> None:
-        super().__init__()
-        self._left_out = left_out
-
-    def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
-        for state, section in group:
-            if state.name not in self._left_out:
-                yield destination.send(section, state, self._ids[state.name])
 
 
 def copy_with(source: Savepoint, target: str, new: Mapping[bytes, Replaced]) -> None:
@@ -46,8 +31,7 @@ def copy_with(source: Savepoint, target: str, new: Mapping[bytes, Replaced]) -> 
     for operator in operators:
         replaced = new.get(operator.id, {})
         _refuse_finished(operator, replaced)
-        transform = _Without(replaced) if replaced else Copy()
-        rewrites.append((OperatorRewrite.prepare(source, operator, layout, transform), replaced))
+        rewrites.append((OperatorRewrite.prepare(source, operator, layout, Copy(replaced)), replaced))
     writer = SavepointWriter(target)
     written = tuple(rewrite.finish(writer, _keyed(rewrite, writer, replaced)) for rewrite, replaced in rewrites)
     as_format = native_properties if layout.native else canonical_properties

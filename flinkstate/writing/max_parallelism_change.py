@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from flinkstate.basics.array_types import Positions
-from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed import kernels
@@ -15,7 +14,7 @@ from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP, expect_key_group
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.walker import skip_each
+from flinkstate.values.key_hashes import codes_of_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,7 @@ class Destination:
         before_key = section.file.prefix + (TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
         starts = section.key_starts + before_key
         with section.locating():
-            codes = hash_codes(
-                state.key, section.data, starts, skip_each(state.key, section.data, starts, section.key_ends)
-            )
+            codes = codes_of_rows(state.key, section.data, starts, section.key_ends)
             expect_key_group(section.key_group, codes, self.old_max, starts)
         groups: Positions = assign_to_key_groups(codes, self.new_max).astype(np.int64)
         return groups

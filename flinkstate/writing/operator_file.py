@@ -233,7 +233,7 @@ def rewrite_files(
     """Writes the operator's state with other elements; each stays in its subtask, and other files are copied."""
     found = {}
     for subtask in operator.subtasks:
-        rest = writer.carry_over(source, operator.hex_id, replace(subtask, managed_operator=None), keyed=False)
+        rest = writer.carry_over(source, operator.hex_id, replace(subtask, managed_operator=None))
         handle = subtask.managed_operator
         if handle is not None:
             states = {state.name: StatePartitions(state.mode, state.offsets) for state in handle.states}

@@ -8,7 +8,7 @@ so are values that can't be decoded.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
@@ -16,7 +16,6 @@ from typing import Protocol, Self
 import numpy as np
 
 from flinkstate.errors import PlanError, RefusedError
-from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.hashing.key_groups import KeyGroupRange, ranges
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
@@ -26,6 +25,7 @@ from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator, Su
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import OpaqueType, type_name
+from flinkstate.values.key_hashes import why_no_hash
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.native_writer import NativeFileWriter
 from flinkstate.writing.operator_file import RewritesElements, redistribute_files, rewrite_files
@@ -72,6 +72,9 @@ class Rewrite(RewritesElements, Protocol):
     def header(self, header: KeyedHeader) -> KeyedHeader:
         """Returns a header that describes the other sections."""
 
+    def state(self, state: KeyedState) -> KeyedState:
+        """Returns a state as its other sections have it."""
+
     def sections(
         self, key_group: int, found: Iterator[tuple[KeyedState, Section]]
     ) -> Iterator[tuple[KeyedState, Section]]:
@@ -92,10 +95,10 @@ class Transform(Protocol):
 
 
 class Copy:
-    """Leaves keyed state as it is."""
+    """Leaves keyed state as it is, but for the states `without`, whose entries it leaves out."""
 
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
+    def __init__(self, without: Collection[str] = ()) -> None:
+        self._without, self._ids = without, dict[str, int]()
 
     def header(self, merged: KeyedHeader) -> KeyedHeader:
         self._ids = {state.name: index for index, state in enumerate(merged.states)}
@@ -103,7 +106,8 @@ class Copy:
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         for state, section in group:
-            yield destination.send(section, state, self._ids[state.name])
+            if state.name not in self._without:
+                yield destination.send(section, state, self._ids[state.name])
 
 
 @dataclass(slots=True)
@@ -143,7 +147,7 @@ class OperatorRewrite:
             return prepared
         if prepared.destination.changes_key_groups:
             for state in keyed_states(merged, operator.label):
-                _refuse_unstable(state, operator.label)
+                _refuse_unstable(state if rewrite is None else rewrite.state(state), operator.label)
         header = prepared.transform.header(merged)
         prepared.header = header if rewrite is None else rewrite.header(header)
         natives = (subtask.native_keyed for subtask in operator.subtasks)
@@ -198,7 +202,7 @@ class OperatorRewrite:
         if rewrite is not None:
             return rewrite_files(self.source.folder, writer, self.old, rewrite)
         return {
-            subtask.index: writer.carry_over(self.source.folder, self.old.hex_id, subtask, keyed=False)
+            subtask.index: writer.carry_over(self.source.folder, self.old.hex_id, subtask)
             for subtask in self.old.subtasks
         }
 
@@ -342,7 +346,7 @@ def _refuse_unstable(state: KeyedState, operator: str) -> None:
             f"operator {operator}: the elements of {state.name} can't be read: {state.namespace.reason}. Keep the "
             "max parallelism"
         )
-    if reason := unstable_reason(state.key):
+    if reason := why_no_hash(state.key):
         raise RefusedError(
             f"operator {operator}: its keys ({type_name(state.key)}) can't be hashed for another max parallelism: "
             f"{reason}. Keep the max parallelism"

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from flinkstate.errors import StateferryError
-from flinkstate.files.named_errors import naming
+from flinkstate.files.os_errors import naming
 from flinkstate.files.storage import Location
 from flinkstate.files.temporary_folder import task_folder
 from flinkstate.keyed.compression import Buffer

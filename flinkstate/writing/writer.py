@@ -250,28 +250,23 @@ class SavepointWriter:
         """Opens a subtask's new operator state file."""
         return PlainFileWriter(self._file(operator_id, "operator", subtask))
 
-    def carry_over(self, source: Location, operator_id: str, subtask: Subtask, *, keyed: bool) -> Subtask:
-        """Copies the subtask's files byte for byte and returns it with the copies.
-
-        Keyed state is copied only if `keyed`; RocksDB's own files never are.
-        """
+    def carry_over(self, source: Location, operator_id: str, subtask: Subtask) -> Subtask:
+        """Copies the subtask's files byte for byte, without managed keyed state, and returns it with the copies."""
 
         def copied(handle: Handle | None, what: str) -> Handle | None:
             if handle is None:
                 return None
-            return replace(handle, stream=self._copy(source, handle.stream, operator_id, what, subtask.index))
+            target = self._file(operator_id, what, subtask.index)
+            return replace(handle, stream=self._copied(source, handle.stream, target))
 
         return replace(
             subtask,
             managed_operator=copied(subtask.managed_operator, "operator"),
             raw_operator=copied(subtask.raw_operator, "raw-operator"),
-            managed_keyed=copied(subtask.managed_keyed, "keyed") if keyed else None,
+            managed_keyed=None,
             raw_keyed=copied(subtask.raw_keyed, "raw-keyed"),
             native_keyed=None,
         )
-
-    def _copy(self, source: Location, stream: StreamHandle, operator_id: str, what: str, subtask: int) -> StreamHandle:
-        return self._copied(source, stream, self._file(operator_id, what, subtask))
 
     def _copied(
         self, source: Location, stream: StreamHandle, target: Location, digests: Digests | None = None

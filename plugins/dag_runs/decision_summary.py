@@ -88,12 +88,15 @@ def _catch_ups(rehearsal: Run) -> Iterator[str]:
     if found is None:
         return
     if found.why_not:
-        yield f"**The cut-over converts everything**, as it can't catch up with the rehearsal: {cell(found.why_not)}"
-        return
-    yield (
-        f"**The cut-over converts only what has changed** since the last catch-up; about {found.speed():,.0f} keys "
-        "change in a second."
-    )
+        yield f"**The cut-over converts everything**, and not only what has changed: {cell(found.why_not)}"
+        if not found.done:
+            return
+    else:
+        yield "**The cut-over converts only what has changed** since the last catch-up."
+    yield ""
+    yield f"- about {found.speed():,.0f} keys change in a second"
+    if found.copy:
+        yield f"- the copy, which converted everything, took {found.copy:.1f} s for the same steps"
     yield ""
     yield "| catch-up | its source was complete | changed keys | seconds |"
     yield "|---|---|---:|---:|"

@@ -75,7 +75,7 @@ def _not_needed(request: MigrationRequest) -> Iterator[tuple[tuple[str, ...], st
         yield (APPROVE,), "a cut-over that stops the job is decided before that, in decide"
         if why := request.why_no_catch_up():
             yield CATCH_UPS, why
-        if request.outage_limit is None:
+        if request.outage_limit is None and request.outage_alert is None:
             yield (WATCH_OUTAGE,), "outage_limit is empty, so the outage may take as long as it takes"
     elif not request.rehearses:
         yield () if request.approval else (APPROVE,), "approval is off"

@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import (
     REHEARSAL,
+    REHEARSAL_AGAIN,
     fail_if_refused,
     newest_rehearsal_of,
     planned_by,
@@ -17,6 +18,7 @@ from stateferry.airflow.dag_runs.dag_run import (
     request_of,
 )
 from stateferry.airflow.dag_runs.refusals import refusal
+from stateferry.airflow.dag_runs.task_names import CATCH_UP
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.durations import moment, parse_duration, rough_duration
 from stateferry.basics.printable import printable
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 # Seconds between the end of a rehearsal that is made again and the window.
 _SPARE = 60
+# A catch-up that is so old (in milliseconds) leaves much to the one in the outage.
+_FRESH_MS = 3_600_000
 NOT_STOPPED = "The job was not stopped, and runs on"
 
 
@@ -110,12 +114,21 @@ def rehearsal_must_be_made_again(context: Context, log: Any) -> bool:
     return True
 
 
-def wait_until_the_job_may_stop(context: Context, log: Any) -> Decision:
-    """Returns the decision if the job may be stopped now; else frees the worker until it may, or fails for good."""
+def wait_until_the_job_may_stop(context: Context, log: Any, base: Run | None = None) -> Decision:
+    """Returns the decision if the job may be stopped now; else frees the worker until it may, or fails for good.
+
+    `base` is the last catch-up, if the run is one since it.
+    """
     request, rehearsal = request_of(context), rehearsal_of(context)
     decision = approved_decision(rehearsal)
     begins = _begins(request, decision)
     _check_age(request, _newest(context, rehearsal, decision), begins)
+    if base is not None and (age := _age(base, begins)) > _FRESH_MS:
+        raise refusal(
+            f"the last catch-up, {base.plan.run_id}, will be {rough_duration(age)} old when the job may be stopped, so "
+            f"the job would stand still for longer than was approved. {NOT_STOPPED}: clear the task "
+            f"{REHEARSAL_AGAIN}.{CATCH_UP}, or trigger a new run"
+        )
     if begins > datetime.now(UTC):
         log.info(
             "the job is stopped at %s at the earliest, in the window %s (%s). Until then it runs",

@@ -55,7 +55,7 @@ class FlinkOperator(BaseOperator):
         self._taken = savepoint.location
         return task.savepoint_taken(savepoint, started)
 
-    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage:
+    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage[Any, Any]:
         """What OpenLineage's provider asks for when the task has ended, well or not."""
         from stateferry.airflow.flink.lineage import savepoint_lineage
 

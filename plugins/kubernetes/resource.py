@@ -76,6 +76,11 @@ class FlinkResource:
         return self.status.get("jobStatus") or {}
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the operator says that the job has failed, or that its JobManager can't come up."""
+        return self.job_status.get("state") == "FAILED" or self.status.get("jobManagerDeploymentStatus") == "ERROR"
+
+    @property
     def _reconciled(self) -> Mapping[str, Any]:
         stored = (self.status.get("reconciliationStatus") or {}).get("lastReconciledSpec")
         found: Mapping[str, Any] = json.loads(stored) if stored else {}

@@ -32,9 +32,9 @@ VARIABLE, FILE_VARIABLE = "state_migration", "STATEFERRY_JOBS_FILE"
 DAG_ID = "state_migration"
 NIGHTLY = "0 0 * * *"
 
-Event = Literal["waiting", "reminder", "rejected", "red", "returned", "missed", "nothing", "done"]
+Event = Literal["waiting", "reminder", "rejected", "red", "returned", "late", "missed", "nothing", "done"]
 # Those of which a notice tells unless it names its own: a success needs nobody.
-EVENTS: tuple[Event, ...] = ("waiting", "reminder", "rejected", "red", "returned", "missed", "nothing")
+EVENTS: tuple[Event, ...] = ("waiting", "reminder", "rejected", "red", "returned", "late", "missed", "nothing")
 
 _T = TypeVar("_T")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)

@@ -218,7 +218,8 @@ class MigrationRequest(_PlanOptions):
     def rehearsal(self) -> MigrationRequest:
         """The same request as a rehearsal, without approval and without a job to start."""
         nobody = {"approval": False, "approvers": None, "four_eyes": False, "window": None, "on_sign": False}
-        nothing = {"start_job": False, "jar": None, "new_spec": None, "new_flink_conn_id": None, "outage_limit": None}
+        nothing = {"start_job": False, "jar": None, "new_spec": None, "new_flink_conn_id": None}
+        nothing |= {"outage_limit": None, "outage_alert": None}
         # A cut-over's own rehearsal is the base of its catch-ups, and a night has its own number.
         stop = {"stop_with": "savepoint", "may_repeat": False, "full_every": None}
         return self.model_copy(update={"mode": "rehearse", **nothing, **nobody, **stop})
@@ -306,13 +307,14 @@ class MigrationRequest(_PlanOptions):
         if self.checks_only and self.source == "flink":
             yield "source: 'flink' takes a savepoint, and mode 'check only' takes none: choose 'checkpoint' or 'path'"
         yield from self._program_problems()
-        if self.outage_limit is not None and self.stops_job:
-            if not self.start_job:
-                yield (
-                    "outage_limit: given, but start_job is off, and the outage ends with the first checkpoint of the "
-                    "job that this run starts: turn it on, or leave outage_limit empty"
-                )
-            if not self.has_way_back:
+        if self.stops_job:
+            for name in ("outage_limit", "outage_alert"):
+                if getattr(self, name) is not None and not self.start_job:
+                    yield (
+                        f"{name}: given, but start_job is off, and the outage ends with the first checkpoint of the "
+                        f"job that this run starts: turn it on, or leave {name} empty"
+                    )
+            if self.outage_limit is not None and not self.has_way_back:
                 yield "old_jar: missing, and outage_limit needs it: name the jar by which the old job is started again"
 
     def _program_problems(self) -> Iterator[str]:

@@ -65,7 +65,7 @@ class WhenToStop(Request):
             Kind.SWITCH,
             "Catch up",
             "with format native: while the job runs, convert what has changed since the rehearsal, again and again, so "
-            "that what is left for the outage is little",
+            "that what is left for the outage is little; if that isn't faster, everything is converted after the stop",
             section=STOP,
         ),
     ] = True
@@ -109,6 +109,16 @@ class WhenToStop(Request):
             if_empty="as long as it takes",
         ),
     ] = None
+    outage_alert: Annotated[
+        OptionalDuration,
+        Option(
+            Kind.DURATION,
+            "Tell if it is late by",
+            "a notice goes out if the job stands still so much longer than was predicted, such as `1m`",
+            section=STOP,
+            if_empty="nobody is told",
+        ),
+    ] = None
 
     @property
     def tolerance(self) -> float:
@@ -142,7 +152,7 @@ class WhenToStop(Request):
             )
         if self.may_repeat and not self.stops_with_checkpoint:
             yield "may_repeat: on, and only stop_with 'checkpoint' needs it: turn it off"
-        for name in ("window", "on_sign", "outage_limit", "may_repeat"):
+        for name in ("window", "on_sign", "outage_limit", "outage_alert", "may_repeat"):
             if getattr(self, name) and not stops_job:
                 yield (
                     f"{name}: given, but this run stops no job: choose mode 'cut over' with source 'flink' or "

@@ -29,9 +29,9 @@ from stateferry.airflow.kubernetes.resource import NO_PATH, FlinkResource, Resou
 from stateferry.airflow.kubernetes.spec import Spec, changes, difference, is_applied, merged, option, with_options
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.operator_checks import check_connection, check_runs, check_version, for_good_there
+from stateferry.airflow.runs_on.operator_news import StartNews
 from stateferry.airflow.runs_on.operator_spec import (
     MEANWHILE_OFF,
-    RUNS,
     SUSPENDED,
     SpecBefore,
     is_suspended_by,
@@ -199,15 +199,13 @@ class Operator:
             # An earlier try has asked for it; then the nonce isn't new.
             target = merged(target, {"job": {"savepointRedeployNonce": nonce_of(now.spec)}})
         patch = difference(now.spec, target)
-        old, stale = self._before().job_id, now.error
+        news = StartNews(self._resource, now, target["job"]["savepointRedeployNonce"], self._before().job_id)
         self._apply(now, patch, f"to start the job from {savepoint}")
         end = time.monotonic() + timeout
-        job_id = self._resource.wait_for(
-            lambda one: self._job_of(one, target, old, stale), patch=patch, timeout=timeout
-        )
+        job_id = self._resource.wait_for(news.job_id, patch=patch, timeout=timeout)
         while (restored := self._restored(job_id)) is None:
             now = self._resource.read()
-            self._job_of(now, target, old, stale)
+            news.job_id(now)
             if time.monotonic() > end:
                 raise FlinkTimeoutError(f"{self._resource} is {now.in_words}: Flink has not restored job {job_id} yet")
             time.sleep(POLL_SECONDS)
@@ -233,18 +231,6 @@ class Operator:
             return self._flink.hook.run(ask)
         except FlinkError:
             return None
-
-    def _job_of(self, one: FlinkResource, target: Spec, old_job: str | None, stale: str | None) -> str | None:
-        """The id of the job that the operator has started for this spec; raises its error if it can't.
-
-        A `stale` error is of the spec before.
-        """
-        if (one.error is not None and one.error != stale) or one.lifecycle == "FAILED":
-            raise OperatorError(f"the operator could not start {self._resource}, which is {one.in_words}")
-        job = one.reconciled.get("job") or {}
-        is_of_ours = job.get("savepointRedeployNonce") == target["job"]["savepointRedeployNonce"]
-        job_id = one.job_status.get("jobId")
-        return str(job_id) if is_of_ours and one.lifecycle in RUNS and job_id and job_id != old_job else None
 
     def _stopped_with(self, one: FlinkResource, order: SavepointOrder) -> str | None:
         """The savepoint with which the operator has stopped the job; raises an error if it couldn't, or has another."""

@@ -14,6 +14,7 @@ from stateferry.airflow.kubernetes.resource import FlinkResource, Resource
 from stateferry.airflow.kubernetes.spec import Spec
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.operator_spec import RUNS
+from stateferry.airflow.runs_on.programs import check_new_flink
 from stateferry.runs.plan.upgrade_options import SAME_FLINK
 
 _BLUE_GREEN = "FlinkBlueGreenDeployment"
@@ -36,6 +37,10 @@ def check_runs(resource: Resource, now: FlinkResource) -> None:
 
 def check_version(before: Spec, request: MigrationRequest) -> None:
     """Of another line of Flink only the run knows which states it would read wrongly, if the plan names it."""
+    if "flinkVersion" not in before:
+        # A FlinkSessionJob: its new job starts on the same session cluster.
+        check_new_flink(request)
+        return
     old = str(before.get("flinkVersion"))
     new = str(request.new_spec_patch().get("flinkVersion") or old)
     to = str(request.given_options().get("to", SAME_FLINK))

@@ -25,7 +25,7 @@ def check_programs(request: MigrationRequest) -> None:
     It fails as well if the new job's Flink isn't the one for which the run makes the savepoint.
     """
     if request.start_job:
-        _check_version(request)
+        check_new_flink(request)
         _check("new", "jar, entry_class and program_args", request.new_program(), request.new_job_conn_id)
     if request.has("old_jar"):
         names = "old_jar, old_entry_class and old_program_args"
@@ -42,7 +42,7 @@ def check_stop(request: MigrationRequest) -> None:
         raise refusal(f"stop_with: {why}")
 
 
-def _check_version(request: MigrationRequest) -> None:
+def check_new_flink(request: MigrationRequest) -> None:
     """Of another Flink only the run knows which states it would read wrongly, if the plan names that Flink."""
     to = str(request.given_options().get("to", SAME_FLINK))
     if to == SAME_FLINK and request.new_flink_conn_id is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from flinkstate.errors import RefusedError
 from stateferry.airflow.dag_runs.application_ends import application_file, own_refusal
 from stateferry.airflow.dag_runs.dag_run import (
     REHEARSAL,
@@ -31,7 +32,7 @@ from stateferry.airflow.tasks.plan_task import occasion_of
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.control.catching_up import MOST, catch_up, completed_ms
+from stateferry.runs.control.catching_up import MOST, catch_up, catch_ups_of
 from stateferry.runs.record.catch_ups import CatchUps, base_of_cut_over
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
@@ -55,8 +56,8 @@ class CatchUp(SparkSubmitOperator):
     """Catches up with the newest rehearsal until a catch-up takes no longer than `settle`, or gets hardly shorter.
 
     Each is a rehearsal of its own, since the one before it, without tables. Before the decision, whatever is in the way
-    has the cut-over convert everything, and the person who decides is told why. After it the job isn't stopped, because
-    the outage would be another one than was approved.
+    has the cut-over convert everything, and so does a last one that wasn't faster than the copy; the person who decides
+    is told why. After it the job isn't stopped, because the outage would be another one than was approved.
     """
 
     def __init__(self, *, of_run: str, **kwargs: Any) -> None:
@@ -73,23 +74,24 @@ class CatchUp(SparkSubmitOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # what it did becomes an XCom
         request, rehearsal = request_of(context), newest_rehearsal_of(context)
         with fail_if_refused():
-            promised = self.is_last and base_of_cut_over(rehearsal_of(context)) is not None
-            found = rehearsal.facts(CatchUps) or CatchUps(completed_ms(rehearsal))
+            approved, found = rehearsal_of(context), catch_ups_of(rehearsal)
+            promised = self.is_last and base_of_cut_over(approved) is not None
+            if self.is_last and not promised:
+                found = replace(found, why_not=catch_ups_of(approved).why_not)
         try:
             why = self._all(context, request, rehearsal, found)
-        except _CannotError as error:
+        except (_CannotError, RefusedError) as error:
             if promised:
                 raise refusal(
                     f"{printable(str(error))}. So the cut-over would convert everything, and take longer than was "
                     f"approved. {NOT_STOPPED}: trigger a new run"
                 ) from None
             with fail_if_refused():
-                rehearsal.keep(replace(rehearsal.facts(CatchUps) or found, why_not=str(error)))
+                rehearsal.keep(replace(catch_ups_of(rehearsal), why_not=str(error)))
             self.log.warning("the cut-over converts everything: %s", printable(str(error)))
             return {"why_not": str(error)}
         self.log.info("enough: %s", why)
-        kept = rehearsal.facts(CatchUps) or found
-        return {"catch_ups": [one.run_id for one in kept.done], "enough": why}
+        return {"catch_ups": [one.run_id for one in catch_ups_of(rehearsal).done], "enough": why}
 
     def _all(self, context: Context, request: MigrationRequest, rehearsal: Run, found: CatchUps) -> str:
         """Makes one after the other; returns why there are enough."""
@@ -101,11 +103,14 @@ class CatchUp(SparkSubmitOperator):
                 "a canonical savepoint can't be caught up with, and no rehearsal on a checkpoint has shown yet that a "
                 "native one holds the job's timers"
             )
-        return catch_up(
+        why = catch_up(
             rehearsal, found, lambda base, number: self._one(context, request, rehearsal, base, number),
             settle_ms=parse_duration(request.settle), most=MOST if self.is_last else _MOST_BEFORE_DECISION,
             say=lambda text: self.log.info("%s", text),
         )  # fmt: skip
+        if slow := catch_ups_of(rehearsal).why_not_faster(is_decided=self.is_last):
+            raise _CannotError(slow)
+        return why
 
     def _one(self, context: Context, request: MigrationRequest, rehearsal: Run, base: Run, number: int) -> Run:
         occasion = replace(occasion_of(context), run_id=f"{rehearsal.plan.run_id}.{CATCH_UP}_{number}")

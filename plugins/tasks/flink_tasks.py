@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from flinkstate.errors import UsageError
+from flinkstate.errors import RefusedError, UsageError
 from stateferry.airflow.dag_runs.dag_run import (
     FOLDER,
     REHEARSAL_AGAIN,
@@ -99,16 +99,13 @@ class TakeSavepoint(TaskWithFlink):
             skip(self.log, "the savepoint exists already, so Flink takes none")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
         kind = kind_of(request)
-        native, base = kind == NATIVE, base_of_cut_over(newest_rehearsal_of(context)) if request.stops_job else None
-        if base is not None and kind == CANONICAL:
-            raise refusal(f"a canonical savepoint can't be caught up with. {NOT_STOPPED}: trigger a new run")
-        _check_base(base)
+        native, base = kind == NATIVE, _base(context, kind) if request.stops_job else None
         self.log.info("the savepoint is %s", kind.lower())
         directory = str(request.savepoint_directory)
         by_flink = request.stops_job and request.runs_on != "own tasks"
         order = flink.savepoint_order(str(request.flink_job), directory, stop=by_flink, savepoint_format=kind)
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
-        self._wait(context, request, order, occasion)
+        self._wait(context, request, order, occasion, base)
         requested_at = _asked_at(context, request)
         if self.asks:
             return asked_to_stop(context, order, requested_at)
@@ -150,7 +147,9 @@ class TakeSavepoint(TaskWithFlink):
             end_if_exceeded(context, request, run, self.log)
         return taken.to_json()
 
-    def _wait(self, context: Context, request: MigrationRequest, order: SavepointOrder, occasion: Occasion) -> None:
+    def _wait(
+        self, context: Context, request: MigrationRequest, order: SavepointOrder, occasion: Occasion, base: Run | None
+    ) -> None:
         """Waits, while the job runs, for all that the steps need, and until the job may be stopped."""
         if not request.stops_job:
             # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
@@ -160,7 +159,7 @@ class TakeSavepoint(TaskWithFlink):
             _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
             wait_for_slots(context, self.log)
             wait_until_ready(context, FOLDER, self.log)
-            wait_until_the_job_may_stop(context, self.log)
+            wait_until_the_job_may_stop(context, self.log, base)
 
     def _checkpoint_interval(self, flink: FlinkTask, savepoint: TakenSavepoint) -> int | None:
         """The job's interval, for the prediction; the task does without it if Flink doesn't say it."""
@@ -171,16 +170,20 @@ class TakeSavepoint(TaskWithFlink):
             return None
 
 
-def _check_base(base: Run | None) -> None:
-    """Refuses what the run can't build on any more, before the job is stopped for it."""
-    if base is None:
-        return
+def _base(context: Context, kind: str) -> Run | None:
+    """What the run builds on, if anything; before the job is stopped for it, what is gone or can't be is refused."""
     with fail_if_refused():
+        base = base_of_cut_over(newest_rehearsal_of(context))
+        if base is None:
+            return None
+        if kind == CANONICAL:
+            raise RefusedError(f"a canonical savepoint can't be caught up with. {NOT_STOPPED}: trigger a new run")
         for place in (base.plan.source, base.staged.shown):
             try:
                 read_metadata(place)
             except UsageError as error:
                 raise UsageError(f"{error}: so catch-up {base.plan.run_id} can't be gone on from") from None
+        return base
 
 
 def stop_order(flink: FlinkTask, request: MigrationRequest) -> SavepointOrder:

@@ -28,7 +28,7 @@ from stateferry.runs.report.report import Report
 _STATUS = {Outcome.PASSED: "pass", Outcome.FAILED: "fail", Outcome.COULD_NOT_TELL: "skip"}
 
 
-def lineage_of(run: Run, step: Step) -> OperatorLineage:
+def lineage_of(run: Run, step: Step) -> OperatorLineage[Any, Any]:
     """What the step of the run has read, written and found out, as far as it came."""
     report = Report.read(run.report) if run.report.exists() else None
     match step:
@@ -41,7 +41,7 @@ def lineage_of(run: Run, step: Step) -> OperatorLineage:
             checks = () if report is None else report.checks
             return OperatorLineage(inputs=[_source(run), _checked(run, checks)], run_facets=_tests(checks))
         case Step.CUT_OVER:
-            return OperatorLineage(inputs=[_source(run)], outputs=[OutputDataset(**named(run.plan.target))])
+            return OperatorLineage(inputs=[_source(run)], outputs=[OutputDataset(*named(run.plan.target))])
         case Step.TABLES:
             checks = () if report is None else report.tables
             facts_of_tables = run.facts(TablesFacts)
@@ -55,10 +55,10 @@ def _source(run: Run) -> InputDataset:
     if facts is not None:
         statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
         facets["inputStatistics"] = statistics(rowCount=facts.rows, size=facts.size)
-    return InputDataset(**named(run.plan.source), inputFacets=facets)
+    return InputDataset(*named(run.plan.source), inputFacets=facets)
 
 
-def _new_savepoint(run: Run) -> dict[str, str]:
+def _new_savepoint(run: Run) -> tuple[str, str]:
     """Where the new savepoint is, or will be."""
     return named(run.staged.shown if run.plan.rehearse else run.plan.target)
 
@@ -68,7 +68,7 @@ def _written(run: Run, facts: WritingFacts | None) -> OutputDataset:
     if facts is not None:
         statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
         facets["outputStatistics"] = statistics(rowCount=facts.rows, size=facts.bytes, fileCount=facts.files)
-    return OutputDataset(**_new_savepoint(run), outputFacets=facets)
+    return OutputDataset(*_new_savepoint(run), outputFacets=facets)
 
 
 def _checked(run: Run, checks: Iterable[Check]) -> InputDataset:
@@ -87,7 +87,7 @@ def _checked(run: Run, checks: Iterable[Check]) -> InputDataset:
         if check.outcome is not Outcome.COULD_NOT_TELL
     ]
     facet = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(assertions=assertions)
-    return InputDataset(**_new_savepoint(run), inputFacets={"dataQualityAssertions": facet} if assertions else {})
+    return InputDataset(*_new_savepoint(run), inputFacets={"dataQualityAssertions": facet} if assertions else {})
 
 
 def _tests(checks: Iterable[Check]) -> dict[str, Any]:
@@ -108,7 +108,8 @@ def _tests(checks: Iterable[Check]) -> dict[str, Any]:
 def _tables(run: Run, facts: TablesFacts) -> Iterable[OutputDataset]:
     """The tables, by their names in the catalog. Rows are known of all of them together."""
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-    known = {"outputStatistics": statistics(rowCount=facts.rows)} if len(facts.tables) == 1 else {}
+    known: dict[str, Any] = {"outputStatistics": statistics(rowCount=facts.rows)} if len(facts.tables) == 1 else {}
+    catalog = run.plan.rest_catalog or run.plan.catalog_uri
     for name in facts.snapshots:
         of_entries = name.endswith(".map_entry")
-        yield OutputDataset(namespace=str(run.plan.catalog_uri), name=name, outputFacets=known if of_entries else {})
+        yield OutputDataset(namespace=catalog, name=name, outputFacets=known if of_entries else {})

@@ -1,5 +1,8 @@
 """Ends an outage that takes longer than the request allows: then the old job is started again.
 
+Before that, it tells people that the outage takes longer than was predicted. Airflow's own deadlines count from moments
+that are known when a DAG run is made; when the job is stopped isn't.
+
 The task waits in the triggerer, beside the steps: whatever becomes of them, of their workers and of the scheduler, the
 limit is kept as soon as a task can run at all.
 """
@@ -20,7 +23,8 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from flinkstate.errors import RejectedError
-from stateferry.airflow.dag_runs.dag_run import fail_if_refused, request_of, run_of, skip
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of, request_of, run_of, skip
+from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.tasks.shared_application_task import dismiss
@@ -28,8 +32,10 @@ from stateferry.basics.durations import moment, now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import OutageExceeded, exceed_unless_started
 from stateferry.runs.control.rejecting import reject
+from stateferry.runs.predict.estimates import Estimate, estimate_text
 from stateferry.runs.record.facts import JobStarted, SavepointTaken
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.report.decision import Decision
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -42,6 +48,7 @@ _LOOK_SECONDS = 2.0
 _LEAD_SECONDS = 4.0
 # After that, the scheduler ends the wait without the triggerer.
 _TRIGGERER_LATE = timedelta(seconds=15)
+_TOLD = "told_late"
 _ENDED = ("success", "failed", "upstream_failed", "skipped", "removed")
 
 
@@ -79,26 +86,55 @@ def end_if_exceeded(context: Context, request: MigrationRequest, run: Run, log: 
     raise refusal(f"{exceeded.reason}: the old job is started again")
 
 
+def late_from(context: Context, request: MigrationRequest, run: Run) -> tuple[int, Estimate] | None:
+    """From when on the outage is late, in milliseconds, and how long it was to take; None if nobody is to be told."""
+    taken, decision = run.facts(SavepointTaken), rehearsal_of(context).facts(Decision)
+    foreseen = None if decision is None or decision.foreseen is None else decision.foreseen.outage
+    if request.outage_alert is None or foreseen is None or taken is None or taken.requested_at is None:
+        return None
+    return taken.requested_at + round(1000 * foreseen.seconds) + parse_duration(request.outage_alert), foreseen
+
+
 class WatchOutage(BaseOperator):
-    """Fails for good when the outage exceeds its limit, which has the old job started again; else ends with it."""
+    """Fails for good when the outage exceeds its limit, which has the old job started again; else ends with it.
+
+    If it is late before that, a notice says so.
+    """
 
     def execute(self, context: Context) -> None:
         request, run = request_of(context), run_of(context)
-        by = ends_by(request, run)
-        if by is None:
-            skip(self.log, "the outage has no limit")
-        self._wait_until(context, by, run)
-        self._judge(context)
+        by, late = ends_by(request, run), late_from(context, request, run)
+        if by is None and late is None:
+            skip(self.log, "the outage has no limit, and was not predicted")
+        if late is not None and (by is None or late[0] < by):
+            self._wait_until(context, late[0] + round(1000 * _LEAD_SECONDS), run)
+            self._tell(context, run, late[1], by)
+        if by is not None:
+            self.log.info("without a checkpoint of the new job at %s, the old job is started again", moment(by))
+            self._wait_until(context, by, run)
+            self._judge(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> None:
-        """Called shortly before the time is over."""
-        self._judge(context)
+        """Called when the outage is late, and shortly before the time is over."""
+        self.execute(context)
+
+    def _tell(self, context: Context, run: Run, foreseen: Estimate, by: int | None) -> None:
+        """Tells people once, unless the outage is over."""
+        store = context.get("task_state_store")
+        if run.facts(JobStarted) is not None or (store is not None and store.get(_TOLD) is not None):
+            return
+        text = f"job {run.plan.job} still stands still, and was predicted to do so for {estimate_text(foreseen)}"
+        if by is not None:
+            text += f". Without a checkpoint of the new job at {moment(by)}, the old job is started again"
+        self.log.warning(text)
+        tell(context, "late", run.plan.job, text)
+        if store is not None:
+            store.set(_TOLD, "yes")
 
     def _wait_until(self, context: Context, by: int, run: Run) -> None:
         left = by / 1000 - _LEAD_SECONDS - time.time()
         if left <= 0 or run.facts(JobStarted) is not None:
             return
-        self.log.info("without a checkpoint of the new job at %s, the old job is started again", moment(by))
         ti = context["ti"]
         trigger = OutageTrigger(dag_id=ti.dag_id, dag_run_id=ti.run_id, until=by / 1000 - _LEAD_SECONDS)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=left) + _TRIGGERER_LATE)

@@ -45,7 +45,8 @@ _HAS_PROCESSED = (
 class ReturnToOldJob(TaskWithFlink):
     """Makes sure that the new job has ended, rolls the publication back, and starts the old job again.
 
-    If it `asks`, own tasks of the team do the first and the last, and another task of this kind says that they have.
+    If it `asks`, own tasks of the team do the first and the last, and another task of this kind does the rest once they
+    have: they may find that the new job has completed a checkpoint.
     """
 
     def __init__(self, *, asks: bool = False, **kwargs: Any) -> None:
@@ -85,7 +86,7 @@ class ReturnToOldJob(TaskWithFlink):
         if self.asks and run is not None and run.facts_if_sound(JobStarted) is not None:
             raise refusal(f"the new job {_HAS_PROCESSED}")
         with fail_if_refused():
-            if run is not None and published is not None:
+            if run is not None and published is not None and not self.asks:
                 _roll_back(run, published)
         savepoint = stopped_with if run is None else stopped_with or run.plan.source
         if not request.has_way_back:

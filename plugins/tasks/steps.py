@@ -146,7 +146,7 @@ class StepOperator(SparkSubmitOperator):
         # A night that catches up has another plan since its first step.
         return self._done(context, run_of(context, self.of_run))
 
-    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage | None:
+    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage[Any, Any] | None:
         """What OpenLineage's provider asks for when the task has ended, well or not."""
         from stateferry.airflow.tasks.lineage import lineage_of
 

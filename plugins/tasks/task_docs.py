@@ -45,8 +45,8 @@ TASK_DOCS = {
     "validate": f"Reads source and new savepoint again, and compares every entry, timestamp and key group.\n\nA red "
     f"report fails this task for good; its log names the checks that failed, with samples. {_AGAIN}",
     "catch_up": "With format native: converts and validates what has changed since the rehearsal, while the job runs, "
-    "until little is left for the outage.\n\nIf that can't be, it says why, and the cut-over converts everything. "
-    "Right before the stop it is done once more; if it can't be then, the job isn't stopped.",
+    "until little is left for the outage.\n\nIf that can't be, or isn't faster, it says why, and the cut-over converts "
+    "everything. Right before the stop it is done once more; if it can't be then, the job isn't stopped.",
     "decide": "Asks a person whether to cut over, while the job still runs.\n\nThe question has the rehearsal's report "
     "and how long the job is likely to stand still.",
     "wait_to_stop": "Waits until the job may be stopped: for its window, if the request names one.\n\nThe job runs on "
@@ -58,14 +58,16 @@ TASK_DOCS = {
     "come in time, return_to_old_job starts the old job again.",
     "tables": f"Writes the rows of new and changed keys into the tables, and compares them with the new "
     f"savepoint.\n\nIf it fails, nothing of a publication changes: remove the cause and clear this task. {_AGAIN}",
-    "watch_outage": "If the request has an outage_limit: waits beside the steps, without a worker.\n\nIf the new job "
-    "has completed no checkpoint by then, this task fails, and return_to_old_job starts the old job again.",
+    "watch_outage": "If the request has an outage_limit or an outage_alert: waits beside the steps, without a worker."
+    "\n\nIf the new job has completed no checkpoint by the limit, this task fails, and return_to_old_job starts the "
+    "old job again. If the outage takes longer than predicted, by so much as outage_alert says, people are told.",
     "return_to_old_job": "After a failure: makes sure that the new job has ended, rolls back, and starts the old job."
     "\n\nOnce the new job has completed a checkpoint it changes nothing, and a person must decide.",
     "stop_asked": "Asks own tasks of the team to stop the job with a savepoint, when the job may be stopped.",
     "start_asked": "Asks own tasks of the team to start the new job from the published savepoint.",
-    "return_asked": "After a failure: rolls back, and asks own tasks of the team to start the old job again.\n\nOnce "
-    "start_job knows that the new job has completed a checkpoint, it changes nothing.",
+    "return_asked": "After a failure: asks own tasks of the team to end the new job and start the old one again."
+    "\n\nThen return_to_old_job rolls back. Nobody is asked once start_job knows that the new job has completed a "
+    "checkpoint.",
     "conclude": "Shows the report and says how the run ended, or why it was refused.\n\nIt is green if and only if "
     "everything was done that was asked for.",
 }

@@ -1,9 +1,9 @@
 """The tasks of a catch-up that write one subtask's new database: an earlier one, and newer files with what has changed.
 
-The changed keys are read in the source and in the base's source, both through the operator's transform. So what they
-become, and what the earlier result has of them, is known; what differs is written. A key whose rows were only moved by
-a compaction costs no more than that it is read. In another layout the entries of both go through the files of the
-exchange, by which they get to the subtasks that have their key groups.
+The changed keys, as the snapshot has listed them, are read in the source and in the base's source, both through the
+operator's transform. So what they become, and what the earlier result has of them, is known; what differs is written.
+In another layout the entries of both go through the files of the exchange, by which they get to the subtasks that have
+their key groups.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.native_difference import EarlierPart
+from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.pending_rows import PendingRows
-from flinkstate.rocksdb.prefixes import EVERY_KEY
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.max_parallelism_change import GroupedEntries
 from flinkstate.writing.newer_files import KnownFiles, NewerCounts, NewerFilesWriter
 from flinkstate.writing.operator_rewrite import EntriesOf, OperatorRewrite, TransformedFiles
 from flinkstate.writing.writer import SavepointWriter
-from stateferry.changes.changed_keys import KeyList, changed_keys, open_part
+from stateferry.changes.changed_keys import KeyList, changed_keys
 from stateferry.changes.exchange_receiver import ExchangeReceiver
 from stateferry.changes.max_parallelism_exchange import Exchange, send
-from stateferry.changes.rules import Rules
 from stateferry.changes.staging import SentFile, StagedFile, counts_of_rewrite
 
 
@@ -67,27 +67,30 @@ class CaughtUpFile:
 
 @dataclass(frozen=True, slots=True)
 class ChangedPart:
-    """What finds the changes of one subtask of the source; `earlier` is its database in the source of the base."""
+    """What finds the changes of one subtask of the source; `earlier` is its database in the source of the base.
+
+    `changed` are the changed keys by state of the source.
+    """
 
     rewrite: OperatorRewrite
-    rules: tuple[Rules, ...]
     subtask: int
     earlier: EarlierPart
+    changed: Mapping[str, Prefixes]
 
     def opened(self, opened: ExitStack) -> _Changes:
-        """Lists the changed keys, of which the files are open then."""
+        """Opens both databases, of which only changed keys are read."""
         old, width = self.rewrite.old, self.rewrite.old.max_parallelism
         part = next(one for one in old.subtasks if one.index == self.subtask)
         assert part.native_keyed is not None
         now, before = (
-            opened.enter_context(open_part(folder, handle, width, self.subtask))
+            opened.enter_context(NativeFile(folder, handle, width, self.subtask))
             for folder, handle in (
                 (self.rewrite.source.folder, part.native_keyed), (self.earlier.folder, self.earlier.handle),
             )
         )  # fmt: skip
-        found = changed_keys(now, before, self.earlier, self.rules)
+        found = changed_keys(self.changed, now.header)
         # Timers on the heap are written whole, whatever they were.
-        now.only, before.only = found, {state: keys for state, keys in found.items() if keys is not EVERY_KEY}
+        now.only, before.only = found, {state: keys for state, keys in found.items() if not keys.has_every_key}
         # What is counted is what the source becomes.
         uncounted = replace(self.rewrite, transform=deepcopy(self.rewrite.transform))
         files = TransformedFiles(self.rewrite, (now,)), TransformedFiles(uncounted, (before,))
@@ -174,7 +177,7 @@ class CatchUpTask:
         header = replace(rewrite.header, compressed=False)
         with ExitStack() as opened:
             width = rewrite.new.max_parallelism
-            base = opened.enter_context(open_part(self.base.folder, self.base.handle, width, self.subtask))
+            base = opened.enter_context(NativeFile(self.base.folder, self.base.handle, width, self.subtask))
             there, wanted = ({meta.name: meta for meta in one.states} for one in (base.header, header))
             if base.header.key_serializer != header.key_serializer or there != wanted:
                 raise RefusedError(f"{base.name}: its states, or their types, aren't those that the source becomes")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flinkstate.errors import RefusedError
-from flinkstate.files.digests import digest_of, new_hasher
+import numpy as np
+
+from flinkstate.errors import DamagedError
+from flinkstate.files.digests import digest_of, digest_of_bytes, new_hasher
 from flinkstate.files.storage import Location
 from flinkstate.keyed.header import KeyedHeader
-from flinkstate.keyed.native_difference import EarlierPart, whole_difference
-from flinkstate.keyed.native_file import NativeFile
-from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.prefixes import Prefixes
-from stateferry.changes.rules import Rules
+
+_DIGEST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +32,36 @@ class KeyList:
         return cls(len(keys), digest_of(hasher))
 
 
-def grouped_states(rules: Iterable[Rules], header: KeyedHeader) -> list[frozenset[int]]:
-    """The states (by id) whose rows of one key count together: a legacy state, its flag and its new state.
+def write_changed_keys(file: Location, parts: Mapping[tuple[str, int, int], Mapping[str, Prefixes]]) -> None:
+    """Writes the changed keys by state, for each operator, subtask and first key group."""
+    content = io.BytesIO()
+    lists = [(f"{of[0]} {of[1]} {state}", keys) for of in sorted(parts) for state, keys in parts[of].items()]
+    for array in (
+        np.array([name for name, _ in lists], np.str_),
+        *(of for _, one in lists for of in (one.keys, one.bounds)),
+    ):
+        np.save(content, array, allow_pickle=False)
+    data = content.getvalue()
+    file.write_atomically(digest_of_bytes(data).encode() + data)
 
-    Each other state is by itself.
-    """
-    ids = {meta.name: number for number, meta in enumerate(header.states)}
-    groups: list[frozenset[int]] = []
-    for rule in rules:
-        together = frozenset(
-            ids[name] for name in (rule.legacy.name, rule.flag_name, rule.new_name) if name is not None and name in ids
+
+def read_changed_keys(file: Location) -> dict[tuple[str, int], dict[str, Prefixes]]:
+    """The changed keys by state, for each operator and subtask, as they were written."""
+    kept = file.read_if_there() or b""
+    digest, data = kept[:_DIGEST], kept[_DIGEST:]
+    if digest_of_bytes(data).encode() != digest:
+        raise DamagedError(
+            "the list of changed keys that the snapshot has written", "none, or another", file=file.shown
         )
-        # Two legacy states may share a flag.
-        for other in [group for group in groups if group & together]:
-            groups.remove(other)
-            together |= other
-        groups.append(together)
-    taken = frozenset().union(*groups)
-    return groups + [frozenset([number]) for number in ids.values() if number not in taken]
+    content = io.BytesIO(data)
+    parts: dict[tuple[str, int], dict[str, list[Prefixes]]] = {}
+    for name in np.load(content).tolist():
+        operator, subtask, state = name.split(" ", 2)
+        of_subtask = parts.setdefault((operator, int(subtask)), {})
+        of_subtask.setdefault(state, []).append(Prefixes(np.load(content), np.load(content)))
+    return {of: {state: Prefixes.joined(some) for state, some in of_states.items()} for of, of_states in parts.items()}
 
 
-def changed_keys(new: NativeFile, old: NativeFile, earlier: EarlierPart, rules: Sequence[Rules]) -> dict[int, Prefixes]:
+def changed_keys(lists: Mapping[str, Prefixes], header: KeyedHeader) -> dict[int, Prefixes]:
     """The changed keys by the id of each state of the source."""
-    found = whole_difference(new, old, earlier.identities).changed(grouped_states(rules, new.header))
-    if found is None:
-        raise RefusedError(f"{new.name}: its keys can't be told from what is behind them")
-    return found
-
-
-def open_part(folder: Location, handle: NativeHandle, max_parallelism: int, subtask: int) -> NativeFile:
-    """A subtask's database, open for all its key groups."""
-    return NativeFile(folder, handle, max_parallelism, subtask)
+    return {number: lists[meta.name] for number, meta in enumerate(header.states)}

@@ -73,11 +73,6 @@ class Exchange:
     def directory(self) -> Location:
         return self.folder.child(f"directory-{self.driver}")
 
-    @property
-    def files(self) -> list[Location]:
-        """Returns the files of all senders, and the directory."""
-        return [*map(self.file, range(self.senders)), self.directory]
-
     def blocks(self, receiver: int) -> Iterator[tuple[int, int]]:
         """Yields for each block of the directory where the receiver's part is, and the number of its senders."""
         start = 0

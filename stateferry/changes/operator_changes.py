@@ -18,6 +18,7 @@ from flinkstate.writing.operator_rewrite import Layout
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
+from stateferry.changes.upgrade.kryo_keys import as_written
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,13 @@ class OperatorChanges:
     def expected_states(self) -> dict[str, KeyedState]:
         """All states that the new savepoint must have, by name."""
         behind = self.left_behind
-        carried = {name: state for name, state in self.states.items() if name not in behind}
+        carried = {name: self.written(state) for name, state in self.states.items() if name not in behind}
         return carried | self.flags | self.made
+
+    def written(self, state: KeyedState) -> KeyedState:
+        """The state with the keys that it is to have, if these are hashed anew."""
+        known = self.by_kryo.get(state.name) if self.changes_key_groups else None
+        return state if known is None else replace(state, key=as_written(known.key))
 
 
 @dataclass(frozen=True, slots=True)

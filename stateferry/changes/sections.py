@@ -56,6 +56,12 @@ class Blobs:
         first, second = key_lanes(self.section.data, self.key_starts, self.key_ends)
         return as_keys((self._spread(first), self._spread(second)))
 
+    def may_have_equal_keys(self, keep: Flags) -> bool:
+        """Whether two of these entries have the same hash of key and user key, of 64 bits."""
+        first, _ = key_lanes(self.section.data, self.key_starts, self.key_ends)
+        hashes = np.sort(self._spread(first)[keep])
+        return bool((hashes[1:] == hashes[:-1]).any())
+
     def _spread(self, seeds: Hashes) -> Hashes:
         out = np.empty(len(self.entries), np.uint64)
         kernels.spread_hash(self.data, self.entries, self.flags, self.counts, seeds, out)

@@ -159,7 +159,14 @@ def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
     """The plan that the plan file and the options make."""
     from stateferry.runs.checks.plan_check import planned
 
-    return planned(plan_values_of_options(options))
+    values = plan_values_of_options(options)
+    plan = planned(values)
+    if "now" in values and plan.is_night and plan.since is None and plan.full_every != 1:
+        raise PlanError(
+            "full_every: a night that converts only what has changed has the now of an earlier one: leave out the one "
+            "that is given (now), or give full_every 1, which converts everything"
+        )
+    return plan
 
 
 def add_place_options(parser: argparse._ActionsContainer) -> None:

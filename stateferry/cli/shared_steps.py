@@ -60,9 +60,12 @@ def main(open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace, open_workers: OpenWorkers) -> int:
     parent = os.getppid()
     # The imports run while the workers start. The last one brings Iceberg's library, which the migrate step needs too.
-    threading.Thread(target=lambda: list(map(importlib.import_module, _IMPORTS)), daemon=True).start()
+    imports = threading.Thread(target=lambda: list(map(importlib.import_module, _IMPORTS)), daemon=True)
+    imports.start()
     with opened_before(open_workers) as lent:
         if options.application is None:
+            # They are no work of the steps, whose times are compared with those of the copy.
+            imports.join()
             return without_tables(Run.open(Location.of(options.run)), lent)
         if options.catalog is not None:
             # Nothing depends on it, so its failure ends nothing.

@@ -43,10 +43,6 @@ _USUAL = [
 ]
 
 
-def _no_totals() -> Integers:
-    return np.array([0, 0, 0, _MAX_LONG, -_MAX_LONG - 1], np.int64)
-
-
 @dataclass(slots=True, eq=False)
 class Ages:
     """Counts of entries by age. `bins` counts entries and, in its second row, timestamps (a blob has only one).
@@ -55,7 +51,7 @@ class Ages:
     ages of thousands of chunks.
     """
 
-    totals: Integers = field(default_factory=_no_totals)
+    totals: Integers = field(default_factory=lambda: np.array([0, 0, 0, _MAX_LONG, -_MAX_LONG - 1], np.int64))
     _bins: Integers | bytes = field(default_factory=lambda: np.zeros((2, _BINS), np.int64))
 
     @property

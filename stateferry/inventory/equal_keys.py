@@ -1,8 +1,8 @@
 """Refuses keys that become the same bytes: RocksDB would hold only one of their entries.
 
-In a map, such keys can differ for Java: two arrays, two objects of a class without `equals`, and numbers before they
-are widened. In a state, they are keys that are written by another Kryo: a job that was upgraded in place may have a
-key twice, by the Kryo of each Flink.
+In a map, such keys can differ for Java: two arrays, two objects of a class without `equals`, numbers before they are
+widened, and any two objects in an `IdentityHashMap`. In a state, they are keys that are written by another Kryo: a job
+that was upgraded in place may have a key twice, by the Kryo of each Flink.
 """
 
 from __future__ import annotations
@@ -54,14 +54,16 @@ class RewrittenKeys:
                     f"state {state} of operator {operator}: in key group {key_group}, the other Kryo writes {more} "
                     "keys with the same bytes as another one, and Flink would keep only one row of each. So it is "
                     "with a job that was upgraded in place: it didn't find rows whose keys the earlier Kryo had "
-                    "written, and made new ones beside them"
+                    "written, and made new ones beside them. So it is with equal lists of two classes, too"
                 )
 
 
 def refuse_equal_keys(blobs: Blobs, keep: Flags, rules: Rules) -> None:
     """Refuses two keys of one map that have the same bytes, among the entries that are kept."""
     key = rules.map_type.key
-    if not (_is_widened(rules.legacy.value) or any(not isinstance(part, _DIFFER) for part in with_parts(key))):
+    may_differ = _is_widened(rules.legacy.value) or any(not isinstance(part, _DIFFER) for part in with_parts(key))
+    # Of a map by Kryo nothing but its own bytes says that it is an IdentityHashMap.
+    if not may_differ and (kryo_map_of(rules.legacy.value) is None or not blobs.may_have_equal_keys(keep)):
         return
     pairs = blobs.pairs().filter(pa.array(keep))
     if pc.count_distinct(pairs).as_py() == len(pairs):

@@ -29,6 +29,7 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import kryo_map_of, object_field, object_of
+from flinkstate.writing.max_parallelism_change import Destination
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
 from stateferry.changes.key_hashes import members
@@ -210,8 +211,11 @@ class InventoryTask:
             self._settle(one, group, inventory)
 
     def _note_keys(self, state: KeyedState, made: Section, rewritten: RewrittenKeys) -> None:
-        if (known := self.changes.by_kryo.get(state.name)) is not None and rewrites_keys(known) and len(made):
-            rewritten.meet(state.name, made)
+        if (known := self.changes.by_kryo.get(state.name)) is None or not rewrites_keys(known) or not len(made):
+            return
+        rewritten.meet(state.name, made)
+        # The hash of a key by Kryo is known of some classes only.
+        Destination(self.changes.old_max, self.changes.new_max).key_groups(made, self.changes.written(state))
 
     def _count_losses(
         self, before: BeforeUpgrade, group: GroupSections, rewritten: RewrittenKeys, inventory: Inventory

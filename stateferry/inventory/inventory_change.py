@@ -8,7 +8,7 @@ rows, compares the result with what is there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
@@ -18,31 +18,36 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.chunks import FilePart
 from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask
-from stateferry.inventory.wrong_name_signs import watched
+from stateferry.inventory.wrong_name_signs import rivals_of, watched
 
 
 @dataclass(slots=True)
 class InventoryChange:
     """What a snapshot has of the changed keys, and what the earlier one had of them.
 
-    `sums` are the digests of the rows that came, without those of the rows that went, by file and key group.
+    `sums` are the digests of the rows that came, without those of the rows that went, by file and key group, and
+    `lists` the changed keys by state, for each operator, subtask and first key group.
     """
 
     found: Inventory = field(default_factory=Inventory)
     gone: Inventory = field(default_factory=Inventory)
     sums: dict[tuple[str, int], RowSum] = field(default_factory=dict)
+    lists: dict[tuple[str, int, int], dict[str, Prefixes]] = field(default_factory=dict)
 
     def add(self, other: InventoryChange) -> None:
         """Adds what was found elsewhere."""
         self.found.add(other.found)
         self.gone.add(other.gone)
         self.sums |= other.sums
+        self.lists |= other.lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class ChangedKeysTask:
             if differing is None or (changed := differing.changed(self._groups(new))) is None:
                 return False
             new.only = old.only = changed
+            named = {meta.name: changed[number] for number, meta in enumerate(new.header.states)}
+            change.lists[self.all.operator, part.subtask, min(groups, default=0)] = named
             self.all.count(new, groups, change.found)
             self.all.count(old, groups, change.gone)
             for key_group in groups:
@@ -127,13 +134,26 @@ def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> 
     for (operator, state, _), count in inventory.entries.items():
         entries[StateRef(operator, state)] += count
     aging = {task.changes.ref(name) for task in tasks for name, state in task.changes.states.items() if state.ttl}
-    for task in tasks:
-        for rules in task.changes.rules:
-            others = map(task.changes.ref, watched(rules, task.changes.states))
-            if rules.legacy.ttl and any(entries[one] for one in others):
-                return False
+    if any(why_not_from_times(task.changes, entries.__getitem__) for task in tasks):
+        return False
     found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
     return all(times.complete and len(times) == entries[state] for state, times in found.items())
+
+
+def why_not_from_times(changes: OperatorChanges, has_entries: Callable[[StateRef], object]) -> str:
+    """Which other state with entries has to do with what of a state with time to live counts; empty if none has."""
+    for rules in changes.rules:
+        rivals = rivals_of(rules, changes.states)
+        for name in sorted(watched(rules, changes.states)) if rules.legacy.ttl else ():
+            if not has_entries(changes.ref(name)):
+                continue
+            if name in (rules.new_name, rules.flag_name):
+                why = f"the job has begun to move its keys: {name} has entries"
+            else:
+                could_be = "its flag" if name in rivals.flags else "its new state" if name in rivals.maps else "meant"
+                why = f"{name}, which could be {could_be} by its types, has entries, too"
+            return f"state {rules.legacy.name} of operator {changes.operator.label} has a time to live, and {why}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,6 @@ class Forecast:
     compaction filter before now.
     """
 
-    ttl: int
     expired: int
     days: tuple[ForecastDay, ...]
     accesses: int
@@ -81,4 +80,4 @@ def forecast(ages: Ages, ttl: int, days: int, cleanup: Cleanup = FLINKS_CLEANUP)
         ForecastDay(day, expired_on(day) - expired_on(day - 1), expired_on(day), compacted_on(day))
         for day in range(1, days + 1)
     )
-    return Forecast(ttl, expired_on(0), found, -(-ages.entries // cleanup.size), compacted_on(0))
+    return Forecast(expired_on(0), found, -(-ages.entries // cleanup.size), compacted_on(0))

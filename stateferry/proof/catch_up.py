@@ -1,8 +1,9 @@
 """The validation of a catch-up: the changed keys are read whole, all others follow from the base.
 
 The account of the result is that of the base, without what the changed keys had before, and with what they have now: by
-the source's bytes, and by the result's. Of a key that no list calls changed nothing is read, but for some key groups,
-which are read whole on both sides.
+the source's bytes, and by the result's. That no other key has changed follows from the digests of the rows: of all that
+the source has, or of all that the files have that came or went (`changed_rows.py`). Some key groups are read whole on
+both sides.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.metadata import NativeHandle
-from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
+from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.quantities import noun
 from stateferry.changes.changed_keys import KeyList
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.changed_layout import Databases, in_result
-from stateferry.proof.changed_rows import Snapshot, changed_rows
+from stateferry.proof.changed_rows import Snapshot, changed_rows, row_sums, together
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
@@ -46,13 +47,14 @@ class BaseAccount:
 class BaseSubtask:
     """A subtask's database in the base's source.
 
-    `lists` are the changed keys by state as they were converted, and `sums` the digests of the source's rows, by key
-    group, as the base has read them.
+    `changed` are the changed keys by state as the snapshot has listed them, and `lists` what the conversion says of the
+    keys that it has read. `sums` are the digests of the source's rows, by key group, as the base has read them.
     """
 
     source: Snapshot
     lists: Mapping[str, KeyList]
     sums: Mapping[int, str]
+    changed: Mapping[str, Prefixes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,17 @@ class ChangedResult:
     before: tuple[KeyedResult, KeyedResult]
     problems: list[str]
     keys: int
-    files: int
+    files: int = 0
     read: BytesRead = field(default_factory=BytesRead)
 
     @property
     def size(self) -> int:
         return 0
+
+    def changes(self) -> dict[int, RowSum]:
+        """By what the digests of the source's rows have changed, as the changed keys say, by key group."""
+        now, then = self.after[0].sums, self.before[0].sums
+        return {key_group: now[key_group] - then[key_group] for key_group in now.keys() & then.keys()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +114,20 @@ class ChangedTask:
     is_first: bool = True
 
     def do(self) -> ChangedResult:
-        """Lists the changed keys anew, and reads them."""
-        folder, handle = self.source
-        found = changed_rows(
-            Snapshot(folder, handle), self.base.source, self.conversion, self.conversion.old_max, self.subtask
-        )
-        problems = found.problems + list(
-            self._other_lists({state: KeyList.of(keys) for state, keys in found.keys.items()})
-        )
+        """Reads the changed keys, and finds out whether they are all."""
+        only, groups = self.base.changed, together(self.conversion, self.base.changed.keys())
         # What the base had of them was sampled when it was validated.
         spec = SampleSpec(self.seed, 1.0 / max(self.of, 1))
 
         def of_source(folder: Location, handle: NativeHandle, sample: SampleSpec | None) -> KeyedResult:
             part = FilePart(self.subtask, handle, tuple(handle.range))
             chunk = Chunk(self.conversion.old_max, (part,), handle.size)
-            return self._read(Side.SOURCE, folder, chunk, found.keys, sample)
+            return self._read(Side.SOURCE, folder, chunk, only, sample)
 
-        keys = in_result(found.keys, self.conversion)
+        keys = in_result(only, self.conversion)
         if self.conversion.changes_key_groups and not self.is_first:
             # Every subtask's timers on the heap may be in any database of the result, so one task reads all of them.
-            keys = {state: one for state, one in keys.items() if one is not EVERY_KEY}
+            keys = {state: one for state, one in keys.items() if not one.has_every_key}
 
         def of_result(result: Databases, sample: SampleSpec | None) -> KeyedResult:
             chunk = result.chunk(self.conversion.new_max, keys.values())
@@ -134,14 +135,13 @@ class ChangedTask:
 
         after = of_source(*self.source, spec), of_result(self.staged, spec)
         before = of_source(self.base.source.folder, self.base.source.handle, None), of_result(self.base_result, None)
-        result = ChangedResult(self.operator, self.subtask, after, before, problems, found.count, found.files)
+        # What a key has in the states of a group counts together.
+        listed = ([only[name] for name in group] for group in groups)
+        count = sum(max(map(len, some)) for some in listed if not any(one.has_every_key for one in some))
+        result = ChangedResult(self.operator, self.subtask, after, before, list(self._other_lists()), count)
         if after[0].read is not None:
             result.read.take(after[0].read)
-        for key_group, text in self.base.sums.items():
-            known = RowSum.of_text(text)
-            now, then = (one.sums.get(key_group) for one in (after[0], before[0]))
-            if key_group not in self.whole and known is not None and now is not None and then is not None:
-                result.read.add(handle.meta.name, key_group, (known + now - then).text)
+        self._look_for_others(result)
         return result
 
     def _read(
@@ -151,7 +151,33 @@ class ChangedTask:
             side, folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=only
         ).do()
 
-    def _other_lists(self, mine: Mapping[str, KeyList]) -> Iterator[str]:
+    def _look_for_others(self, result: ChangedResult) -> None:
+        """Finds out whether rows of other keys came, went or changed, and notes the digests of all rows.
+
+        If the files that came or went are few, only keys that they have are read, of both sources.
+        """
+        source, before, width = Snapshot(*self.source), self.base.source, self.conversion.old_max
+        found = changed_rows(source, before, self.conversion, width, self.subtask)
+        result.problems += found.problems
+        result.files = found.files
+        known = {key_group: RowSum.of_text(text) for key_group, text in self.base.sums.items()}
+        then: Mapping[int, RowSum | None] = known
+        now = row_sums(source, width, self.subtask, found.keys, result.read)
+        if found.keys is not None:
+            then = row_sums(before, width, self.subtask, found.keys)
+        changes = result.changes()
+        for key_group in source.handle.range:
+            one, other, change, whole = (of.get(key_group) for of in (now, then, changes, known))
+            if one is None or other is None or change is None or one != other + change:
+                result.problems.append(
+                    f"subtask {self.subtask}, key group {key_group}: rows of other keys than those that are listed "
+                    "came, went or changed"
+                )
+            elif found.keys is not None and whole is not None and key_group not in self.whole:
+                result.read.add(source.handle.meta.name, key_group, (whole + change).text)
+
+    def _other_lists(self) -> Iterator[str]:
+        mine = {state: KeyList.of(keys) for state, keys in self.base.changed.items()}
         for state in sorted(mine.keys() | self.base.lists.keys()):
             one, other = mine.get(state), self.base.lists.get(state)
             if one != other:
@@ -217,7 +243,7 @@ class CatchUpTally:
         tally.strays, tally.expired, tally.plain = after.strays, after.expired, after.plain
         tally.carried, tally.carried_is_damaged = after.carried, after.carried_is_damaged
         tally.damage = [*after.damage, *before.damage, *self._sampled.damage]
-        tally.plain_rows = self._sampled.plain_rows
+        tally.plain_rows, tally.equal = self._sampled.plain_rows, self._sampled.equal
         return tally
 
     def checks(self, label: str) -> Iterator[Check]:
@@ -226,10 +252,10 @@ class CatchUpTally:
         yield Check(
             f"{label}: changed keys listed",
             Outcome.FAILED if problems else Outcome.PASSED,
-            "every entry of each file that came or went",
+            "every row that came, went or changed",
             problems[0]
             if problems
-            else f"{self._keys} {noun(self._keys, 'key')} in {self._files} {noun(self._files, 'file')}",
+            else f"{self._keys} {noun(self._keys, 'key')}, as {self._files} {noun(self._files, 'file')} came or went",
             samples=tuple(problems[:MOST_SAMPLES]),
         )
         yield _compared(f"{label}: changed keys as they were", self._before)

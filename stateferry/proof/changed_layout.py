@@ -15,7 +15,7 @@ from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.metadata import NativeHandle
-from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.walker import skip_each
 from stateferry.changes.operator_changes import OperatorChanges
 
@@ -37,7 +37,7 @@ class Databases:
         """What has these keys."""
         prefix, wanted = key_group_prefix_bytes(max_parallelism), list(keys)
         groups: Collection[int] = self.within or range(max_parallelism)
-        if not any(one is EVERY_KEY for one in wanted):
+        if not any(one.has_every_key for one in wanted):
             groups = frozenset(group for one in wanted for group in _key_groups(one, prefix))
         parts = (
             FilePart(subtask, handle, tuple(group for group in handle.range if group in groups))
@@ -63,7 +63,7 @@ def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict
 
 
 def _hashed_anew(keys: Prefixes, state: KeyedState, conversion: OperatorChanges) -> Prefixes:
-    if keys is EVERY_KEY or not conversion.changes_key_groups:
+    if keys.has_every_key or not conversion.changes_key_groups:
         return keys
     old, new = map(key_group_prefix_bytes, (conversion.old_max, conversion.new_max))
     starts, ends = keys.bounds[:-1], keys.bounds[1:]

@@ -1,20 +1,23 @@
-"""The validation's own list of the keys that may have changed between two snapshots of a RocksDB database.
+"""What the validation itself knows of the rows that may have changed between two snapshots of a RocksDB database.
 
 It shares nothing with the list by which the changes were converted but the reading of single files. It opens each file
-that the MANIFEST has, and says of each that came or went whether all of its entries were looked at, as its properties
-count them.
+that the MANIFEST has, and lists every key of each that came or went. It says whether all of their entries were looked
+at, as their properties count them. If these files are a large part of the state, it lists none: then all rows count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from flinkstate.files.storage import Location
+from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.row_sum import RowSum
 from flinkstate.keyed.stored_files import stored_by_itself, stored_files
+from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.scan import entries_of
@@ -24,6 +27,8 @@ from flinkstate.serializers.walker import skip_runs
 from stateferry.changes.operator_changes import OperatorChanges
 
 _EVERY = 1 << 16
+# If a larger share of the bytes came or went, to read all rows of one snapshot takes no longer.
+_MOST_LISTED = 0.25
 _FileOf = tuple[str, int, int, bytes, bytes, str]
 
 
@@ -38,10 +43,9 @@ class Snapshot:
 
 @dataclass(slots=True)
 class ChangedRows:
-    """The keys by state, how many there are and files that came or went, and what is wrong with what these say."""
+    """The keys by state, or None for all, how many files came or went, and what is wrong with what these say."""
 
-    keys: dict[str, Prefixes] = field(default_factory=dict)
-    count: int = 0
+    keys: dict[str, Prefixes] | None = field(default_factory=dict)
     files: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -57,35 +61,55 @@ def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorChanges, widt
         if names != [meta.name for meta in before.header.states]:
             found.problems.append(f"{now.name}: its states aren't those of {before.name}")
             return found
-        together = _together(conversion, set(names))
-        key = now.header.key_serializer.type
-        of_groups: dict[frozenset[str], set[bytes]] = {}
-        for name in names:
-            if name not in now.database.families:
-                # Timers on the heap are all read.
-                found.keys[name] = EVERY_KEY
-                continue
-            group = next((one for one in together if name in one), frozenset([name]))
-            keys = of_groups.setdefault(group, set())
+        size, differing = 0, dict[str, list[SstFile]]()
+        on_heap = [name for name in names if name not in now.database.families]
+        for name in (name for name in names if name in now.database.families):
             ours, theirs = (dict(_files(one, file, name, found)) for one, file in ((new, now), (old, before)))
-            for place in ours.keys() ^ theirs.keys():
-                table = ours.get(place) or theirs[place]
-                found.files += 1
-                keys |= set(_keys_of(table, now, key if len(group) > 1 else None, found))
-        for group, keys in of_groups.items():
-            found.keys |= dict.fromkeys(group, Prefixes.of(keys))
-            # What a key has in the states of a group counts together.
-            found.count += len(keys)
+            size += sum(table.live.size for table in ours.values())
+            differing[name] = [ours.get(place) or theirs[place] for place in ours.keys() ^ theirs.keys()]
+        tables = [table for of_state in differing.values() for table in of_state]
+        found.files = len(tables)
+        if sum(table.live.size for table in tables) > _MOST_LISTED * size:
+            found.keys = None
+        else:
+            # Timers on the heap are in no file of RocksDB, so all of them are read.
+            found.keys = _listed(differing, now, conversion, found) | dict.fromkeys(on_heap, EVERY_KEY)
     return found
 
 
-def _together(conversion: OperatorChanges, names: set[str]) -> list[frozenset[str]]:
+def _listed(
+    differing: Mapping[str, list[SstFile]], file: NativeFile, conversion: OperatorChanges, found: ChangedRows
+) -> dict[str, Prefixes]:
+    keys: dict[str, Prefixes] = {}
+    for group in together(conversion, differing.keys()):
+        key = file.header.key_serializer.type if len(group) > 1 else None
+        of_group = (one for name in group for table in differing[name] for one in _keys_of(table, file, key, found))
+        keys |= dict.fromkeys(group, Prefixes.of(set(of_group)))
+    return keys
+
+
+def row_sums(
+    snapshot: Snapshot, width: int, subtask: int, only: Mapping[str, Prefixes] | None, read: BytesRead | None = None
+) -> dict[int, RowSum]:
+    """The digests of the rows of these keys, or of all rows, by key group; of all rows it also notes what was read."""
+    with NativeFile(snapshot.folder, snapshot.handle, width, subtask, read) as file:
+        if only is not None:
+            file.only = {number: only[meta.name] for number, meta in enumerate(file.header.states)}
+        window = np.empty(WINDOW, np.uint8)
+        for key_group in file.handle.range:
+            for _ in file.sections(key_group, window):
+                pass
+        return file.sums
+
+
+def together(conversion: OperatorChanges, names: Set[str]) -> list[frozenset[str]]:
+    """The states in groups, in each of which what a key has counts together."""
     groups: list[frozenset[str]] = []
     for rules in conversion.rules:
         group = frozenset(names & rules.names)
         sharing = [one for one in groups if one & group]
         groups = [one for one in groups if one not in sharing] + [group.union(*sharing)]
-    return groups
+    return groups + [frozenset([name]) for name in names - frozenset().union(*groups)]
 
 
 def _files(snapshot: Snapshot, file: NativeFile, state: str, found: ChangedRows) -> Iterator[tuple[_FileOf, SstFile]]:

@@ -122,8 +122,7 @@ def plan_checks(
         if base and pair.old.id in base:
             whole = _whole(pair, conversion, base[pair.old.id], seed)
             # The changed keys have a sample of their own; of these key groups plain code reads RocksDB's files alone.
-            wanted, of_source = whole.result.__contains__, whole.source.__contains__
-            keyed = pair.keyed(conversion, target_bytes, wanted, seed=seed, of_source=of_source)
+            keyed = pair.keyed(conversion, target_bytes, whole.result, seed=seed, of_source=whole.source)
             tasks += [replace(task, sample=SampleSpec(seed, 0.0)) for task in keyed]
             tasks += pair.changed(conversion, base[pair.old.id], whole.source, seed)
         else:
@@ -305,7 +304,7 @@ class _Search:
 
     def _probed(self, probe: Probe, sides: Sequence[Side] = tuple(Side)) -> Iterator[KeyedResult]:
         wanted = set(probe.key_groups)
-        tasks = self.pair.keyed(self.conversion, self.target_bytes, wanted.__contains__, sides)
+        tasks = self.pair.keyed(self.conversion, self.target_bytes, wanted, sides)
         for result in self.do([replace(task, probe=probe) for task in tasks]):
             assert isinstance(result, KeyedResult)
             if result.damage is not None:

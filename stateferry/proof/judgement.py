@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.scala.programs import scala_parts
 from flinkstate.serializers.types import FlinkType, RowType, children, type_name
+from flinkstate.values.key_hashes import why_no_hash
 from stateferry.basics.quantities import noun
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import LossCounts
@@ -74,6 +74,8 @@ class OperatorJudge:
         yield from self._surplus(states.keys())
         if self.checks_keys and states:
             yield self._keys()
+        if states:
+            yield self._equal_rows()
         for side, rows in self.tally.plain_rows.items():
             name = f"{self.label}: RocksDB's files of the {_SIDES[side]} read plainly"
             yield rows.check(name, side is Side.SOURCE or not self.tally.damage)
@@ -280,7 +282,7 @@ class OperatorJudge:
 
     def _keys(self) -> Check:
         name, key = f"{self.label}: keys in the key groups of their hashes", next(iter(self._key_types()))
-        if reason := unstable_reason(key):
+        if reason := why_no_hash(key):
             return Check(name, Outcome.COULD_NOT_TELL, f"each {type_name(key)} in its key group", reason)
         strays = {state: groups for state, groups in self.tally.strays.items() if groups}
         groups = tuple(sorted({group for groups in strays.values() for group in groups}))
@@ -294,6 +296,17 @@ class OperatorJudge:
             return Check(name, Outcome.COULD_NOT_TELL, "each in its key group", actual, groups)
         samples = tuple(text for state in strays for text in self._samples(state))[:MOST_SAMPLES]
         return Check(name, Outcome.FAILED, "each in its key group", actual, groups, samples)
+
+    def _equal_rows(self) -> Check:
+        """The check that no row has the key of another one."""
+        name, expected, equal = f"{self.label}: each key once in a state", "each once", self.tally.equal
+        groups = tuple(sorted({group for counts in equal.counts.values() for group in counts}))
+        if not groups:
+            return Check(name, Outcome.COULD_NOT_TELL if self.tally.damage else Outcome.PASSED, expected, expected)
+        count = sum(sum(counts.values()) for counts in equal.counts.values())
+        actual = f"{count} {noun(count, 'row')} with the key of another one, of which Flink would keep one"
+        samples = tuple(f"key group {group}: {text}" for group, text in equal.samples)
+        return Check(name, Outcome.FAILED, expected, actual, groups, samples)
 
     def _key_types(self) -> list[FlinkType]:
         return [state.key for state in self.conversion.expected_states.values()]

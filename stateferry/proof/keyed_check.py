@@ -15,7 +15,6 @@ import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
-from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import KeyedHeader
@@ -32,12 +31,14 @@ from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.type_parts import field_of
 from flinkstate.serializers.walker import Positions
 from flinkstate.ttl import expired_array
+from flinkstate.values.key_hashes import why_no_hash
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules, RulesBack, expiry_of_rest, null_under_ttl
 from stateferry.changes.upgrade.for_other_kryo import for_other_kryo
 from stateferry.changes.upgrade.kryo_rows import count_entries
 from stateferry.changes.upgrade.restore_lost import GroupLosses
+from stateferry.proof.equal_rows import EqualRows
 from stateferry.proof.expected.aging_content import aging_entries
 from stateferry.proof.expected.content import (
     AccountsByState,
@@ -158,6 +159,7 @@ class _ChunkReading:
         self._rests = {rules.legacy.name: rules for rules in task.conversion.rules if rules.keeps_rest}
         self._states: dict[str, KeyedState] = {}
         self._sums: dict[int, RowSum] = {}
+        self._equal = EqualRows()
 
     def result(self, damage: DamagedError | RefusedError | None = None) -> KeyedResult:
         result = KeyedResult(
@@ -176,6 +178,7 @@ class _ChunkReading:
             plain=self._plain,
             losses=self._losses,
             entries_of=self._entries_of,
+            equal=self._equal,
             sums=self._sums,
         )
         self._sink.fill(result)
@@ -224,6 +227,7 @@ class _ChunkReading:
             self._expected.read(group)
             return
         self._staged(group)
+        self._equal.settle(group, self._hashes_of_rows)
         if self._of_staged is not None:
             self._of_staged.read(group, carries=False)
 
@@ -233,7 +237,7 @@ class _ChunkReading:
         """The sections as a job of Flink 2 would have written them, with what an upgrade lost."""
         if (before := self._task.conversion.before) is None:
             for state, section in found:
-                yield state, self._for_other_kryo(state, section)
+                yield self._task.conversion.written(state), self._for_other_kryo(state, section)
             return
         losses = GroupLosses(before, key_group, self._losses)
         for name, section in losses.rows:
@@ -283,6 +287,8 @@ class _ChunkReading:
                     entries, keys = self._staged_entries(state.name, section, spans)
                 else:
                     entries, keys = blobs.entries, blobs.keys
+                if self._task.probe is None and not isinstance(section.file, NativeFile):
+                    self._equal.meet(state.name, entries.pairs if self._is_made_map(state.name) else keys)
                 for name, sample in self._samples.items():
                     if name in self._read_by_kryo and state.name == name:
                         sample.see(name, section, hashes_of_keys(section))
@@ -293,10 +299,18 @@ class _ChunkReading:
                 if spans is not None:
                     self._check_keys(state.name, section, entries, spans, blobs)
 
+    def _is_made_map(self, name: str) -> bool:
+        return name in self._made and self._made[name].kind is StateKind.MAP
+
+    def _hashes_of_rows(self, name: str, section: Section) -> Hashes:
+        if not self._is_made_map(name):
+            return hashes_of_keys(section)
+        return map_rows(section, self._made[name], np.full(len(section), section.key_group, np.int64)).pairs
+
     def _key_spans(self, name: str, section: Section) -> KeySpans | None:
         """The section's keys; None if keys are not checked, or their hashes aren't stable."""
         state = self._task.conversion.expected_states.get(name)
-        if not self._task.check_keys or state is None or unstable_reason(state.key):
+        if not self._task.check_keys or state is None or why_no_hash(state.key):
             return None
         return KeySpans.of(section, state)
 

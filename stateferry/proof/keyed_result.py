@@ -16,6 +16,7 @@ from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.serializers.walker import Flags, Positions
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.proof.equal_rows import EqualRows
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.content import (
     Account,
@@ -81,6 +82,8 @@ class KeyedResult:
     # What an upgrade has lost, by state; how many entries these states have before any is put back, or in the result.
     losses: dict[str, LossCounts] = field(default_factory=dict)
     entries_of: Counter[str] = field(default_factory=Counter)
+    # Rows of the staged savepoint of which Flink would keep only one.
+    equal: EqualRows = field(default_factory=EqualRows)
     # Of a task that reads only some keys: the digests of their rows, by key group.
     sums: dict[int, RowSum] = field(default_factory=dict)
 

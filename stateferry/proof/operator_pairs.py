@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from flinkstate.errors import DamagedError, RefusedError
@@ -33,10 +33,10 @@ class OperatorPair:
         self,
         conversion: Conversion,
         target_bytes: int,
-        wanted: Callable[[int], bool] | None = None,
+        wanted: Container[int] | None = None,
         sides: Sequence[Side] = tuple(Side),
         seed: int | None = None,
-        of_source: Callable[[int], bool] | None = None,
+        of_source: Container[int] | None = None,
     ) -> list[KeyedTask]:
         """The tasks for keyed state; `seed` chooses the keys of a sample.
 
@@ -52,10 +52,10 @@ class OperatorPair:
         ):
             if side not in sides:
                 continue
-            chosen = (lambda _: True) if wanted is None else wanted
+            chosen = wanted
             if side is Side.SOURCE and own.changes_key_groups:
                 # The keys of new key groups may come from any.
-                chosen = of_source or (lambda _: True)
+                chosen = of_source
             try:
                 also = frozenset() if own.before is None or side is Side.STAGED else own.before.key_groups
                 placed = savepoint.placed(operator)

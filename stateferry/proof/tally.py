@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from flinkstate.errors import DamagedError, RefusedError
 from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.proof.carried_check import CarriedResult
+from stateferry.proof.equal_rows import EqualRows
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.content import Account, AccountsByState
 from stateferry.proof.expected.expected_entries import SourceCounts
@@ -56,6 +57,7 @@ class Tally:
     blobs: dict[Side, AccountsByState] = field(init=False)
     carried_is_damaged: bool = False
     losses: dict[str, LossCounts] = field(default_factory=dict)
+    equal: EqualRows = field(default_factory=EqualRows)
     entries_of: dict[Side, Counter[str]] = field(default_factory=lambda: {side: Counter() for side in Side})
 
     def __post_init__(self) -> None:
@@ -85,6 +87,7 @@ class Tally:
         for state, lost in result.losses.items():
             self.losses.setdefault(state, LossCounts()).add(lost)
         self.entries_of[result.side].update(result.entries_of)
+        self.equal.take(result.equal)
         for state, sampled in result.samples.items():
             self.plain.setdefault(state, PlainTally()).take(is_source, sampled)
         for state, counts in result.counts.items():

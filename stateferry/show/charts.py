@@ -181,3 +181,10 @@ def _stretched(width: int, tall: int, what: str, *content: Content, height: int)
         class_="bare",
         style=f"--height:{height}px",
     )
+
+
+def legend(*entries: tuple[str, str]) -> Markup:
+    """What the colours of a drawing mean: their classes in the style sheet, without `k-`, and the words for them."""
+    return element(
+        "div", *(element("span", element("i", class_=f"k-{kind}"), name) for kind, name in entries), class_="legend"
+    )

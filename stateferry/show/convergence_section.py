@@ -12,7 +12,7 @@ from stateferry.show.document import section
 from stateferry.show.markup import Content, Markup, element
 from stateferry.show.run_view import RunView
 
-_KINDS = (("", "k-bar", "moved by Stateferry"), ("pale", "k-pale", "moved by the job"), ("rest", "k-rest", "left"))
+_KINDS = (("", "bar", "moved by Stateferry"), ("pale", "pale", "moved by the job"), ("rest", "rest", "left"))
 
 
 def convergence(view: RunView) -> Iterator[Markup]:
@@ -23,9 +23,8 @@ def convergence(view: RunView) -> Iterator[Markup]:
     for state, nights in view.nights.items():
         line = Convergence.of(state, nights).line
         parts += [_nights(state, nights), element("p", f"{line}.", class_="hint")]
-    legend = [element("span", element("i", class_=mark), name) for _, mark, name in _KINDS]
     hint = "A column is a run that has brought the tables, this one or the newest before it at the right."
-    yield section("Keys moved so far", hint, *parts, element("div", *legend, class_="legend"))
+    yield section("Keys moved so far", hint, *parts, charts.legend(*((mark, name) for _, mark, name in _KINDS)))
 
 
 def _nights(state: str, nights: Sequence[Night]) -> Markup:

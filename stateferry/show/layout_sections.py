@@ -157,12 +157,7 @@ def _movement(one: Mapping[str, Any], *, several: bool) -> Iterator[Content]:
     aside = subtasks if per_place == 1 else f"{subtasks}; a place is {per_place} neighbouring subtasks"
     drawn = charts.flows(grouped, -(-old // per_place), -(-new // per_place), f"which bytes go where: {share}")
     yield charts.figure(share, aside, drawn)
-    yield element(
-        "div",
-        element("span", element("i", class_="k-pale"), "stays with its subtask"),
-        element("span", element("i", class_="k-bar"), "moves to another subtask"),
-        class_="legend",
-    )
+    yield charts.legend(("pale", "stays with its subtask"), ("bar", "moves to another subtask"))
 
 
 def _amounts(reads: list[Mapping[str, Any]], old: int, new: int) -> Counter[tuple[int, int]]:

@@ -51,13 +51,10 @@ def _title(one: CutOver) -> str:
         case Phase.STANDS_STILL:
             return "The job stands still."
         case Phase.RETURNS:
-            return f"The job stands still. The old job is started again{_because(one)}."
+            why = one.why_returns or "the cut-over has failed"
+            return f"The job stands still. The old job is started again, because {why}."
         case Phase.ABANDONED:
             return "The DAG run has ended, and neither the new job nor the old one is known to run."
-
-
-def _because(one: CutOver) -> str:
-    return f", because {one.why_returns}" if one.why_returns else ", because the cut-over has failed"
 
 
 def _since(one: CutOver, now: int) -> Content:

@@ -168,19 +168,13 @@ def times(view: RunView) -> Iterator[Markup]:
         element("div", class_="track whole"),
         element("div", _seconds(view.outage or sum(took_all)) if took_all else "–", beside, class_="number whole"),
     ]
-    legend = _legend(("bar", "took"), ("mark", "predicted")) if guessed else None
+    legend = charts.legend(("bar", "took"), ("mark", "predicted")) if guessed else None
     hint = "From the end of one part to the end of the next. The new job doesn't wait for what comes after it."
     yield section("Times", hint, element("div", *parts, class_="rows"), legend)
 
 
 def _seconds(seconds: float) -> str:
     return rough_duration(round(seconds * 1000)) if seconds >= 60 else f"{seconds:.1f} s"
-
-
-def _legend(*entries: tuple[str, str]) -> Markup:
-    return element(
-        "div", *(element("span", element("i", class_=f"k-{kind}"), name) for kind, name in entries), class_="legend"
-    )
 
 
 def history(view: RunView) -> Iterator[Markup]:

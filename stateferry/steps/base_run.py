@@ -21,12 +21,14 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.database import Database
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.newer_files import KnownFiles
 from flinkstate.writing.operator_rewrite import changes_layout
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import BasePart
-from stateferry.changes.changed_keys import KeyList
+from stateferry.changes.changed_keys import KeyList, read_changed_keys
+from stateferry.inventory.inventory_change import why_not_from_times
 from stateferry.proof.catch_up import BaseAccount, BaseOperator, BaseSubtask
 from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import Snapshot
@@ -78,18 +80,21 @@ class BaseRun:
             if subtask.native_keyed is not None
         }
 
-    def validated(self, lists: CaughtUp) -> dict[bytes, BaseOperator]:
-        """What the validation needs of the base; `lists` are the changed keys as they were converted."""
+    def validated(self, run: Run) -> dict[bytes, BaseOperator]:
+        """What the validation of a catch-up, whose run this is, needs of the base."""
+        lists, changed = run.facts(CaughtUp) or CaughtUp(), read_changed_keys(run.changed_keys)
         found = {}
         for operator in self.night.source.metadata.operators:
             if operator.id in self.operators:
                 accounts = {state: one for (id_, state), one in self.accounts.items() if id_ == operator.hex_id}
-                subtasks = dict(self._subtasks(operator, lists))
+                subtasks = dict(self._subtasks(operator, lists, changed))
                 handles = {index: part.handle for index, part in self.parts(operator).items()}
                 found[operator.id] = BaseOperator(subtasks, accounts, Databases(self.staged.folder, handles))
         return found
 
-    def _subtasks(self, operator: Operator, lists: CaughtUp) -> Iterator[tuple[int, BaseSubtask]]:
+    def _subtasks(
+        self, operator: Operator, lists: CaughtUp, changed: Mapping[tuple[str, int], Mapping[str, Prefixes]]
+    ) -> Iterator[tuple[int, BaseSubtask]]:
         for index, earlier in self.earlier(operator).items():
             converted = {
                 one.state: KeyList(one.keys, one.digest)
@@ -99,7 +104,7 @@ class BaseRun:
             read = self.read.files.get(earlier.handle.meta.name, {})
             sums = {part: digest for part, digest in read.items() if part >= 0}
             source = Snapshot(earlier.folder, earlier.handle, earlier.identities)
-            yield index, BaseSubtask(source, converted, sums)
+            yield index, BaseSubtask(source, converted, sums, changed[operator.hex_id, index])
 
 
 def base_of(resolved: ResolvedPlan) -> BaseRun | None:
@@ -138,10 +143,14 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
     if night is None or facts is None:
         raise RefusedError(f"{where}: its savepoint {run.plan.source} isn't there any more as it was: {_WHOLE}")
     if night.counted is None or kept is None:
-        raise RefusedError(
-            f"{where}: what it counted doesn't follow from changed keys: under time to live the job has begun to move "
-            f"keys, or null counts only while its map is alive, or another version made it: {_WHOLE}"
+        has = {name for name, state in facts.states.items() if state.entries}
+        labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
+        why = (why_not_from_times(one, lambda state: state.shown(labels) in has) for one in resolved.operators)
+        other = (
+            "what it counted doesn't follow from changed keys: under time to live null counts only while its map is "
+            "alive, or another version made it"
         )
+        raise RefusedError(f"{where}: {next(filter(None, why), other)}: {_WHOLE}")
     try:
         staged, report = Savepoint.open(run.staged.shown), proven_report(run)
     except (DamagedError, RejectedError) as error:

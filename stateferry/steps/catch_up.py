@@ -11,6 +11,7 @@ from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile, ChangedPart, SendChangesTask
+from stateferry.changes.changed_keys import read_changed_keys
 from stateferry.changes.counts import ConversionCounts
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
@@ -68,11 +69,10 @@ def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -
 
 def _parts(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator[ChangedPart]:
     """What finds the changes of each subtask of the source."""
-    rules = next(one.rules for one in work.resolved.operators if one.operator.id == rewrite.old.id)
-    earlier = base.earlier(rewrite.old)
+    changed, earlier = read_changed_keys(work.run.changed_keys), base.earlier(rewrite.old)
     held = [(one.index, one.native_keyed.range) for one in rewrite.old.subtasks if one.native_keyed is not None]
     for (subtask, _), part in zip(held, rewrite.of_key_groups(range_ for _, range_ in held), strict=True):
-        yield ChangedPart(part, rules, subtask, earlier[subtask])
+        yield ChangedPart(part, subtask, earlier[subtask], changed[rewrite.old.hex_id, subtask])
 
 
 def _tasks(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> Iterator[CatchUpTask]:

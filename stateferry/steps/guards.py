@@ -54,33 +54,23 @@ def _room(seen: Seen) -> None:
     check_room(needs, room.how)
 
 
-def _timers(seen: Seen) -> None:
-    check_timers(seen.work.run.plan, seen.work.resolved.source)
+def _rest_catalog(seen: Seen) -> None:
+    if seen.work.run.plan.rest_catalog is not None and Step.TABLES in seen.work.run.steps:
+        from stateferry.steps.tables import table_home
+
+        table_home(seen.work.resolved).rest_catalog()
 
 
-def _migrated_before(seen: Seen) -> None:
-    check_migrated_before(seen.work.resolved)
-
-
-def _other_flink(seen: Seen) -> None:
-    check_other_flink(seen.work.resolved)
-
-
-def _ages(seen: Seen) -> None:
-    check_ages(seen.work.run.plan, seen.ages)
-
-
-def _promises(seen: Seen) -> None:
-    check_promises(seen.work.resolved, seen.ages, seen.inventory.promised)
-
-
-def _kept_values(seen: Seen) -> None:
-    check_kept_values(seen.work.resolved, seen.inventory)
-
-
-def _before(seen: Seen) -> None:
-    check_before(seen.work.resolved, seen.inventory)
-
-
-BEFORE_COUNTING: tuple[Guard, ...] = (_room, _timers, _migrated_before, _other_flink)
-AFTER_COUNTING: tuple[Guard, ...] = (_ages, _promises, _kept_values, _before)
+BEFORE_COUNTING: tuple[Guard, ...] = (
+    _room,
+    lambda seen: check_timers(seen.work.run.plan, seen.work.resolved.source),
+    lambda seen: check_migrated_before(seen.work.resolved),
+    lambda seen: check_other_flink(seen.work.resolved),
+    _rest_catalog,
+)
+AFTER_COUNTING: tuple[Guard, ...] = (
+    lambda seen: check_ages(seen.work.run.plan, seen.ages),
+    lambda seen: check_promises(seen.work.resolved, seen.ages, seen.inventory.promised),
+    lambda seen: check_kept_values(seen.work.resolved, seen.inventory),
+    lambda seen: check_before(seen.work.resolved, seen.inventory),
+)

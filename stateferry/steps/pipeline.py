@@ -31,10 +31,6 @@ def _tables(work: RunAtWork) -> TablesFacts:
     return tables.do(work)
 
 
-def _always(_: RunAtWork) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class StepSpec:
     """A step: what does it, and whether what it has left still `stands` when it is done. Its facts are in `FACTS_OF`.
@@ -44,7 +40,7 @@ class StepSpec:
 
     step: Step
     do: Callable[[RunAtWork], TimedFacts]
-    stands: Callable[[RunAtWork], bool] = _always
+    stands: Callable[[RunAtWork], bool] = lambda _: True
 
 
 STEPS = (

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flinkstate.errors import RefusedError, StateferryError
+from flinkstate.rocksdb.prefixes import Prefixes
+from stateferry.basics.state_ref import StateRef
+from stateferry.changes.changed_keys import write_changed_keys
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import (
     Rules,
@@ -28,6 +31,7 @@ from stateferry.inventory.inventory_change import (
     InventoryChange,
     follows_from_times,
     take_changes,
+    why_not_from_times,
 )
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.earlier_names import history_errors
@@ -65,12 +69,13 @@ class CountedSource:
     """What the step counted.
 
     `counted` is kept for the next night, if that can go on from it, with the timestamps of blobs (`times`). `since` is
-    the night from which this one went on.
+    the night from which this one went on, and `lists` are the keys that have changed since.
     """
 
     inventory: Inventory
     counted: Counted | None
     since: EarlierNight | None = None
+    lists: Mapping[tuple[str, int, int], Mapping[str, Prefixes]] = field(default_factory=dict)
 
 
 def do(work: RunAtWork) -> SnapshotFacts:
@@ -108,6 +113,8 @@ def _keep(run: Run, resolved: ResolvedPlan, counts: CountedSource) -> None:
     """Keeps what was counted for later runs and for the pages."""
     if counts.counted is not None and counts.inventory.blob_times:
         write_blob_times(run.blob_times, counts.inventory.blob_times)
+    if run.plan.since is not None:
+        write_changed_keys(run.changed_keys, counts.lists)
     metadata = resolved.source.metadata
     sizes = SourceSizes(key_groups.sizes_of(resolved.source, counts.inventory))
     kept = (counts.counted, layout_of(metadata), shown_timers(metadata), sizes)
@@ -169,8 +176,15 @@ def _since(
         return None
     inventory = night.counted.to_inventory(night.read, times).with_changes(change, files, tasks)
     if inventory is None:
+        # In the earlier snapshot these states were empty.
+        new = {StateRef(operator, state) for (operator, state, _), count in change.found.entries.items() if count}
+        why = next(filter(None, (why_not_from_times(task.changes, new.__contains__) for task in tasks)), "")
+        if why and (since := resolved.plan.since) is not None:
+            raise RefusedError(
+                f"run {since} can't be caught up with: {why}: leave --since out, which converts everything"
+            )
         return None
-    return CountedSource(inventory, _to_keep(resolved, work, inventory), night)
+    return CountedSource(inventory, _to_keep(resolved, work, inventory), night, change.lists)
 
 
 def _changed_keys_work(
@@ -290,6 +304,8 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             parallelism=1 if resolved.plan.since is not None else resolved.layout.of(operator).parallelism,
         )
     ]
+    if resolved.plan.since is not None:
+        keyed = [replace(task, heavy_groups=frozenset()) for task in keyed]
     if resolved.source.format == "native" and can_be_brought_forward(keyed, resolved.plan):
         keyed = [replace(task, keeps_times=True) for task in keyed]
     return [*keyed, *copied_files_tasks(resolved.source)]

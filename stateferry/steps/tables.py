@@ -139,7 +139,7 @@ class WrittenState:
 
 def table_home(resolved: ResolvedPlan) -> TableHome:
     """Where the plan's tables are."""
-    return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse)
+    return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse, resolved.plan.rest_catalog)
 
 
 def _facts(states: Sequence[WrittenState]) -> WrittenTables:

@@ -30,7 +30,6 @@ from stateferry.runs.predict.prediction import predicted
 from stateferry.runs.record.facts import (
     BaseAccounts,
     BaseState,
-    CaughtUp,
     StagedAccount,
     StagedAccounts,
     StagedDigests,
@@ -57,7 +56,7 @@ def do(work: RunAtWork) -> ValidateFacts:
     # The new files are made of them.
     run.exchange.remove()
     read, accounts, base = BytesRead(), StagedStates(), base_of(resolved)
-    catch_up = CatchUp(None if base is None else base.validated(run.facts(CaughtUp) or CaughtUp()))
+    catch_up = CatchUp(None if base is None else base.validated(run))
     checks = check(work.workers, resolved, run.staged.shown, read, accounts, _derived(work), catch_up)
     source_check.note_metadata(resolved.source, read, run.plan.files_from)
     read.take(read_others(work.workers, resolved))
@@ -117,8 +116,8 @@ def _to_facts(accounts: Mapping[StateRef, Account]) -> StagedAccounts:
     """The accounts of the staged savepoint as facts of the run, by operator and new state."""
     return StagedAccounts(
         tuple(
-            StagedAccount(operator, state, tuple(account.counts.tolist()), tuple(account.sums.tolist()))
-            for (operator, state), account in accounts.items()
+            StagedAccount(*state, tuple(account.counts.tolist()), tuple(account.sums.tolist()))
+            for state, account in accounts.items()
         )
     )
 
@@ -128,13 +127,12 @@ def _to_base(bases: BaseStates) -> BaseAccounts:
     return BaseAccounts(
         tuple(
             BaseState(
-                operator,
-                state,
+                *state,
                 tuple(one.account.counts.tolist()),
                 tuple(one.account.sums.tolist()),
                 None if one.of_source is None else asdict(one.of_source),
             )
-            for (operator, state), one in bases.items()
+            for state, one in bases.items()
         )
     )
 

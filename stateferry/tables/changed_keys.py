@@ -31,7 +31,7 @@ class ChangedKeys:
 def changed_keys(
     folder: Location, chunk: Chunk, legacy: LegacyState, earlier: Mapping[int, EarlierPart]
 ) -> ChangedKeys | None:
-    """Returns the keys of the state whose entries came or went since the earlier snapshot.
+    """Returns the keys of the state whose rows came, went or changed since the earlier snapshot.
 
     None if that can't be known, or if the ledger may have to change for other keys as well: who wins between a blob and
     rows of the same key may depend on the time.

@@ -1,8 +1,8 @@
 """The rows of one chunk: reads its key groups and writes new and changed entries as rows of the tables.
 
 It takes a few key groups at a time (a unit) and reads them twice: once for the fingerprints of the keys and, if a key
-is new or changed, once for the rows. Of RocksDB's own files it reads only the keys of files that came or went since the
-ledger was written, if that is possible (`changed_keys`).
+is new or changed, once for the rows. Of RocksDB's own files it reads only keys whose rows differ in the files that came
+or went since the ledger was written, if that is possible (`changed_keys`).
 
 Tables never expire rows: expired entries are written too, and readers leave them out.
 
@@ -12,7 +12,6 @@ the run that they have, so that the runs still tell when a key changed last.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -36,7 +35,7 @@ from stateferry.tables.changed_keys import changed_keys
 from stateferry.tables.content import KeyContents, key_contents
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.iceberg import schemas as names
-from stateferry.tables.iceberg.files import DataFile, NullsAfterAllError, WrittenFile
+from stateferry.tables.iceberg.files import DataFile, NullsAfterAllError
 from stateferry.tables.iceberg.ledger import (
     BLOB,
     LEFT,
@@ -85,14 +84,12 @@ class ChunkTask:
 
 @dataclass(frozen=True, slots=True)
 class WrittenChunk:
-    """The files that a task has written for a chunk, and its counts; `known` keys were in the ledger before."""
+    """The names of the files that a task has written for a chunk; `known` keys were in the ledger before."""
 
-    number: int
-    entries: WrittenFile | None
-    ledger: WrittenFile | None
+    entries: str | None
+    ledger: str | None
     known: int
     counts: TableCounts
-    seconds: float
 
 
 def write_chunk(task: ChunkTask) -> WrittenChunk:
@@ -101,14 +98,13 @@ def write_chunk(task: ChunkTask) -> WrittenChunk:
     The files become visible when they are committed. Files of other attempts of the task are never committed;
     `stateferry clean` removes them.
     """
-    began = time.monotonic()
     try:
-        return _write(task, began, infer_required=True)
+        return _write(task, infer_required=True)
     except NullsAfterAllError:
-        return _write(task, began, infer_required=False)
+        return _write(task, infer_required=False)
 
 
-def _write(task: ChunkTask, began: float, *, infer_required: bool) -> WrittenChunk:
+def _write(task: ChunkTask, *, infer_required: bool) -> WrittenChunk:
     name = f"{task.file_stem}-{uuid.uuid4().hex[:12]}.parquet"
     with (
         DataFile(f"{task.entry_folder}/{name}", infer_required=infer_required) as entries,
@@ -126,8 +122,7 @@ def _write(task: ChunkTask, began: float, *, infer_required: bool) -> WrittenChu
         work.flush()
         entries.close()
         ledger.note_entries(entries)
-    seconds = time.monotonic() - began
-    return WrittenChunk(task.number, entries.written(), ledger.written(), known, work.counts, seconds)
+    return WrittenChunk(entries.written(), ledger.written(), known, work.counts)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -34,7 +34,6 @@ from stateferry.tables.iceberg.commits import (
     TableHome,
     TableLayout,
     advance,
-    branch_of,
     commit_run,
     committed,
     ensure_table,
@@ -92,8 +91,6 @@ class EarlierSource:
 class TableSnapshots:
     """The snapshots that a run made of the tables of one migrated state, by the tables' full names."""
 
-    run_number: int
-    branch: str
     snapshots: dict[str, int]
     counts: TableCounts
 
@@ -186,7 +183,7 @@ def layout_of(
 
 def tables_of_state(job: str, operator: Operator, rules: Rules) -> names.StateTables:
     """Returns the names of the tables of a migrated state."""
-    return names.StateTables(job, operator.uid or operator.name or operator.hex_id, rules.new_name)
+    return names.StateTables(job, operator.label, rules.new_name)
 
 
 def _last_run(table: Table) -> int:
@@ -276,7 +273,7 @@ def _is_whole(chunk: Chunk | None, key_groups: range) -> bool:
 def one_chunk(savepoint: Savepoint, operator: Operator, key_groups: range) -> Chunk | None:
     """Returns the key groups as one chunk, or None if there is no data in them."""
     placed = savepoint.placed(operator)
-    chunks = plan_chunks(operator, placed, lambda key_group: key_group in key_groups, target_bytes=1 << 62)
+    chunks = plan_chunks(operator, placed, key_groups, target_bytes=1 << 62)
     return chunks[0] if chunks else None
 
 
@@ -294,10 +291,10 @@ def commit_update(step: TableUpdate, written: Sequence[WrittenChunk]) -> TableSn
         (step.entries, [chunk.entries for chunk in written]),
         (step.ledger, [chunk.ledger for chunk in written]),
     ):
-        files = [file.path for file in files_written if file is not None]
+        files = [file for file in files_written if file is not None]
         table = catalog.load_table(ref.identifier)
         snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, _replaced(step, table, ref))
-    return TableSnapshots(step.mark.run_number, branch_of(step.mark.run_id), snapshots, counts)
+    return TableSnapshots(snapshots, counts)
 
 
 def check_vanished(tables: names.StateTables, known: int, vanished: int, threshold: float) -> None:
@@ -348,5 +345,5 @@ def withdraw_run(home: TableHome, tables: names.StateTables, run_id: str) -> Non
             withdraw(table, run_id)
 
 
-def _tables_of(catalog: SqlCatalog, tables: names.StateTables) -> list[Table]:
+def _tables_of(catalog: Catalog, tables: names.StateTables) -> list[Table]:
     return [catalog.load_table(tables.identifier(name)) for name in (names.MAP_ENTRY, names.KEY_LEDGER)]

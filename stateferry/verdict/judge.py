@@ -131,11 +131,22 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
             samples = {
                 place: tuple((kryo, replace(one, whole=False)) for kryo, one in samples[place]) for place in samples
             }
+        samples = _with_common_keys(others, samples)
         for state, meta in zip(states, header.states, strict=True):
             how = _How(journey, asked.new_job, state.name in rewritten)
             yield _verdict(operator, state, _of_state(state, meta, header, how, samples))
     yield from _of_operator_state(savepoint, operator, journey, asked)
     yield from unknown.of_operator(operator)
+
+
+def _with_common_keys(states: tuple[KeyedState, ...], samples: Samples) -> Samples:
+    """Returns the samples; states whose keys weren't read have those of another state, as all keys are alike."""
+    by_place = {(state.name, Place.KEY): samples.get((state.name, Place.KEY), ()) for state in states}
+    has_values = {place: any(one.values for _, one in found) for place, found in by_place.items()}
+    if (read := next((by_place[place] for place in by_place if has_values[place]), None)) is None:
+        return samples
+    common = tuple((kryo, replace(one, whole=False)) for kryo, one in read)
+    return {**samples, **{place: common for place in by_place if not has_values[place]}}
 
 
 def _most_bytes(savepoint: Savepoint, asked: Asked) -> int | None:
@@ -181,6 +192,10 @@ def _parts(state: KeyedState, meta: StateMeta, header: KeyedHeader) -> Iterator[
         yield Part(place, state.value, tuple(snapshots.values()))
 
 
+# The keys of an operator, and namespaces, are not rewritten if flink-scala has written them.
+_NOT_FROM_SCALA = (Place.KEY, Place.NAMESPACE)
+
+
 def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
     journey = how.journey
     name = type_name(part.type)
@@ -188,7 +203,7 @@ def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
     by_flink = Finding(Outcome.RESTORES, f"Flink has {which} for {name}")
     values = (None if how.is_rewritten else kryo_values.finding_of(part, journey, sampled)) or by_flink
     others = (
-        None if how.is_rewritten and not part.place.is_key else removed.finding_of(part, journey),
+        None if how.is_rewritten and part.place not in _NOT_FROM_SCALA else removed.finding_of(part, journey),
         registrations.finding_of(part, journey, is_rewritten=how.is_rewritten),
         None if how.is_rewritten and has_scala(part.type) else unknown.finding_of(part),
         new_classes.finding_of(part, journey, how.new_job),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.kryo.to_other_kryo import Recoder
+from flinkstate.kryo.to_other_kryo import recoder
 from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.types import KryoType
 
@@ -20,12 +19,7 @@ def changed_by_kryo_5(kryo: KryoType, data: Bytes, starts: Positions, ends: Posi
     sizes = ends - starts
     offsets = np.cumsum(sizes) - sizes
     with contextlib.suppress(DamagedError, RefusedError):
-        made = _recoder(kryo).recode(data, starts, ends, np.zeros_like(starts))
+        made = recoder(compile_type(replace(kryo, five=False))).recode(data, starts, ends, np.zeros_like(starts))
         before = data[np.repeat(starts - offsets, sizes) + np.arange(int(sizes.sum()))]
         return not np.array_equal(made.data, before)
     return False
-
-
-@lru_cache(maxsize=16)
-def _recoder(kryo: KryoType) -> Recoder:
-    return Recoder(compile_type(replace(kryo, five=False)))

@@ -15,7 +15,7 @@ from flinkstate.serializers.types import (
     TraversableType,
     simple_name,
 )
-from stateferry.verdict.journey import Journey, Part
+from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.outcomes import Finding, Outcome
 
 _SCALA = "org.apache.flink.api.scala."
@@ -38,12 +38,13 @@ def finding_of(part: Part, journey: Journey) -> Finding | None:
 
 
 def _advice(part: Part) -> str:
-    text = None if part.place.is_key else suggestion(part.type)
+    text = None if part.place in (Place.KEY, Place.NAMESPACE) else suggestion(part.type)
     if text is None:
         return _BEFORE
+    place = "operator/state.(key)" if part.place is Place.USER_KEY else "operator/state"
     return (
-        "write the savepoint for Flink 2: stateferry run --to flink-2, with --declared 'operator/state=...', which "
-        f"says as what the new job declares it, such as {text}"
+        f"write the savepoint for Flink 2: stateferry run --to flink-2, with --declared '{place}=...', which says as "
+        f"what the new job declares it, such as {text}"
     )
 
 

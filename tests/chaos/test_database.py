@@ -102,7 +102,7 @@ def test_a_connection_on_which_nothing_arrives_is_given_up_after_a_minute(databa
     """Instead of after hours, as the system would."""
     engines = (
         engine_for(database.catalog(name := database.new())),
-        TableHome(database.catalog(name), "w").catalog().engine,
+        TableHome(database.catalog(name), "w").sql_catalog().engine,
     )
     for engine in engines:
         with engine.connect() as connection:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.support.fetched_jars import Jars, digest, java_tool
 from tests.support.hdfs_server import HADOOP
+from tests.support.iceberg_server import ICEBERG
 from tests.support.operator_crds import OPERATOR
 from tests.support.s3_server import S3_PROXY
 
@@ -183,11 +184,12 @@ def _main(arguments: Sequence[str]) -> None:
             S3_PROXY,
             HADOOP,
             OPERATOR,
+            ICEBERG,
         ):
             jars.pin()
         return
     wanted: list[Callable[[], object]] = [partial(class_path, version) for version in VERSIONS]
-    wanted += [s3_plugin(VERSIONS[0]).folder, S3_PROXY.folder, HADOOP.folder, OPERATOR.folder]
+    wanted += [s3_plugin(VERSIONS[0]).folder, S3_PROXY.folder, HADOOP.folder, OPERATOR.folder, ICEBERG.folder]
     # Fetching is mostly waiting.
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda fetch: fetch(), wanted))

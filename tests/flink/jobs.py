@@ -51,7 +51,8 @@ class OperatorState:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: ``keyed``, ``plain`` (no keys), or Flink's own ``window`` (fed with elements) or ``source``.
+    """One operator: ``keyed``, ``plain`` (no keys), or one of Flink's own: ``window``, ``interval-join``,
+    ``window-join``, ``co-process``, ``sink`` (fed with elements), ``source``.
 
     ``raw_keyed`` and ``raw_elements``: what it writes by itself, in some of its key groups and of no key.
     """

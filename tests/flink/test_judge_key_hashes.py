@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numba
@@ -15,7 +15,9 @@ from flinkstate.hashing import key_group_arrays, key_groups
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.serializers.binary import ByteReader
 from flinkstate.serializers.snapshots import SnapshotParser
+from flinkstate.serializers.type_parts import with_kryo
 from flinkstate.serializers.types import FlinkType
+from flinkstate.values.key_hashes import codes_of_keys, key_runs, why_no_hash
 from tests.flink.harness import FlinkHarness
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
@@ -23,7 +25,7 @@ Flink = Callable[[str], FlinkHarness]
 
 NEW, OLD = "2.3.0", "1.20.0"
 MAX_PARALLELISMS = [1, 128, 129, 300, 32768]
-MANY, SOME = 1_000_000, 50_000
+MANY, SOME, FEW = 1_000_000, 50_000, 500
 
 JAVA_SCALARS = [
     *("String", "String{0-300}", "Long", "Integer", "Short", "Byte", "Boolean", "Double", "Float", "Character"),
@@ -51,6 +53,12 @@ COLLECTIONS = [
     "Map<Tuple2<String,Long>,List<String>>",
     "Row<List<Long>?,Either<String,Long>?,Tuple2<String,String>?,Double?,Character?,Short?,Byte?>",
     "Row<Map<String,Long?>?,List<Map<Long,String?>>?,Map<String,List<Row<Long?>>>?>",
+]
+BY_KRYO = [
+    *("UUID", "Tuple2<UUID,Long>", "List<UUID>", "Object<String>", "Object<Double>", "Object<Long>"),
+    *("Object<Character>", "Object<BigDecimal>", "Object<SqlTimestamp>", "Object<LocalDateTime>", "Object<Instant>"),
+    *("HashMap<String,Long>", "HashSet<Long>", "ArrayList<String>", "LinkedList<Double>", "TreeMap<String,UUID>"),
+    *("Object<Tuple2<Double,String>>", "Object<Either<Long,String>>"),
 ]
 SETS_OF_FLINK_2 = ["Set<String>", "Tuple2<Set<Long>,String>"]
 
@@ -121,6 +129,17 @@ def check_keys(flink: FlinkHarness, type_: str, count: int, scratch: Path) -> No
 @pytest.mark.parametrize("type_", [*JAVA_SCALARS, *FLINK_VALUES, *COMPOSITES])
 def test_keys_hash_as_in_java(flink: Flink, type_: str, count: int, tmp_path: Path) -> None:
     check_keys(flink(NEW), type_, count, tmp_path)
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+@pytest.mark.parametrize("type_", BY_KRYO)
+def test_objects_by_kryo_hash_as_in_java(flink: Flink, type_: str, version: str, tmp_path: Path) -> None:
+    keys = drawn_keys(flink(version), type_, FEW, tmp_path / "keys")
+    assert unstable_reason(keys.type)
+    known = with_kryo(keys.type, lambda kryo: replace(kryo, five=version == NEW))
+    assert why_no_hash(known) is None
+    np.testing.assert_array_equal(codes_of_keys(known, keys.data, keys.starts, keys.ends), keys.codes)
+    assert np.isin(key_runs(known, keys.data, keys.starts, keys.ends + 4)[1], keys.ends).all()
 
 
 @pytest.mark.parametrize("type_", [*COLLECTIONS, *SETS_OF_FLINK_2])

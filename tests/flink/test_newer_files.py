@@ -66,7 +66,7 @@ def with_newer_files(
         subtasks = []
         for subtask in operator.subtasks:
             handle = subtask.native_keyed
-            made = writer.carry_over(opened.folder, operator.hex_id, subtask, keyed=False)
+            made = writer.carry_over(opened.folder, operator.hex_id, subtask)
             if handle is not None:
                 with (
                     NativeFile(opened.folder, handle, operator.max_parallelism, subtask.index) as file,

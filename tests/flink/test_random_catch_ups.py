@@ -84,20 +84,25 @@ class Alteration:
     """Takes a key, a key group or a file from what is said to have changed, once."""
 
     def __init__(self, chosen: random.Random, kind: Kind) -> None:
-        self.what, self.where = chosen.choice(("key", "key group", "file")), chosen.choice(("conversion", "validation"))
+        self.what = chosen.choice(("key", "key group", "file"))
+        self.where = chosen.choice(("snapshot", "conversion", "validation"))
         self.is_done, self._chosen, self._width = False, chosen, 1 if kind.max_parallelism <= 128 else 2
 
     def put_in(self, patch: pytest.MonkeyPatch) -> None:
         if self.what == "file":
-            patch.setattr("stateferry.changes.changed_keys.whole_difference", self._without_a_file)
+            patch.setattr("stateferry.inventory.inventory_change.whole_difference", self._without_a_file)
         elif self.where == "conversion":
             patch.setattr("stateferry.changes.catch_up.changed_keys", lambda *of: self._without_some(changed_keys(*of)))
+        elif self.where == "snapshot":
+            every = ChangedFiles.changed
+            patch.setattr(ChangedFiles, "changed", lambda *of: self._without_some(every(*of) or {}))
         else:
+            patch.setattr("stateferry.proof.changed_rows._MOST_LISTED", 100.0)
             patch.setattr("stateferry.proof.catch_up.changed_rows", self._listed)
 
     def _listed(self, *of: Any) -> ChangedRows:
         found = changed_rows(*of)
-        found.keys = self._without_some(found.keys)
+        found.keys = self._without_some(found.keys or {})
         return found
 
     def _without_some(self, found: Mapping[Any, Prefixes]) -> dict[Any, Prefixes]:
@@ -145,6 +150,6 @@ def test_without_a_key_a_key_group_or_a_file_the_report_is_red(
         except RejectedError:
             assert alteration.is_done
             return
-    # All keys of a file may be in others that came, too.
-    assert alteration.what == "file" or not alteration.is_done
+    # What a compaction has written anew needn't have changed, and to miss that does no harm.
+    assert alteration.where != "conversion" or alteration.what == "file" or not alteration.is_done
     assert raw_entries(Path(found.staged.path)) == raw_entries(whole(sources[1], tmp_path, 1, job))

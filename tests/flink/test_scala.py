@@ -162,6 +162,30 @@ def test_it_goes_with_other_layouts_and_formats(
     )
 
 
+def test_user_keys(started: Started, tmp_path: Path) -> None:
+    """Beside keys and values that stay, and beside namespaces."""
+    cases = {name: _CASES[name] for name in ("tuple", "pojo", "text", "enum", "list", "either")}
+
+    def job(of: Callable[[_Case], str]) -> Job:
+        states = (
+            *(State(name, f"Map<{of(case)},Long>", kind="MAP") for name, case in cases.items()),
+            State("aged", f"Map<{of(_CASES['nested'])},{of(_CASES['map'])}>", kind="MAP", ttl="stamped"),
+            State("in texts", f"Map<{of(_CASES['tuple'])},Long>", kind="MAP", namespace="String", namespaces=2),
+        )
+        return Job((Operator("main", key="String", keys=12, states=states),), parallelism=2)
+
+    made = started("1.20.0", True).make(job(lambda case: case.scala), tmp_path / "old")
+    with pytest.raises(PlanError, match=r"such as --declared '.*/in texts.\(key\)=Tuple2<String, Long>'"):
+        upgraded(made.path, tmp_path)
+    told = {f"main/{name}.(key)": case.declared for name, case in cases.items()}
+    told["main/in texts.(key)"] = _CASES["tuple"].declared
+    told |= {"main/aged.(key)": _CASES["nested"].declared, "main/aged": _CASES["map"].declared}
+    new = upgraded(made.path, tmp_path, True, declared=told)
+    shown = {name: case.shown for name, case in cases.items()} | {"aged": _CASES["nested"].shown, "in texts": _same}
+    lines = [{**line, "user_key": shown[line["state"]](line["user_key"])} for line in made.lines]
+    check_restored(started("2.3.0", False), new, job(lambda case: case.java), Made(new, lines), moved=False)
+
+
 def test_operator_state(started: Started, tmp_path: Path) -> None:
     cases = {name: _CASES[name] for name in ("tuple", "pojo", "hinted list", "map")}
     listener = Operator("keyed", key="Long", keys=2, states=(State("s", "Long"),))
@@ -170,11 +194,12 @@ def test_operator_state(started: Started, tmp_path: Path) -> None:
         states = (
             *(OperatorState(name, of(case), "SPLIT", elements=6) for name, case in cases.items()),
             OperatorState("broadcast", f"Map<String,{of(_CASES['pojo'])}>", "BROADCAST", elements=6),
+            OperatorState("keys", f"Map<{of(_CASES['tuple'])},Long>", "BROADCAST", elements=6),
         )
         return Job((Operator("plain", type="plain", operator_states=states), listener), parallelism=1)
 
     made = started("1.20.0", True).make(job(lambda case: case.scala), tmp_path / "old")
-    told = _told({**cases, "broadcast": _CASES["pojo"]}, "plain")
+    told = _told({**cases, "broadcast": _CASES["pojo"]}, "plain") | {"plain/keys.(key)": _CASES["tuple"].declared}
     new = upgraded(made.path, tmp_path, True, declared=told)
     expected = _expected(made, new, {**cases, "broadcast": _CASES["pojo"]})
     check_restored(started("2.3.0", False), new, job(lambda case: case.java), expected, moved=False)
@@ -195,12 +220,14 @@ def test_operator_state(started: Started, tmp_path: Path) -> None:
         ("Long", _TRIPLE, {"main/s": _ADDRESS.format("street, numbr, zip")}, "has other fields: street, number, zip"),
         ("Long", _TRIPLE, {"main/s": _ADDRESS.format("number, street, zip")}, "number of .* is Integer"),
         ("Long", _TRIPLE, {"main/s": "Pojo<com.acme.A>(street, number, zip)"}, "which fields .* --classes new-job.jar"),
+        ("Long", "Map<ScalaSet<String>,Long>", {"main/s.(key)": "Set<String>"}, "whose entries have no order"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_refused_by_name(
     key: str, type_: str, declared: dict[str, str], why: str, started: Started, tmp_path: Path
 ) -> None:
-    job = Job((Operator("main", key=key, keys=4, states=(State("s", type_),)),), parallelism=1)
+    state = State("s", type_, kind="MAP" if type_.startswith("Map<") else "VALUE")
+    job = Job((Operator("main", key=key, keys=4, states=(state,)),), parallelism=1)
     made = started("1.20.0", True).make(job, tmp_path / "old")
     with pytest.raises(PlanError, match=why):
         upgraded(made.path, tmp_path, True, declared=declared)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +13,9 @@ from flinkstate.errors import PlanError, RefusedError
 from stateferry.verdict.outcomes import Outcome
 from tests.flink.harness import Made
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
-from tests.flink.judge import Change, Started, check_restored, observed, upgraded
+from tests.flink.judge import Change, Started, observed, upgraded
 from tests.flink.scenarios import DECLARED_MAPS
+from tests.flink.upgrade_checks import LAYOUTS, check_kept, check_observed, check_with_layout, refused
 from tests.flink.upgrade_rows import ROWS
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
@@ -46,6 +47,7 @@ _DECLARED = {
     },
     "operator state HintedList": {"plain/o": "List<String>"},
     "operator state broadcast HintedMap": {"plain/o": "Map<String, Long>"},
+    "KEY HintedList<String>": {"main/(key)": "List<String>"},
     "POJO Tagged": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
     "POJO List<Tagged>": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
     "POJO Totals": {"main/s.counts": "Map<String, Long>", "main/s.notes": "Map<Integer, String>"},
@@ -56,7 +58,6 @@ _REFUSED = {
     "EnumMap<Color,Long>": "EnumMap",
     "no classes Color": "--classes",
     "no classes Person": "--classes",
-    "KEY HintedList<String>": "inside of its keys",
     "LIST Object<short[]>": "Flink 2 reads beyond the array",
     "LIST Object<float[]>": "Flink 2 reads beyond the array",
 }
@@ -71,6 +72,7 @@ _SAMPLE = (
         "POJO Tagged",
         "operator state HashMap",
         "KEY UUID",
+        "KEY HintedList<String>",
     ),
     *("operator state broadcast UUID", "operator state HintedList"),
 )
@@ -88,8 +90,7 @@ def test_flink_2_reads_what_flink_1_wrote(
     before, _ = observed(flink, row.job, made)
     assert before is row.becomes
     new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
-    outcome, exception = observed(flink, row.job, Made(new, made.lines))
-    assert outcome is Outcome.RESTORES, exception
+    check_observed(flink, row.job, new, made)
 
 
 _REFUSED_BY_FLINK = "Flink refuses the state at its start"
@@ -120,6 +121,8 @@ _WRONG: tuple[tuple[str, str, str, str], ...] = (
     ("HintedMap<String,Person?>", "main/s", f"Map<String, Kryo<{_POJO}Person>>", _REFUSED_BY_FLINK),
     ("HintedMap<String,Person?>", "main/s", f"Map<String, Enum<{_POJO}Color>>", "found .*Person"),
     ("HintedMap<Long,Color?>", "main/s", f"Map<Long, Kryo<{_POJO}Color>>", _REFUSED_BY_FLINK),
+    ("KEY HintedList<String>", "main/(key)", "List<Long>", "found String where --declared"),
+    ("KEY HintedList<String>", "main/(key)", "List", _REFUSED_BY_FLINK),
     ("POJO Tagged", "main/s.counts", "Map<String, List<String>>", "value, found Long"),
     ("POJO Tagged", "main/s.tags", "List<Long>", "found String where --declared"),
     ("POJO Tagged", "main/s.tags", "List<List<String>>", "element, found String"),
@@ -147,41 +150,21 @@ def test_a_wrong_declaration_stops_the_run_or_the_job(
     declared = {**_DECLARED[name], place: said}
     if stopped_by == _REFUSED_BY_FLINK:
         new = upgraded(made.path, tmp_path, row.classes, declared=declared)
-        outcome, exception = observed(started("2.3.0", False), row.job, Made(new, made.lines))
-        assert outcome is Outcome.REFUSED, exception
+        check_observed(started("2.3.0", False), row.job, new, made, Outcome.REFUSED)
         return
-    with pytest.raises((PlanError, RefusedError), match=stopped_by):
+    with refused(stopped_by, tmp_path):
         upgraded(made.path, tmp_path, row.classes, declared=declared)
-    assert not (tmp_path / "new").exists()
 
 
 # Of each kind of state, and of what is by Kryo in it, one; the first is of the HashMap backend.
 _KINDS = ("heap HashMap", "TTL HashMap", "MAP UUID", "LIST UUID", "AGGREGATING UUID", "POJO Tagged", "KEY UUID")
-_LAYOUTS: dict[str, tuple[str, Change, dict[str, Any]]] = {
-    "parallelism": ("CANONICAL", Change(3), {"parallelism": 3}),
-    "max parallelism": ("CANONICAL", Change(3, 256), {"parallelism": 3, "max_parallelism": 256}),
-    "native": ("NATIVE", Change(), {"output_format": "native", "no_timers": True}),
-    "native to canonical": ("NATIVE", Change(), {"no_timers": True}),
-    "canonical to native, max parallelism": ("CANONICAL", Change(1, 64), {"output_format": "native"}),
-}
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("layout", _LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", _KINDS)
 def test_it_goes_with_other_layouts_and_formats(name: str, layout: str, started: Started, tmp_path: Path) -> None:
-    format_, change, options = _LAYOUTS[layout]
-    row = ROWS[name]
-    if name.startswith("heap") and (format_ == "NATIVE" or "output_format" in options):
-        pytest.skip("only RocksDB has native savepoints here")
-    if name.startswith("KEY") and change.max_parallelism is not None:
-        pytest.skip("the hash of a key by Kryo isn't computed")
-    made = started("1.20.0", False).make(row.job, tmp_path / "old", format_=format_)
-    told = {"parallelism": change.parallelism, "max_parallelism": change.max_parallelism}
-    wanted = {name: value for name, value in told.items() if value is not None} | options
-    new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name), **wanted)
-    moved = change.max_parallelism is not None
-    check_restored(started("2.3.0", False), new, change.job(row.job), Made(new, made.lines), moved=moved)
+    check_with_layout(name, layout, started, ("1.20.0", "2.3.0"), tmp_path, declared=_DECLARED.get(name))
 
 
 @pytest.mark.parametrize("key", ["UUID", pytest.param("Long", marks=pytest.mark.full)])
@@ -196,9 +179,88 @@ def test_keys_user_keys_and_timers(key: str, started: Started, tmp_path: Path) -
         State("aged nulls", "Map<UUID,UUID?>", kind="MAP", ttl="stamped"),
     )
     job = Job((Operator("main", key=key, keys=12, states=states, timers=Timers(event=2, far=1)),), parallelism=2)
+    check_kept(job, started, ("1.20.0", "2.3.0"), tmp_path)
+
+
+# By how objects of the class hash. Of a Tuple2 a part is by Kryo, of a List<UUID> each element.
+_KEYS = (
+    *("UUID", "Tuple2<UUID,Long>", "List<UUID>", "Object<Double>", "Object<BigDecimal>", "Object<LocalDateTime>"),
+    *("Object<Instant>", "ArrayList<Long>", "Object<Tuple2<Double,String>>", "Object<Either<Long,String>>"),
+)
+
+
+@pytest.mark.parametrize("layout", [pytest.param(None, marks=pytest.mark.full), 256])
+@pytest.mark.parametrize(
+    "key", [pytest.param(key, marks=() if key in _KEYS[:2] else pytest.mark.full) for key in _KEYS]
+)
+def test_keys_by_kryo_are_found_beside_namespaces_and_at_another_max_parallelism(
+    key: str, layout: int | None, started: Started, tmp_path: Path
+) -> None:
+    """Where namespaces vary in length too, keys have their lengths behind them."""
+    states = (
+        State("number", "Long"),
+        State("by-key", "Map<UUID,Long>", kind="MAP"),
+        State("in windows", "UUID", namespace="TimeWindow", namespaces=2),
+        State("in texts", "Map<UUID,Long>", kind="MAP", namespace="String", namespaces=3),
+        State("values in texts", "HashMap<String,Long>", namespace="String", namespaces=3),
+    )
+    timers = Timers(event=2, far=1, namespace="String")
+    operator = Operator("main", key=key, keys=40, states=states, timers=timers)
+    job = Job((operator,), parallelism=2)
+    check_kept(job, started, ("1.20.0", "2.3.0"), tmp_path, change=_to(layout))
+
+
+@pytest.mark.parametrize("layout", [pytest.param(None, marks=pytest.mark.full), 300])
+def test_lists_in_keys_are_what_the_job_declares(layout: int | None, started: Started, tmp_path: Path) -> None:
+    """In keys with and without other fields, in timers, in user keys, in keys of a broadcast state."""
+    states = (
+        State("number", "Long"),
+        State("lists", "Map<HintedList<Long>,UUID>", kind="MAP"),
+        State("aged", "Map<ListClass<Long>,HashMap<String,Long>>", kind="MAP", ttl="stamped"),
+        State("in texts", "Map<String,Long>", kind="MAP", namespace="String", namespaces=3),
+    )
+    timers = Timers(event=2, far=1, namespace="String")
+    keys = {"whole": "HintedList<String>", "field": "Tuple2<HintedCollection<Long>,UUID>", "class": "ListClass<Double>"}
+    operators = [Operator(uid, key=key, keys=20, states=states, timers=timers) for uid, key in keys.items()]
+    rules = OperatorState("rules", "Map<HintedList<String>,HintedList<Long>>", "BROADCAST", elements=3)
+    job = Job((*operators, Operator("plain", type="plain", operator_states=(rules,))), parallelism=2)
+    declared = {
+        "whole/(key)": "List<String>",
+        "field/(key).f0": "Collection<Long>",
+        "class/(key)": "List",
+        **{f"{uid}/lists.(key)": "List<Long>" for uid in keys},
+        **{f"{uid}/aged.(key)": "List" for uid in keys},
+        "plain/rules.(key)": "List<String>",
+        "plain/rules": "List<Long>",
+    }
+    check_kept(job, started, ("1.20.0", "2.3.0"), tmp_path, change=_to(layout), declared=declared)
+    for left_out in ("whole/(key)", "field/lists.(key)", "plain/rules.(key)"):
+        where, rest = left_out.partition("/")[2], {name: declared[name] for name in declared if name != left_out}
+        with pytest.raises(PlanError, match=rf"say --declared '\w+/{re.escape(where)}=List<String>'"):
+            upgraded(tmp_path / "old", tmp_path / "again", declared=rest)
+
+
+def _to(max_parallelism: int | None) -> Change:
+    return Change() if max_parallelism is None else Change(3, max_parallelism)
+
+
+@pytest.mark.full
+def test_sets_and_maps_in_keys_are_refused(started: Started, tmp_path: Path) -> None:
+    states = (State("number", "Long"), State("maps", "Map<HintedMap<String,Long>,Long>", kind="MAP"))
+    job = Job((Operator("main", key="HintedSet<Long>", keys=12, states=states),), parallelism=2)
     made = started("1.20.0", False).make(job, tmp_path / "old")
-    new = upgraded(made.path, tmp_path)
-    check_restored(started("2.3.0", False), new, job, Made(new, made.lines), moved=False)
+    for place, name in (("(key)", "Set"), ("maps.(key)", "Map")):
+        where = re.escape(place)
+        with pytest.raises(PlanError, match=rf"state {where} of operator \w+: there is a {name} by Kryo"):
+            upgraded(made.path, tmp_path)
+
+
+def test_a_key_whose_hash_is_not_known_stops_another_max_parallelism(started: Started, tmp_path: Path) -> None:
+    job = Job((Operator("main", key="BitSet", keys=12, states=(State("number", "Long"),)),), parallelism=2)
+    made = started("1.20.0", False).make(job, tmp_path / "old")
+    with pytest.raises(RefusedError, match=r"state number, key .*java.util.BitSet.*keep the max parallelism"):
+        upgraded(made.path, tmp_path, max_parallelism=64)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("ttl", [pytest.param("", marks=pytest.mark.full), "-ttl"])
@@ -210,7 +272,7 @@ def test_what_an_upgraded_job_has_not_read_yet_is_saved(ttl: str, started: Start
     flink, job = started("2.3.0", False), DECLARED_MAPS[f"hint-hash-map{ttl}"]
     assert observed(flink, job, made)[0] is Outcome.WRONG
     new = upgraded(source, tmp_path)
-    assert observed(flink, job, Made(new, made.lines)) == (Outcome.RESTORES, "")
+    check_observed(flink, job, new, made)
 
 
 @pytest.mark.parametrize("has_avro", [True, False])
@@ -232,8 +294,7 @@ def test_a_job_may_have_avro_beside_kryo(has_avro: bool, started: Started, tmp_p
     assert observed(flink, job, made)[0] is Outcome.REFUSED
     declared = {"main/pojo.counts": "Map<String, Long>", "main/pojo.tags": "List<String>"}
     new = upgraded(made.path, tmp_path, declared=declared)
-    outcome, exception = observed(flink, job, Made(new, made.lines))
-    assert outcome is Outcome.RESTORES, exception
+    check_observed(flink, job, new, made)
 
 
 @pytest.mark.full
@@ -242,6 +303,5 @@ def test_what_cannot_be_written_is_refused_by_name(
     name: str, savepoints: Callable[[str, str], Made], tmp_path: Path
 ) -> None:
     row, made = ROWS[name], savepoints("1.20.0", name)
-    with pytest.raises((PlanError, RefusedError), match=_REFUSED[name]):
+    with refused(_REFUSED[name], tmp_path):
         upgraded(made.path, tmp_path, row.classes)
-    assert not (tmp_path / "new").exists()

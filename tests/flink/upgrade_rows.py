@@ -245,6 +245,18 @@ def _of_flink() -> Iterator[tuple[str, Row]]:
     yield "Avro", Row(values(AVRO), RESTORES, shown=shown_avro, whole_class_path=True)
 
 
+def _of_two_inputs() -> Iterator[tuple[str, Row]]:
+    """Operators of Flink with two inputs, of which the one holds what the other is joined to."""
+    for name, key, becomes, verdict, shown in (
+        ("interval-join", "String", RESTORES, None, "interval joins"),
+        ("interval-join", "UUID", FAILS, None, None),
+        ("window-join", "String", RESTORES, UNKNOWN, None),
+        ("co-process", "String", RESTORES, None, None),
+    ):
+        job = Job((Operator("both", type=name, key=key, keys=15),), parallelism=2)
+        yield f"{name} {key}", Row(job, becomes, verdict, shown=shown)
+
+
 # Each job has a keyed operator: only those listen to the source that starts it.
 _LISTENER = Operator("keyed", key="Long", keys=2, states=(State("s", "Long"),))
 
@@ -266,6 +278,9 @@ def _of_operator_state() -> Iterator[tuple[str, Row]]:
         yield f"operator state {name}", Row(job, becomes, verdict)
     source = Operator("numbers", type="source", parallelism=2)
     yield "source", Row(Job((source, _LISTENER), parallelism=2), RESTORES, UNKNOWN)
+    # What its writers and committers hold, bytes of its own.
+    sink = Operator("sink", type="sink", parallelism=2)
+    yield "sink", Row(Job((sink, _LISTENER), parallelism=2), RESTORES, UNKNOWN)
 
 
 def _with_the_whole_class_path() -> Iterator[tuple[str, Row]]:
@@ -296,6 +311,7 @@ ROWS: Mapping[str, Row] = dict(
         *_of_pojos(),
         *_of_keys(),
         *_of_flink(),
+        *_of_two_inputs(),
         *_of_operator_state(),
         *_with_the_whole_class_path(),
     )

@@ -168,6 +168,10 @@ def one_entry_for(groups: Iterable[int]) -> Iterator[GroupedEntries]:
         yield GroupedEntries(state, np.zeros(bounds[-1], np.uint8), there, bounds, bounds[:-1])
 
 
+def size_of(sent: Exchange) -> int:
+    return sum(file.size() for file in (*map(sent.file, range(sent.senders)), sent.directory))
+
+
 def test_receivers_read_each_byte_once_and_each_pair_costs_two_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Reads
 ) -> None:
@@ -181,7 +185,7 @@ def test_receivers_read_each_byte_once_and_each_pair_costs_two_reads(
         with ExchangeReceiver(sent, number) as arrived:
             for group in key_groups:
                 assert sum(len(data) for _, data, _ in arrived.entries(group)) == 2 * senders * 10
-    assert reads.size == sum(file.size() for file in sent.files)
+    assert reads.size == size_of(sent)
     # The directory has three blocks. A sender's index is one read, and so are the parcels for a receiver.
     assert reads.number == len(receivers) * (3 + 2 * senders)
     assert reads.opened == len(receivers) * (1 + senders)
@@ -200,7 +204,7 @@ def test_a_receiver_that_holds_only_a_part_in_memory_reads_no_more_often(
             assert sum(len(data) for _, data, _ in arrived.entries(group)) == 2 * senders * 10
     # 300,000 bytes in portions of 20,000: each of 15 is read in 15 parts from the temporary file.
     assert reads.number < 1 + 2 * senders + 2 + 16 * 16
-    assert reads.size < 3 * sum(file.size() for file in sent.files)
+    assert reads.size < 3 * size_of(sent)
 
 
 def test_a_sender_that_has_nothing_for_a_receiver_costs_it_nothing(tmp_path: Path, reads: Reads) -> None:
@@ -212,7 +216,7 @@ def test_a_sender_that_has_nothing_for_a_receiver_costs_it_nothing(tmp_path: Pat
     for number in range(len(receivers)):
         with ExchangeReceiver(sent, number) as arrived:
             assert len(list(arrived.entries(number))) == 2
-    assert reads.size == sum(file.size() for file in sent.files)
+    assert reads.size == size_of(sent)
     assert reads.number == len(receivers) * 3
     assert reads.opened == len(receivers) * 2
 

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.errors import RefusedError
+from stateferry.runs.control.catching_up import catch_ups_of
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
+from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 from tests.runs.test_prediction import a_run
 
 
-def of(*seconds: float) -> CatchUps:
-    return CatchUps(0, tuple(OneCatchUp(f"run-{n}", 1000 * (n + 1), 50, one) for n, one in enumerate(seconds)))
+def of(*seconds: float, copy: float = 0.0, apart_ms: int = 1000) -> CatchUps:
+    done = tuple(OneCatchUp(f"run-{n}", apart_ms * (n + 1), 50, one) for n, one in enumerate(seconds))
+    return CatchUps(0, done, copy=copy)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,50 @@ def test_there_are_enough_when_one_is_short_or_gets_hardly_shorter(
     assert of(*seconds).why_enough(new, 10_000) == why
 
 
+@pytest.mark.parametrize(
+    ("taken", "why"),
+    [
+        (of(60.0, copy=50.0), "it took 60.0 s, longer than the copy"),
+        (of(60.0, copy=61.0), ""),
+        # Hours after the copy, the next one has much less to do.
+        (of(60.0, copy=50.0, apart_ms=7_200_000), ""),
+        (of(4.5, copy=2.0), ""),
+    ],
+)
+def test_no_other_one_is_made_after_one_that_took_longer_than_the_copy(taken: CatchUps, why: str) -> None:
+    assert taken.why_enough(1, 1000) == why
+
+
+@pytest.mark.parametrize(
+    ("taken", "before", "afterwards"),
+    [
+        (of(), "", ""),
+        (of(25.0, copy=8.0), "more than the 8.0 s", "more than the 8.0 s"),
+        (of(25.0, 7.5, copy=8.0), "hardly less than the 8.0 s", ""),
+        (of(25.0, 6.0, copy=8.0), "", ""),
+        # So short a time is chance, and of an old copy nothing is known.
+        (of(4.9, copy=2.0), "", ""),
+        (of(25.0), "", ""),
+    ],
+)
+def test_the_last_one_must_be_faster_than_the_copy(taken: CatchUps, before: str, afterwards: str) -> None:
+    for is_decided, why in ((False, before), (True, afterwards)):
+        found = taken.why_not_faster(is_decided=is_decided)
+        assert (why in found, bool(found)) == (True, bool(why))
+
+
+def test_the_copy_counts_with_the_steps_of_an_outage_all_read(tmp_path: Path) -> None:
+    copy = a_run(tmp_path, 1, 10, rehearse=True, snapshot=0.5, migrate=2.0, validate=4.0, tables=30.0)
+    assert catch_ups_of(copy).copy == 6.5
+    # Its snapshot has read only what had changed since an earlier rehearsal.
+    copy.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 10)}, seconds=0.5, ended_at=0, of_all=3.0))
+    assert catch_ups_of(copy).copy == 9.0
+    night = a_run(tmp_path, 2, 10, rehearse=True, since="run-1", output_format="native", snapshot=0.1, migrate=0.1)
+    assert catch_ups_of(night).copy == 9.0
+    orphan = a_run(tmp_path, 3, 10, rehearse=True, since="gone", output_format="native")
+    assert catch_ups_of(orphan).copy == 0
+
+
 def test_the_speed_is_that_of_the_last_one() -> None:
     assert of().speed() == 0
     assert of(3.0).speed() == 50
@@ -47,3 +95,7 @@ def test_a_cut_over_builds_on_the_last_one_unless_it_converts_everything(tmp_pat
     assert base_of_cut_over(rehearsal) == last
     rehearsal.keep(CatchUps(0, done, "the base is gone"))
     assert base_of_cut_over(rehearsal) is None
+    rehearsal.keep(CatchUps(0, done))
+    last.folder.remove()
+    with pytest.raises(RefusedError, match=r"catch-up run-2 was removed .*: rehearse anew"):
+        base_of_cut_over(rehearsal)

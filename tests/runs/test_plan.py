@@ -223,6 +223,20 @@ def test_a_password_is_refused_and_never_shown() -> None:
         assert "s3c" not in line
 
 
+def test_a_login_for_a_rest_catalog_is_refused_and_never_shown() -> None:
+    for address in ("https://me:s3c@host/catalog", "https://host/catalog?token=s3c", "s3://host/catalog", "host"):
+        (line,) = problems({**VALUES, "rest_catalog": address})
+        assert line.startswith("rest_catalog: expected an address without login and query")
+        assert "s3c" not in line
+
+
+def test_the_environment_names_the_rest_catalog_unless_the_plan_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plan_of(VALUES).rest_catalog is None
+    monkeypatch.setenv("STATEFERRY_REST_CATALOG", "https://host/catalog")
+    assert plan_of(VALUES).rest_catalog == "https://host/catalog"
+    assert plan_of({**VALUES, "rest_catalog": "http://other:8181"}).rest_catalog == "http://other:8181"
+
+
 def test_what_is_no_plan_is_refused() -> None:
     for text in ("", "[]", "{", '{"job": "a", "job": "b"}', "[" * 100_000):
         with pytest.raises(PlanError, match=r"^orders\.json: expected "):

@@ -71,7 +71,17 @@ def test_the_options_have_the_names_that_people_know() -> None:
         *("--operator", "--legacy-state", "--new-state", "--flag-state", "--no-flag-state", "--ttl", "--job"),
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
-        *("--format", "--lazy", "--share", "--budget", "--largest-first", "--flag-ttl", "--state-ttl", "--reverse"),
+        *(
+            "--format",
+            "--lazy",
+            "--share",
+            "--budget",
+            "--largest-first",
+            "--flag-ttl",
+            "--state-ttl",
+            "--reverse",
+            "--rest-catalog",
+        ),
         *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
         *("--field", "--rest", "--classes", "--to", "--declared", "--all-by-kryo-5"),
         *("--before", "--restore-lost", "--restore-keys", "--since", "--full-every"),
@@ -118,6 +128,8 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
         text, expected = "main/tags=Map<String, Long>", {"main/tags": "Map<String, Long>"}
     if option.name in ("like", "before"):
         text, expected = "/savepoints/old", "/savepoints/old"
+    if option.name == "rest_catalog":
+        text, expected = "https://host/catalog", "https://host/catalog"
     given = [option.flag, *([text] if text else [])]
     if option.name == "lazy":
         given += [*_FLAGGED, "--share", "30%"]

@@ -37,6 +37,7 @@ from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 DONE = replace(BEGUN, blobs={}, lacks=frozenset({LEGACY}))
 WITHOUT_FLAG = replace(DONE, flags={}, has_flag_state=False)
+COLD_ALONE = LegacyState({"key": ({"a": 1}, 0)}, lacks=frozenset({NEW, FLAG}))
 OTHER_MAP_STATE = replace(WITHOUT_FLAG, more_rows={OTHER: rows(*COLD)}, checkpoint_id=2)
 
 
@@ -364,3 +365,28 @@ def test_what_can_be_migrated_is_named_whoever_wrote_its_maps(tmp_path: Path) ->
     for kryo in (None, 5):
         said = problem(tmp_path / f"{kryo}", replace(BEGUN, kryo=kryo), {"legacy": FLAG, "flag": None})
         assert said.endswith("it is a ValueState<Boolean>, not of a map. Can be migrated: mainState")
+
+
+@pytest.mark.parametrize("format_", ["canonical", "native"])
+def test_a_name_that_rocksdb_has_itself_is_refused(format_: str, tmp_path: Path) -> None:
+    """Stock Flink starts no job on RocksDB with it: "The chosen state name 'default' collides with..."."""
+    said = problem(tmp_path / "new", COLD_ALONE, {"legacy": LEGACY, "new": "default"}, output_format=format_)
+    assert "operator main: Flink refuses a state 'default' on RocksDB" in said
+    assert "give the new job's state another name" in said
+    flag: dict[str, object] = {"legacy": LEGACY, "new": NEW, "flag": "default"}
+    assert "'default' on RocksDB" in problem(tmp_path / "flag", COLD_ALONE, flag, lazy=True, share=0.5)
+
+
+def test_a_state_of_that_name_stays_out_of_native_files_alone(tmp_path: Path) -> None:
+    """A job on the HashMap backend may have it."""
+    state = COLD_ALONE.with_changes(names={LEGACY: "default"})
+    plan: dict[str, object] = {"legacy": "default", "new": NEW}
+    assert list(resolved(tmp_path / "canonical", state, plan).migrations)
+    assert "leave --format native out" in problem(tmp_path / "native", state, plan, output_format="native")
+
+
+def test_a_name_that_flink_cannot_write_is_refused(tmp_path: Path) -> None:
+    """Its length in modified UTF-8, in which a zero has two bytes, is written as 16 bits."""
+    said = problem(tmp_path / "long", COLD_ALONE, {"legacy": LEGACY, "new": "\0" * 32768})
+    assert "a state's name has 65535 bytes at most" in said
+    assert list(resolved(tmp_path / "longest", COLD_ALONE, {"legacy": LEGACY, "new": "\0" * 32767}).migrations)

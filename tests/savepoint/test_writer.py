@@ -179,18 +179,16 @@ def test_files_are_carried_over_byte_for_byte(tmp_path: Path) -> None:
         managed_keyed=KeyedHandle(ranges, (9,), elsewhere),
         raw_keyed=KeyedHandle(ranges, (9,), elsewhere, 12, "the id"),
     )
-    with_keyed = writer.carry_over(writer.folder, ID, subtask, keyed=True)
-    without = writer.carry_over(writer.folder, ID, subtask, keyed=False)
-    assert without.managed_keyed is None
-    assert with_keyed.managed_keyed is not None
-    assert without.raw_keyed == with_keyed.raw_keyed
-    assert (with_keyed.raw_keyed or with_keyed.managed_keyed).id == "the id"
-    assert files_of(tmp_path / "target") == {f"{ID}-{what}-00003": content for what in ("keyed", "raw-keyed")}
-    inlined = Subtask(0, managed_keyed=KeyedHandle(ranges, (9,), InlineBytes("name", b"data")))
-    assert writer.carry_over(writer.folder, ID, inlined, keyed=True) == inlined
+    carried = writer.carry_over(writer.folder, ID, subtask)
+    assert carried.managed_keyed is None
+    assert carried.raw_keyed is not None
+    assert carried.raw_keyed.id == "the id"
+    assert files_of(tmp_path / "target") == {f"{ID}-raw-keyed-00003": content}
+    inlined = Subtask(0, raw_keyed=KeyedHandle(ranges, (9,), InlineBytes("name", b"data")))
+    assert writer.carry_over(writer.folder, ID, inlined) == inlined
     cut = Subtask(0, raw_keyed=KeyedHandle(ranges, (9,), AbsoluteFile(elsewhere.uri, 1)))
     with pytest.raises(DamagedError, match="expected 1 bytes"):
-        writer.carry_over(writer.folder, ID, cut, keyed=True)
+        writer.carry_over(writer.folder, ID, cut)
 
 
 def test_asynchronous_state_is_copied_and_never_hashed_anew(tmp_path: Path) -> None:

@@ -14,7 +14,13 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers import snapshots
-from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
+from flinkstate.serializers.built_snapshots import (
+    described_as,
+    kryo_snapshot,
+    map_snapshot,
+    simple_snapshot,
+    ttl_snapshot,
+)
 from flinkstate.serializers.snapshots import SerializerSnapshot, SnapshotParser
 from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.types import (
@@ -31,6 +37,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoCollectionType,
     KryoRegistration,
     KryoType,
     ListType,
@@ -308,10 +315,8 @@ STRUCTURED: dict[str, tuple[bytes, FlinkType]] = {
         EitherType(Scalar.STRING, Scalar.LONG),
     ),
     "interval join": (
-        composite(
-            OPERATORS + "co.IntervalJoinOperator$BufferEntrySerializer$BufferEntrySerializerSnapshot", 2, b"", STRING
-        ),
-        TupleType((Scalar.BOOLEAN, Scalar.STRING), "BufferEntry"),
+        composite(OPERATORS + "co.IntervalJoinOperator$BufferEntrySerializerSnapshot", 2, b"", STRING),
+        TupleType((Scalar.BOOLEAN, Scalar.STRING), OPERATORS + "co.IntervalJoinOperator$BufferEntry"),
     ),
     "older composite": (
         snapshot(RUNTIME + "TupleSerializerSnapshot", 2, utf(TUPLE2) + nested(LONG)),
@@ -419,6 +424,16 @@ def test_structured_snapshots(name: str) -> None:
     assert found.type == type_
     assert found.raw == raw
     assert all(part.raw in raw for part in found.nested)
+
+
+def test_a_map_in_an_interval_join_is_described_as_what_it_becomes() -> None:
+    made = NullableType(MapType(NullableType(Scalar.STRING, 0), Scalar.LONG), 0)
+    by_kryo = kryo_snapshot("java.util.Map")
+    entry = OPERATORS + "co.IntervalJoinOperator$BufferEntry"
+    raw = composite(f"{entry}SerializerSnapshot", 2, b"", by_kryo.raw)
+    assert isinstance(by_kryo.type, KryoType)
+    type_ = TupleType((Scalar.BOOLEAN, KryoCollectionType.of(by_kryo.type, made)), entry)
+    assert described_as(only_reading(raw), type_).type == TupleType((Scalar.BOOLEAN, made), entry)
 
 
 def test_composers_give_flinks_bytes() -> None:

@@ -20,6 +20,7 @@ from flinkstate.values.codecs import encode
 from stateferry.cli import main
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.report.report import Report
+from tests.support.iceberg_server import IcebergServer
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -224,9 +225,17 @@ def run_night(folder: Path, night: str, state: LegacyState, now: int) -> None:
     assert main(["run", "--plan", str(folder / f"{night}.json")]) == 0
 
 
-def ask(folder: Path, asked: list[str]) -> list[Rows]:
+def settings_of_rest(home: Path, url: str) -> dict[str, str]:
+    """Those of the page for a REST catalog."""
+    found = dict(re.findall(r"^(spark\.\S+) +(\S+)$", TEXT, re.M))
+    replaced = [f"spark.sql.catalog.stateferry.{name}" for name in ("type", "uri", "jdbc.schema-version", "warehouse")]
+    kept = {name: value for name, value in settings(home).items() if name not in replaced}
+    return {**kept, **found, "spark.sql.catalog.stateferry.uri": url}
+
+
+def ask(folder: Path, asked: list[str], settings: dict[str, str]) -> list[Rows]:
     work, answers = folder / "work.json", folder / "answers.json"
-    work.write_text(json.dumps({"settings": settings(folder / "home"), "queries": asked}))
+    work.write_text(json.dumps({"settings": settings, "queries": asked}))
     command = [sys.executable, "-m", "tests.spark.iceberg_sql", str(work), str(answers)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -235,6 +244,17 @@ def ask(folder: Path, asked: list[str]) -> list[Rows]:
 
 
 def test_every_query_of_the_page_answers_what_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every_query_answers(tmp_path, monkeypatch, settings(tmp_path / "home"))
+
+
+@pytest.mark.full
+def test_every_query_answers_the_same_by_a_rest_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with IcebergServer(tmp_path) as server:
+        monkeypatch.setenv("STATEFERRY_REST_CATALOG", server.url)
+        every_query_answers(tmp_path, monkeypatch, settings_of_rest(tmp_path / "home", server.url))
+
+
+def every_query_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
     without_spark(monkeypatch)
     known = nights_of(int(time.time() * 1000))
     for night, state in known.states.items():
@@ -247,7 +267,7 @@ def test_every_query_of_the_page_answers_what_is_so(tmp_path: Path, monkeypatch:
         heading: len(checks) for heading, checks in CHECKS.items()
     }
     asked = [query for heading in CHECKS for query in found[heading]]
-    *answers, view = ask(tmp_path, [*asked, WHOLE_VIEW])
+    *answers, view = ask(tmp_path, [*asked, WHOLE_VIEW], settings)
     for check, rows in zip([check for checks in CHECKS.values() for check in checks], answers, strict=True):
         check(rows, known)
     assert len(view) > 0

@@ -50,6 +50,22 @@ def test_a_local_session_has_a_secret_and_what_is_meanwhile_comes_before_it() ->
     assert done.stdout.splitlines() == ["True True", "meanwhile", "true True 4950"], done.stderr
 
 
+_READY = """
+import psutil
+from stateferry.spark_jobs.engine import local_workers
+with local_workers("ready", print) as workers:
+    # Beside the daemon there are the workers that it has forked.
+    children = psutil.Process().children(recursive=True)
+    print(sum("worker_daemon" in " ".join(child.cmdline()) for child in children) > 2)
+"""
+
+
+def test_workers_have_started_before_any_step_begins() -> None:
+    """Else the first step would take longer in an application that begins it at once."""
+    done = subprocess.run([sys.executable, "-c", _READY], capture_output=True, text=True, timeout=400, check=False)
+    assert done.stdout.splitlines() == ["True"], done.stderr
+
+
 def test_workers_come_from_the_process_that_waited_and_everybody_leaves() -> None:
     code = _PARENTS.replace("_PARENT)", "parent_of)")
     code = f"from tests.spark.test_session import parent_of\n{code}"

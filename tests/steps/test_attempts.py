@@ -43,7 +43,7 @@ KEYED = "075411a2d1ef617c7b2ad2770050b24f-keyed-00000"
 
 
 def files_of(chunk: WrittenChunk) -> list[Path]:
-    return [Path(file.path.removeprefix("file://")) for file in (chunk.entries, chunk.ledger) if file]
+    return [Path(file.removeprefix("file://")) for file in (chunk.entries, chunk.ledger) if file]
 
 
 def test_attempts_at_a_chunk_write_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from stateferry.cli import main
 from stateferry.runs.control import catching_up
+from stateferry.runs.predict.estimates import prediction_lines
+from stateferry.runs.predict.prediction import predicted_after
 from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.run_states import RunState
@@ -69,9 +71,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveJob:
 
 @pytest.fixture
 def take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def seconds(*of: float) -> None:
+    def seconds(*of: float, copy: float = 100.0) -> None:
         left = iter(of)
         monkeypatch.setattr(catching_up, "catch_up_seconds", lambda _: next(left))
+        monkeypatch.setattr(catching_up, "copy_seconds", lambda _: copy)
 
     return seconds
 
@@ -105,6 +108,23 @@ def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
     assert raw_entries(tmp_path / "target") == raw_entries(tmp_path / "whole")
 
 
+def test_where_converting_everything_is_as_fast_it_says_so_and_how(
+    home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "job" / "kept"
+    shutil.copytree(job.newest, kept)
+    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    take(21.0, copy=7.5)
+    assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 0
+    said = capsys.readouterr().out
+    assert "enough: it took 21.0 s, longer than the copy" in said
+    assert "the last catch-up took 21.0 s, more than the 7.5 s in which the copy converted everything" in said
+    assert "give the rehearsal's command with that savepoint, without --rehearse and without --since" in said
+    expected = predicted_after(find_run(str(home), "orders", rehearsal.name))
+    assert prediction_lines(expected)[0] in said
+
+
 def test_without_a_newer_checkpoint_it_ends_and_says_what_to_name(
     home: Path, job: LiveJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +142,23 @@ def test_only_a_rehearsal_with_native_files_is_caught_up_with(
     (published,) = (home / "runs" / "orders").iterdir()
     assert main(["catch-up", published.name, "--checkpoints", str(tmp_path / "job")]) == 2
     assert "is no rehearsal with native files" in capsys.readouterr().err
+
+
+def test_what_was_removed_is_named_with_what_to_do(
+    home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "job" / "kept"
+    shutil.copytree(job.newest, kept)
+    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    take(4.0)
+    arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
+    assert main(arguments) == 0
+    (last,) = (one for one in (home / "runs" / "orders").iterdir() if one != rehearsal)
+    shutil.rmtree(last)
+    assert main(arguments) == 3
+    assert "was removed" in (said := capsys.readouterr().err)
+    assert "rehearse anew, and catch up with that rehearsal" in said
 
 
 def test_what_is_refused_ends_the_command_as_it_ends_a_run(

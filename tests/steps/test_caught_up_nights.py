@@ -6,15 +6,18 @@ import random
 import shutil
 from collections import Counter
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flinkstate.errors import RefusedError
+from flinkstate.files.storage import Location
 from stateferry.cli import engine, main
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict import earlier_night
+from stateferry.runs.record import runs
 from stateferry.runs.record.facts import Began, CaughtUp, NightChoice
 from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.run_states import RunState
@@ -238,11 +241,11 @@ def test_killed_when_it_has_begun_again_the_step_goes_on(tmp_path: Path, monkeyp
     assert "bytes that were validated" in why_whole(found)
 
 
-def command(source: Path, folder: Path) -> int:
+def command(source: Path, folder: Path, *more: str) -> int:
     given = ["run", "--rehearse", "--savepoint", source, "--target", folder / "target", "--format", "native"]
     given += ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
     given += ["--full-every", "7", "--job", "nights", "--no-timers", "--on-contradiction", "rows"]
-    return main([str(part) for part in given])
+    return main([str(part) for part in [*given, *more]])
 
 
 def test_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,6 +257,20 @@ def test_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     newest, before = runs_of(str(tmp_path / "home"), "nights")
     assert newest.plan is not None
     assert newest.plan.since == before.run_id
+
+
+def test_a_now_of_its_own_is_refused_unless_everything_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    without_spark(monkeypatch)
+    first, _ = two(tmp_path)
+    assert command(first, tmp_path, "--now", str(NOW)) == 2
+    assert "is given (--now), or give --full-every 1, which converts everything" in capsys.readouterr().err
+    assert command(first, tmp_path, "--now", str(NOW), "--full-every", "1") == 0
+    (night,) = runs_of(str(tmp_path / "home"), "nights")
+    assert night.plan is not None
+    assert night.plan.now == NOW
 
 
 def test_the_command_is_given_again_after_the_base_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +289,33 @@ def test_the_command_is_given_again_after_the_base_has_gone(tmp_path: Path, monk
     found = find_run(str(tmp_path / "home"), "nights", killed.run_id)
     assert found.state is RunState.VERIFIED
     assert why_whole(found).startswith("there is no savepoint at ")
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_killed_when_it_gets_another_plan_the_same_command_goes_on(
+    which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First it becomes a catch-up; then, as a file of the base isn't what was validated, it converts everything."""
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(engine, "local_workers", workers_with_a_head_start)
+    first, second = two(tmp_path)
+    assert command(first, tmp_path) == 0
+    (base,) = runs_of(str(tmp_path / "home"), "nights")
+    spoil(Path(base.staged.path))
+    written, times = runs._write, count(1)
+
+    def killed_at_the_plan(file: Location, text: str) -> None:
+        if file.name == "plan.json" and file.is_file() and next(times) == which:
+            kill()
+        written(file, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_write", killed_at_the_plan)
+        with pytest.raises(KilledError):
+            command(second, tmp_path)
+    assert command(second, tmp_path) == 0
+    found, _ = runs_of(str(tmp_path / "home"), "nights")
+    assert "bytes that were validated" in why_whole(find_run(str(tmp_path / "home"), "nights", found.run_id))
 
 
 def workers_with_a_head_start(_: str, __: Any, comes_first: ResolvedPlan | None = None) -> Any:

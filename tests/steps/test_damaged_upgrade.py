@@ -32,20 +32,34 @@ SOURCES: dict[str, dict[str, Any]] = {
     "hint-map-1.20-rocksdb": MAP,
     "hint-map-ttl-1.20-hashmap": MAP,
     "native-hint-hash-map-1.20-rocksdb": {},
-    "upgraded-2.3-rocksdb": {},
+    "upgraded-hint-hash-map-2.3-rocksdb": {},
     "upgraded-hint-hash-map-ttl-2.3-rocksdb": {},
+    # With objects of the job's own classes, whose class files are changed too.
+    "in-objects-1.20-rocksdb": {"classes": True},
+    "in-objects-ttl-1.20-hashmap": {"classes": True},
     # On the way back.
     "hint-hash-map-2.3-rocksdb": {"to": "flink-1.20"},
     "hint-map-2.3-rocksdb": {"to": "flink-1.20"},
 }
-# A file, where in one, or of which entry.
-PLACE = re.compile(r"offset \d|key |/source/|operator ")
+JAR = Path(__file__).parents[1] / "kryo" / "totals-classes.jar"
+# A file, where in one, or of which entry or class.
+PLACE = re.compile(r"offset \d|key |/source/|/classes/|operator ")
+
+
+def copied(name: str, area: Path) -> Path:
+    shutil.copytree(GOLDEN / name, area / "source")
+    if "classes" in SOURCES[name]:
+        shutil.unpack_archive(JAR, area / "classes", "zip")
+    return area
 
 
 def upgrade(name: str, area: Path) -> str | None:
     """Upgrades the savepoint in the area; returns why it is refused, or None."""
+    options = {"to": "flink-2", **ALONE, **SOURCES[name]}
+    if "classes" in options:
+        options["classes"] = [str(area / "classes")]
     try:
-        report, _ = run(area / "source", area, **{"to": "flink-2", **ALONE, **SOURCES[name]})
+        report, _ = run(area / "source", area, **options)
     except StateferryError as error:
         return str(error)
     assert report.is_green, report
@@ -57,10 +71,11 @@ def upgrade(name: str, area: Path) -> str | None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_changed_bytes_are_refused_with_the_place_or_upgraded_as_they_are(name: str, tmp_path: Path) -> None:
     refused = 0
+    # Kernels that have to be compiled are so here.
+    assert upgrade(name, copied(name, tmp_path / "whole")) is None
     for number in range(COUNT):
-        random, area = Random(f"{SEED}-{name}-{number}"), tmp_path / str(number)
-        shutil.copytree(GOLDEN / name, area / "source")
-        file = random.choice([one for one in sorted((area / "source").rglob("*")) if one.is_file()])
+        random, area = Random(f"{SEED}-{name}-{number}"), copied(name, tmp_path / str(number))
+        file = random.choice([one for one in sorted(area.rglob("*")) if one.is_file()])
         kind = random.choice(PLAIN)
         sys.stdout.write(f"STATEFERRY_ALTERATION_SEED={SEED}, {number}: {kind.__name__} in {file.name}\n")
         file.write_bytes(mutated(file.read_bytes(), kind, random))

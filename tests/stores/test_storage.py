@@ -168,7 +168,7 @@ def test_several_answers_are_on_their_way_at_once_and_come_in_order(area: Locati
 
     answers = side_by_side(area, answer, iter(range(1_000)))
     assert [next(answers) for _ in range(5)] == [0, 1, 2, 3, 4]
-    answers.close()
+    del answers
     assert len(begun) < 40
 
 

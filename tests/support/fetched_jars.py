@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ def java_tool(name: str) -> str:
 class Jars:
     """Artifacts as ``group:name:version``, and the file that pins all their jars.
 
+    With ``:classifier`` behind it, an artifact's jar with that classifier comes, too.
     What ``artifacts`` depend on comes along, without the groups in ``without``; of those ``alone`` nothing else comes.
     """
 
@@ -83,19 +84,23 @@ class Jars:
 
     def _fetch(self, scratch: Path, target: Path) -> None:
         dependencies = "".join(
-            f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->{conf}"/>'
+            f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->{conf}">{_classified(name, more)}'
+            "</dependency>"
             for artifacts, conf in ((self.artifacts, "default"), (self.alone, "master"))
-            for group, name, version in (artifact.split(":") for artifact in artifacts)
+            for group, name, version, *more in (artifact.split(":") for artifact in artifacts)
         )
         dependencies += "".join(f'<exclude org="{group}"/>' for group in self.without)
+        # Else no file has another name than it is pinned by.
+        classified = "(-[classifier])" if "m:classifier" in dependencies else ""
         wanted = scratch / "ivy.xml"
         wanted.write_text(
-            '<ivy-module version="2.0"><info organisation="stateferry" module="jars-for-tests"/>'
+            '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+            '<info organisation="stateferry" module="jars-for-tests"/>'
             '<configurations><conf name="default"/></configurations>'
             f"<dependencies>{dependencies}</dependencies></ivy-module>"
         )
         command = [java_tool("java"), "-cp", str(_ivy()), "org.apache.ivy.Main", "-cache", str(scratch / "cache")]
-        command += ["-ivy", str(wanted), "-retrieve", str(target / "[artifact]-[revision].[ext]")]
+        command += ["-ivy", str(wanted), "-retrieve", str(target / f"[artifact]-[revision]{classified}.[ext]")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
         if done.returncode != 0 or not target.exists():
             raise RuntimeError(f"Ivy could not fetch {self.name}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
@@ -104,6 +109,12 @@ class Jars:
 def digest(content: bytes) -> str:
     """A short name that follows from the content."""
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _classified(name: str, classifiers: Sequence[str]) -> str:
+    """What of an artifact is fetched, if that isn't its jar alone."""
+    jars = ["", *(f' m:classifier="{one}"' for one in classifiers)] if classifiers else []
+    return "".join(f'<artifact name="{name}" type="jar" ext="jar"{one}/>' for one in jars)
 
 
 def _ivy() -> Path:

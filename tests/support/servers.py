@@ -8,9 +8,9 @@ import socket
 LOOPBACK = "127.0.0.1"
 
 
-def with_us() -> list[str]:
+def with_us(how: str = "KILL") -> list[str]:
     """What makes a process end when the one that started it does, however that ends: Linux knows how."""
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    return ["setpriv", "--pdeathsig", how] if shutil.which("setpriv") else []
 
 
 def free_port() -> int:

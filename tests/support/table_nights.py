@@ -36,11 +36,12 @@ from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 class Nights:
     folder: Path
     chunks: int = 3
+    rest: str | None = None
     steps: dict[str, TableUpdate] = field(default_factory=dict)
 
     @property
     def home(self) -> TableHome:
-        return TableHome(f"sqlite:///{self.folder}/catalog.db", f"{self.folder}/warehouse")
+        return TableHome(f"sqlite:///{self.folder}/catalog.db", f"{self.folder}/warehouse", self.rest)
 
     def rules(self, savepoint: Savepoint, **rules: Any) -> Rules:
         operator = savepoint.operator("main")

@@ -28,7 +28,7 @@ def nights(tmp_path: Path) -> Nights:
 
 def view(nights: Nights) -> dict[str, Any]:
     """Its metadata, found as another reader of the catalog finds it."""
-    with nights.home.catalog().engine.connect() as connection:
+    with nights.home.sql_catalog().engine.connect() as connection:
         asked = text("SELECT metadata_location, table_namespace FROM iceberg_tables WHERE iceberg_type = 'VIEW'")
         ((location, namespace),) = connection.execute(asked).all()
     assert namespace == "orders.main.newMainState"

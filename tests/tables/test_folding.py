@@ -191,7 +191,7 @@ def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after
             for file in files
             if chunk in chunks
         ]
-        files = [chunk.entries.path for chunk in facts if chunk.entries]
+        files = [chunk.entries for chunk in facts if chunk.entries]
         commits.commit_run(table, step.mark, step.entries.base, files, replaced)
     elif died_after == "both tables":
         commit_update(step, facts)

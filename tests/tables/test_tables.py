@@ -219,7 +219,7 @@ def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nigh
     entries = nights.home.catalog().load_table(step.entries.identifier)
     from stateferry.tables.iceberg.commits import commit_run
 
-    files = [chunk.entries.path for chunk in facts if chunk.entries]
+    files = [chunk.entries for chunk in facts if chunk.entries]
     commit_run(entries, step.mark, step.entries.base, files)
     nights.run("first", state)
     assert len(nights.current(state, "first")) == 120

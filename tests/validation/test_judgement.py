@@ -18,6 +18,7 @@ from stateferry.changes.counts import InventoryCounts, LossCounts
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules
 from stateferry.proof.carried_check import CarriedResult
+from stateferry.proof.equal_rows import EqualRows
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
@@ -30,6 +31,7 @@ from stateferry.proof.plain.plain_state import KeyAccount, SampledKeys
 from stateferry.proof.tally import Derived, TableAccount, Tally
 from tests.support.changes import back, changes_of
 
+ONCE = "main: each key once in a state"
 KEYS = "main: keys in the key groups of their hashes"
 PASSED, FAILED, COULD_NOT_TELL = Outcome.PASSED, Outcome.FAILED, Outcome.COULD_NOT_TELL
 SAMPLES = {
@@ -89,7 +91,7 @@ def test_rows_are_explained_by_what_they_come_from() -> None:
     found = checks(tally({"new": SAME}, {"new": SAME}, counts={"new": counts}), rules=replace(RULES, ttl=5))
     assert list(found) == [
         "main/new: rows", "main/new: content", "main/new: no expired row", "main/new: no unsettled contradiction",
-        "main/new: no null that can't be kept", "main/new: sample read plainly", "main/other: carried over", KEYS,
+        "main/new: no null that can't be kept", "main/new: sample read plainly", "main/other: carried over", KEYS, ONCE,
     ]  # fmt: skip
     assert parts(found["main/new: rows"]) == (
         PASSED,
@@ -160,6 +162,22 @@ def test_what_differs_is_named_where_it_differs(damaged: bool) -> None:
     assert parts(found[KEYS]) == (FAILED, "each in its key group", "2 entries elsewhere", (4, 5), TEXTS)
     assert found["main/new: sample read plainly"].outcome is (COULD_NOT_TELL if damaged else PASSED)
     assert made.differing() == {"new": [4, 5], "old": [2], "other": [4, 5]}
+
+
+def test_rows_with_equal_keys_are_red_and_of_a_part_nobody_can_tell() -> None:
+    made = tally({"new": SAME}, {"new": SAME})
+    assert parts(checks(made)[ONCE]) == (PASSED, "each once", "each once", (), ())
+    made.note_damage(DamagedError("a row", "none", key_group=4))
+    assert checks(made)[ONCE].outcome is COULD_NOT_TELL
+    made.equal.take(EqualRows({"new": Counter({5: 2}), "other": Counter({1: 1})}, [(5, "new, key 7")]))
+    made.equal.take(EqualRows({"new": Counter({5: 1})}))
+    few = EqualRows()
+    few.take(EqualRows(samples=[(number, "other") for number in range(12)]))
+    assert [number for number, _ in few.samples] == list(range(10))
+    assert parts(checks(made)[ONCE]) == (
+        FAILED, "each once", "4 rows with the key of another one, of which Flink would keep one", (1, 5),
+        ("key group 5: new, key 7",),
+    )  # fmt: skip
 
 
 def test_sums_differ_where_counts_do_not() -> None:

@@ -26,6 +26,7 @@ from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.proof import keyed_check
+from stateferry.proof.equal_rows import EqualRows
 from stateferry.proof.expected.content import AccountsByState, Entries, KeySpans, map_rows, plain_entries
 from stateferry.proof.expected.expected_blobs import ExpectedBlobs, hash_blobs
 from stateferry.proof.expected.sampling import KeySample, SampleSpec
@@ -165,6 +166,7 @@ def reading_of(probe: Probe | None, **settings: Any) -> Any:
     reading = object.__new__(_ChunkReading)
     task: Any = SimpleNamespace(probe=probe, conversion=KEPT)
     reading._task, reading._expired, reading._strays, reading._made, reading._by_kryo = task, {}, {}, {}, {}
+    reading._equal = EqualRows()
     for name, value in settings.items():
         setattr(reading, name, value)
     return reading
@@ -240,7 +242,7 @@ def test_a_result_has_all_that_was_found() -> None:
         None, _task=task, _expected=collected, _strays="strays", _expired="expired", _read="read", _plain="plain",
         _sink=Filling(), _samples={"s": "sample"}, _sampled_keys=lambda *of: of,
         _whole=SimpleNamespace(accounts=books["whole"]), _blobs=books["blobs"], _losses="losses",
-        _entries_of="entries of", _sums="sums",
+        _entries_of="entries of", _sums="sums", _equal="equal",
     )  # fmt: skip
     damage = DamagedError("a row", "nothing")
     found = reading.result(damage)
@@ -248,7 +250,7 @@ def test_a_result_has_all_that_was_found() -> None:
         "operator": "hex", "side": Side.STAGED, "size": 77, "damage": damage, "accounts": {}, "counts": "counts",
         "aging": "aging", "strays": "strays", "expired": "expired", "samples": {"s": ("s", "sample")},
         "whole": "whole", "slices": None, "entries": ["probed"], "blobs": "blobs", "read": "read", "plain": "plain",
-        "losses": "losses", "entries_of": "entries of", "sums": "sums",
+        "losses": "losses", "entries_of": "entries of", "sums": "sums", "equal": "equal",
     }  # fmt: skip
     assert reading.result().damage is None
 

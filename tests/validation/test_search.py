@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,10 +91,8 @@ class StubPair:
     def __init__(self) -> None:
         self.asked: list[tuple[set[int], tuple[Side, ...]]] = []
 
-    def keyed(
-        self, conversion: object, target_bytes: int, wanted: Callable[[int], bool], sides: Sequence[Side]
-    ) -> list[Task]:
-        self.asked.append(({group for group in range(100) if wanted(group)}, tuple(sides)))
+    def keyed(self, conversion: object, target_bytes: int, wanted: Container[int], sides: Sequence[Side]) -> list[Task]:
+        self.asked.append(({group for group in range(100) if group in wanted}, tuple(sides)))
         return [Task(side) for side in sides]
 
 
@@ -226,7 +224,7 @@ def test_a_search_reads_the_key_groups_that_it_wants(case: tuple[Savepoint, Save
     pair = next(pair for pair in operator_pairs(source, staged) if pair.old.label == "main")
     every = pair.keyed(conversion, 1 << 20)
     wanted = set(sorted(groups_of(every, Side.SOURCE) & groups_of(every, Side.STAGED))[2:4])
-    some = pair.keyed(conversion, 1 << 20, wanted.__contains__)
+    some = pair.keyed(conversion, 1 << 20, wanted)
     assert groups_of(some, Side.STAGED) == wanted
     moves = conversion.layout.max_parallelism is not None
     assert groups_of(some, Side.SOURCE) == (groups_of(every, Side.SOURCE) if moves else wanted)

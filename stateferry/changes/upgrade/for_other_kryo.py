@@ -17,22 +17,22 @@ import numpy as np
 
 from flinkstate.basics.array_types import Flags, Positions
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.errors import RefusedError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.to_other_kryo import Recoded, Recoder
+from flinkstate.kryo.to_other_kryo import Recoded, recoder
 from flinkstate.scala.programs import ScalaProgram, compile_scala, compile_scala_list, scala_parts
 from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers.built_snapshots import described_as, without_avro
 from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
 from flinkstate.serializers.type_parts import kept_by_kryo, with_classes
 from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, NullableType, TimerType, TupleType
-from flinkstate.serializers.walker import alternating, split_keys
+from flinkstate.serializers.walker import alternating
 from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes import kernels
 from stateferry.changes.sections import put_lengths
+from stateferry.changes.upgrade.kryo_keys import as_written, is_by_kryo, key_type, rewritten_keys
 from stateferry.changes.upgrade.nullable_maps import map_with_objects, nullable_maps, reader_of, with_made_maps
 
 _LENGTH = 4
@@ -65,15 +65,15 @@ def _parts(state: KeyedState) -> Iterator[FlinkType]:
 
 def expect_rewritable(state: KeyedState) -> None:
     """Raises `RefusedError` if a state has keys or values by Kryo that can't be written anew."""
-    if (keys := _key_type(state)) is not None:
-        _recoder(compile_type(keys))
+    if (keys := key_type(state)) is not None and not scala_parts(keys):
+        recoder(compile_type(keys))
     if (map_ := map_with_objects(state)) is not None:
         reader_of(map_)
         state = with_made_maps(state, map_)
     if scala_parts(state.value):
         _scala_program(state)
     elif _changes_values(state):
-        _recoder(_value_program(state))
+        recoder(_value_program(state))
 
 
 def _changes_values(state: KeyedState) -> bool:
@@ -82,19 +82,7 @@ def _changes_values(state: KeyedState) -> bool:
 
 def rewrites_keys(state: KeyedState) -> bool:
     """Whether the stored keys of the state, with the user keys of a map, are written anew."""
-    return _key_type(state) is not None
-
-
-def _key_type(state: KeyedState) -> FlinkType | None:
-    """The type of what of a stored key is rewritten: the user key alone, or all; None for nothing."""
-    if not (kept_by_kryo(state.key) or kept_by_kryo(state.namespace)):
-        return state.user_key if state.user_key is not None and kept_by_kryo(state.user_key) else None
-    if state.has_suffixes:
-        raise RefusedError("it has keys by Kryo, and namespaces whose length varies")
-    if state.kind is StateKind.TIMERS:
-        return TimerType(state.key, state.namespace)
-    user_key = () if state.user_key is None else (state.user_key,)
-    return TupleType((state.key, state.namespace, *user_key), "a key")
+    return key_type(state) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +101,9 @@ class ForOtherKryo:
 
     def header(self, header: KeyedHeader) -> KeyedHeader:
         """Returns the header with the serializers that the states have then. Kryo's are described as before."""
-        header = replace(header, states=tuple(self._described(meta) for meta in header.states))
+        of_key = (described_as(header.key_serializer, known.key) for known in self.by_kryo.values())
+        key = next(of_key, header.key_serializer)
+        header = replace(header, key_serializer=key, states=tuple(self._described(meta) for meta in header.states))
         if not self._changes_kryo:
             return header
         states = tuple(map(_without_avro, header.states))
@@ -128,11 +118,10 @@ class ForOtherKryo:
 
     def _described_element(self, meta: StateMeta, *, is_broadcast: bool) -> StateMeta:
         if (type_ := self.elements.get(meta.name)) is not None:
-            value = value_of_element(type_, is_broadcast=is_broadcast)
+            key, value = key_and_value(type_) if is_broadcast else (type_, type_)
             # A list has one serializer, whatever its name.
             made = (
-                (name, one if is_broadcast and name != VALUE_SERIALIZER else described_as(one, value))
-                for name, one in meta.serializers
+                (name, described_as(one, key if name == KEY_SERIALIZER else value)) for name, one in meta.serializers
             )
             meta = replace(meta, serializers=tuple(made))
         return _without_avro(meta)
@@ -147,7 +136,7 @@ class ForOtherKryo:
 
     def _described(self, meta: StateMeta) -> StateMeta:
         known, value = self.by_kryo.get(meta.name), meta.serializer(VALUE_SERIALIZER)
-        if known is None or value is None or not _changes_values(known):
+        if known is None or value is None or not (_changes_values(known) or rewrites_keys(known)):
             return meta
         made = described_as(value, _value_type(known))
         return replace(
@@ -158,7 +147,12 @@ class ForOtherKryo:
         self, key_group: int, found: Iterator[tuple[KeyedState, Section]]
     ) -> Iterator[tuple[KeyedState, Section]]:
         for state, section in found:
-            yield state, self.section(state, section)
+            yield self.state(state), self.section(state, section)
+
+    def state(self, state: KeyedState) -> KeyedState:
+        """Returns the state with the keys that it has then."""
+        known = self.by_kryo.get(state.name)
+        return state if known is None else replace(state, key=as_written(known.key))
 
     def section(self, state: KeyedState, section: Section) -> Section:
         """Returns the section as the other Kryo writes it."""
@@ -179,16 +173,19 @@ def element_for_other_kryo(type_: FlinkType, data: bytes) -> bytes:
     if scala_parts(type_):
         ends, kept = start + len(data), np.zeros(1, np.bool_)
         return write_values(compile_scala(type_), raw, start, ends, start, kept)[0].tobytes()
-    recoder = _recoder(compile_type(type_), followed=True)
-    return recoder.recode(raw.copy(), start, start + len(data), start).data.tobytes()
+    made = recoder(compile_type(type_), followed=True).recode(raw.copy(), start, start + len(data), start)
+    return made.data.tobytes()
+
+
+Change = Callable[[str, FlinkType], FlinkType]
 
 
 def elements_by_kryo(
-    header: OperatorHeader, job: JobClasses | None, change: Callable[[str, FlinkType], FlinkType]
+    header: OperatorHeader, job: JobClasses | None, change: Change, of_keys: Change
 ) -> dict[str, FlinkType]:
     """Returns the types of elements with parts by Kryo, by operator state, as `change` makes them of a name and a type.
 
-    A broadcast state is one list of entries, of which it changes the values.
+    A broadcast state is one list of entries, of which it changes the values, and `of_keys` the keys.
     """
     found: dict[str, FlinkType] = {}
     for meta in (*header.lists, *header.broadcasts):
@@ -197,19 +194,17 @@ def elements_by_kryo(
             type_ = change(meta.name, types[0])
         else:
             key, value = _in_order(meta, types)
-            type_ = ListType(TupleType((key, change(meta.name, value)), "an entry"))
-        if kept_by_kryo(type_) or scala_parts(type_):
+            type_ = ListType(TupleType((of_keys(meta.name, key), change(meta.name, value)), "an entry"))
+        if is_by_kryo(type_) or scala_parts(type_):
             found[meta.name] = type_
     return found
 
 
-def value_of_element(type_: FlinkType, *, is_broadcast: bool) -> FlinkType:
-    """Returns the type of an element, or of the values of a broadcast state."""
-    if not is_broadcast:
-        return type_
+def key_and_value(type_: FlinkType) -> tuple[FlinkType, ...]:
+    """Returns the types of the entries of a broadcast state."""
     assert isinstance(type_, ListType)
     assert isinstance(type_.element, TupleType)
-    return type_.element.fields[1]
+    return type_.element.fields
 
 
 def _in_order(meta: StateMeta, types: tuple[FlinkType, ...]) -> tuple[FlinkType, ...]:
@@ -222,11 +217,11 @@ def for_other_kryo(section: Section, state: KeyedState) -> Section:
     """Returns a section of its own in which the other Kryo has written what one wrote in the section."""
     if not len(section):
         return section
-    key_type = _key_type(state)
+    of_keys = key_type(state)
     with section.locating():
-        if key_type is None:
+        if of_keys is None:
             return _with_values(section, state, section.value_starts - section.starts)
-        keys = _keys(section, state, key_type)
+        keys = rewritten_keys(section, state, of_keys)
         values = replace(section, starts=section.key_ends)
         if _changes_values(state):
             values = _with_values(section, state, np.full(len(section), _LENGTH, np.int64))
@@ -235,7 +230,7 @@ def for_other_kryo(section: Section, state: KeyedState) -> Section:
 
 def values_by_kryo_5(section: Section, state: KeyedState) -> Flags:
     """Whether Kryo 5 can have written each value of a section."""
-    by_kryo_5 = _recoder(_value_program(state)).by_kryo_5(section.data, section.value_starts, section.ends)
+    by_kryo_5 = recoder(_value_program(state)).by_kryo_5(section.data, section.value_starts, section.ends)
     return by_kryo_5 | _null_rows(section, state)
 
 
@@ -260,23 +255,11 @@ def _with_values(section: Section, state: KeyedState, heads: Positions) -> Secti
             *write_values(_scala_program(state), section.data, section.value_starts, section.ends, heads, kept)
         )
     else:
-        made = _recoder(_value_program(state)).recode(section.data, section.value_starts, section.ends, heads, kept)
+        made = recoder(_value_program(state)).recode(section.data, section.value_starts, section.ends, heads, kept)
     starts = np.append(0, made.ends[:-1])
     key_ends = starts + heads - _LENGTH
     put_lengths(made.data, key_ends, made.ends - key_ends - _LENGTH)
     return replace(section, data=made.data, starts=starts, key_ends=key_ends, ends=made.ends)
-
-
-def _keys(section: Section, state: KeyedState, key_type: FlinkType) -> Recoded:
-    """Rewrites the keys, each behind its length."""
-    starts = section.key_starts + section.file.prefix
-    if key_type is state.user_key:
-        key, namespace = state.key, state.namespace
-        starts = split_keys(key, namespace, state.has_suffixes, section.data, starts, section.key_ends).rests
-    made = _recoder(compile_type(key_type)).recode(section.data, starts, section.key_ends, starts - section.starts)
-    begins = np.append(0, made.ends[:-1])
-    put_lengths(made.data, begins, made.ends - begins - _LENGTH)
-    return made
 
 
 def _joined(section: Section, keys: Recoded, values: Section) -> Section:
@@ -292,14 +275,11 @@ def _joined(section: Section, keys: Recoded, values: Section) -> Section:
     return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=np.append(new_starts[1:], len(out)))
 
 
-@lru_cache(maxsize=64)
-def _recoder(program: WalkProgram, *, followed: bool = False) -> Recoder:
-    return Recoder(program, followed)
-
-
 def _value_type(state: KeyedState) -> FlinkType:
     """The type of the serializer by which a header describes the state's values."""
     stored = state.stored_value
+    if state.kind is StateKind.TIMERS:
+        return TimerType(state.key, state.namespace)
     assert stored is not None
     if state.kind is StateKind.LIST:
         return ListType(stored)

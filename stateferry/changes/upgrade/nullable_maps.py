@@ -132,7 +132,7 @@ def _ranges(maps: FlinkMaps, begins: Positions, flags: int) -> tuple[Positions, 
 @lru_cache(maxsize=16)
 def reader_of(map_: KryoCollectionType) -> KryoReader:
     """Returns what reads the maps, lists or sets; refuses a type that objects of Kryo can't become."""
-    return KryoReader(map_.kryo, _plain(map_))
+    return KryoReader(map_.kryo, _plain(map_), stays_map=True)
 
 
 def _plain(map_: KryoCollectionType) -> MapType | ListType | SetType:

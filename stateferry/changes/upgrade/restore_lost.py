@@ -90,6 +90,9 @@ class WithLosses:
     def header(self, header: KeyedHeader) -> KeyedHeader:
         return self.rewrite.header(header)
 
+    def state(self, state: KeyedState) -> KeyedState:
+        return self.rewrite.state(state)
+
     def sections(
         self, key_group: int, found: Iterator[tuple[KeyedState, Section]]
     ) -> Iterator[tuple[KeyedState, Section]]:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 HELP = "convert what has changed since a rehearsal while the job runs, again and again until little is left"
 DESCRIPTION = """\
 Catch up with RUN, a green rehearsal with native files, while the job runs: each time, convert what has changed in a
-newer checkpoint of the folder. It ends when a catch-up takes no longer than --settle, or hardly less than the one
-before it, and says how long the outage is likely to be, and since which run the cut-over converts. If it was stopped,
-the same command goes on. RUN is the run's id, the beginning of one, or the run's folder.
+newer checkpoint of the folder. It ends when a catch-up takes no longer than --settle, hardly less than the one before
+it, or longer than the rehearsal took for everything. It says how long the outage is likely to be, and since which run
+the cut-over converts, or that converting everything is as fast. If it was stopped, the same command goes on. RUN is
+the run's id, the beginning of one, or the run's folder.
 """
 EPILOG = """\
 example:
@@ -58,30 +59,35 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.basics.exit_codes import if_interrupted
     from stateferry.cli import engine
     from stateferry.cli.lent_workers import opened_before
-    from stateferry.runs.control.catching_up import catch_up, completed_ms
+    from stateferry.runs.control.catching_up import catch_up, catch_ups_of
     from stateferry.runs.predict.estimates import prediction_lines
-    from stateferry.runs.predict.prediction import predicted_after
-    from stateferry.runs.record.catch_ups import CatchUps, base_of_cut_over
+    from stateferry.runs.predict.prediction import predicted_after, predicted_of_size, size_of
+    from stateferry.runs.record.catch_ups import base_of_cut_over
 
     rehearsal = named_run(options.run_id, options.job, lambda: catalog_of(options)[0])
     _check(rehearsal)
-    found = rehearsal.facts(CatchUps) or CatchUps(completed_ms(rehearsal))
     goes_on = "it goes on when the same command is given again"
     try:
         with if_interrupted(goes_on), opened_before(engine.local_workers) as lent:
             why = catch_up(
-                rehearsal, found, lambda base, number: _one(options, rehearsal, base, number, lent),
+                rehearsal, catch_ups_of(rehearsal), lambda base, number: _one(options, rehearsal, base, number, lent),
                 settle_ms=parse_duration(options.settle), say=say,
             )  # fmt: skip
     except _EndedError as ended:
         return ended.code
     last = base_of_cut_over(rehearsal) or rehearsal
+    foreseen, since = predicted_after(last), f"--since {last.plan.run_id} and "
     say(f"enough: {why}")
-    for line in prediction_lines(predicted_after(last)):
+    if slow := catch_ups_of(rehearsal).why_not_faster():
+        plan = rehearsal.plan
+        foreseen = predicted_of_size(plan.home, plan.job, size_of(last), rescales_only=plan.rescales_only)
+        since = ""
+        say(f"catching up doesn't pay: {slow}. So convert everything once the job stands still")
+    for line in prediction_lines(foreseen):
         say(line)
     say(
-        f"stop the job with a native savepoint, and give the rehearsal's command with --since {last.plan.run_id} and "
-        "that savepoint, without --rehearse"
+        f"stop the job with a native savepoint, and give the rehearsal's command with {since}that savepoint, without "
+        f"--rehearse{'' if since else ' and without --since'}"
     )
     return 0
 

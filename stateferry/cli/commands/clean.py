@@ -44,9 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.basics.durations import now_ms
     from stateferry.runs.catalog.publications import Control
     from stateferry.runs.control.cleaning import Cleaning, Retention
-    from stateferry.runs.plan.homes import default_warehouse
     from stateferry.runs.record.run_list import runs_of
-    from stateferry.tables.iceberg.commits import TableHome
 
     if options.keep < 0:
         raise UsageError(f"expected --keep to be 0 or more, found {options.keep}")
@@ -62,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
         if not known and options.job is None:
             say(f"nothing to clean: no job is known in {home}")
         for job in known if options.job is None else [options.job]:
-            tables = TableHome(catalog_uri, default_warehouse(home))
-            cleaning = Cleaning(home, job, control, tables, rule, now_ms(), options.dry_run)
+            cleaning = Cleaning(home, job, control, catalog_uri, rule, now_ms(), options.dry_run)
             try:
                 _clean(cleaning)
             except RejectedError as error:

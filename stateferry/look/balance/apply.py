@@ -13,8 +13,9 @@ from stateferry.look.balance.layouts import KeyGroupLayout
 
 def how_to_apply(savepoint: Savepoint, operator: Operator, layout: KeyGroupLayout) -> Iterator[str]:
     """Yields lines for people; one that begins with `stateferry` is a command, with capital letters to fill in."""
+    scales = layout.parallelism != operator.parallelism
     if layout.max_parallelism == operator.max_parallelism:
-        if layout.parallelism != operator.parallelism:
+        if scales:
             yield (
                 f"Start the job from the savepoint with parallelism {layout.parallelism} for this operator: Flink "
                 "moves whole key groups then, and needs nothing else."
@@ -28,7 +29,7 @@ def how_to_apply(savepoint: Savepoint, operator: Operator, layout: KeyGroupLayou
     name = savepoint.shortest_name(operator)
     parts = [
         *("stateferry", "run", "--savepoint", savepoint.folder.shown, "--target", "NEW_FOLDER", *job),
-        *(("--parallelism", f"{name}={layout.parallelism}") if _scales(operator, layout) else ()),
+        *(("--parallelism", f"{name}={layout.parallelism}") if scales else ()),
         *("--max-parallelism", str(layout.max_parallelism)),
     ]
     yield shlex.join(parts)
@@ -40,10 +41,6 @@ def how_to_apply(savepoint: Savepoint, operator: Operator, layout: KeyGroupLayou
             f"({others} {'other' if others == 1 else 'others'})."
         )
     yield f"A job that sets a max parallelism has to set {layout.max_parallelism}; one that sets none adopts it."
-
-
-def _scales(operator: Operator, layout: KeyGroupLayout) -> bool:
-    return layout.parallelism != operator.parallelism
 
 
 def _with_a_migration(savepoint: Savepoint, operator: Operator) -> Iterator[str]:

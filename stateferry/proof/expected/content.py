@@ -16,14 +16,14 @@ import numpy.typing as npt
 from flinkstate.basics.array_types import ByteFlags
 from flinkstate.basics.array_types import Hashes as Hashes
 from flinkstate.errors import DamagedError
-from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.serializers.types import FlinkType, Scalar
-from flinkstate.serializers.walker import Flags, Positions, skip_runs, split_keys
+from flinkstate.serializers.walker import Flags, Positions, split_keys
+from flinkstate.values.key_hashes import codes_of_keys, key_runs
 from stateferry.proof.expected import kernels
 
 _Number = TypeVar("_Number", np.int64, np.uint64)
@@ -175,7 +175,7 @@ class KeySpans:
         """Finds the keys of a section."""
         before = section.file.prefix + (_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
         all_starts = section.key_starts + before
-        starts, ends = skip_runs(state.key, section.data, all_starts, section.key_ends)
+        starts, ends = key_runs(state.key, section.data, all_starts, section.key_ends)
         firsts = np.searchsorted(all_starts, starts)
         return cls(starts, ends, np.diff(firsts, append=len(section)))
 
@@ -185,7 +185,7 @@ class KeySpans:
 
     def groups(self, section: Section, state: KeyedState, max_parallelism: int) -> Positions:
         """The key group to which each key belongs by its hash."""
-        codes = hash_codes(state.key, section.data, self.starts, self.ends)
+        codes = codes_of_keys(state.key, section.data, self.starts, self.ends)
         return assign_to_key_groups(codes, max_parallelism).astype(np.int64)
 
 

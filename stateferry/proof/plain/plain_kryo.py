@@ -110,8 +110,9 @@ class PlainKryoReader:
 
     def _lines(self, row: Row, *, five: bool, is_source: bool) -> Iterator[Line]:
         if self._state.kind is StateKind.TIMERS:
-            timer = _text(decode_whole(_by(TimerType(self._state.key, self._state.namespace), five), row.key))
-            yield (row.state, row.key_group, timer, "", 0, "a timer", None, zlib.crc32(timer.encode()))
+            found = decode_whole(_by(TimerType(self._state.key, self._state.namespace), five), row.key)
+            timer, group = _text(found), self._group(row, found.key, is_source=is_source)
+            yield (row.state, group, timer, "", 0, "a timer", None, zlib.crc32(timer.encode()))
             return
         key = self._keys[five].key(row)
         stored = row.key[len(key.raw) :]
@@ -131,11 +132,15 @@ class PlainKryoReader:
     def _line(self, row: Row, key: PlainKey, five: bool, value: Any, *, is_source: bool) -> Line:
         stored = row.key[len(key.raw) :]
         user_key = "" if self._state.user_key is None else _text(decode_whole(_by(self._state.user_key, five), stored))
-        group = row.key_group
-        if is_source and not kept_by_kryo(self._state.key):
-            group = group_of_key(self._state.key, key.value, group, self._conversion)
+        group = self._group(row, key.value, is_source=is_source)
         text = _text(value if self._before is None else in_no_order(value))
         return (row.state, group, key.text, user_key, 0, text, None, zlib.crc32(repr(key.value).encode()))
+
+    def _group(self, row: Row, key: Any, *, is_source: bool) -> int:
+        """The key group that the row must be in."""
+        if is_source and (self._conversion.changes_key_groups or not kept_by_kryo(self._state.key)):
+            return group_of_key(_by(self._state.key, True), key, row.key_group, self._conversion)
+        return row.key_group
 
     def _of_upgraded(self, losses: PlainLosses, row: Row, five: bool) -> Any:
         """What a row of an upgraded job is with what was lost of it."""

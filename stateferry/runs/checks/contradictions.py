@@ -26,12 +26,7 @@ def contradictions(
             raise RefusedError(f"{where} can't be migrated: {reason}")
         yield f"{where} can't be migrated: it is {reason}. {_migratable(states)}"
         return
-    if legacy.ttl and state.ttl_ms is None:
-        yield (
-            f"{where} has TTL (its values have timestamps), but --ttl is missing: give the duration of the job's "
-            "StateTtlConfig, which the savepoint doesn't contain"
-        )
-    yield from ttl_in_vain(state, legacy, operator)
+    yield from ttl_problems(state, legacy, operator)
     if (new := states.get(state.new)) is not None:
         yield from _against_new(legacy, new, operator)
     if state.flag is not None and (flag := states.get(state.flag)) is not None:
@@ -41,6 +36,16 @@ def contradictions(
 def _migratable(states: dict[str, KeyedState]) -> str:
     names = [state.name for state in states.values() if state.why_not_migratable is None or may_hold(state)]
     return f"Can be migrated: {', '.join(names) or 'none'}"
+
+
+def ttl_problems(state: StatePlan, there: KeyedState, operator: Operator) -> Iterator[str]:
+    """Yields a problem if the plan lacks the TTL of a state, or has one in vain."""
+    if there.ttl and state.ttl_ms is None:
+        yield (
+            f"state {there.name} of operator {operator.label} has TTL (its values have timestamps), but --ttl is "
+            "missing: give the duration of the job's StateTtlConfig, which the savepoint doesn't contain"
+        )
+    yield from ttl_in_vain(state, there, operator)
 
 
 def ttl_in_vain(state: StatePlan, there: KeyedState, operator: Operator) -> Iterator[str]:

@@ -15,7 +15,6 @@ from flinkstate.basics.did_you_mean import there_are
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError, UsageError
-from flinkstate.keyed.state import KeyedState
 from flinkstate.kryo.reading import declared_reading
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
@@ -134,18 +133,6 @@ def collections_of_flink_2(type_: FlinkType) -> Iterator[FlinkType]:
     elif not isinstance(type_, KryoCollectionType):
         for child in children(type_):
             yield from collections_of_flink_2(child)
-
-
-def as_declared(
-    state: KeyedState, declared: Mapping[str, str], job: JobClasses | None, operator: Operator, problems: list[str]
-) -> KeyedState:
-    """Returns the state with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
-    keys = [one for part in (state.key, state.namespace, state.user_key) for one in interfaces_in(part)]
-    where = f"state {state.name} of operator {operator.label}"
-    problems += (undecided(where, one) for one in keys)
-    if state.value is None:
-        return state
-    return replace(state, value=declared_type(state.value, state.name, declared, job, operator, problems))
 
 
 def declared_type(

@@ -119,9 +119,8 @@ def not_from_scala(states: Iterable[KeyedState], migrated: Iterable[KeyedState],
     These are keys, because others have other hashes, and the entries of maps that the same run migrates.
     """
     for state in states:
-        for what, type_ in (("namespaces", state.namespace), ("user keys", state.user_key)):
-            if has_scala(type_):
-                yield _not_rewritten(f"state {state.name} of operator {operator.label} has {what}")
+        if has_scala(state.namespace):
+            yield _not_rewritten(f"state {state.name} of operator {operator.label} has namespaces")
         if has_scala(state.key):
             yield _not_rewritten(f"operator {operator.label} has keys")
             break

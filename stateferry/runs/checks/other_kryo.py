@@ -6,7 +6,7 @@ what it has not written since is still as Kryo 2 wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flinkstate.errors import RefusedError
@@ -20,6 +20,7 @@ from flinkstate.writing.operator_file import OperatorHeader, read_operator_heade
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.for_other_kryo import (
+    Change,
     ForOtherKryo,
     all_by_kryo_2,
     by_kryo_2,
@@ -30,13 +31,11 @@ from stateferry.changes.upgrade.for_other_kryo import (
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.declared_collections import (
-    as_declared,
     declared_by_operator,
     declared_in_vain,
     declared_type,
-    interfaces_in,
-    undecided,
 )
+from stateferry.runs.checks.declared_keys import as_declared, declared_key, key_of, keys_of
 from stateferry.runs.checks.declared_scala import not_from_scala
 from stateferry.runs.checks.way_back import WayBack, from_kryo_5, not_for_flink_1
 from stateferry.runs.plan.plan import MigrationPlan
@@ -123,17 +122,23 @@ def _states(
         if of_operator:
             values = [(state.name, state.value) for state in states.values() if state.value is not None]
             values += _values(source, operator)
+            values += () if back is not None else (one for state in states.values() for one in keys_of(state))
             problems += declared_in_vain(of_operator, values, operator, back=back is not None)
         if back is not None:
             states = {name: back.state(one, of_operator, operator, problems) for name, one in states.items()}
         by_kryo = states_by_kryo(states, plan.job_classes)
         if changes_line and of_flink_1:
             # Those with keys by Kryo know the job's classes.
-            by_kryo = {name: state for name, state in states.items() if has_scala(state.value)} | by_kryo
+            of_scala = {
+                name: state for name, state in states.items() if has_scala(state.value) or has_scala(state.user_key)
+            }
+            by_kryo = of_scala | by_kryo
+            these = list[str]()
             by_kryo = {
-                name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, problems)
+                name: as_declared(all_by_kryo_2(state), of_operator, plan.job_classes, operator, these)
                 for name, state in by_kryo.items()
             }
+            problems += dict.fromkeys(these)
             legacies = (one.legacy for one in rules.get(operator.id, ()))
             problems += not_from_scala(states.values(), legacies, operator)
         if by_kryo:
@@ -163,11 +168,11 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
     back = None if of_flink_1 else WayBack.of(plan, source)
     for operator in source.metadata.operators:
         these = list[str]()
-        change = _as_declared(plan, back, of_operators.get(operator.id, {}), operator, these)
+        change, of_keys = _as_declared(plan, back, of_operators.get(operator.id, {}), operator, these)
         for header in _operator_headers(source, operator):
             by_kryo = {
                 name: with_kryo(type_, by_kryo_2) if of_flink_1 else from_kryo_5(type_)
-                for name, type_ in elements_by_kryo(header, plan.job_classes, change).items()
+                for name, type_ in elements_by_kryo(header, plan.job_classes, change, of_keys).items()
             }
             if by_kryo and header.compressed:
                 names = ", ".join(by_kryo)
@@ -175,7 +180,7 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
                     f"operator state {names} of operator {operator.label} is compressed, and has values by Kryo or by "
                     "flink-scala: take a savepoint without compression"
                 )
-            these += _not_for_flink_1(operator, header, by_kryo) if back else _open_keys(operator, header)
+            these += _not_for_flink_1(operator, header, by_kryo) if back else ()
             if by_kryo:
                 found[operator.id] = {**by_kryo, **found.get(operator.id, {})}
         problems += dict.fromkeys(these)
@@ -186,15 +191,21 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
 
 def _as_declared(
     plan: MigrationPlan, back: WayBack | None, declared: Mapping[str, str], operator: Operator, problems: list[str]
-) -> Callable[[str, FlinkType], FlinkType]:
-    """Returns what makes of an operator state's type that which the new Flink has."""
+) -> tuple[Change, Change]:
+    """Returns what makes of an operator state's type, and of the type of a broadcast state's keys, what it then is."""
 
     def change(name: str, type_: FlinkType) -> FlinkType:
         if back is not None:
             return back.type(type_, name, declared, operator, problems)
         return declared_type(with_kryo(type_, by_kryo_2), name, declared, plan.job_classes, operator, problems)
 
-    return change
+    def of_keys(name: str, type_: FlinkType) -> FlinkType:
+        if back is not None:
+            return type_
+        type_ = with_kryo(type_, by_kryo_2)
+        return declared_key(type_, key_of(name), declared, plan.job_classes, operator, problems)
+
+    return change, of_keys
 
 
 def _operator_headers(source: Savepoint, operator: Operator) -> Iterator[OperatorHeader]:
@@ -204,23 +215,13 @@ def _operator_headers(source: Savepoint, operator: Operator) -> Iterator[Operato
 
 
 def _values(source: Savepoint, operator: Operator) -> Iterator[tuple[str, FlinkType]]:
-    """Yields the operator states' names and types of elements, of broadcast states those of values."""
+    """Yields the operator states' names and types of elements, of broadcast states those of keys and values."""
     for header in _operator_headers(source, operator):
         for meta in header.lists:
             yield from ((meta.name, one.type) for _, one in meta.serializers)
         for meta in header.broadcasts:
-            yield from ((meta.name, one.type) for name, one in meta.serializers if name == VALUE_SERIALIZER)
-
-
-def _open_keys(operator: Operator, header: OperatorHeader) -> Iterator[str]:
-    """Yields the keys of broadcast states that Flink 2 may store by a serializer of its own."""
-    for meta in header.broadcasts:
-        where = f"operator state {meta.name} of operator {operator.label}"
-        keys = (one.type for name, one in meta.serializers if name != VALUE_SERIALIZER)
-        for key in keys:
-            yield from (undecided(where, one) for one in interfaces_in(key))
-            if has_scala(key):
-                yield f"{where} has keys by serializers of flink-scala, which Flink 2 has not: they are not rewritten"
+            for name, one in meta.serializers:
+                yield meta.name if name == VALUE_SERIALIZER else key_of(meta.name), one.type
 
 
 def _not_for_flink_1(operator: Operator, header: OperatorHeader, by_kryo: Mapping[str, FlinkType]) -> Iterator[str]:

@@ -17,13 +17,20 @@ from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.contradictions import contradictions, ttl_in_vain
 from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
-from stateferry.runs.checks.lazy_flag import lazy_problems
+from stateferry.runs.checks.named_flag import lazy_problems
 from stateferry.runs.checks.other_kryo import makes_for_flink_2, metadata_version, with_other_kryo
 from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_ttl
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.separate_places import check_separate_places
-from stateferry.runs.checks.state_names import no_such_legacy, not_migrated_before, other_name_than_before, slips
+from stateferry.runs.checks.state_names import (
+    impossible_names,
+    no_such_legacy,
+    not_in_native_files,
+    not_migrated_before,
+    other_name_than_before,
+    slips,
+)
 from stateferry.runs.checks.wanted_layout import layout_problems, wanted_layout
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
@@ -119,12 +126,15 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     by_id = {one.operator.id: one for one, _ in planned}
     ttls = find_planned_ttls(plan, source, {id_: one.rules for id_, one in by_id.items()}, problems)
     problems += () if plan.no_timers else lost_timers(source)
+    native = native_operators(plan, source)
+    for operator in (one for one in source.keyed_operators() if one.id in native):
+        problems += not_in_native_files({one.name: one for one in source.keyed_states(operator)}, operator)
     found = (by_id.get(operator.id) or OperatorChanges.none(source, operator) for operator in source.metadata.operators)
     operators = {one.operator.id: replace(one, ttls=ttls.get(one.operator.id, ())) for one in found}
     operators = with_other_kryo(plan, source, operators, problems)
     if problems:
         raise PlanError("\n".join(problems))
-    layout = wanted_layout(plan, source, [one.operator for one, _ in planned], native_operators(plan, source))
+    layout = wanted_layout(plan, source, [one.operator for one, _ in planned], native)
     rewrites = any(one.by_kryo or one.elements for one in operators.values())
     operators = {id_: replace(one, new_max=layout.of(one.operator).max_parallelism) for id_, one in operators.items()}
     conversion = Conversion(layout, operators, metadata_version(plan, source, rewrites=rewrites))
@@ -205,6 +215,7 @@ def _resolve_operator(
         else:
             problems.append(no_such_legacy(state, states, operator))
     problems += [problem for one in rules for problem in slips(plan, wanted, one, states, operator)]
+    problems += [problem for one in rules for problem in impossible_names(plan, one, states, operator)]
     rules = [with_planned_ttl(plan, source, operator, one, problems) for one in rules]
     return OperatorChanges(operator, operator.max_parallelism, states, tuple(rules)), migrated_before
 

@@ -13,7 +13,7 @@ from stateferry.changes import rewrites
 from stateferry.changes.lazy_cut import LazyCut, Order
 from stateferry.changes.operator_changes import Conversion, OperatorChanges
 from stateferry.changes.rules import Rules
-from stateferry.runs.checks.lazy_flag import flag_of
+from stateferry.runs.checks.named_flag import flag_of
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
 from stateferry.runs.record.step_facts import LazyChoice

@@ -10,9 +10,9 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.types import KryoMapType
-from stateferry.basics.durations import format_duration
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import OldForm
+from stateferry.runs.checks.contradictions import ttl_problems
 from stateferry.runs.checks.named_flag import flag_problems
 from stateferry.runs.checks.old_form import how_declared, old_state
 from stateferry.runs.plan.plan import MigrationPlan
@@ -51,7 +51,7 @@ def state_to_make(
         problems += how_declared(plan, state, operator)
     elif (old := old_state(plan.like, operator, state.legacy, legacy, of_flink_2=of_flink_2)) is not None:
         legacy, form = old
-    found = [*_of_ttl(state, new, where), *_of_legacy(state, legacy, states, where)]
+    found = [*ttl_problems(state, new, operator), *_of_legacy(state, legacy, states, where)]
     if state.flag is not None and (flag := states.get(state.flag)) is not None:
         found += flag_problems(plan, flag, legacy, operator)
     problems += found
@@ -68,20 +68,6 @@ def _why_not_reversible(legacy: KeyedState) -> str | None:
 def is_legacy(state: KeyedState | None) -> bool:
     """Whether the state is a `ValueState<Map>`."""
     return state is not None and state.map_type is not None
-
-
-def _of_ttl(state: StatePlan, new: KeyedState, where: str) -> Iterator[str]:
-    if new.ttl and state.ttl_ms is None:
-        yield (
-            f"state {new.name} of {where} has TTL (its values have timestamps), but --ttl is missing: give the "
-            "duration of the job's StateTtlConfig, which the savepoint doesn't contain"
-        )
-    elif not new.ttl and state.ttl_ms is not None:
-        yield (
-            f"state {new.name} of {where} has no TTL (its values have no timestamps), but the run has --ttl "
-            f"{format_duration(state.ttl_ms)}: leave it out. TTL on one side only is the most common reason why Flink "
-            "rejects a restore"
-        )
 
 
 def _of_legacy(state: StatePlan, legacy: KeyedState, states: Mapping[str, KeyedState], where: str) -> Iterator[str]:

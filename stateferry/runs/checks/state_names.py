@@ -11,6 +11,7 @@ from flinkstate.basics.did_you_mean import is_alike, is_slip, there_are
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.binary import encode_modified_utf8
 from stateferry.changes.rules import Rules
 from stateferry.inventory.wrong_name_signs import may_hold, rivals_of
 from stateferry.runs.plan.plan import MigrationPlan
@@ -19,6 +20,9 @@ from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
 
 States = Mapping[str, KeyedState]
+# RocksDB has a column family of this name whatever a job does, and Flink gives each state one of its own.
+_OF_ROCKSDB = "default"
+_MOST_BYTES = 0xFFFF
 
 
 def no_such_legacy(state: StatePlan, states: States, operator: Operator) -> str:
@@ -27,6 +31,27 @@ def no_such_legacy(state: StatePlan, states: States, operator: Operator) -> str:
         f"operator {operator.label} has no keyed state {state.legacy!r}, and no MapState {state.new!r} that it could "
         f"have become. {there_are(state.legacy, states)}"
     )
+
+
+def impossible_names(plan: MigrationPlan, rules: Rules, states: States, operator: Operator) -> Iterator[str]:
+    """Yields names of states that the run makes, and that Flink can't write or doesn't take on RocksDB."""
+    made = {rules.made_name, *([rules.flag_name] if plan.lazy and rules.flag_name is not None else ())}
+    for name in sorted(made - states.keys()):
+        if name == _OF_ROCKSDB:
+            yield f"operator {operator.label}: {_not_on_rocksdb(name)}: give the new job's state another name"
+        if (size := len(encode_modified_utf8(name))) > _MOST_BYTES:
+            found = f"{name[:20]!r}... has {size}"
+            yield f"operator {operator.label}: a state's name has {_MOST_BYTES} bytes at most, {found}"
+
+
+def not_in_native_files(states: States, operator: Operator) -> Iterator[str]:
+    """Yields a state that can't be in RocksDB's own files because of its name."""
+    if _OF_ROCKSDB in states:
+        yield f"operator {operator.label}: {_not_on_rocksdb(_OF_ROCKSDB)}: leave --format native out"
+
+
+def _not_on_rocksdb(name: str) -> str:
+    return f"Flink refuses a state {name!r} on RocksDB, which has a column family of that name itself"
 
 
 def not_migrated_before(

@@ -9,7 +9,7 @@ from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.basics.durations import now_ms
 from stateferry.runs.plan.run_options import MOST_NEWER
-from stateferry.runs.predict.prediction import catch_up_seconds
+from stateferry.runs.predict.prediction import catch_up_seconds, copy_seconds
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp
 from stateferry.runs.record.runs import Run
@@ -18,6 +18,11 @@ from stateferry.runs.record.runs import Run
 MOST = MOST_NEWER - 1
 # One that is so fresh isn't followed by another one.
 _FRESH_MS = 60_000
+
+
+def catch_ups_of(rehearsal: Run) -> CatchUps:
+    """The catch-ups with the rehearsal so far."""
+    return rehearsal.facts(CatchUps) or CatchUps(_completed_ms(rehearsal), copy=round(copy_seconds(rehearsal), 3))
 
 
 def catch_up(
@@ -51,10 +56,10 @@ def _one_catch_up(run: Run) -> OneCatchUp:
     legacy = {state.legacy for operator in run.plan.operators for state in operator.states}
     lists = run.facts(CaughtUp) or CaughtUp()
     keys = sum(one.keys for one in lists.lists if one.state in legacy)
-    return OneCatchUp(run.plan.run_id, completed_ms(run), keys, round(catch_up_seconds(run), 3))
+    return OneCatchUp(run.plan.run_id, _completed_ms(run), keys, round(catch_up_seconds(run), 3))
 
 
-def completed_ms(run: Run) -> int:
+def _completed_ms(run: Run) -> int:
     """When the run's source was complete, in milliseconds."""
     place = Location.of(run.plan.source)
     return (place if place.name == METADATA else place.child(METADATA)).modified_at()

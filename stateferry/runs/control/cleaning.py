@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pyiceberg.table import Table
+
 from flinkstate.errors import TransientError
 from flinkstate.files.storage import Location
 from flinkstate.files.temporary_folder import remove_temporary_folder, size_of
@@ -27,6 +29,7 @@ from flinkstate.files.unfinished_uploads import unfinished_uploads
 from flinkstate.metadata.file_names import METADATA, drafts, is_state_file
 from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.plan.homes import default_rest_catalog, default_warehouse
 from stateferry.runs.record.facts import Claim
 from stateferry.runs.record.run_list import RunSummary, runs_of
 from stateferry.runs.record.runs import Run
@@ -73,7 +76,7 @@ class Cleaning:
     home: str
     job: str
     control: Control
-    tables: TableHome
+    catalog_uri: str
     rule: Retention
     now: int
     dry_run: bool = False
@@ -99,7 +102,7 @@ class Cleaning:
             yield self._run(run)
         yield from self._drafts(staying)
         kept_runs = {run.run_id for run in staying} | protected
-        yield from self._tables(kept_runs)
+        yield from self._tables(kept_runs, runs)
         yield from self._uploads(runs)
 
     def _may_go(self, run: RunSummary) -> bool:
@@ -112,7 +115,7 @@ class Cleaning:
 
     def _targets_in_use(self, staying: Sequence[RunSummary]) -> set[str]:
         published = [one.record.target for one in self.control.history(self.job)]
-        return {_place(name) for name in (*published, *(run.plan.target for run in staying if run.plan))}
+        return {Location.of(name).path for name in (*published, *(run.plan.target for run in staying if run.plan))}
 
     def _target(self, run: RunSummary, in_use: set[str]) -> Iterator[Removal]:
         """Removes the state files that the run wrote into a target without a `_metadata`."""
@@ -149,7 +152,7 @@ class Cleaning:
         places = {one.record.target for one in self.control.history(self.job)}
         places |= {run.plan.target for run in runs if run.plan and not run.plan.rehearse}
         places |= {run.folder.parent.shown for run in runs}
-        places |= {table.location() for table in tables_of_job(self.tables, self.job)}
+        places |= {table.location() for table in self._tables_of_job(runs)}
         for place in sorted(places):
             for upload in unfinished_uploads(Location.of(place)):
                 if upload.begun_at + self.rule.younger_than_ms <= self.now:
@@ -158,15 +161,15 @@ class Cleaning:
                     yield Removal("unfinished upload", upload.shown)
 
     def _run(self, run: RunSummary) -> Removal:
-        size = _size(run.folder)
+        size = sum(entry.size for entry in run.folder.listed(recursive=True))
         if not self.dry_run:
             run.remove()
         return Removal("run", run.folder.shown, size)
 
-    def _tables(self, kept_runs: set[str]) -> Iterator[Removal]:
+    def _tables(self, kept_runs: set[str], runs: Sequence[RunSummary]) -> Iterator[Removal]:
         before = self.now - self.rule.younger_than_ms
         protected = self._protected_snapshots()
-        for table in tables_of_job(self.tables, self.job):
+        for table in self._tables_of_job(runs):
             cleaning = TableCleaning(table, kept_runs, protected.get(".".join(table.name()), set()), before)
             name = ".".join(table.name())
             branches, snapshots, files = cleaning.branches(), cleaning.snapshots(), cleaning.files()
@@ -175,6 +178,12 @@ class Cleaning:
             yield from (Removal("branch", f"{name} {branch}") for branch in branches)
             yield from (Removal("snapshot", f"{name} {snapshot}") for snapshot in snapshots)
             yield from (Removal("table file", file.location.shown, file.size) for file in files)
+
+    def _tables_of_job(self, runs: Sequence[RunSummary]) -> Iterator[Table]:
+        """Those in the SQL catalog, and in the REST catalog that the newest run names."""
+        newest = next((run.plan.rest_catalog for run in runs if run.plan), default_rest_catalog())
+        for rest in dict.fromkeys((None, newest)):
+            yield from tables_of_job(TableHome(self.catalog_uri, default_warehouse(self.home), rest), self.job)
 
     def _protected_snapshots(self) -> dict[str, set[int]]:
         standing = self.control.standing(self.job)
@@ -193,11 +202,3 @@ def _drafts_if_reached(place: str) -> list[Location]:
     except TransientError:
         # The HDFS of an earlier target may be gone. If it isn't, the next cleaning finds them.
         return []
-
-
-def _place(name: str) -> str:
-    return Location.of(name).path
-
-
-def _size(folder: Location) -> int:
-    return sum(entry.size for entry in folder.listed(recursive=True))

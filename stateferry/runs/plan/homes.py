@@ -9,6 +9,7 @@ from stateferry.basics import catalog_address
 from stateferry.runs.plan.plan_fields import absolute_place
 
 HOME_VARIABLE, WAREHOUSE_VARIABLE = "STATEFERRY_HOME", "STATEFERRY_WAREHOUSE"
+REST_VARIABLE = "STATEFERRY_REST_CATALOG"
 CATALOG_VARIABLE = catalog_address.VARIABLE
 DEFAULT_HOME = "~/.stateferry"
 
@@ -34,3 +35,8 @@ def default_catalog(home: str) -> str:
 def default_warehouse(home: str) -> str:
     """The folder of the tables' files: from the environment, else in the home."""
     return os.environ.get(WAREHOUSE_VARIABLE) or f"{str(absolute_place(home)).rstrip('/')}/warehouse"
+
+
+def default_rest_catalog() -> str | None:
+    """The address of the REST catalog that has the tables, if the environment names one."""
+    return os.environ.get(REST_VARIABLE) or None

@@ -14,7 +14,7 @@ from pydantic import model_validator
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
 from flinkstate.errors import PlanError, StateferryError, UsageError
 from stateferry.basics.formats import FIELD, FORMAT
-from stateferry.runs.plan.homes import default_catalog, default_home, default_warehouse
+from stateferry.runs.plan.homes import default_catalog, default_home, default_rest_catalog, default_warehouse
 from stateferry.runs.plan.plan_fields import absolute_place, raise_problems, valid_jars
 from stateferry.runs.plan.plan_rules import problems_of
 from stateferry.runs.plan.run_options import RunOptions
@@ -39,6 +39,8 @@ class MigrationPlan(RunOptions):
         defaults: dict[str, object] = {"home": home}
         if "catalog_uri" not in values:
             defaults["catalog_uri"] = default_catalog(str(home))
+        if (rest := default_rest_catalog()) is not None:
+            defaults["rest_catalog"] = rest
         return {**defaults, "warehouse": default_warehouse(str(home)), **values}
 
     @model_validator(mode="after")

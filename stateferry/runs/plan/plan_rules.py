@@ -16,6 +16,8 @@ from stateferry.runs.plan.run_options import RunOptions
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}", re.ASCII)
 # A file without its whole path would be another one in another working folder.
 _CATALOGS = ("sqlite:////", "postgresql://", "postgresql+")
+# A login would be in the file of the plan.
+_REST = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 
 
 def problems_of(plan: RunOptions) -> Iterator[str]:
@@ -48,6 +50,12 @@ def _catalog_problems(plan: RunOptions) -> Iterator[str]:
         yield (
             f"catalog_uri: {plan.catalog_shown} has a password, which would be in the file of the plan: leave it out "
             f"there, and give it by {CATALOG_VARIABLE}, PGPASSFILE or PGPASSWORD"
+        )
+    if plan.rest_catalog is not None and not _REST.fullmatch(plan.rest_catalog):
+        yield (
+            "rest_catalog: expected an address without login and query, such as https://host/catalog, found "
+            f"{catalog_address.hidden(plan.rest_catalog).partition('?')[0]!r}: logins and the name of a warehouse "
+            "belong into pyiceberg's configuration of the catalog stateferry"
         )
 
 

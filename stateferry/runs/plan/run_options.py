@@ -343,6 +343,19 @@ class RunOptions(UpgradeOptions):
             if_empty="where _metadata says, on the savepoint's own store",
         ),
     ] = None
+    rest_catalog: Annotated[
+        Name | None,
+        Option(
+            Kind.TEXT,
+            "REST catalog of the tables",
+            "the address of an Iceberg REST catalog that has the tables in place of the SQL catalog; leases and "
+            "publications stay in SQL",
+            row=205,
+            section=RUN,
+            metavar="URL",
+            if_empty="$STATEFERRY_REST_CATALOG, else the tables are in the SQL catalog",
+        ),
+    ] = None
     # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the time of the savepoint.
     now_from: Literal["clock", "backfill", "savepoint"] = "clock"
     # These three have defaults too (see `_with_home`): the catalog and the warehouse are in the home.

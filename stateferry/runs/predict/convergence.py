@@ -107,7 +107,7 @@ def nights_of(home: str, job: str, until: str | None = None) -> dict[str, tuple[
     nights: dict[str, list[Night]] = {}
     is_lazy, brought = False, 0
     runs = (Run(one.plan, one.folder) for one in summaries[ids.index(until) if until in ids else 0 :] if one.plan)
-    for run, facts in side_by_side(Location.of(home), _with_facts, runs):
+    for run, facts in side_by_side(Location.of(home), lambda one: (one, one.facts_if_sound(TablesFacts)), runs):
         if facts is None:
             continue
         is_lazy, brought = is_lazy or run.plan.lazy, brought + 1
@@ -120,10 +120,6 @@ def nights_of(home: str, job: str, until: str | None = None) -> dict[str, tuple[
         for state, of_state in sorted(nights.items())
         if is_lazy or any(night.by_job and night.left for night in of_state)
     }
-
-
-def _with_facts(run: Run) -> tuple[Run, TablesFacts | None]:
-    return run, run.facts_if_sound(TablesFacts)
 
 
 def _nights(plan: MigrationPlan, facts: TablesFacts) -> Iterator[tuple[str, Night]]:

@@ -85,7 +85,7 @@ class Counted(RunFacts):
             {
                 (*StateRef.of_text(name), group): count
                 for name, line in of.items()
-                for group, count in enumerate(_counts(line))
+                for group, count in enumerate(map(int, line.split()))
             }
             for of in (self.entries, self.sizes)
         )
@@ -225,10 +225,6 @@ def _differing(one: MigrationPlan, other: MigrationPlan) -> list[str]:
 
 def _by_ref(of: Mapping[str, _T]) -> dict[StateRef, _T]:
     return {StateRef.of_text(name): one for name, one in of.items()}
-
-
-def _counts(line: str) -> list[int]:
-    return [int(count) for count in line.split()]
 
 
 def _version() -> str:

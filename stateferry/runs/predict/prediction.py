@@ -7,14 +7,16 @@ for their start is in it. A prediction is made once for a run and kept in its fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 
+from flinkstate.errors import StateferryError
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.runs.predict.assumed_parts import NO_WORK, FlinkWork, assumed, flink_work
 from stateferry.runs.predict.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
 from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken, TimedFacts
-from stateferry.runs.record.run_list import readable_runs
+from stateferry.runs.record.run_list import find_run, readable_runs
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import FACTS_OF, CutOverFacts, SnapshotFacts
@@ -66,7 +68,22 @@ def conversion_seconds(run: Run) -> float:
 
 def catch_up_seconds(run: Run) -> float:
     """The seconds of the work of a catch-up, without its start."""
-    times = times_of(run)
+    return _work(times_of(run))
+
+
+def copy_seconds(run: Run) -> float:
+    """The seconds of the same work of the run that converted everything, on which this one builds; 0 if it is gone.
+
+    Its snapshot counts as if it had read everything, as in a cut-over it would.
+    """
+    with suppress(StateferryError):
+        while run.plan.since is not None:
+            run = find_run(run.plan.home, run.plan.job, run.plan.since)
+        return _work(_whole_times_of(run))
+    return 0.0
+
+
+def _work(times: Mapping[str, Taken]) -> float:
     return sum(times[part].work for part in _CONVERSION if part in times)
 
 
@@ -230,8 +247,6 @@ def _sized(run: Run) -> Iterable[Run]:
 def _sized_runs(home: str, job: str, *, rescales_only: bool) -> Iterable[Run]:
     # A migration converts each entry, which takes longer than to rescale alone.
     runs = (run for run in readable_runs(home, job) if run.plan.rescales_only == rescales_only)
-    return filter(size_of, side_by_side(Location.of(home), _with_times, runs))
-
-
-def _with_times(run: Run) -> Run:
-    return run.read_ahead(run.state_file, kinds=(*PARTS, Began))
+    times = (*PARTS, Began)
+    read = side_by_side(Location.of(home), lambda run: run.read_ahead(run.state_file, kinds=times), runs)
+    return filter(size_of, read)

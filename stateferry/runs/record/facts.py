@@ -171,16 +171,9 @@ class StagedAccounts(RunFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class BaseState:
-    """What a catch-up needs of a state of the staged savepoint: entries and hashes by key group.
+class BaseState(StagedAccount):
+    """What a catch-up needs of a state of the staged savepoint; of a new state also what its source had."""
 
-    Of a new state also what its source had.
-    """
-
-    operator: str
-    state: str
-    counts: tuple[int, ...]
-    sums: tuple[int, ...]
     of_source: Mapping[str, int] | None = None
 
 

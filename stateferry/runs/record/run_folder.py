@@ -7,6 +7,7 @@
 | state.lock | nothing; it is locked while state.json is written (on an object store the job's lease instead) |
 | steps/<name>.json | the facts of a finished step, and other facts, with the plan's fingerprint and a digest |
 | blob-times | the timestamps of legacy blobs with time to live, if the next night can go on from this run |
+| changed-keys | of a catch-up, the keys that have changed since its base |
 | report.json | what the validation found |
 | report.html | the same and more as a page |
 | progress.json | how far the step at work has come |
@@ -68,6 +69,7 @@ class RunFolder:
     state_file = _Inside("state.json")
     state_lock = _Inside("state.lock")
     blob_times = _Inside("blob-times")
+    changed_keys = _Inside("changed-keys")
     report = _Inside("report.json")
     report_page = _Inside("report.html")
     progress = _Inside("progress.json")

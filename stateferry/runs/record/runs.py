@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -102,8 +102,8 @@ class Run(RunFolder):
     def replanned(self, plan: MigrationPlan, kinds: Iterable[type[RunFacts]]) -> Run:
         """The same run with another plan; of its facts only those of these kinds count for it too."""
         other = Run(plan, self.folder)
-        # After a kill between the two, the run still has its old plan.
-        other.keep(*(facts for kind in kinds if (facts := self.facts(kind)) is not None))
+        # After a kill between the two, the run still has its old plan, and needs them for that.
+        other._keep_all([facts for kind in kinds if (facts := self.facts(kind)) is not None], self.plan)
         _write(self.plan_file, plan.to_json())
         return other
 
@@ -165,7 +165,9 @@ class Run(RunFolder):
         """The facts of this kind as they are stored."""
         file = self.file_of(kind)
         content = _object(file, self.content(file)) or {}
-        if content.get("plan") != self.plan.fingerprint or not isinstance(content.get("facts"), dict):
+        if self.plan.fingerprint not in (content.get("plan"), content.get("plan_before")):
+            return None
+        if not isinstance(content.get("facts"), dict):
             return None
         facts: dict[str, Any] = content["facts"]
         if content.get(_DIGEST) != _digest(facts):
@@ -178,11 +180,16 @@ class Run(RunFolder):
 
         A step's facts mark it as done; all files that it wrote must be on disk before.
         """
-        list(side_by_side(self.folder, self._keep, facts))
+        self._keep_all(facts)
 
-    def _keep(self, facts: RunFacts) -> None:
+    def _keep_all(self, facts: Sequence[RunFacts], before: MigrationPlan | None = None) -> None:
+        """Stores the facts; they count for the plan that the run had before, too, if there is one."""
+        plans = {"plan": self.plan.fingerprint} | ({"plan_before": before.fingerprint} if before is not None else {})
+        list(side_by_side(self.folder, lambda one: self._keep(one, plans), facts))
+
+    def _keep(self, facts: RunFacts, plans: Mapping[str, str]) -> None:
         stored = facts.to_json()
-        content = {"step": facts.name, "plan": self.plan.fingerprint, "facts": stored, _DIGEST: _digest(stored)}
+        content = {"step": facts.name, **plans, "facts": stored, _DIGEST: _digest(stored)}
         text = f"{json.dumps(content, indent=2, allow_nan=False)}\n"
         file = self.file_of(type(facts))
         self._known.pop(file.shown, None)

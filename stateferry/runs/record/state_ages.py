@@ -79,15 +79,12 @@ class FoundAges:
         for one in self.states:
             stays = one.kept or (self.keeps_expired and one.holds is not Holds.OTHERS)
             kept = ", kept all the same" if stays and one.expired else ""
+            what = "flags" if one.holds is Holds.FLAGS else "entries"
             yield (
-                f"  {one.operator}/{one.state}: {one.expired:,} of {one.counted:,} {_counted(one)} expired "
+                f"  {one.operator}/{one.state}: {one.expired:,} of {one.counted:,} {what} expired "
                 f"({percent(one.share)}) under a time to live of {format_duration(one.ttl)}{kept}; {one.ages}"
             )
         for one in self.untold:
             suggests = f"; they suggest {format_duration(one.suggested_ttl)}" if one.suggested_ttl is not None else ""
             what = f"{one.counted:,} entries of an untold time to live"
             yield f"  {one.operator}/{one.state}: {what}; {one.ages}{suggests}"
-
-
-def _counted(one: StateAges) -> str:
-    return "flags" if one.holds is Holds.FLAGS else "entries"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
@@ -87,11 +88,13 @@ class TableCleaning:
     def files(self) -> list[TableFile]:
         """Returns the files to remove: no snapshot that stays names them."""
         going = set(self.snapshots())
+        # A REST catalog writes the tables' metadata itself.
+        own = _OWN if isinstance(self.table.catalog, SqlCatalog) else _OWN[:-1]
         named = {Location.of(name).path for name in self._named(going)}
         return [
             TableFile(file.location, file.size)
             for file in Location.of(self.table.location()).listed(recursive=True)
-            if file.location.name.endswith(_OWN) and file.location.path not in named and file.modified_at <= self.before
+            if file.location.name.endswith(own) and file.location.path not in named and file.modified_at <= self.before
         ]
 
     def _named(self, going: Collection[int]) -> Iterator[str]:

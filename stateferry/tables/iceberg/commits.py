@@ -15,6 +15,7 @@ from functools import partial
 from typing import cast
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io import PY_IO_IMPL
@@ -32,6 +33,7 @@ from flinkstate.errors import StateferryError
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.basics import databases
 from stateferry.basics.catalog_address import to_connect
+from stateferry.tables.iceberg.rest import OwnRestCatalog, opened
 from stateferry.tables.iceberg.schemas import BOUNDED, CHUNK
 from stateferry.tables.iceberg.types import iceberg_schema, shape
 
@@ -59,13 +61,26 @@ class TableConflictError(StateferryError):
 
 @dataclass(frozen=True, slots=True)
 class TableHome:
-    """Where tables are kept: the URL of the catalog's database, as in SQLAlchemy, and the folder of their files."""
+    """Where tables are kept: the URL of the catalog's database, as in SQLAlchemy, and the folder of their files.
+
+    With `rest`, the address of an Iceberg REST catalog, that has the tables in place of the database.
+    """
 
     catalog_uri: str
     warehouse: str
+    rest: str | None = None
 
-    def catalog(self) -> SqlCatalog:
+    def catalog(self) -> Catalog:
         """Opens the catalog."""
+        return self.sql_catalog() if self.rest is None else self.rest_catalog()
+
+    def rest_catalog(self) -> OwnRestCatalog:
+        """Opens the REST catalog; its tables have folders of their own beside those of the SQL catalog."""
+        assert self.rest is not None
+        return opened(CATALOG, self.rest, self._files)
+
+    def sql_catalog(self) -> SqlCatalog:
+        """Opens the catalog in the database."""
         with databases.asking(self.catalog_uri):
             # From this version on the catalog tells views from tables.
             properties = {**self._properties, "schema_version": "v1"}
@@ -79,8 +94,10 @@ class TableHome:
         databases.tell(catalog.engine)
         return catalog
 
-    def catalog_if_there(self) -> SqlCatalog | None:
+    def catalog_if_there(self) -> Catalog | None:
         """Opens the catalog to read it, without creating anything; None if it has never had a table."""
+        if self.rest is not None:
+            return self.rest_catalog()
         with databases.asking(self.catalog_uri):
             catalog = SqlCatalog(CATALOG, **self._properties, schema_version="v1", init_catalog_tables="false")
             there = all(map(inspect(catalog.engine).has_table, _TABLES_OF_CATALOG))
@@ -88,9 +105,20 @@ class TableHome:
         return catalog if there else None
 
     @contextlib.contextmanager
-    def at_once(self) -> Iterator[SqlCatalog]:
+    def at_once(self) -> Iterator[Catalog]:
         """Yields a catalog whose commits become visible together at the end, or not at all if it fails."""
-        catalog = self.catalog()
+        if self.rest is None:
+            with self.sql_at_once() as catalog:
+                yield catalog
+        else:
+            rest = self.rest_catalog()
+            with rest.at_once():
+                yield rest
+
+    @contextlib.contextmanager
+    def sql_at_once(self) -> Iterator[SqlCatalog]:
+        """As `at_once`, in the database."""
+        catalog = self.sql_catalog()
         with catalog.engine.begin() as connection:
             # Sessions of the catalog join the transaction of this connection.
             catalog.engine = cast(Engine, connection)
@@ -100,14 +128,19 @@ class TableHome:
     def _properties(self) -> dict[str, str]:
         url = databases.noticing_silence(make_url(to_connect(self.catalog_uri)))
         address = url.render_as_string(hide_password=False)
-        files = {} if Location.of(self.warehouse).is_local else {PY_IO_IMPL: _REMOTE_IO}
-        return {"uri": address, "warehouse": self.folder, **files}
+        return {"uri": address, "warehouse": self.folder, **self._files}
+
+    @property
+    def _files(self) -> dict[str, str]:
+        return {} if Location.of(self.warehouse).is_local else {PY_IO_IMPL: _REMOTE_IO}
 
     @property
     def folder(self) -> str:
         """The folder of the files as a URI."""
         location = Location.of(self.warehouse)
-        return f"file://{location.path}" if location.is_local else location.shown
+        folder = f"file://{location.path}" if location.is_local else location.shown
+        # No job has this name. In one folder, cleaning the tables of one catalog would remove files of the other's.
+        return folder if self.rest is None else f"{folder}/rest.catalog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +202,7 @@ def branch_of(run_id: str) -> str:
     return f"run-{run_id}"
 
 
-def ensure_table(catalog: SqlCatalog, identifier: tuple[str, ...], location: str, schema: pa.Schema) -> Table:
+def ensure_table(catalog: Catalog, identifier: tuple[str, ...], location: str, schema: pa.Schema) -> Table:
     """Returns the table; creates it if it is missing."""
     for depth in range(1, len(identifier)):
         catalog.create_namespace_if_not_exists(identifier[:depth])

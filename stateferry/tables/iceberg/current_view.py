@@ -1,7 +1,8 @@
 """Writes the view `current_entry` beside a state's two tables: the current rows, without those that have expired.
 
-Iceberg's JDBC catalog keeps views in the same table as Iceberg tables, with another type. pyiceberg knows that but
-can't write views. A view is a file of metadata, here always with one version, and a row in the catalog:
+A REST catalog makes and replaces views itself. Iceberg's JDBC catalog keeps views in the same table as Iceberg tables,
+with another type. pyiceberg knows that but can't write views. A view is a file of metadata, here always with one
+version, and a row in the catalog:
 
 | in the file | |
 |---|---|
@@ -55,10 +56,28 @@ def current_entry_sql(columns: list[str], ttl: int | None) -> str:
 
 def put_current_view(home: TableHome, tables: StateTables, ttl: int | None) -> None:
     """Creates the view, or replaces it if it differs."""
-    with home.at_once() as catalog, Session(catalog.engine) as session:
-        schema = catalog.load_table(tables.identifier(MAP_ENTRY)).schema()
-        sql = current_entry_sql([field.name for field in schema.fields], ttl)
-        columns = json.loads(schema.model_dump_json(by_alias=True)) | {"schema-id": _SCHEMA_ID}
+    schema = home.catalog().load_table(tables.identifier(MAP_ENTRY)).schema()
+    sql = current_entry_sql([field.name for field in schema.fields], ttl)
+    columns = json.loads(schema.model_dump_json(by_alias=True)) | {"schema-id": _SCHEMA_ID}
+    (_put_into_sql if home.rest is None else _put_into_rest)(home, tables, columns, sql)
+
+
+def _put_into_rest(home: TableHome, tables: StateTables, columns: dict[str, Any], sql: str) -> None:
+    catalog, name = home.rest_catalog(), tables.identifier(CURRENT_ENTRY)
+    before = catalog.view(name)
+    if before is not None and _says(before, columns, sql):
+        return
+    location = f"{home.folder}/{tables.folder}/{CURRENT_ENTRY}"
+    made = _metadata(location, tables, columns, sql, before)
+    (version,) = made["versions"]
+    if before is None:
+        catalog.make_view(name, location, columns, version)
+    else:
+        catalog.replace_view(name, before, columns, version)
+
+
+def _put_into_sql(home: TableHome, tables: StateTables, columns: dict[str, Any], sql: str) -> None:
+    with home.sql_at_once() as catalog, Session(catalog.engine) as session:
         namespace = catalog.namespace_to_string(tables.namespace)
         row = session.scalars(
             select(IcebergTables).where(
@@ -87,7 +106,8 @@ def put_current_view(home: TableHome, tables: StateTables, ttl: int | None) -> N
 def _says(metadata: dict[str, Any], columns: dict[str, Any], sql: str) -> bool:
     """Whether the view has this SQL and these columns; other tools may have added versions to it."""
     found = next(one for one in metadata["versions"] if one["version-id"] == metadata["current-version-id"])
-    return [one["sql"] for one in found["representations"]] == [sql] and metadata["schemas"] == [columns]
+    of_version = next(one for one in metadata["schemas"] if one["schema-id"] == found["schema-id"])
+    return [one["sql"] for one in found["representations"]] == [sql] and of_version["fields"] == columns["fields"]
 
 
 def _metadata(
@@ -97,7 +117,8 @@ def _metadata(
     made = {"version-id": number, "timestamp-ms": now_ms()}
     version = {
         "schema-id": _SCHEMA_ID,
-        "summary": {"engine-name": "stateferry"},
+        # A server would take two versions that differ by their numbers alone for one.
+        "summary": {"engine-name": "stateferry", "version": str(number)},
         "default-namespace": tables.namespace,
         "representations": [{"type": "sql", "sql": sql, "dialect": "spark"}],
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -31,15 +30,6 @@ _WRITE = 1 << 20
 
 class NullsAfterAllError(Exception):
     """A column without nulls in its first rows has nulls later on."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A complete data file."""
-
-    path: str
-    rows: int
-    bytes: int
 
 
 class DataFile:
@@ -137,9 +127,9 @@ class DataFile:
     def _in_dictionary(self, field: pa.Field) -> bool:
         return field.name in self._dictionaries or bool(pa.types.is_dictionary(field.type))
 
-    def written(self) -> WrittenFile | None:
-        """Returns what was written, or None if the file has no rows."""
-        return WrittenFile(self.name, self.rows, self._stream.size) if self.rows else None
+    def written(self) -> str | None:
+        """Returns the name of the complete file, or None if it has no rows."""
+        return self.name if self.rows else None
 
 
 def _has_nulls(column: pa.ChunkedArray) -> bool:
@@ -159,12 +149,10 @@ class _Digested:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._hasher = new_hasher()
-        self.size = 0
 
     def write(self, data: Any) -> int:
         self._hasher.update(data)
         self._stream.write(data)
-        self.size += len(data)
         return len(data)
 
     def digest(self) -> str:

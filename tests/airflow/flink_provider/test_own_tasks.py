@@ -134,20 +134,40 @@ class Tasks:
         return self.said.get(name) if key == "return_value" else self.pushed.get((name, key))
 
 
-def test_nothing_is_rolled_back_once_the_new_job_has_completed_a_checkpoint(
+@pytest.fixture
+def failed(
     dag: DAG, tmp_path: Path, home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker of start_job was lost after it had kept that."""
+) -> tuple[Tasks, Run, list[object]]:
+    """After the publication: the tasks, the run, and what is rolled back."""
     request = MigrationRequest.model_validate(request_of(tmp_path))
     rehearsal = rehearsed(home, occasion.rehearsal(), request)
     decided(rehearsal)
     run = Run.create(plan_for(request, occasion, rehearsal.plan.source), occasion.now)
-    run.keep(NewJob("new"), JobStarted.of_json({"job_id": "new", "state": "RUNNING", "seconds": 1.0}, "a test"))
+    run.keep(NewJob("new"))
     tasks = Tasks(dag, context(rehearsal, request, occasion))
     tasks.pushed["take_savepoint", "stopped"] = run.plan.source
     rolled_back: list[object] = []
     monkeypatch.setattr("stateferry.airflow.tasks.return_task._publication", lambda _: "the publication")
     monkeypatch.setattr("stateferry.airflow.tasks.return_task._roll_back", lambda *of: rolled_back.append(of))
+    return tasks, run, rolled_back
+
+
+def test_it_is_rolled_back_when_own_tasks_have_ended_the_new_job(failed: tuple[Tasks, Run, list[object]]) -> None:
+    tasks, run, rolled_back = failed
+    tasks.run("return_asked")
+    # They may yet find that it has completed a checkpoint.
+    assert not rolled_back
+    tasks.said["own_return.start_old_job"] = {"job_id": "old"}
+    assert tasks.run("return_to_old_job")["job_id"] == "old"
+    assert rolled_back == [(run, "the publication")]
+
+
+def test_nothing_is_rolled_back_once_the_new_job_has_completed_a_checkpoint(
+    failed: tuple[Tasks, Run, list[object]],
+) -> None:
+    """The worker of start_job was lost after it had kept that."""
+    tasks, run, rolled_back = failed
+    run.keep(JobStarted.of_json({"job_id": "new", "state": "RUNNING", "seconds": 1.0}, "a test"))
     with pytest.raises(AirflowFailException, match=r"completed a checkpoint.* has started no job and rolled nothing"):
         tasks.run("return_asked")
     assert not rolled_back

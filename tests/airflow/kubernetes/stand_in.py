@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -162,6 +163,8 @@ class StandInOperator:
     ) -> None:
         self.kubernetes, self.stop, self.start = kubernetes, stop, start
         self.is_down, self.one_at_a_time = False, threading.Lock()
+        # Why the job that is there has failed, as long as the operator doesn't know of it.
+        self.failure: str | None = None
         self.deployed: Body = deepcopy(kubernetes.resource["spec"])
         self._status(lifecycleState="STABLE", jobStatus={"jobId": job_id, "state": "RUNNING"}, error=None)
         kubernetes.after_change = self.wake
@@ -172,7 +175,16 @@ class StandInOperator:
     def reconcile(self) -> None:
         with self.one_at_a_time:
             if not self.is_down:
+                self._observe()
                 self._reconcile()
+
+    def _observe(self) -> None:
+        if self.failure is None:
+            return
+        error, self.failure = json.dumps({"type": "JobException", "message": self.failure}), None
+        self.kubernetes.set_status(lifecycleState="FAILED", jobStatus={"state": "FAILED"}, error=error)
+        # To remove its cluster takes a while.
+        time.sleep(0.2)
 
     def _reconcile(self) -> None:
         with self.kubernetes.changed:

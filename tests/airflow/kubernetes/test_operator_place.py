@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 from pydantic import ValidationError
 
 from stateferry.airflow.flink.errors import FlinkTimeoutError
+from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.kubernetes.spec import merged
 from stateferry.airflow.requests.planning import Occasion
@@ -27,6 +28,7 @@ from stateferry.runs.record.facts import JobStarted, NewJob, Returned, Savepoint
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer
 from tests.airflow.kubernetes.conftest import OLD_JOB, CutOver, asked, run_of
+from tests.airflow.kubernetes.stand_in import NAME
 from tests.airflow.state_migration.test_decide import decided
 from tests.airflow.state_migration.test_decide import questions as questions
 from tests.support.operator_crds import versions
@@ -152,6 +154,36 @@ def test_a_start_that_fails_is_in_the_operators_error_and_the_old_job_comes_back
     back = made.place.start_old(taken.location)
     assert made.flinks.restored[back["job_id"]] == taken.location
     assert made.spec["job"]["savepointRedeployNonce"] == 2
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["already", "after the patch"])
+def test_the_failure_of_the_new_job_is_none_of_the_old_ones_start(
+    cut_over: Make, occasion: Occasion, known: bool
+) -> None:
+    """Flink says it sooner than the operator, which looks at the job that is there before it reads the patch."""
+    made = cut_over()
+    taken = made.place.stop(made.order())
+    made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
+    made.operator.failure = "no price list"
+    if known:
+        made.operator.reconcile()
+        assert made.kubernetes.resource["status"]["lifecycleState"] == "FAILED"
+    back = made.place.start_old(taken.location)
+    assert made.flinks.restored[back["job_id"]] == taken.location
+
+
+def test_the_old_job_that_fails_to_start_after_the_new_one_is_seen(cut_over: Make, occasion: Occasion) -> None:
+    made = cut_over()
+    taken = made.place.stop(made.order())
+    made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
+    made.operator.failure = "no price list"
+
+    def fails(_: Any) -> str:
+        raise ValueError("no quota")
+
+    made.operator.start = fails
+    with pytest.raises(AirflowFailException, match=r"could not start .*error: no quota"):
+        made.place.start_old(taken.location)
 
 
 def test_a_job_that_was_restored_from_elsewhere_is_found(cut_over: Make, occasion: Occasion) -> None:
@@ -313,6 +345,17 @@ def test_a_spec_that_the_operator_does_not_know_is_refused_before_the_stop(cut_o
     with pytest.raises(AirflowFailException, match=r"flinkVersion v2_0, but the run makes a savepoint for v1_20"):
         made.place.check()
     assert made.kubernetes.patches == []
+
+
+def test_a_session_job_starts_on_the_flink_of_its_cluster(cut_over: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its spec has no `flinkVersion`."""
+    made = cut_over(resource=f"flinksessionjob/{NAME}", to="flink-2")
+    made.kubernetes.resource["spec"].pop("flinkVersion")
+    monkeypatch.setattr(FlinkHook, "flink_version", lambda _: "2.3.0")
+    made.place.check()
+    monkeypatch.setattr(FlinkHook, "flink_version", lambda _: "1.20.0")
+    with pytest.raises(AirflowFailException, match=r"to: flink-2, but connection flink_default is of Flink 1\.20\.0"):
+        made.place.check()
 
 
 def test_who_decides_sees_what_changes_in_the_spec(cut_over: Make, questions: list[tuple[str, str]]) -> None:

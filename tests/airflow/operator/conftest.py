@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +20,9 @@ import pytest
 import yaml
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
-from stateferry.airflow.kubernetes.api import ApiServer
 from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.runs_on import places
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.runs.record.facts import JobStarted, SavepointTaken
@@ -31,19 +30,18 @@ from stateferry.runs.record.runs import Run
 from tests.airflow.flink_provider.conftest import connect
 from tests.airflow.kubernetes.conftest import asked
 from tests.airflow.operator.control_plane import NAMESPACE, TEAM, Body, Cluster, until
-from tests.airflow.operator.flink_operator import VARIABLE, OperatorProcess, crds, version
+from tests.airflow.operator.flink_operator import VARIABLE, OperatorProcess, crds, flink, version
 from tests.airflow.operator.pods import Pods, hosts
+from tests.airflow.operator.resources import NAME, application
 from tests.airflow.state_migration.conftest import home as home
 from tests.airflow.state_migration.conftest import occasion as occasion
 from tests.airflow.state_migration.test_decide import context, decided, rehearsed
-from tests.flink.remote import LEGACY_JOB, NEW_JOB
+from tests.flink.remote import NEW_JOB
 from tests.standalone.cut_over import purchases
-from tests.support.servers import LOOPBACK, free_port
+from tests.support.servers import LOOPBACK, free_port, with_us
 
 # Only `make test-operator` has the operator.
 collect_ignore_glob = [] if VARIABLE in os.environ else ["test_*"]
-FLINK = "2.3.0"
-NAME = "orders"
 _REPOSITORY = Path(__file__).parents[3]
 # The environment that has Spark and the kernels; Airflow's has neither.
 _PYTHON = _REPOSITORY / ".venv" / "bin" / "python"
@@ -66,7 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         _allow_what_the_docs_say(cluster)
         names = hosts(cluster, NAME)
         operator = OperatorProcess(cluster, names)
-        with Pods(cluster, FLINK, names) as pods:
+        with Pods(cluster, flink(), names) as pods:
             try:
                 operator.start()
                 yield World(cluster, operator, pods)
@@ -78,6 +76,7 @@ def _allow_what_the_docs_say(cluster: Cluster) -> None:
     text = (_REPOSITORY / "docs" / "where-jobs-live.md").read_text()
     (found,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", text, re.DOTALL)
     role = yaml.safe_load(found)
+    role["rules"][0]["resources"].append("flinksessionjobs")
     cluster.create(role)
     named = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]}
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "stateferry"}
@@ -87,9 +86,11 @@ def _allow_what_the_docs_say(cluster: Cluster) -> None:
 
 @dataclass
 class CutOver:
-    """The job of one FlinkDeployment, and the tasks of a decided cut-over of it."""
+    """The job of a resource, and the tasks of a decided cut-over of it."""
 
     world: World
+    kinds: list[str]
+    """Of what there is, the job's last."""
     port: int
     folder: Path
     request: MigrationRequest
@@ -118,6 +119,8 @@ class CutOver:
         """The migration, with this process's workers in place of Spark's, and what it has published."""
         run = self.run
         states = ["--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"]
+        if self.request.is_native:
+            states += ["--format", "native", "--no-timers"]
         command = [str(_PYTHON), "-m", "tests.chaos.command", "run", "--savepoint", run.plan.source, "--job", NAME]
         place = {"STATEFERRY_HOME": str(self.folder / "of-the-command"), "PYTHONPATH": str(_REPOSITORY)}
         subprocess.run(
@@ -131,27 +134,44 @@ class CutOver:
     def go_back(self) -> dict[str, Any]:
         return ReturnToOldJob(task_id="return_to_old_job").execute(self.task("return_to_old_job"))
 
+    def by_dag(self) -> Body:
+        """Runs the DAG in an Airflow of its own; returns what its tasks said."""
+        flink = {"conn_type": "flink", "host": LOOPBACK, "port": self.port, "extra": {"patience": 10}}
+        connections = {"KUBERNETES_DEFAULT": _connection(self.world.cluster), "FLINK_DEFAULT": flink}
+        fixed = {"mode": "cut over", "approval": False, "job": NAME}
+        form = self.request.model_dump(exclude_unset=True) | fixed
+        (self.folder / "asked.json").write_text(json.dumps({"connections": connections, "form": form}))
+        # It ends Airflow when it is told to end.
+        command = [*with_us("TERM"), str(_PYTHON), "-m", "tests.airflow.operator.in_airflow", str(self.folder)]
+        path = os.pathsep.join([str(_REPOSITORY), os.environ["PYTHONPATH"]])
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": path}, cwd=_REPOSITORY)
+        said: Body = json.loads((self.folder / "said.json").read_text())
+        return said
+
     @property
     def run(self) -> Run:
         return Run.open(self.rehearsal.folder.parent.child(self.occasion.short_id))
 
-    @property
-    def _path(self) -> str:
-        return f"/apis/flink.apache.org/v1beta1/namespaces/{NAMESPACE}/flinkdeployments/{NAME}"
+    def _path(self, kind: str = "") -> str:
+        return f"/apis/flink.apache.org/v1beta1/namespaces/{NAMESPACE}/{(kind or self.kinds[-1]).lower()}s/{NAME}"
 
     def read(self) -> Body:
-        return self.world.cluster.ask("GET", self._path)
+        return self.world.cluster.ask("GET", self._path())
 
     def change(self, spec: Body) -> None:
         """As somebody else does."""
-        self.world.cluster.ask("PATCH", self._path, {"spec": spec})
+        self.world.cluster.ask("PATCH", self._path(), {"spec": spec})
 
     def delete(self) -> None:
         # Only the operator takes its finalizer from the resource.
         self.world.operator.start()
-        self.world.cluster.ask("DELETE", self._path)
-        until("the resource is gone", lambda: self.world.cluster.find(self._path) is None or None)
+        for path in map(self._path, reversed(self.kinds)):
+            self.world.cluster.ask("DELETE", path)
+            until("the resource is gone", partial(self._is_gone, path))
         until("its pods are gone", lambda: not self.world.cluster.ask("GET", "/api/v1/pods")["items"] or None)
+
+    def _is_gone(self, path: str) -> bool | None:
+        return self.world.cluster.find(path) is None or None
 
     def flink(self, path: str) -> Any:
         with urlopen(f"http://{LOOPBACK}:{self.port}{path}", timeout=10) as answer:
@@ -168,6 +188,7 @@ class CutOver:
         until("the job shows something", lambda: self.files() > before or None)
 
     def _is_stable(self, now: FlinkResource) -> bool:
+        assert now.error is None
         return now.is_observed and now.lifecycle == "STABLE" and now.job_status.get("state") == "RUNNING"
 
     def files(self) -> int:
@@ -182,11 +203,9 @@ class CutOver:
         """Has somebody else suspend the job, and judges what all jobs have shown and what the last one holds."""
         before = self.files()
         until("the job shows something", lambda: self.files() > before + 4 or None)
-        folder = self.folder / "at-the-end"
-        options = {"execution.checkpointing.savepoint-dir": folder.as_uri()}
-        self.change({"job": {"state": "suspended", "upgradeMode": "savepoint"}, "flinkConfiguration": options})
+        self.change({"job": {"state": "suspended", "upgradeMode": "savepoint"}})
         until("the job is suspended", lambda: self.read()["status"].get("lifecycleState") == "SUSPENDED" or None)
-        (end,) = folder.iterdir()
+        end = Path(re.sub("^file:/*", "/", self.read()["status"]["jobStatus"]["upgradeSavepointPath"]))
         lines = purchases.shown(self.folder / "sink")
         purchases.check_each_once(lines)
         monkeypatch.setattr("sys.executable", str(_PYTHON))
@@ -199,25 +218,25 @@ class CutOver:
 def cut_over(
     world: World, tmp_path: Path, home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., CutOver]]:
-    """Makes a FlinkDeployment whose old job runs, and a decided cut-over to the new spec."""
+    """Makes resources whose old job runs, and a decided cut-over to the new spec."""
     made: list[CutOver] = []
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
     _without_the_other_tasks(monkeypatch)
     (tmp_path / "sink").mkdir()
 
-    def make(new_spec: Body | None = None) -> CutOver:
+    def make(
+        new_spec: Body | None = None, resources: Callable[[Path, int], list[Body]] = application, **others: object
+    ) -> CutOver:
         port = free_port()
         connect(monkeypatch, port, patience=10)
-        of_team = {"Authorization": f"Bearer {TEAM}"}
-        server = ApiServer(world.cluster.url, lambda: of_team, world.cluster.tls())
-        monkeypatch.setattr(places, "api_server", lambda _: server)
-        kind = {"apiVersion": "flink.apache.org/v1beta1", "kind": "FlinkDeployment", "metadata": {"name": NAME}}
-        world.cluster.create(kind | {"spec": _spec(tmp_path, port)})
+        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(_connection(world.cluster)))
+        kinds = [str(world.cluster.create(one)["kind"]) for one in resources(tmp_path, port)]
         wanted = json.dumps(new_spec or {"image": "orders:2", "job": {"entryClass": NEW_JOB}})
-        request = asked(tmp_path, flink_job="totals", new_spec=wanted, start_timeout="3m")
+        fields = {"flink_job": "totals", "resource": f"{kinds[-1].lower()}/{NAME}", "start_timeout": "3m", **others}
+        request = asked(tmp_path, new_spec=wanted, **fields)
         rehearsal = rehearsed(home, occasion.rehearsal(), request)
         decided(rehearsal)
-        one = CutOver(world, port, tmp_path, request, rehearsal, occasion)
+        one = CutOver(world, kinds, port, tmp_path, request, rehearsal, occasion)
         made.append(one)
         one.wait_until_it_runs()
         return one
@@ -227,46 +246,17 @@ def cut_over(
         one.delete()
 
 
+def _connection(cluster: Cluster) -> Body:
+    """Airflow's connection to the cluster, with the role of the docs."""
+    extra = {"kube_config_path": str(cluster.kubeconfig(TEAM)), "namespace": NAMESPACE}
+    return {"conn_type": "kubernetes", "extra": extra}
+
+
 def _without_the_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other tasks of the DAG would have made sure of."""
     for name in ("wait_for_slots", "wait_until_ready", "wait_until_the_job_may_stop", "publication_of"):
         monkeypatch.setattr(f"stateferry.airflow.tasks.flink_tasks.{name}", lambda *_: None)
 
 
-def _spec(folder: Path, port: int) -> Body:
-    fixed = {f"{name}.bind-host": LOOPBACK for name in ("jobmanager", "taskmanager")}
-    ports = {name: str(free_port()) for name in ("jobmanager.rpc.port", "blob.server.port", "taskmanager.rpc.port")}
-    options = {
-        "taskmanager.numberOfTaskSlots": "4",
-        "rest.port": str(port),
-        "rest.bind-address": LOOPBACK,
-        "taskmanager.host": LOOPBACK,
-        "web.refresh-interval": "50",
-        "state.backend.type": "rocksdb",
-        "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
-        "execution.checkpointing.savepoint-dir": (folder / "theirs").as_uri(),
-        "restart-strategy.type": "none",
-    }
-    memory = {"resource": {"memory": "2048m", "cpu": 1.0}}
-    job = {
-        "jarURI": "local:///opt/flink/usrlib/orders.jar",
-        "entryClass": LEGACY_JOB,
-        "args": ["--sink", str(folder / "sink")],
-        "parallelism": 2,
-        "upgradeMode": "savepoint",
-        "state": "running",
-    }
-    return {
-        "image": "orders:1",
-        "flinkVersion": f"v{FLINK.rpartition('.')[0].replace('.', '_')}",
-        "mode": "standalone",
-        "serviceAccount": "flink",
-        "flinkConfiguration": options | fixed | ports,
-        "jobManager": memory,
-        "taskManager": memory,
-        "job": job,
-    }
-
-
 def pytest_report_header() -> str:
-    return f"Flink Kubernetes Operator {version()}, Flink {FLINK}" if VARIABLE in os.environ else ""
+    return f"Flink Kubernetes Operator {version()}, Flink {flink()}" if VARIABLE in os.environ else ""

@@ -31,7 +31,6 @@ NAMESPACE = "team"
 _MODULE = Path(__file__).parent / "kubernetes"
 _CONTROLLERS = "deployment-controller,replicaset-controller,garbage-collector-controller"
 _PATIENCE = 90.0
-_PLURALS = {"Role": "roles", "RoleBinding": "rolebindings", "FlinkDeployment": "flinkdeployments"}
 
 
 def until(what: str, reached: Callable[[], _T | None], seconds: float = _PATIENCE) -> _T:
@@ -113,15 +112,15 @@ class Cluster:
     def tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.certificate))
 
-    def kubeconfig(self) -> Path:
-        """Of the user with all rights."""
+    def kubeconfig(self, token: str = ADMIN) -> Path:
+        """Of the user with this token."""
         cluster = {"server": self.url, "certificate-authority": str(self.certificate)}
         text = {
             "apiVersion": "v1", "kind": "Config", "current-context": "here",
-            "clusters": [{"name": "here", "cluster": cluster}], "users": [{"name": "me", "user": {"token": ADMIN}}],
+            "clusters": [{"name": "here", "cluster": cluster}], "users": [{"name": "me", "user": {"token": token}}],
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": NAMESPACE}}],
         }  # fmt: skip
-        file = self.folder / "kubeconfig"
+        file = self.folder / f"kubeconfig-{token}"
         file.write_text(yaml.safe_dump(text))
         return file
 
@@ -152,7 +151,7 @@ class Cluster:
 
     def create(self, body: Body) -> Body:
         path = "/api/v1" if body["apiVersion"] == "v1" else f"/apis/{body['apiVersion']}"
-        return self.ask("POST", f"{path}/namespaces/{NAMESPACE}/{_PLURALS[body['kind']]}", body)
+        return self.ask("POST", f"{path}/namespaces/{NAMESPACE}/{body['kind'].lower()}s", body)
 
     def define(self, crds: Mapping[str, Body]) -> None:
         """Makes the API server know resources of these kinds."""

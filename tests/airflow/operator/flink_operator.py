@@ -18,10 +18,13 @@ from tests.airflow.operator.control_plane import NAMESPACE, Body, Cluster, Proce
 from tests.support.fetched_jars import java_tool
 
 VARIABLE = "STATEFERRY_OPERATOR_JARS"
+_KNOWS_FLINK_2_3 = (1, 15)
 _CONFIGURATION = {
     "kubernetes.operator.watched.namespaces": NAMESPACE,
     # It would listen on all addresses.
     "kubernetes.operator.health.probe.enabled": "false",
+    # Jars of session jobs are files of this machine, which it takes from https alone.
+    "kubernetes.operator.user.artifacts.allowed-schemes": "file",
 }
 
 
@@ -38,6 +41,11 @@ def version() -> str:
     found = re.search(r"operator-(.*)-shaded", _shaded().name)
     assert found is not None
     return found[1]
+
+
+def flink() -> str:
+    """The newest Flink of the tests that the operator knows."""
+    return "2.3.0" if tuple(map(int, version().split(".")[:2])) >= _KNOWS_FLINK_2_3 else "1.20.0"
 
 
 def crds() -> dict[str, Body]:
@@ -60,7 +68,8 @@ class OperatorProcess:
         self._cluster, self._hosts, self.folder = cluster, hosts, cluster.folder / "operator"
         self._process: Process | None = None
         self.folder.mkdir()
-        (self.folder / "config.yaml").write_text("".join(f"{key}: {one}\n" for key, one in _CONFIGURATION.items()))
+        options = _CONFIGURATION | {"kubernetes.operator.user.artifacts.base.dir": str(cluster.folder / "artifacts")}
+        (self.folder / "config.yaml").write_text("".join(f"{key}: {one}\n" for key, one in options.items()))
 
     def start(self) -> None:
         """Starts it unless it runs."""
@@ -75,6 +84,12 @@ class OperatorProcess:
             FLINK_PLUGINS_DIR=str(self.folder), KUBECONFIG=str(self._cluster.kubeconfig()),
             OPERATOR_NAMESPACE=NAMESPACE,
         )  # fmt: skip
+
+    def run(self) -> None:
+        """Starts it, and stays with it: with the thread that has started a process, Linux would end the process."""
+        self.start()
+        assert self._process is not None
+        self._process.wait()
 
     def kill(self) -> None:
         if self._process is not None:

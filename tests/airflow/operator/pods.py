@@ -23,13 +23,9 @@ from tests.flink.cluster import TASK_MANAGER_MEMORY
 from tests.support.fetched_jars import Jars, java_tool
 from tests.support.servers import LOOPBACK
 
-CONTAINER = Jars(
-    "flink-container-2.3.0",
-    Path(__file__).parent / "jars-flink-container-2.3.0.sha256",
-    alone=("org.apache.flink:flink-container:2.3.0",),
-)
 MISSING_IMAGE = "orders:missing"
 _MAINS = {
+    "jobmanager": "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint",
     "standalone-job": "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
     "taskmanager": "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
 }
@@ -38,6 +34,12 @@ _HERE: Body = {"apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "
 _BACK_OFF = 2.0
 _GRACE = 5.0
 _log = logging.getLogger(__name__)
+
+
+def container(version: str) -> Jars:
+    """What application mode needs beside Flink's other jars."""
+    pins = Path(__file__).parent / f"jars-flink-container-{version}.sha256"
+    return Jars(f"flink-container-{version}", pins, alone=(f"org.apache.flink:flink-container:{version}",))
 
 
 def hosts(cluster: Cluster, name: str) -> Path:
@@ -53,7 +55,7 @@ class Pods:
     def __init__(self, cluster: Cluster, version: str, hosts: Path) -> None:
         self._cluster, self._hosts = cluster, hosts
         flink, classes = jars.totals(version).made()
-        self._class_path = f"{flink}/*:{CONTAINER.folder()}/*:{classes}"
+        self._class_path = f"{flink}/*:{container(version).folder()}/*:{classes}"
         self.folder = cluster.folder / "pods"
         self._running: dict[str, Pod] = {}
         self._ends = threading.Event()

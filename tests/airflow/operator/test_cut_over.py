@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from stateferry.airflow.kubernetes.api import KubernetesApi
 from stateferry.airflow.runs_on.operator_spec import plain
 from tests.airflow.operator.conftest import CutOver
+from tests.airflow.operator.control_plane import until
 from tests.airflow.operator.pods import MISSING_IMAGE
+from tests.airflow.operator.resources import session
 from tests.flink.remote import FAILING_JOB, NEW_JOB
 
 Make = Callable[..., CutOver]
@@ -37,18 +40,58 @@ def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
     made.check_that_nothing_was_lost("newMainState", monkeypatch)
 
 
+def test_a_native_savepoint_is_taken_and_a_native_one_is_started_from(
+    cut_over: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over(source="checkpoint", format="native", no_timers=True)
+    taken = made.stop()
+    published = made.migrate()
+    # Flink keeps small files of RocksDB in _metadata.
+    assert any(one.read_bytes().startswith(b"# This is a RocksDB") for one in Path(plain(taken["savepoint"])).iterdir())
+    assert any(Path(published).glob("*.sst"))
+    started = made.start()
+    assert made.restored_from(started["job_id"]) == published
+    made.check_that_nothing_was_lost("newMainState", monkeypatch)
+
+
 @pytest.mark.parametrize(
-    ("image", "entry_class", "words"),
-    [(MISSING_IMAGE, NEW_JOB, "Back-off pulling image"), ("orders:2", FAILING_JOB, "the price list cannot be found")],
+    ("entry_class", "words"), [(NEW_JOB, None), (FAILING_JOB, "the price list cannot be found")], ids=["new", "failing"]
+)
+def test_flink_stops_a_job_of_a_session_cluster_and_the_operator_starts_the_next(
+    cut_over: Make, entry_class: str, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over({"job": {"entryClass": entry_class}}, session)
+    taken = made.stop()
+    published = made.migrate()
+    if words is None:
+        runs, savepoint, state = made.start(), published, "newMainState"
+    else:
+        with pytest.raises(AirflowFailException, match=words):
+            made.start()
+        runs, savepoint, state = made.go_back(), plain(taken["savepoint"]), "mainState"
+    assert made.restored_from(runs["job_id"]) == savepoint
+    made.check_that_nothing_was_lost(state, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("image", "entry_class", "words", "known"),
+    [
+        (MISSING_IMAGE, NEW_JOB, "Back-off pulling image", True),
+        ("orders:2", FAILING_JOB, "the price list cannot be found", True),
+        ("orders:2", FAILING_JOB, "the price list cannot be found", False),
+    ],
+    ids=["image", "job", "job, and Flink says it first"],
 )
 def test_a_start_that_fails_brings_the_old_job_back_from_the_savepoint_of_its_stop(
-    cut_over: Make, image: str, entry_class: str, words: str, monkeypatch: pytest.MonkeyPatch
+    cut_over: Make, image: str, entry_class: str, words: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = cut_over({"image": image, "job": {"entryClass": entry_class}})
     taken = made.stop()
     made.migrate()
     with pytest.raises(AirflowFailException, match=words):
         made.start()
+    if known:
+        until("the operator says so too", lambda: made.read()["status"].get("error"))
     back = made.go_back()
     assert made.restored_from(back["job_id"]) == plain(taken["savepoint"])
     assert made.read()["spec"]["image"] == "orders:1"
@@ -86,11 +129,11 @@ def test_an_operator_that_is_started_again_in_the_outage_goes_on(
     made = cut_over()
     operator = made.world.operator
     operator.kill()
-    threading.Timer(10, operator.start).start()
+    threading.Timer(10, operator.run).start()
     taken = made.stop()
     operator.kill()
     published = made.migrate()
-    threading.Timer(10, operator.start).start()
+    threading.Timer(10, operator.run).start()
     started = made.start()
     assert made.restored_from(started["job_id"]) == published
     assert started["job_id"] != taken["job_id"]

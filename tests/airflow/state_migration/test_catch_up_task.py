@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
+from flinkstate.errors import DamagedError
 from flinkstate.files.storage import Location
 from stateferry.airflow.flink.task import FlinkTask
 from stateferry.airflow.requests.planning import Occasion
@@ -17,13 +20,24 @@ from stateferry.airflow.tasks import catch_up_task
 from stateferry.airflow.tasks.catch_up_task import CatchUp
 from stateferry.airflow.tasks.flink_tasks import TakeSavepoint
 from stateferry.basics.durations import now_ms
+from stateferry.runs.control.catching_up import catch_ups_of
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, ShownTimers
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, ValidateFacts
 from tests.airflow.state_migration.savepoints import write_metadata
-from tests.airflow.state_migration.test_decide import asked, context, decided, rehearsed
+from tests.airflow.state_migration.test_decide import (
+    Flink,
+    asked,
+    clock,
+    context,
+    decided,
+    ready_at,
+    rehearsed,
+    reported,
+)
 
 
 @pytest.fixture
@@ -33,8 +47,13 @@ def request_(tmp_path: Path) -> MigrationRequest:
 
 @pytest.fixture
 def rehearsal(home: Path, occasion: Occasion, request_: MigrationRequest) -> Run:
-    made = rehearsed(home, occasion.rehearsal(), request_)
+    return _rehearsed(home, occasion, request_)
+
+
+def _rehearsed(home: Path, occasion: Occasion, request: MigrationRequest, which: str = "rehearsal") -> Run:
+    made = rehearsed(home, occasion.rehearsal(which), request)
     made.keep(ShownTimers(in_native_savepoints=True))
+    made.keep(SnapshotFacts(states={"main/mainState": StateSize(9, 90)}, seconds=94.0, ended_at=0))
     return made
 
 
@@ -56,6 +75,7 @@ class Spark:
         run.keep(SnapshotFacts(states={"main/mainState": StateSize(9, 90)}, seconds=end, ended_at=now_ms()))
         run.keep(CaughtUp((ChangedKeys("0a", 0, "mainState", 7, "d"), ChangedKeys("0a", 0, "flag", 7, "d"))))
         run.keep(ValidateFacts(green=True, seconds=0.0, ended_at=now_ms()))
+        reported(run)
 
 
 @pytest.fixture
@@ -125,7 +145,7 @@ def test_before_the_decision_the_cut_over_converts_everything_and_after_it_the_j
     of_spark(4.0)
     rehearsal.keep(CatchUps(0))
     occasion = Occasion("manual__2", occasion.as_of)
-    rehearsal = _another(rehearsal, occasion, request_)
+    rehearsal = _rehearsed(Path(rehearsal.plan.home), occasion, request_)
     caught_up(rehearsal, request_, occasion)
     kept = rehearsal.facts(CatchUps)
     assert kept is not None
@@ -137,10 +157,42 @@ def test_before_the_decision_the_cut_over_converts_everything_and_after_it_the_j
             caught_up(rehearsal, request_, occasion, "rehearsal_again")
 
 
-def _another(rehearsal: Run, occasion: Occasion, request: MigrationRequest) -> Run:
-    made = rehearsed(Path(rehearsal.plan.home), occasion.rehearsal(), request)
-    made.keep(ShownTimers(in_native_savepoints=True))
-    return made
+def test_one_that_is_slower_than_the_copy_is_the_last_and_the_cut_over_converts_everything(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = of_spark(120.0)
+    rehearsal.keep(CatchUps(now_ms(), copy=catch_ups_of(rehearsal).copy))
+    why = "the last catch-up took 120.0 s, more than the 100.0 s in which the copy converted everything"
+    assert caught_up(rehearsal, request_, occasion) == {"why_not": why}
+    assert (len(spark.runs), base_of_cut_over(rehearsal)) == (1, None)
+    # So it was decided, also if there is another copy when the job may be stopped.
+    _rehearsed(Path(rehearsal.plan.home), occasion, request_, "rehearsal_again")
+    assert caught_up(rehearsal, request_, occasion, "rehearsal_again") == {"why_not": why}
+    assert len(spark.runs) == 1
+    decided(rehearsal)
+    flink = Flink(monkeypatch)
+    TakeSavepoint(task_id="take_savepoint").execute(context(rehearsal, request_, occasion))
+    assert len(flink.orders) == 1
+    assert Run.open(run_folder(rehearsal.plan.home, rehearsal.plan.job, occasion.short_id)).plan.since is None
+
+
+@pytest.mark.parametrize(("seconds", "is_stopped"), [(99.0, True), (101.0, False)])
+def test_after_the_decision_the_job_is_not_stopped_for_a_catch_up_that_is_slower_than_the_copy(
+    seconds: float, is_stopped: bool, rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
+) -> None:
+    of_spark(79.0, 78.0)
+    rehearsal.keep(CatchUps(now_ms(), copy=catch_ups_of(rehearsal).copy))
+    caught_up(rehearsal, request_, occasion)
+    kept = catch_ups_of(rehearsal)
+    assert [one.seconds for one in kept.done] == [79.0, 78.0]
+    rehearsal.keep(replace(kept, done=tuple(replace(one, at=one.at - 60_000) for one in kept.done)))
+    of_spark(seconds, seconds)
+    if is_stopped:
+        assert "hardly less" in caught_up(rehearsal, request_, occasion, "rehearsal_again")["enough"]
+    else:
+        with pytest.raises(AirflowFailException, match=r"more than the 100\.0 s.*The job was not stopped"):
+            caught_up(rehearsal, request_, occasion, "rehearsal_again")
+    assert base_of_cut_over(rehearsal) is not None
 
 
 def test_a_lost_application_is_tried_again_with_the_same_run(
@@ -194,5 +246,51 @@ def test_the_job_is_not_stopped_for_a_base_that_is_gone(
     decided(rehearsal)
     Location.of(spark.runs[0].plan.source).remove()
     monkeypatch.setattr(FlinkTask, "take_savepoint", lambda *_, **__: pytest.fail("the job was stopped"))
+    take_savepoint = TakeSavepoint(task_id="take_savepoint")
     with pytest.raises(AirflowFailException, match=r"is no savepoint.*can't be gone on from"):
-        TakeSavepoint(task_id="take_savepoint").execute(context(rehearsal, request_, occasion))
+        take_savepoint.execute(context(rehearsal, request_, occasion))
+    spark.runs[0].folder.remove()
+    with pytest.raises(AirflowFailException, match=r"catch_up_1-.* was removed.*rehearse anew"):
+        take_savepoint.execute(context(rehearsal, request_, occasion))
+    with pytest.raises(AirflowFailException, match=r"catch_up_1-.* was removed.*rehearse anew"):
+        caught_up(rehearsal, request_, occasion, "rehearsal_again")
+    # Before the decision the person is told.
+    kept = catch_ups_of(rehearsal)
+    rehearsal.keep(replace(kept, done=tuple(replace(one, at=1, seconds=99.0) for one in kept.done)))
+    assert "rehearse anew" in caught_up(rehearsal, request_, occasion)["why_not"]
+
+
+def test_a_checkpoint_that_flink_drops_too_soon_is_tried_again(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dropped(*_: object) -> str:
+        raise DamagedError("all files of the checkpoint", "that Flink has dropped it", file="chk-7")
+
+    monkeypatch.setattr(catch_up_task, "held", dropped)
+    with pytest.raises(DamagedError):
+        caught_up(rehearsal, request_, occasion)
+
+
+@pytest.mark.parametrize("hour", [3, 4])
+def test_the_job_is_not_stopped_once_the_last_catch_up_is_old(
+    hour: int, rehearsal: Run, tmp_path: Path, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a window that opens soon, but not for the next one after that."""
+    request = asked(tmp_path, source="checkpoint", format="native", window="02:00-04:00", rehearsal_max_age="9d")
+    spark, flink, ready = of_spark(4.0), Flink(monkeypatch), datetime(2026, 11, 20, 1, 50, tzinfo=UTC)
+    caught_up(rehearsal, request, occasion)
+    decided(rehearsal)
+    for run in (rehearsal, *spark.runs):
+        ready_at(run, ready)
+    write_metadata(Path(spark.runs[0].staged.path))
+    stop = TakeSavepoint(task_id="take_savepoint")
+    clock(monkeypatch, ready.replace(minute=51))
+    with pytest.raises(AirflowRescheduleException):
+        stop.execute(context(rehearsal, request, occasion))
+    # At three it has waited for something else, at four the window has closed.
+    clock(monkeypatch, ready.replace(hour=hour))
+    with pytest.raises(
+        AirflowFailException, match=r"catch_up_1-.* old when .* was not stopped.*rehearsal_again\.catch"
+    ):
+        stop.execute(context(rehearsal, request, occasion))
+    assert flink.orders == []

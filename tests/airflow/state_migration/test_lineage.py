@@ -9,6 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.openlineage.extractors.manager import ExtractorManager
+from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
+from airflow.utils.state import TaskInstanceState
 
 from stateferry.airflow.flink.operators import FlinkRunJarOperator, FlinkSavepointOperator
 from stateferry.airflow.requests.planning import Occasion, planned
@@ -36,22 +39,19 @@ def run(home: Path, occasion: Occasion) -> Run:
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Heard:
     """The event of a task that has ended, as the provider wrote it into the file."""
-    manager = pytest.importorskip("airflow.providers.openlineage.extractors.manager", reason="an extra of its own")
-    adapter = pytest.importorskip("airflow.providers.openlineage.plugins.adapter")
     file = tmp_path / "events"
     transport = {"type": "file", "log_file_path": str(file), "append": True}
     monkeypatch.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", json.dumps(transport))
 
     def ended(operator: Any) -> dict[str, Any]:
-        from airflow.utils.state import TaskInstanceState
-
         task: Any = SimpleNamespace(
             task_type=type(operator).__name__, dag_id="state_migration", task_id=operator.task_id
         )
         task = _Shown(operator, task)
         dag_run = SimpleNamespace(run_id="manual__1")
-        found = manager.ExtractorManager().extract_metadata(dag_run, task, TaskInstanceState.SUCCESS, TaskInstance({}))
-        adapter.OpenLineageAdapter().complete_task(
+        manager = ExtractorManager()  # type: ignore[no-untyped-call]
+        found = manager.extract_metadata(dag_run, task, TaskInstanceState.SUCCESS, TaskInstance({}))
+        OpenLineageAdapter().complete_task(
             run_id="01940c5e-0000-7000-8000-000000000001", job_name=f"state_migration.{operator.task_id}",
             end_time="2026-11-20T12:00:00+00:00", task=found, nominal_start_time=None, nominal_end_time=None,
             owners=None, tags=None, job_description=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,10 +28,12 @@ from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked, record_start
+from stateferry.runs.predict.estimates import Estimate, Prediction
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
+from stateferry.runs.report.decision import Decision
 from tests.airflow.state_migration.test_decide import Flink, asked, context, decided, rehearsed
 from tests.support.records import record_of
 
@@ -108,6 +111,7 @@ def test_a_limit_needs_a_job_that_is_stopped_started_and_may_come_back(tmp_path:
         ({"old_jar": None}, "old_jar: missing, and outage_limit needs it"),
         ({"mode": "rehearse", "start_job": False, "jar": None}, "outage_limit: given, but this run stops no job"),
         ({"outage_limit": "soon"}, "expected a duration"),
+        ({"outage_limit": None, "outage_alert": "1m", "start_job": False, "jar": None}, "outage_alert: given, but"),
     ):
         with pytest.raises((PlanError, ValueError), match=words):
             asked(tmp_path, **{"outage_limit": "5m", **others})
@@ -141,6 +145,75 @@ def test_until_the_limit_the_task_waits_in_the_triggerer_and_the_scheduler_ends_
     assert 4 * 60 - 6 < left < 4 * 60
     assert waits.value.timeout is not None
     assert timedelta(seconds=left) < waits.value.timeout < timedelta(seconds=left + 30)
+
+
+class Store(dict[str, str]):
+    """What a task keeps between its tries."""
+
+    set = dict.__setitem__
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The notices that were sent."""
+    notices: list[tuple[str, str]] = []
+    monkeypatch.setattr(outage_task, "tell", lambda _, event, job, text: notices.append((event, f"{job}: {text}")))
+    return notices
+
+
+def foreseen(cut: Cut, seconds: float) -> None:
+    decision = cut.rehearsal.facts(Decision)
+    assert decision is not None
+    prediction = Prediction(1, outage=Estimate(seconds, seconds / 2, 2 * seconds, 3))
+    cut.rehearsal.keep(replace(decision, foreseen=prediction))
+    cut.context["task_state_store"] = Store()
+
+
+def test_people_are_told_once_that_the_outage_takes_longer_than_predicted_and_then_the_limit_holds(
+    tmp_path: Path, home: Path, occasion: Occasion, told: list[tuple[str, str]]
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=2, outage_alert="30s")
+    foreseen(cut, 60)
+    for _ in range(2):
+        with pytest.raises(TaskDeferred) as waits:
+            cut.watch()
+        assert isinstance(waits.value.trigger, OutageTrigger)
+        assert 3 * 60 - 6 < waits.value.trigger.until - now_ms() / 1000 < 3 * 60
+    ((event, text),) = told
+    assert event == "late"
+    assert "was predicted to do so for 60 s" in text
+    assert "the old job is started again" in text
+
+
+def test_until_the_outage_is_late_the_task_waits_for_that(
+    tmp_path: Path, home: Path, occasion: Occasion, told: list[tuple[str, str]]
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=2, outage_alert="90s", outage_limit=None, old_jar=None)
+    foreseen(cut, 60)
+    with pytest.raises(TaskDeferred) as waits:
+        cut.watch()
+    assert isinstance(waits.value.trigger, OutageTrigger)
+    assert 20 < waits.value.trigger.until - now_ms() / 1000 < 30
+    late = Cut(tmp_path / "late", home, occasion, minutes=3, outage_alert="90s", outage_limit=None, old_jar=None)
+    foreseen(late, 60)
+    late.watch()
+    assert [event for event, _ in told] == ["late"]
+    late.context["task_state_store"] = Store()
+    late.run.keep(JobStarted(seconds=1.0, ended_at=now_ms(), job_id="ab"))
+    late.watch()
+    assert len(told) == 1
+
+
+def test_without_a_prediction_nobody_is_told(
+    tmp_path: Path, home: Path, occasion: Occasion, told: list[tuple[str, str]]
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=9, outage_alert="1s", outage_limit=None)
+    decision = cut.rehearsal.facts(Decision)
+    assert decision is not None
+    cut.rehearsal.keep(replace(decision, foreseen=None))
+    with pytest.raises(AirflowSkipException):
+        cut.watch()
+    assert told == []
 
 
 def test_a_run_that_is_not_published_by_then_never_is(

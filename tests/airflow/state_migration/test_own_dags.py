@@ -42,6 +42,21 @@ def test_two_lines_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "jobs.bad: request: missing" in said
 
 
+def test_the_file_that_tells_problems_makes_no_dag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it looks at own tasks by making the DAG that has them."""
+    for name, text in documented().items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "their_tasks.py").write_text((REPOSITORY / "dags/examples/own_tasks.py").read_text())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = {"source": "flink", "flink_job": "orders", "savepoint_directory": "/savepoints", "operator": "main"}
+    request |= {"legacy_state": "maps", "new_state": "rows", "runs_on": "own tasks"}
+    job = {"own_tasks": "their_tasks", "request": {**request, "start_job": True}}
+    monkeypatch.setenv("AIRFLOW_VAR_STATE_MIGRATION", json.dumps({"jobs": {"orders": job}}))
+    found = loaded(tmp_path)
+    assert found.import_errors == {}
+    assert sorted(found.dags) == ["state_migration", "state_migration_orders", "state_rollback"]
+
+
 def test_the_repositorys_own_files_are_these_lines() -> None:
     for name, text in documented().items():
         lines = (REPOSITORY / "dags" / name).read_text().splitlines()

@@ -45,6 +45,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
 from stateferry.runs.report.decision import Answer, Decision
+from stateferry.show import jobs_page
 from stateferry.tables.counts import TableCounts
 from tests.support.records import record_of
 
@@ -285,7 +286,8 @@ def test_the_page_of_the_outage_says_since_when_until_when_and_whom_to_ask(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = now_ms()
-    monkeypatch.setattr(page_overview, "now_ms", lambda: now)
+    for module in (page_overview, jobs_page):
+        monkeypatch.setattr(module, "now_ms", lambda: now)
     cutting_over(world, now=now)
     world.dag_run(ORDERS, DAG_RUN, "running")
     for task, state in (("snapshot", "success"), ("migrate", "running"), ("application", "running")):

@@ -185,6 +185,7 @@ def test_operators_may_be_written_as_json() -> None:
 JAR = Path(__file__).parents[2] / "kryo" / "kept-classes.jar"
 # A value that each option of a plan can have and that isn't its default, and the value that the plan then has.
 GIVEN: dict[str, tuple[object, object]] = {
+    "rest_catalog": ("https://host/catalog", "https://host/catalog"),
     "operator": ("main", "main"),
     "legacy_state": ("old", "old"),
     "new_state": ("new", "new"),

@@ -93,6 +93,16 @@ def a_row_twice(scene: Scene) -> Place:
 
 
 @harmful
+def a_row_in_the_place_of_another_one_of_its_state(scene: Scene) -> Place:
+    """So that there are as many rows as before, and one key twice."""
+    operator = scene.keyed()
+    group, place, row = scene.row(operator)
+    others = [at for at, one in enumerate(scene.rows(operator)[group]) if one.state == row.state and at != place]
+    scene.replace_row(operator, group, scene.choose(others), row)
+    return Place((f"{row.state}, key",), group)
+
+
+@harmful
 def all_rows_of_a_key_group_gone(scene: Scene) -> Place:
     operator = scene.keyed()
     group, _, _ = scene.row(operator)

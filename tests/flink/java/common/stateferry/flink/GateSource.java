@@ -4,8 +4,8 @@ import org.apache.flink.api.java.tuple.Tuple4;
 import org.apache.flink.streaming.api.watermark.Watermark;
 
 /**
- * Keeps a job running. Emits the elements of window operators (operator, key, timestamp, value), each from one subtask,
- * and the last watermark when it is asked for. Its first subtasks may end early.
+ * Keeps a job running. Emits the elements of window operators and joins (operator, key, timestamp, value), each from one
+ * subtask, and the last watermark when it is asked for. Its first subtasks may end early.
  */
 final class GateSource extends LegacySource<Tuple4<Integer, Integer, Long, Long>> {
     private static final long POLL_MILLIS = 10;
@@ -28,6 +28,11 @@ final class GateSource extends LegacySource<Tuple4<Integer, Integer, Long, Long>
         int subtask = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
         if (shared.writing && subtask == 0) {
             WindowContents.emit(job, context::collectWithTimestamp);
+        }
+        if (subtask == 0) {
+            int joined = Joined.emit(job, shared.writing, context::collectWithTimestamp);
+            int sunk = KeepingSink.emit(job, shared.writing, context::collectWithTimestamp);
+            shared.timersDue.addAndGet(joined + sunk);
         }
         shared.report(uid, subtask);
         boolean ends = subtask < finished;

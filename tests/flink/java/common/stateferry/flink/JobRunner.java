@@ -55,6 +55,10 @@ final class JobRunner {
                 Lines lines = new Lines(operator, board::write);
                 WindowContents.expect(job, operator, i, maxParallelism(job, operator), lines);
             }
+            KeepingSink.expect(operator, new Lines(operator, board::write));
+            if (Joined.isOne(operator)) {
+                Joined.expect(job, operator, maxParallelism(job, operator), new Lines(operator, board::write));
+            }
         }
         awaitExecution(id, job);
         for (int i = 1; i < job.rounds; i++) {

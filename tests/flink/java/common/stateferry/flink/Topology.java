@@ -55,7 +55,9 @@ final class Topology {
                         .transform(operator.name(), WindowContents.ELEMENT, new ScenarioOperator(board, job, operator));
                 case "plain" -> plain(env, operator);
                 case "window" -> window(shared, operator, i);
+                case "interval-join", "window-join", "co-process" -> joined(shared, operator, i);
                 case "source" -> source(env, operator);
+                case "sink" -> sink(shared, operator, i);
                 default -> throw new IllegalArgumentException("expected a type of operator, found " + operator.type);
             };
             added.uid(operator.uid);
@@ -148,6 +150,29 @@ final class Topology {
                     new CountAndSum(), Types.TUPLE(Types.LONG, Types.LONG), Types.TUPLE(Types.LONG, Types.LONG));
             default -> windows.process(new CountElements(), Types.LONG);
         };
+        return added.name(operator.name());
+    }
+
+    /** The sink has an id of its own: what is returned stands before it. */
+    private SingleOutputStreamOperator<?> sink(
+            DataStream<Tuple4<Integer, Integer, Long, Long>> shared, Spec.Operator operator, int index) {
+        SingleOutputStreamOperator<Long> values =
+                shared.filter(element -> element.f0 == index).map(element -> element.f3).returns(Types.LONG);
+        values.sinkTo(new KeepingSink(board, operator)).uid(operator.uid + "-sink").name(operator.uid + "-sink");
+        return values;
+    }
+
+    @SuppressWarnings("unchecked")
+    private SingleOutputStreamOperator<?> joined(
+            DataStream<Tuple4<Integer, Integer, Long, Long>> shared, Spec.Operator operator, int index) {
+        KeyByIndex byIndex = new KeyByIndex(job.seed, operator);
+        TypeInformation<Object> key = (TypeInformation<Object>) keyInfo(operator);
+        SingleOutputStreamOperator<Tuple2<Integer, Long>> added =
+                (SingleOutputStreamOperator<Tuple2<Integer, Long>>) Joined.add(
+                        shared.filter(element -> Joined.goesLeft(element, index)).keyBy(byIndex, key),
+                        shared.filter(element -> Joined.goesRight(element, index)).keyBy(byIndex, key),
+                        operator);
+        added.process(new Joined.Show(board, job, operator)).returns(Types.VOID);
         return added.name(operator.name());
     }
 

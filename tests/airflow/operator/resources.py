@@ -1,0 +1,74 @@
+"""The resources of a team: a FlinkDeployment in application mode, or a session cluster and a FlinkSessionJob on it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.airflow.operator.control_plane import Body
+from tests.airflow.operator.flink_operator import flink
+from tests.flink import jars
+from tests.flink.remote import LEGACY_JOB
+from tests.support.servers import LOOPBACK, free_port
+
+NAME = "orders"
+
+
+def application(folder: Path, port: int) -> list[Body]:
+    """The old job's FlinkDeployment; its sink is in the folder, and its REST API at the port."""
+    job = _job(folder, "local:///opt/flink/usrlib/orders.jar")
+    return [_resource("FlinkDeployment", _cluster(folder, port) | {"job": job})]
+
+
+def session(folder: Path, port: int) -> list[Body]:
+    """The same job on a session cluster: the cluster, and the job's resource of the same name."""
+    _, classes = jars.totals(flink()).made()
+    # Flink takes no file of another name.
+    jar = Path(shutil.make_archive(str(folder / "orders"), "zip", classes)).rename(folder / "orders.jar")
+    job = {"deploymentName": NAME, "job": _job(folder, jar.as_uri())}
+    return [_resource("FlinkDeployment", _cluster(folder, port)), _resource("FlinkSessionJob", job)]
+
+
+def _resource(kind: str, spec: Body) -> Body:
+    return {"apiVersion": "flink.apache.org/v1beta1", "kind": kind, "metadata": {"name": NAME}, "spec": spec}
+
+
+def _job(folder: Path, jar: str) -> Body:
+    return {
+        "jarURI": jar,
+        "entryClass": LEGACY_JOB,
+        "args": ["--sink", str(folder / "sink")],
+        "parallelism": 2,
+        "upgradeMode": "savepoint",
+        "state": "running",
+    }
+
+
+def _cluster(folder: Path, port: int) -> Body:
+    fixed = {f"{name}.bind-host": LOOPBACK for name in ("jobmanager", "taskmanager")}
+    ports = {name: str(free_port()) for name in ("jobmanager.rpc.port", "blob.server.port", "taskmanager.rpc.port")}
+    # By the names that operators of that time ask for.
+    is_newer = not flink().startswith("1.")
+    of_checkpoints = "execution.checkpointing.dir" if is_newer else "state.checkpoints.dir"
+    of_savepoints = "execution.checkpointing.savepoint-dir" if is_newer else "state.savepoints.dir"
+    options = {
+        "taskmanager.numberOfTaskSlots": "4",
+        "rest.port": str(port),
+        "rest.bind-address": LOOPBACK,
+        "taskmanager.host": LOOPBACK,
+        "web.refresh-interval": "50",
+        "state.backend.type": "rocksdb",
+        of_checkpoints: (folder / "checkpoints").as_uri(),
+        of_savepoints: (folder / "theirs").as_uri(),
+        "restart-strategy.type": "none",
+    }
+    memory = {"resource": {"memory": "2048m", "cpu": 1.0}}
+    return {
+        "image": "orders:1",
+        "flinkVersion": f"v{flink().rpartition('.')[0].replace('.', '_')}",
+        "mode": "standalone",
+        "serviceAccount": "flink",
+        "flinkConfiguration": options | fixed | ports,
+        "jobManager": memory,
+        "taskManager": memory,
+    }
