@@ -13,12 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flinkstate.files.storage import Location
 from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import BytesRead
-from flinkstate.metadata.chunks import Chunk, FilePart
-from flinkstate.metadata.metadata import NativeHandle
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from stateferry.basics.quantities import noun
 from stateferry.changes.changed_keys import KeyList
 from stateferry.changes.operator_changes import OperatorChanges
@@ -105,7 +102,7 @@ class ChangedTask:
     conversion: OperatorChanges
     check_keys: bool
     seed: int
-    source: tuple[Location, NativeHandle]
+    source: Snapshot
     staged: Databases
     base: BaseSubtask
     base_result: Databases
@@ -118,23 +115,23 @@ class ChangedTask:
         only, groups = self.base.changed, together(self.conversion, self.base.changed.keys())
         # What the base had of them was sampled when it was validated.
         spec = SampleSpec(self.seed, 1.0 / max(self.of, 1))
-
-        def of_source(folder: Location, handle: NativeHandle, sample: SampleSpec | None) -> KeyedResult:
-            part = FilePart(self.subtask, handle, tuple(handle.range))
-            chunk = Chunk(self.conversion.old_max, (part,), handle.size)
-            return self._read(Side.SOURCE, folder, chunk, only, sample)
-
         keys = in_result(only, self.conversion)
         if self.conversion.changes_key_groups and not self.is_first:
             # Every subtask's timers on the heap may be in any database of the result, so one task reads all of them.
             keys = {state: one for state, one in keys.items() if not one.has_every_key}
 
-        def of_result(result: Databases, sample: SampleSpec | None) -> KeyedResult:
-            chunk = result.chunk(self.conversion.new_max, keys.values())
-            return self._read(Side.STAGED, result.folder, chunk, keys, sample)
+        def read(side: Side, of: Databases, sample: SampleSpec | None = None) -> KeyedResult:
+            if side is Side.SOURCE:
+                wanted, chunk = only, of.chunk(self.conversion.old_max, [EVERY_KEY])
+            else:
+                wanted, chunk = keys, of.chunk(self.conversion.new_max, keys.values())
+            return KeyedTask(
+                side, of.folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=wanted
+            ).do()
 
-        after = of_source(*self.source, spec), of_result(self.staged, spec)
-        before = of_source(self.base.source.folder, self.base.source.handle, None), of_result(self.base_result, None)
+        source, base = (Databases(one.folder, {self.subtask: one.handle}) for one in (self.source, self.base.source))
+        after = read(Side.SOURCE, source, spec), read(Side.STAGED, self.staged, spec)
+        before = read(Side.SOURCE, base), read(Side.STAGED, self.base_result)
         # What a key has in the states of a group counts together.
         listed = ([only[name] for name in group] for group in groups)
         count = sum(max(map(len, some)) for some in listed if not any(one.has_every_key for one in some))
@@ -144,19 +141,12 @@ class ChangedTask:
         self._look_for_others(result)
         return result
 
-    def _read(
-        self, side: Side, folder: Location, chunk: Chunk, only: Mapping[str, Prefixes], sample: SampleSpec | None
-    ) -> KeyedResult:
-        return KeyedTask(
-            side, folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=only
-        ).do()
-
     def _look_for_others(self, result: ChangedResult) -> None:
         """Finds out whether rows of other keys came, went or changed, and notes the digests of all rows.
 
         If the files that came or went are few, only keys that they have are read, of both sources.
         """
-        source, before, width = Snapshot(*self.source), self.base.source, self.conversion.old_max
+        source, before, width = self.source, self.base.source, self.conversion.old_max
         found = changed_rows(source, before, self.conversion, width, self.subtask)
         result.problems += found.problems
         result.files = found.files

@@ -15,6 +15,7 @@ from stateferry.proof.catch_up import (
     ChangedTask,
 )
 from stateferry.proof.changed_layout import Databases
+from stateferry.proof.changed_rows import Snapshot
 from stateferry.proof.expected.sampling import SampleSpec
 from stateferry.proof.keyed_check import KeyedTask
 from stateferry.proof.keyed_result import Side
@@ -94,8 +95,8 @@ class OperatorPair:
                 staged, of_base = results if own.changes_key_groups else (one.of(range_) for one in results)
                 yield ChangedTask(
                     self.old.hex_id, subtask.index, own.of_key_groups(range_), checks, seed,
-                    (self.source.folder, subtask.native_keyed), staged, earlier, of_base, whole, len(base.subtasks),
-                    subtask.index == min(base.subtasks),
+                    Snapshot(self.source.folder, subtask.native_keyed), staged, earlier, of_base, whole,
+                    len(base.subtasks), subtask.index == min(base.subtasks),
                 )  # fmt: skip
 
     def checks_keys(self, conversion: Conversion) -> bool:

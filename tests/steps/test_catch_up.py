@@ -24,7 +24,7 @@ from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.difference import differing_rows
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.scan import entries_of
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
@@ -396,15 +396,15 @@ def test_a_list_of_changed_keys_is_read_as_it_was_written(tmp_path: Path) -> Non
     """A subtask's list is in parts, by key groups."""
     file = Location.of(str(tmp_path / "changed-keys"))
     lists = {
-        ("ab", 1, 4): {"of two words": Prefixes.of([b"4d", b"4c"]), "other": Prefixes.of([])},
-        ("ab", 1, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([b"0long"])},
-        ("ab", 1, 16): {"of two words": Prefixes.of([b"5"]), "other": Prefixes.of([b"6", b"7"])},
+        ("ab", 1, 4): {"of two words": Prefixes.of([b"4d", b"4c"]), "other": Prefixes.of([]), "timers": EVERY_KEY},
+        ("ab", 1, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([b"0long"]), "timers": EVERY_KEY},
+        ("ab", 1, 16): {"of two words": Prefixes.of([b"5"]), "other": Prefixes.of([b"6", b"7"]), "timers": EVERY_KEY},
         ("ab", 0, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([])},
     }
     changed_keys.write_changed_keys(file, lists)
     expected: dict[tuple[str, int], dict[str, list[bytes]]] = {
         ("ab", 0): {"of two words": [], "other": []},
-        ("ab", 1): {"of two words": [b"4c", b"4d", b"5"], "other": [b"0long", b"6", b"7"]},
+        ("ab", 1): {"of two words": [b"4c", b"4d", b"5"], "other": [b"0long", b"6", b"7"], "timers": [b""]},
     }
     for of, of_states in changed_keys.read_changed_keys(file).items():
         assert {state: KeyList.of(keys) for state, keys in of_states.items()} == {
@@ -433,7 +433,7 @@ def test_what_the_validation_has_read_stands_for_the_whole_source(
     monkeypatch.setattr(ChangedTask, "do", noted)
     caught_up(second, tmp_path, 2, 1)
     ((task, result),) = done
-    folder, handle = task.source
+    folder, handle = task.source.folder, task.source.handle
     chunk = Chunk(128, (FilePart(0, handle, tuple(handle.range)),), handle.size)
     read = KeyedTask(Side.SOURCE, folder, task.operator, chunk, task.conversion, False).do().read
     assert read is not None
