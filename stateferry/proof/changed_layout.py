@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from flinkstate.files.storage import Location
-from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import KeyGroupRange, key_group_prefix_bytes
 from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
@@ -16,7 +15,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.serializers.walker import skip_each
+from flinkstate.values.key_hashes import codes_of_rows
 from stateferry.changes.operator_changes import OperatorChanges
 
 
@@ -68,8 +67,7 @@ def _hashed_anew(keys: Prefixes, state: KeyedState, conversion: OperatorChanges)
     old, new = map(key_group_prefix_bytes, (conversion.old_max, conversion.new_max))
     starts, ends = keys.bounds[:-1], keys.bounds[1:]
     firsts = starts + old + (TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
-    codes = hash_codes(state.key, keys.keys, firsts, skip_each(state.key, keys.keys, firsts, ends))
-    groups = assign_to_key_groups(codes, conversion.new_max)
+    groups = assign_to_key_groups(codes_of_rows(state.key, keys.keys, firsts, ends), conversion.new_max)
     return Prefixes.of(
         group.to_bytes(new, "big") + keys.keys[start:end].tobytes()
         for group, start, end in zip(groups.tolist(), (starts + old).tolist(), ends.tolist(), strict=True)
