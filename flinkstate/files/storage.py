@@ -54,7 +54,7 @@ class Location:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles a place on a store by its name: so whoever unpickles it uses connections that it has already."""
         if "://" in self.shown:
-            return Location.of, (self.shown,)
+            return _located, (self.shown,)
         return Location, (self.filesystem, self.path, self.shown)
 
     @classmethod
@@ -323,6 +323,10 @@ def _several_at_once(do: Callable[[Item], Done], items: Iterable[Item]) -> Itera
             yield begun.popleft().result()
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _located(name: str) -> Location:
+    return Location.of(name)
 
 
 def _milliseconds(info: Any) -> int:
