@@ -14,6 +14,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from flinkstate.basics.kernel_cache import kernel_of
+from flinkstate.hashing import crc32c
 from flinkstate.hashing.crc32c import word_at
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.kernels import (
@@ -38,7 +40,7 @@ _K1, _K2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 _31, _KIND, _KIND_BITS = np.uint64(31), np.uint64(0xFF), np.uint64(8)
 
 _njit: Any = numba.njit
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_kernel = kernel_of((__file__, kernels.__file__, crc32c.__file__))
 _compiled: Any = _njit(error_model="numpy", _nrt=False)
 _inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 

@@ -54,9 +54,10 @@ _READY = """
 import psutil
 from stateferry.spark_jobs.engine import local_workers
 with local_workers("ready", print) as workers:
-    # Beside the daemon there are the workers that it has forked.
-    children = psutil.Process().children(recursive=True)
-    print(sum("worker_daemon" in " ".join(child.cmdline()) for child in children) > 2)
+    # Beside the daemon there are the workers that it has forked. Of a process that has just ended there is no command.
+    children = psutil.process_iter(["pid", "cmdline"])
+    own = {child.pid for child in psutil.Process().children(recursive=True)}
+    print(sum(one.pid in own and "worker_daemon" in " ".join(one.info["cmdline"] or ()) for one in children) > 2)
 """
 
 

@@ -42,6 +42,13 @@ def ferried(source: Path, target: Path, *options: str, job: str = "orders") -> i
     return main([*wanted, "--on-contradiction", "rows", *options])
 
 
+def rehearsed(source: Path, target: Path, home: Path) -> Path:
+    """The folder of a rehearsal, the first run of its job."""
+    assert ferried(source, target, "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    return rehearsal
+
+
 class LiveJob:
     """It completes a checkpoint whenever somebody waits for one, and retains that one alone."""
 
@@ -49,6 +56,12 @@ class LiveJob:
         self.database, self.number, self.chosen = NightlyDatabase(folder), 1, random.Random(1)
         self.database.flush(first_state())
         self.newest = self.database.checkpoint(1)
+
+    def kept(self) -> Path:
+        """Its newest checkpoint, where it stays."""
+        found = self.newest.with_name("kept")
+        shutil.copytree(self.newest, found)
+        return found
 
     def goes_on(self, *_: object) -> None:
         self.database.flush(changed(self.database.state, self.chosen, 5))
@@ -82,10 +95,7 @@ def take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
     home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = tmp_path / "job" / "kept"
-    shutil.copytree(job.newest, kept)
-    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
-    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    rehearsal = rehearsed(job.kept(), tmp_path / "target", home)
     take(60.0, 30.0, 4.0)
     arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
     assert main(arguments) == 0
@@ -111,10 +121,7 @@ def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
 def test_where_converting_everything_is_as_fast_it_says_so_and_how(
     home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = tmp_path / "job" / "kept"
-    shutil.copytree(job.newest, kept)
-    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
-    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    rehearsal = rehearsed(job.kept(), tmp_path / "target", home)
     take(21.0, copy=7.5)
     assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 0
     said = capsys.readouterr().out
@@ -128,8 +135,7 @@ def test_where_converting_everything_is_as_fast_it_says_so_and_how(
 def test_without_a_newer_checkpoint_it_ends_and_says_what_to_name(
     home: Path, job: LiveJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ferried(job.newest, tmp_path / "target", "--rehearse") == 0
-    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    rehearsal = rehearsed(job.newest, tmp_path / "target", home)
     waits_by(monkeypatch, lambda _: None)
     assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job"), "--wait", "50ms"]) == 3
     assert "got no checkpoint newer than 1 within 50ms" in capsys.readouterr().err
@@ -147,10 +153,7 @@ def test_only_a_rehearsal_with_native_files_is_caught_up_with(
 def test_what_was_removed_is_named_with_what_to_do(
     home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = tmp_path / "job" / "kept"
-    shutil.copytree(job.newest, kept)
-    assert ferried(kept, tmp_path / "target", "--rehearse") == 0
-    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    rehearsal = rehearsed(job.kept(), tmp_path / "target", home)
     take(4.0)
     arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
     assert main(arguments) == 0
@@ -164,8 +167,7 @@ def test_what_was_removed_is_named_with_what_to_do(
 def test_what_is_refused_ends_the_command_as_it_ends_a_run(
     home: Path, job: LiveJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ferried(job.newest, tmp_path / "target", "--rehearse") == 0
-    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    rehearsal = rehearsed(job.newest, tmp_path / "target", home)
     # Flink drops it, as nobody holds it.
     assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 3
     assert "isn't there any more as it was" in capsys.readouterr().err

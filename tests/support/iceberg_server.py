@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.support.fetched_jars import Jars, java_tool
 from tests.support.hdfs_server import HADOOP
-from tests.support.servers import LOOPBACK, free_port, listens, with_us
+from tests.support.servers import LOOPBACK, free_port, wait_until_listens, with_us
 
 _PATIENCE = 240.0
 _VERSION = "1.11.0"
@@ -41,12 +40,11 @@ class IcebergServer:
         with self.log.open("wb") as log:
             command = [*with_us(), java_tool("java"), *options, "-cp", class_path, *program]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        end = time.monotonic() + _PATIENCE
-        while not listens(self.port):
-            if self._process.poll() is not None or time.monotonic() > end:
-                self.close()
-                raise RuntimeError(f"the REST catalog doesn't listen:\n{self.log.read_text(errors='replace')[-4000:]}")
-            time.sleep(0.05)
+        try:
+            wait_until_listens("the REST catalog", self.port, self._process, self.log, _PATIENCE)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,7 +11,7 @@ from typing import Self
 import pytest
 
 from tests.support.fetched_jars import Jars, java_tool
-from tests.support.servers import LOOPBACK, free_port, listens, with_us
+from tests.support.servers import LOOPBACK, free_port, wait_until_listens, with_us
 
 _MAIN = "org.gaul.s3proxy.Main"
 _PATIENCE = 240.0
@@ -91,18 +90,11 @@ class S3Server:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            self._wait(self._process)
+            wait_until_listens("S3Proxy", self.port, self._process, self.log, _PATIENCE)
         except BaseException:
             self.close()
             raise
         return self
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        end = time.monotonic() + _PATIENCE
-        while not listens(self.port):
-            if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"S3Proxy doesn't listen:\n{self.log.read_text(errors='replace')[-4000:]}")
-            time.sleep(0.05)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

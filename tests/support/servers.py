@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
+import time
+from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 
@@ -22,3 +25,12 @@ def free_port() -> int:
 def listens(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex((LOOPBACK, port)) == 0
+
+
+def wait_until_listens(name: str, port: int, process: subprocess.Popen[bytes], log: Path, patience: float) -> None:
+    """Returns when the server's process listens; if it ended or took longer, the error has the end of its log."""
+    end = time.monotonic() + patience
+    while not listens(port):
+        if process.poll() is not None or time.monotonic() > end:
+            raise RuntimeError(f"{name} doesn't listen:\n{log.read_text(errors='replace')[-4000:]}")
+        time.sleep(0.05)

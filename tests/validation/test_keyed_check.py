@@ -305,7 +305,10 @@ class PlainRowsStub(Reader):
 def test_who_reads_the_key_groups_of_a_chunk(
     side: Side, lazy: bool, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a lazy run, the staged savepoint is read as a source as well: what it holds when all keys are moved."""
+    """Of a lazy run, the staged savepoint is read as a source as well: what it holds when all keys are moved.
+
+    Plain code reads key groups that lie apart one after the other.
+    """
     file: Any = SimpleNamespace(header=None, name="file", prefix=1, membership="of the reader")
     opened: list[tuple[object, ...]] = []
 
@@ -333,7 +336,7 @@ def test_who_reads_the_key_groups_of_a_chunk(
     assert expected.read_ == ([(group, {}) for group in groups] if is_source else [])
     assert staged.read_ == ([] if is_source else [(group, {}) for group in groups])
     assert of_staged.read_ == ([(group, {"carries": False}) for group in groups] if lazy and not is_source else [])
-    assert [one for one, _ in rows.read_] == (["end", "rows"] * 2 if plain else [])
+    assert [one for one, _ in rows.read_] == (["end", "rows"] * 4 if plain else [])
     assert file.membership == ("of the reader" if is_source else ("any", 9, 1))
     assert reading._states == {"old": LEGACY}
     assert opened == [("folder", "handle", 9, at, "read", (at, 5 + at)) for at in (2, 3)]
