@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,6 +47,15 @@ class Prefixes:
     def has_every_key(self) -> bool:
         """Whether every key begins with one of them."""
         return len(self) > 0 and not self.bounds[-1]
+
+    def between(self, low: bytes, high: bytes) -> Prefixes:
+        """Those from `low` on that are below `high`; the one that every key begins with is below all."""
+        first, end = (bisect_left(range(len(self)), limit, key=self._at) for limit in (low, high))
+        start, stop = self.bounds[first], self.bounds[end]
+        return Prefixes(self.keys[start:stop], self.bounds[first : end + 1] - start)
+
+    def _at(self, number: int) -> bytes:
+        return self.keys[self.bounds[number] : self.bounds[number + 1]].tobytes()
 
     def blocks_of(self, index: Index) -> Index:
         """Returns the blocks of an index that may have keys with one of the prefixes."""

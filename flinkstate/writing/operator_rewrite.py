@@ -20,10 +20,12 @@ from flinkstate.hashing.key_groups import KeyGroupRange, ranges
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
+from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator, Subtask
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.types import OpaqueType, type_name
 from flinkstate.values.key_hashes import why_no_hash
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
@@ -115,7 +117,8 @@ class OperatorRewrite:
     """One operator that is written into a new savepoint.
 
     It can be pickled: any process may write each of its new files. With `rewrite` the transform sees other sections
-    than those that are in the old files. If the job keeps its timers on the heap, they aren't in its databases.
+    than those that are in the old files. If the job keeps its timers on the heap, they aren't in its databases. Of
+    subtasks in `only`, these keys of each state are read, else all.
     """
 
     source: Savepoint
@@ -127,6 +130,7 @@ class OperatorRewrite:
     native: bool = False
     rewrite: Rewrite | None = None
     has_timers_on_heap: bool = False
+    only: Mapping[int, Mapping[str, Prefixes]] = field(default_factory=dict)
 
     @classmethod
     def prepare(
@@ -186,7 +190,8 @@ class OperatorRewrite:
                 end += 1
             rewrite = None if self.rewrite is None else self.rewrite.of_key_groups(key_groups)
             old = replace(self.old, subtasks=tuple(subtask for _, subtask in held[first:end]))
-            yield replace(bare, old=old, rewrite=rewrite)
+            only = {one.index: self.only[one.index] for one in old.subtasks if one.index in self.only}
+            yield replace(bare, old=old, rewrite=rewrite, only=only)
 
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle | NativeHandle]) -> Operator:
         """Copies all other state and returns the new operator; `keyed` has the new keyed files' handles by subtask."""
@@ -228,7 +233,7 @@ class OperatorRewrite:
             if found is not None:
                 return writer.carry_native(self.source.folder, self.old.hex_id, index, found)
         with ExitStack() as opened:
-            transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
+            transformed = self.open_old(opened, key_groups)
             return self.write_keyed(writer, index, key_groups, transformed.entries)
 
     def write_keyed(
@@ -258,10 +263,18 @@ class OperatorRewrite:
         """Whether the blocks of a new database are compressed."""
         return self.compression not in (Compression.NONE, Compression.STORED)
 
+    def open_old(self, opened: ExitStack, key_groups: KeyGroupRange) -> TransformedFiles:
+        """Opens the old files that have any of these key groups."""
+        files = self.source.open_all(self.old, opened, key_groups)
+        for file in files:
+            if isinstance(file, NativeFile) and file.subtask in self.only:
+                file.read_only(self.only[file.subtask])
+        return TransformedFiles(self, files)
+
     def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
         """Yields the entries of old key groups, grouped by the key groups that they go to."""
         with ExitStack() as opened:
-            transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
+            transformed = self.open_old(opened, key_groups)
             for file in transformed.files:
                 for key_group in file.handle.range.intersection(key_groups):
                     yield from transformed.of_group(file, key_group)

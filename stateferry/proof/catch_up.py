@@ -17,10 +17,10 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from stateferry.basics.quantities import noun
-from stateferry.changes.changed_keys import KeyList
+from stateferry.changes.changed_keys import KeyList, in_result
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.carried_check import CarriedResult
-from stateferry.proof.changed_layout import Databases, in_result
+from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import Snapshot, changed_rows, row_sums, together
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account

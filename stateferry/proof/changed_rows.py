@@ -94,7 +94,7 @@ def row_sums(
     """The digests of the rows of these keys, or of all rows, by key group; of all rows it also notes what was read."""
     with NativeFile(snapshot.folder, snapshot.handle, width, subtask, read) as file:
         if only is not None:
-            file.only = {number: only[meta.name] for number, meta in enumerate(file.header.states)}
+            file.read_only(only)
         window = np.empty(WINDOW, np.uint8)
         for key_group in file.handle.range:
             for _ in file.sections(key_group, window):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
+from flinkstate.metadata.metadata import Operator
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.newer_files import NewerCounts
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
-from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile, ChangedPart, SendChangesTask
-from stateferry.changes.changed_keys import read_changed_keys
-from stateferry.changes.counts import ConversionCounts
+from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
+from stateferry.changes.changed_keys import KeyList, in_result, read_changed_keys
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
 from stateferry.runs.record.run_folder import run_folder
@@ -22,66 +23,57 @@ from stateferry.runs.record.step_facts import NewerRows, SnapshotFacts, StateSiz
 from stateferry.runs.record.steps import Step
 from stateferry.steps import new_files
 from stateferry.steps.base_run import BaseRun
+from stateferry.steps.new_files import Sent
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure
 
 _WRITTEN: Measure[CaughtUpFile] = Measure("B", lambda one: one.file.size)
 
 
-@dataclass(frozen=True, slots=True)
-class CaughtUpOperators:
-    """The databases that were written, and what their changes were counted to be."""
-
-    files: Sequence[CaughtUpFile] = ()
-    counts: Sequence[dict[str, ConversionCounts]] = ()
-
-
-def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> CaughtUpOperators:
+def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> tuple[list[CaughtUpFile], list[Sent]]:
     """Writes the databases of the operators that are caught up with, and keeps the lists of their changed keys.
 
-    It also keeps what tells the files of the base from any that come into their places later.
+    It also keeps what tells the files of the base from any that come into their places later. Operators that get
+    another max parallelism have their entries sent first.
     """
-    began = now_ms()
-    stay = [one for one in rewrites if not one.moves]
-    found = list(work.workers.do(Step.MIGRATE, list(_tasks(work, base, stay)), CatchUpTask.write, _WRITTEN))
-    changed, counts = [one.changed for one in found if one.changed is not None], [one.file.counts for one in found]
-    for rewrite in rewrites:
-        if rewrite.moves:
-            parts = list(_parts(work, base, rewrite))
-            exchange = new_files.new_exchange(work.run.exchange.child(rewrite.old.hex_id), len(parts), rewrite)
-            sending = [SendChangesTask(part, exchange.file(number)) for number, part in enumerate(parts)]
-            for sent in new_files.through(work.workers, Step.MIGRATE, exchange, sending, SendChangesTask.send):
-                changed.append(sent.changed)
-                counts.append(sent.counts)
-            receive, tasks = partial(CatchUpTask.receive, exchange=exchange), list(_tasks(work, base, [rewrite]))
-            found += work.workers.do(Step.MIGRATE, tasks, receive, _WRITTEN)
-            exchange.folder.remove()
-    lists = (
-        ChangedKeys(one.operator.hex(), one.subtask, state, keys.keys, keys.digest)
-        for one in changed
-        for state, keys in one.lists.items()
+    began, changed = now_ms(), read_changed_keys(work.run.changed_keys)
+    lists = {one.old.id: _lists_of(one.old, changed) for one in rewrites}
+    stay, go = new_files.stay_and_go(replace(one, only=lists[one.old.id]) for one in rewrites)
+    tasks = [task for one in stay for task in _tasks(work, base, one)]
+    found = list(work.workers.do(Step.MIGRATE, tasks, CatchUpTask.write, _WRITTEN))
+    sent = new_files.send(work.workers, Step.MIGRATE, go, work.run.exchange, work.run.plan.chunk_bytes)
+    for one in sent:
+        receive = partial(CatchUpTask.receive, exchange=one.exchange)
+        found += work.workers.do(Step.MIGRATE, list(_tasks(work, base, one.rewrite)), receive, _WRITTEN)
+        one.exchange.folder.remove()
+    kept = (
+        ChangedKeys(rewrite.old.hex_id, subtask, state, len(keys), KeyList.of(keys).digest)
+        for rewrite in rewrites
+        for subtask, of_states in lists[rewrite.old.id].items()
+        for state, keys in of_states.items()
     )
     held = {name: identity for one in found for name, identity in one.identities.items() if identity}
     depth = (base.run.facts(CaughtUp) or CaughtUp(depth=0)).depth + 1
-    work.run.keep(CaughtUp(tuple(lists), depth), HeldFiles(began, held))
-    return CaughtUpOperators(found, counts)
+    work.run.keep(CaughtUp(tuple(kept), depth), HeldFiles(began, held))
+    return found, sent
 
 
-def _parts(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator[ChangedPart]:
-    """What finds the changes of each subtask of the source."""
-    changed, earlier = read_changed_keys(work.run.changed_keys), base.earlier(rewrite.old)
-    held = [(one.index, one.native_keyed.range) for one in rewrite.old.subtasks if one.native_keyed is not None]
-    for (subtask, _), part in zip(held, rewrite.of_key_groups(range_ for _, range_ in held), strict=True):
-        yield ChangedPart(part, subtask, earlier[subtask], changed[rewrite.old.hex_id, subtask])
+def _lists_of(
+    operator: Operator, changed: Mapping[tuple[str, int], Mapping[str, Prefixes]]
+) -> dict[int, Mapping[str, Prefixes]]:
+    """The changed keys of the operator, by subtask and state; each subtask's are above those of the one before."""
+    return {one.index: changed[operator.hex_id, one.index] for one in operator.subtasks if one.keyed is not None}
 
 
-def _tasks(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> Iterator[CatchUpTask]:
-    """What writes each of the new subtasks; in another layout, they get their changes by the exchange."""
-    for rewrite in rewrites:
-        there = base.parts(rewrite.old)
-        changes = {} if rewrite.moves else {part.subtask: part for part in _parts(work, base, rewrite)}
-        for subtask, part in zip(rewrite.ranges(), rewrite.of_key_groups(rewrite.ranges().values()), strict=True):
-            yield CatchUpTask(part, work.files.shown, subtask, there[subtask], changes.get(subtask))
+def _tasks(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator[CatchUpTask]:
+    """What writes each of the new subtasks, with the changed keys of its key groups."""
+    parts, ranges, lists = base.parts(rewrite.old), rewrite.ranges(), list(rewrite.only.values())
+    joined = {state: Prefixes.joined([one[state] for one in lists]) for state in lists[0]} if lists else {}
+    changed = in_result(joined, work.resolved.conversion.of(rewrite.old))
+    for (subtask, own), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
+        limits = [number.to_bytes(rewrite.destination.prefix, "big") for number in (own.start, own.end + 1)]
+        mine = {state: keys.between(*limits) for state, keys in changed.items()}
+        yield CatchUpTask(part, work.files.shown, subtask, mine, parts[subtask])
 
 
 def may_lack_keys(work: RunAtWork, base: BaseRun) -> bool:

@@ -15,7 +15,6 @@ from stateferry.runs.record.step_facts import MigrateFacts
 from stateferry.runs.record.steps import Step
 from stateferry.steps import catch_up, movement, new_files, sent_files
 from stateferry.steps.base_run import base_of
-from stateferry.steps.catch_up import CaughtUpOperators
 from stateferry.steps.run_at_work import RunAtWork
 
 if TYPE_CHECKING:
@@ -37,14 +36,11 @@ def do(work: RunAtWork) -> MigrateFacts:
     since = [one for one in rewrites if one.old.id in caught]
     whole, go = new_files.stay_and_go(one for one in rewrites if one.old.id not in caught)
     written = new_files.copy(work.workers, Step.MIGRATE, whole, work.files.shown)
-    counts = [file.counts for file in written]
-    caught_up = CaughtUpOperators() if base is None else catch_up.write(work, base, since)
-    written += [one.file for one in caught_up.files]
-    counts += caught_up.counts
+    caught_up, changes = ([], []) if base is None else catch_up.write(work, base, since)
+    written += [one.file for one in caught_up]
     if not plan.rehearse and base is not None and catch_up.may_lack_keys(work, base):
         _check_known_keys(work)
     sent = new_files.send(work.workers, Step.MIGRATE, go, run.exchange, plan.chunk_bytes)
-    counts += [one.counts for one in sent]
     here = [one for one in rewrites if one.old.id in caught or not one.destination.changes_key_groups]
     metadata, digests = assemble(source, here, written, work.files.shown), new_files.digests_of(written)
     if go:
@@ -54,10 +50,10 @@ def do(work: RunAtWork) -> MigrateFacts:
     return MigrateFacts(
         files=sum(len(file.files) for file in written),
         bytes=sum(file.size for file in written),
-        counts=add_counts(counts),
+        counts=add_counts([*(file.counts for file in written), *(one.counts for one in (*changes, *sent))]),
         layout=None if go else movement.changes(work.resolved) or None,
         sent=sum(sum(one.sizes) for one in sent) if go else None,
-        newer=None if base is None else catch_up.newer_rows(work.resolved, caught_up.files),
+        newer=None if base is None else catch_up.newer_rows(work.resolved, caught_up),
     )
 
 

@@ -7,10 +7,9 @@ At another max parallelism, entries get their key groups in `writing/max_paralle
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
@@ -40,10 +39,10 @@ from stateferry.runs.record.target_access import TargetAccess
 from stateferry.runs.record.target_claim import claim_target, target_content
 from stateferry.steps import movement
 from stateferry.steps.run_at_work import RunAtWork
-from stateferry.steps.workers import Measure, Work, Workers
+from stateferry.steps.workers import Measure, Workers
 
 _WRITTEN: Measure[StagedFile] = Measure("B", lambda file: file.size)
-SentT = TypeVar("SentT", bound=SentFile)
+_SENT: Measure[SentFile] = Measure("B", lambda file: file.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +86,19 @@ def receive(workers: Workers, step: str, sent: Iterable[Sent], folder: str) -> l
 
 
 def _send(workers: Workers, step: str, rewrite: OperatorRewrite, folder: Location, chunk_bytes: int) -> Sent:
+    folder.make_folder()
     tasks, exchange = _send_tasks(rewrite, folder, chunk_bytes)
     sizes: list[int] = []
 
     def noted() -> Iterator[dict[str, ConversionCounts]]:
-        for one in through(workers, step, exchange, tasks, SendTask.send):
+        for one in workers.do(f"{step}: send", tasks, SendTask.send, _SENT):
+            directory.add(one.bounds)
             sizes.append(one.size)
             yield one.counts
 
-    counts = add_counts(noted())
-    return Sent(rewrite, exchange, tuple(sizes), counts)
-
-
-def through(
-    workers: Workers, step: str, exchange: Exchange, tasks: Sequence[Work], do: Callable[[Work], SentT]
-) -> Iterator[SentT]:
-    """Has the senders' files of an exchange written, one by each task, and their directory; yields what they are."""
-    measure: Measure[SentT] = Measure("B", lambda file: file.size)
-    exchange.folder.make_folder()
     with Directory(exchange) as directory:
-        for one in workers.do(f"{step}: send", tasks, do, measure):
-            directory.add(one.bounds)
-            yield one
-
-
-def new_exchange(folder: Location, senders: int, rewrite: OperatorRewrite) -> Exchange:
-    """An exchange by which so many senders give the operator's new subtasks their entries."""
-    return Exchange(folder, uuid.uuid4().hex[:12], senders, len(rewrite.ranges()))
+        counts = add_counts(noted())
+    return Sent(rewrite, exchange, tuple(sizes), counts)
 
 
 def _send_tasks(rewrite: OperatorRewrite, folder: Location, chunk_bytes: int) -> tuple[list[SendTask], Exchange]:
@@ -121,7 +106,7 @@ def _send_tasks(rewrite: OperatorRewrite, folder: Location, chunk_bytes: int) ->
     also = frozenset() if rewrite.rewrite is None else rewrite.rewrite.more_key_groups
     chunks = plan_chunks(rewrite.old, rewrite.source.placed(rewrite.old), target_bytes=chunk_bytes, also=also)
     ranges = [KeyGroupRange(min(chunk.key_groups), max(chunk.key_groups)) for chunk in chunks]
-    exchange = new_exchange(folder, len(ranges), rewrite)
+    exchange = Exchange(folder, uuid.uuid4().hex[:12], len(ranges), len(rewrite.ranges()))
     tasks = [
         SendTask(part, key_groups, exchange.file(number))
         for number, (key_groups, part) in enumerate(zip(ranges, rewrite.of_key_groups(ranges), strict=True))

@@ -301,7 +301,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
             at_least=at_least,
             order=order_of(resolved.plan),
             now=resolved.plan.now,
-            parallelism=1 if resolved.plan.since is not None else resolved.layout.of(operator).parallelism,
+            parallelism=resolved.layout.of(operator).parallelism,
         )
     ]
     if resolved.plan.since is not None:

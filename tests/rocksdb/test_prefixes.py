@@ -18,7 +18,7 @@ from flinkstate.rocksdb.files import (
     StoredFile,
     read_pieces,
 )
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored
 
 GROUPS = 4
@@ -73,6 +73,16 @@ def test_a_scan_of_some_keys_gives_what_a_scan_of_all_does(seed: int, monkeypatc
     wanted = [one[: chosen.choice([1, 5, 7, 9])] for one in (key(chosen) for _ in range(chosen.randrange(8)))]
     only = Prefixes.of(wanted)
     assert list(rows(opened, only)) == [row for row in everything if row[0].startswith(tuple(wanted))]
+
+
+def test_those_between_two_keys_are_found() -> None:
+    some = [b"\0a", b"\0b", b"\x01", b"\2a", b"\2b"]
+    of_all = Prefixes.of(some)
+    for low, high in itertools.product([b"\0", b"\0b", b"\1", b"\2", b"\3"], repeat=2):
+        found = of_all.between(low, high)
+        between = [found.keys[start:end].tobytes() for start, end in itertools.pairwise(found.bounds.tolist())]
+        assert between == [one for one in some if low <= one < high]
+    assert not len(EVERY_KEY.between(b"\0", b"\3"))
 
 
 def test_blocks_without_a_wanted_key_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,12 +270,12 @@ def without_one(keys: Prefixes) -> Prefixes:
 
 def converted_short(patch: pytest.MonkeyPatch) -> None:
     """The conversion forgets a key."""
-    found = changed_keys.changed_keys
+    found = changed_keys.read_changed_keys
 
-    def short(*of: Any) -> dict[int, Prefixes]:
-        return {state: without_one(keys) for state, keys in found(*of).items()}
+    def short(file: Location) -> Any:
+        return {of: {state: without_one(keys) for state, keys in lists.items()} for of, lists in found(file).items()}
 
-    patch.setattr("stateferry.changes.catch_up.changed_keys", short)
+    patch.setattr("stateferry.steps.catch_up.read_changed_keys", short)
 
 
 def listed_short(patch: pytest.MonkeyPatch) -> None:

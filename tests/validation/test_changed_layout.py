@@ -12,9 +12,10 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
+from stateferry.changes.changed_keys import in_result
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
-from stateferry.proof.changed_layout import Databases, WholeGroups, in_result
+from stateferry.proof.changed_layout import Databases, WholeGroups
 from tests.support.changes import changes_of
 from tests.support.legacy_states import LEGACY, NEW
 
