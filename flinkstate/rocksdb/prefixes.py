@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.rocksdb import prefix_kernels
 from flinkstate.rocksdb.sst_file import Index
 
@@ -48,9 +49,12 @@ class Prefixes:
         """Whether every key begins with one of them."""
         return len(self) > 0 and not self.bounds[-1]
 
-    def between(self, low: bytes, high: bytes) -> Prefixes:
-        """Those from `low` on that are below `high`; the one that every key begins with is below all."""
-        first, end = (bisect_left(range(len(self)), limit, key=self._at) for limit in (low, high))
+    def within(self, key_groups: KeyGroupRange, width: int) -> Prefixes:
+        """Those of keys in these key groups, which are so many bytes before a key."""
+        if self.has_every_key:
+            return self
+        limits = (number.to_bytes(width, "big") for number in (key_groups.start, key_groups.end + 1))
+        first, end = (bisect_left(range(len(self)), limit, key=self._at) for limit in limits)
         start, stop = self.bounds[first], self.bounds[end]
         return Prefixes(self.keys[start:stop], self.bounds[first : end + 1] - start)
 

@@ -16,7 +16,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from flinkstate.errors import PlanError, RefusedError
-from flinkstate.hashing.key_groups import KeyGroupRange, ranges
+from flinkstate.hashing.key_groups import KeyGroupRange, key_group_prefix_bytes, ranges
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
@@ -190,8 +190,13 @@ class OperatorRewrite:
                 end += 1
             rewrite = None if self.rewrite is None else self.rewrite.of_key_groups(key_groups)
             old = replace(self.old, subtasks=tuple(subtask for _, subtask in held[first:end]))
-            only = {one.index: self.only[one.index] for one in old.subtasks if one.index in self.only}
+            only = {one.index: self._only_within(one, key_groups) for one in old.subtasks if one.index in self.only}
             yield replace(bare, old=old, rewrite=rewrite, only=only)
+
+    def _only_within(self, subtask: Subtask, key_groups: KeyGroupRange) -> dict[str, Prefixes]:
+        assert subtask.keyed is not None
+        own, width = subtask.keyed.range.intersection(key_groups), key_group_prefix_bytes(self.old.max_parallelism)
+        return {state: keys.within(own, width) for state, keys in self.only[subtask.index].items()}
 
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle | NativeHandle]) -> Operator:
         """Copies all other state and returns the new operator; `keyed` has the new keyed files' handles by subtask."""

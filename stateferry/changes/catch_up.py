@@ -79,7 +79,8 @@ class CatchUpTask:
             there, wanted = ({meta.name: meta for meta in one.states} for one in (base.header, header))
             if base.header.key_serializer != header.key_serializer or there != wanted:
                 raise RefusedError(f"{base.name}: its states, or their types, aren't those that the source becomes")
-            base.read_only(self.changed)
+            # Timers on the heap are written whole, whatever they were.
+            base.read_only({state: keys for state, keys in self.changed.items() if not keys.has_every_key})
             out = opened.enter_context(
                 writer.newer_files(
                     rewrite.old.hex_id, self.subtask, base, self.base.folder, self.base.known, header,

@@ -71,8 +71,7 @@ def _tasks(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator
     joined = {state: Prefixes.joined([one[state] for one in lists]) for state in lists[0]} if lists else {}
     changed = in_result(joined, work.resolved.conversion.of(rewrite.old))
     for (subtask, own), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
-        limits = [number.to_bytes(rewrite.destination.prefix, "big") for number in (own.start, own.end + 1)]
-        mine = {state: keys.between(*limits) for state, keys in changed.items()}
+        mine = {state: keys.within(own, rewrite.destination.prefix) for state, keys in changed.items()}
         yield CatchUpTask(part, work.files.shown, subtask, mine, parts[subtask])
 
 

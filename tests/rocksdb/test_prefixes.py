@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from flinkstate.basics.array_types import Bytes
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.rocksdb import scan as scans
 from flinkstate.rocksdb import sorted_run
 from flinkstate.rocksdb.database import Database
@@ -75,14 +76,14 @@ def test_a_scan_of_some_keys_gives_what_a_scan_of_all_does(seed: int, monkeypatc
     assert list(rows(opened, only)) == [row for row in everything if row[0].startswith(tuple(wanted))]
 
 
-def test_those_between_two_keys_are_found() -> None:
-    some = [b"\0a", b"\0b", b"\x01", b"\2a", b"\2b"]
-    of_all = Prefixes.of(some)
-    for low, high in itertools.product([b"\0", b"\0b", b"\1", b"\2", b"\3"], repeat=2):
-        found = of_all.between(low, high)
-        between = [found.keys[start:end].tobytes() for start, end in itertools.pairwise(found.bounds.tolist())]
-        assert between == [one for one in some if low <= one < high]
-    assert not len(EVERY_KEY.between(b"\0", b"\3"))
+@pytest.mark.parametrize("width", [1, 2])
+def test_those_of_some_key_groups_are_found(width: int) -> None:
+    some = [bytes(width - 1) + one for one in (b"\0a", b"\0b", b"\1", b"\3a", b"\3b")]
+    for first, last in itertools.combinations_with_replacement(range(5), 2):
+        found = Prefixes.of(some).within(KeyGroupRange(first, last), width)
+        within = [found.keys[start:end].tobytes() for start, end in itertools.pairwise(found.bounds.tolist())]
+        assert within == [one for one in some if first <= one[width - 1] <= last]
+    assert EVERY_KEY.within(KeyGroupRange(1, 2), width).has_every_key
 
 
 def test_blocks_without_a_wanted_key_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
