@@ -62,13 +62,15 @@ def _lists_of(
     operator: Operator, changed: Mapping[tuple[str, int], Mapping[str, Prefixes]]
 ) -> dict[int, Mapping[str, Prefixes]]:
     """The changed keys of the operator, by subtask and state; each subtask's are above those of the one before."""
-    return {one.index: changed[operator.hex_id, one.index] for one in operator.subtasks if one.keyed is not None}
+    subtasks = sorted(operator.subtasks, key=lambda one: one.index)
+    return {one.index: changed[operator.hex_id, one.index] for one in subtasks if one.keyed is not None}
 
 
 def _tasks(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator[CatchUpTask]:
     """What writes each of the new subtasks, with the changed keys of its key groups."""
-    parts, ranges, lists = base.parts(rewrite.old), rewrite.ranges(), list(rewrite.only.values())
-    joined = {state: Prefixes.joined([one[state] for one in lists]) for state in lists[0]} if lists else {}
+    parts, ranges, lists = base.parts(rewrite.old), rewrite.ranges(), rewrite.only.values()
+    states = {state for of_subtask in lists for state in of_subtask}
+    joined = {state: Prefixes.joined([one[state] for one in lists if state in one]) for state in states}
     changed = in_result(joined, work.resolved.conversion.of(rewrite.old))
     for (subtask, own), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
         mine = {state: keys.within(own, rewrite.destination.prefix) for state, keys in changed.items()}

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -371,6 +372,25 @@ def test_a_wrong_list_of_changed_keys_is_found(
     # The same command, with nothing altered, writes it again.
     report, _ = caught_up(second, tmp_path, 3, 1)
     assert report.is_green
+
+
+@pytest.mark.parametrize("which", [b"key-", b"key-9"], ids=["all", "one that vanished"])
+def test_changed_keys_that_are_hashed_to_other_key_groups_are_found(
+    which: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversion and the validation have their key groups in the result from the same function."""
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1, max_parallelism=300)
+    hashed_anew = changed_keys._hashed_anew
+
+    def wrong(*of: Any) -> Prefixes:
+        found = hashed_anew(*of)
+        keys = (found.keys[start:end].tobytes() for start, end in pairwise(found.bounds.tolist()))
+        return Prefixes.of(bytes((1 - key[0], *key[1:])) if which in key else key for key in keys)
+
+    monkeypatch.setattr(changed_keys, "_hashed_anew", wrong)
+    with pytest.raises(RejectedError, match="changed keys as they were"):
+        caught_up(second, tmp_path, 2, 1, max_parallelism=300)
 
 
 def test_key_groups_that_are_read_whole_may_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
