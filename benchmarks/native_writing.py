@@ -25,7 +25,7 @@ from flinkstate.keyed.header import (
 )
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.types import Scalar
-from flinkstate.writing.native_writer import NativeFileWriter
+from flinkstate.writing.native_writer import NativeFiles, NativeFileWriter
 
 _ENTRIES_PER_KEY = 100
 _KEY_GROUPS = 128
@@ -60,10 +60,8 @@ def rows(entries: int, *, shuffled: bool) -> list[Buffer]:
 
 def write(folder: Path, groups: list[Buffer], *, is_compressed: bool) -> int:
     """Writes the rows, and returns their number."""
-    writer = NativeFileWriter(
-        Location.of(str(folder)), "bench", header(), KeyGroupRange(0, _KEY_GROUPS - 1), 1, 1,
-        is_compressed=is_compressed,
-    )  # fmt: skip
+    files = NativeFiles(Location.of(str(folder)), "bench", KeyGroupRange(0, _KEY_GROUPS - 1), 1, None)
+    writer = NativeFileWriter(files, header(), 1, is_compressed=is_compressed)
     for group, data in enumerate(groups):
         if len(data):
             writer.entries(group, 0, data, 0)

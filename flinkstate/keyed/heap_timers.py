@@ -39,11 +39,10 @@ from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.types import ListType, Scalar, TimerType, TupleType, type_name
 from flinkstate.serializers.walker import Positions, walk_elements
 
-_MAGIC = 0xF1CD859F - 2**32
-_VERSION = 2
+MAGIC = 0xF1CD859F - 2**32
+VERSION = 2
 # In the order of the file.
-_SORTS = ("event", "processing")
-_PREFIX = "_timer_state/"
+SORTS = ("event", "processing")
 _TIMER_VERSION = 2
 _TIMESTAMP = 8
 _HEADER = 12
@@ -60,6 +59,11 @@ class _Timers:
     element: TupleType
     position: int
     count: int
+
+
+def name_of(sort: str, service: str) -> str:
+    """The name of the state of a service's timers."""
+    return f"_timer_state/{sort}_{service}"
 
 
 def are_timers(folder: Location, handle: KeyedHandle) -> bool:
@@ -171,10 +175,10 @@ class _KeyGroup:
         with self.locating():
             data = self._bytes(0, min(size, _HEADER))
             reader = ByteReader(data, name, base=start)
-            reader.expect_i32(_MAGIC, "the magic number of timers")
+            reader.expect_i32(MAGIC, "the magic number of timers")
             version = reader.i32("the version of timers")
-            if version != _VERSION:
-                raise RefusedError(f"{name}: timers of version {version}; version {_VERSION} is read (since Flink 1.8)")
+            if version != VERSION:
+                raise RefusedError(f"{name}: timers of version {version}; version {VERSION} is read (since Flink 1.8)")
             self._services = reader.i32("the number of timer services")
             # A service has at least its name and two counts.
             if not 0 <= self._services <= size // 10:
@@ -193,18 +197,18 @@ class _KeyGroup:
     def all(self) -> list[_Timers]:
         """Returns the timers of all sorts of all services, which end where the key group ends."""
         with self.locating():
-            while len(self._found) < len(_SORTS) * self._services:
+            while len(self._found) < len(SORTS) * self._services:
                 self._find()
             self._end()
         return self._found
 
     def timers(self, state: int, expected: tuple[StateMeta, ...]) -> _Timers:
         """Returns the timers of a state; the states must be those that other key groups have."""
-        if len(_SORTS) * self._services == len(expected):
+        if len(SORTS) * self._services == len(expected):
             while len(self._found) <= state:
                 self._find()
         found = tuple(timers.state for timers in self._found)
-        if found != expected[: len(found)] or len(_SORTS) * self._services != len(expected):
+        if found != expected[: len(found)] or len(SORTS) * self._services != len(expected):
             known, others = (", ".join(one.name for one in states) or "none" for states in (expected, found))
             raise DamagedError(f"the timers {known}, as in other key groups", others, offset=self._start)
         return self._found[state]
@@ -234,7 +238,7 @@ class _KeyGroup:
             most, size = max(walked * (_PORTION // 2) // max(end, 1), 1), _PORTION
         if timers is self._found[-1] and self._next is None:
             self._next = position
-            if len(self._found) == len(_SORTS) * self._services:
+            if len(self._found) == len(SORTS) * self._services:
                 self._end()
 
     def _find(self) -> None:
@@ -244,12 +248,12 @@ class _KeyGroup:
                 pass
         position, self._next = self._next, None
         assert position is not None  # as the timers before have been walked over
-        if len(self._found) % len(_SORTS):
+        if len(self._found) % len(SORTS):
             last = self._found[-1]
             data = self._bytes(position, min(4, self._size - position))
             reader = ByteReader(data, self._name, base=self._start + position)
-            service = last.state.name.removeprefix(f"{_PREFIX}{_SORTS[0]}_")
-            state = replace(last.state, name=f"{_PREFIX}{_SORTS[1]}_{service}")
+            service = last.state.name.removeprefix(name_of(SORTS[0], ""))
+            state = replace(last.state, name=name_of(SORTS[1], service))
             found = replace(last, state=state)
         else:
             found, reader = self._service(position)
@@ -283,9 +287,7 @@ class _KeyGroup:
         described = composite_snapshot(
             TIMER_SNAPSHOT, _TIMER_VERSION, TimerType(key.type, namespace.type), (key, namespace)
         )
-        state = StateMeta(
-            f"{_PREFIX}{_SORTS[0]}_{name}", BackendKind.PRIORITY_QUEUE, (), ((VALUE_SERIALIZER, described),)
-        )
+        state = StateMeta(name_of(SORTS[0], name), BackendKind.PRIORITY_QUEUE, (), ((VALUE_SERIALIZER, described),))
         return _Timers(state, key, element, 0, 0), reader
 
     def _end(self) -> None:

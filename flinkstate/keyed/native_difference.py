@@ -20,7 +20,7 @@ from flinkstate.keyed.stored_files import stored_by_itself
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.difference import differing_rows
 from flinkstate.rocksdb.live_files import LiveFile
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.type_parts import opaque_parts
 from flinkstate.serializers.walker import Positions, skip_runs
@@ -55,7 +55,11 @@ class ChangedFiles:
         """
         found: dict[int, Prefixes] = {}
         for group in groups:
-            changed = self._rows(*group) if len(group) == 1 else self.keys_of(group)
+            if min(group) >= self.new.stored_states:
+                # Timers on the heap are in no file of RocksDB.
+                changed: Prefixes | None = EVERY_KEY
+            else:
+                changed = self._rows(*group) if len(group) == 1 else self.keys_of(group)
             if changed is None:
                 return None
             found |= dict.fromkeys(group, changed)
@@ -113,8 +117,6 @@ def whole_difference(new: NativeFile, old: NativeFile, identities: Mapping[str, 
     Refuses snapshots whose files don't tell that: if the states aren't the same, if a file isn't the one that was read
     then, or if whole ranges of the subtask's keys were deleted.
     """
-    if new.handle.timers is not None or old.handle.timers is not None:
-        raise RefusedError(f"{new.name}: timers are on the heap, so they are in no file of RocksDB")
     if new.header != old.header or new.handle.range != old.handle.range:
         raise RefusedError(f"{new.name}: its states, or their types, or its key groups are others than in {old.name}")
     streams = {file.name: file.stream for file in old.handle.files}

@@ -155,6 +155,11 @@ class NativeFile(KeyedFile):
     def has_places(self) -> bool:
         return False
 
+    def read_only(self, keys: Mapping[str, Prefixes]) -> None:
+        """Has sections show only rows with these keys, by state, and reads nothing of other states."""
+        there = enumerate(self.header.states)
+        self.only = {number: keys[meta.name] for number, meta in there if meta.name in keys}
+
     def close(self) -> None:
         for scan in self._scans.values():
             scan.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.rocksdb import prefix_kernels
 from flinkstate.rocksdb.sst_file import Index
 
@@ -31,7 +33,9 @@ class Prefixes:
 
     @classmethod
     def joined(cls, parts: Sequence[Prefixes]) -> Prefixes:
-        """Those of several parts, each of which is above the one before."""
+        """Those of several parts, each of which is above the one before, unless they are of every key."""
+        if any(one.has_every_key for one in parts):
+            return EVERY_KEY
         ends = np.cumsum([0, *(one.bounds[-1] for one in parts)])
         bounds = [one.bounds[1:] + end for one, end in zip(parts, ends[:-1], strict=True)]
         keys = np.concatenate([one.keys[: one.bounds[-1]] for one in parts])
@@ -39,6 +43,23 @@ class Prefixes:
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    @property
+    def has_every_key(self) -> bool:
+        """Whether every key begins with one of them."""
+        return len(self) > 0 and not self.bounds[-1]
+
+    def within(self, key_groups: KeyGroupRange, width: int) -> Prefixes:
+        """Those of keys in these key groups, which are so many bytes before a key."""
+        if self.has_every_key:
+            return self
+        limits = (number.to_bytes(width, "big") for number in (key_groups.start, key_groups.end + 1))
+        first, end = (bisect_left(range(len(self)), limit, key=self._at) for limit in limits)
+        start, stop = self.bounds[first], self.bounds[end]
+        return Prefixes(self.keys[start:stop], self.bounds[first : end + 1] - start)
+
+    def _at(self, number: int) -> bytes:
+        return self.keys[self.bounds[number] : self.bounds[number + 1]].tobytes()
 
     def blocks_of(self, index: Index) -> Index:
         """Returns the blocks of an index that may have keys with one of the prefixes."""
@@ -59,3 +80,7 @@ class Prefixes:
         matches = np.zeros(len(starts), np.bool_)
         prefix_kernels.rows_with(data, starts, key_ends, self.keys, self.bounds, matches)
         return matches
+
+
+# Every key begins with it.
+EVERY_KEY = Prefixes.of([b""])

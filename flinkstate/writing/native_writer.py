@@ -9,7 +9,7 @@ another folder: the checkpoint can't be restored.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -19,18 +19,21 @@ from flinkstate.files.digests import Digests, digest_of, new_hasher
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.compression import Buffer
-from flinkstate.keyed.header import KeyedHeader, build_header
-from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile
+from flinkstate.keyed.header import KeyedHeader, StateMeta, build_header
+from flinkstate.metadata.metadata import KeyedHandle, NamedFile, NativeHandle, RelativeFile
+from flinkstate.metadata.type_numbers import FULL_CHECKPOINT
 from flinkstate.rocksdb.files import StoredFile
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_family import PORTION, FamilyWriter
 from flinkstate.rocksdb.write_manifest import CURRENT, FIRST_FILE, NAME, NewFamily, manifest_bytes
 from flinkstate.rocksdb.write_sst_file import Buffers
+from flinkstate.writing.heap_timers_writer import HeapTimersWriter, timers_of
 from flinkstate.writing.write_behind import WriteBehind
 
 _CURRENT = "CURRENT"
 _META = "meta"
+_TIMERS = "timers"
 
 
 @dataclass(slots=True)
@@ -48,10 +51,11 @@ class NativeFiles:
     def __init__(
         self, folder: Location, named: str, key_groups: KeyGroupRange, checkpoint_id: int, digests: Digests | None
     ) -> None:
-        self._folder, self._named, self._range, self._checkpoint_id = folder, named, key_groups, checkpoint_id
+        self._folder, self._named, self.range, self._checkpoint_id = folder, named, key_groups, checkpoint_id
         self._digests = {} if digests is None else digests
         self.next_number, self._files = FIRST_FILE, dict[str, _BegunFile]()
         self._kept: dict[str, NamedFile] = {}
+        self._timers: HeapTimersWriter | None = None
 
     def location(self, name: str) -> Location:
         """Returns where a file of the database is, by its own name."""
@@ -94,8 +98,19 @@ class NativeFiles:
         self._kept[name] = NamedFile(name, RelativeFile(location.name, size))
         self._digests[location.name] = size, digest
 
+    def timers(self, states: Mapping[int, StateMeta], prefix: int) -> HeapTimersWriter:
+        """Begins the file of timers that the job keeps on the heap."""
+        self._timers = HeapTimersWriter(self._create(_TIMERS).write, states, self.range, prefix)
+        return self._timers
+
     def finish(self, families: Sequence[NewFamily], header: KeyedHeader) -> NativeHandle:
-        """Completes all files, with what describes them, and returns their handle; they are on disk then."""
+        """Completes all files, with what describes them, and returns their handle; they are on disk then.
+
+        The header is that of the database alone, without timers on the heap.
+        """
+        if self._timers is not None:
+            self._timers.close()
+            self._files[_TIMERS].stream.end()
         tables = [file.name for family in families for file in family.files]
         self._write(NAME, manifest_bytes(families, self.next_number))
         self._write(_CURRENT, CURRENT)
@@ -106,7 +121,7 @@ class NativeFiles:
         meta = self._file(_META).stream
         files = tuple(self._file(name) for name in (*tables, NAME, _CURRENT))
         return NativeHandle(
-            self._range,
+            self.range,
             self._checkpoint_id,
             self._id("backend"),
             meta,
@@ -114,7 +129,14 @@ class NativeFiles:
             files,
             checkpointed_size=meta.size + sum(file.stream.size for file in files),
             id=self._id("handle"),
+            timers=self._timers_handle(),
         )
+
+    def _timers_handle(self) -> KeyedHandle | None:
+        if self._timers is None:
+            return None
+        stream = self._file(_TIMERS).stream
+        return KeyedHandle(self.range, tuple(self._timers.offsets), stream, FULL_CHECKPOINT[-1], self._id("timers"))
 
     def close(self) -> None:
         """Removes what isn't complete."""
@@ -142,28 +164,21 @@ class NativeFileWriter:
     """A subtask's database: key groups in ascending order, each state once in a key group, in any order."""
 
     def __init__(
-        self,
-        folder: Location,
-        named: str,
-        header: KeyedHeader,
-        key_groups: KeyGroupRange,
-        prefix: int,
-        checkpoint_id: int,
-        digests: Digests | None = None,
-        *,
-        is_compressed: bool = True,
+        self, files: NativeFiles, header: KeyedHeader, prefix: int, *, is_compressed: bool = True, on_heap: bool = False
     ) -> None:
-        """The names of the files in `folder` begin with `named`, which tells this subtask from others."""
-        self._files = NativeFiles(folder, named, key_groups, checkpoint_id, digests)
-        self._header, self._range = replace(header, compressed=False), key_groups
+        """If timers are `on_heap`, they go into a file of their own."""
+        self._files, self._range, timers = files, files.range, timers_of(header) if on_heap else {}
+        self._timers = files.timers(timers, prefix) if on_heap else None
+        stored = {number: meta for number, meta in enumerate(header.states) if number not in timers}
+        self._header = replace(header, compressed=False, states=tuple(stored.values()))
         self._pending = PendingRows()
-        self._group = key_groups.start - 1
+        self._group = files.range.start - 1
         self._state: int | None = None
         self._written_states: set[int] = set()
         buffers = Buffers()
-        self._families = [
-            FamilyWriter(
-                id_ + 1,
+        self._families = {
+            number: FamilyWriter(
+                id_,
                 meta.name,
                 prefix,
                 self._files.next_table,
@@ -173,19 +188,22 @@ class NativeFileWriter:
                 buffers,
                 is_compressed=is_compressed,
             )
-            for id_, meta in enumerate(header.states)
-        ]
+            for id_, (number, meta) in enumerate(stored.items(), 1)
+        }
 
     def __enter__(self) -> NativeFileWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for family in self._families:
+        for family in self._families.values():
             family.close()
         self._files.close()
 
     def entries(self, key_group: int, state: int, entries: Buffer, _: int) -> None:
         """Writes entries as they are in a section."""
+        if self._timers is not None and state in self._timers.states:
+            self._timers.add(state, entries)
+            return
         if key_group != self._group:
             self._flush(is_all=True)
             if key_group not in self._range or key_group <= self._group:
@@ -193,7 +211,7 @@ class NativeFileWriter:
             self._group, self._state, self._written_states = key_group, None, set()
         if state != self._state:
             self._flush(is_all=True)
-            if not 0 <= state < len(self._families) or state in self._written_states:
+            if state not in self._families or state in self._written_states:
                 raise UsageError(f"state {state} is not in the header or was written before in key group {key_group}")
             self._state = state
             self._written_states.add(state)
@@ -209,5 +227,5 @@ class NativeFileWriter:
         """Completes the files and returns their handle; they are on disk then."""
         self._flush(is_all=True)
         self._state = None
-        families = [NewFamily(family.id, family.name, family.finish()) for family in self._families]
+        families = [NewFamily(family.id, family.name, family.finish()) for family in self._families.values()]
         return self._files.finish(families, self._header)

@@ -8,7 +8,7 @@ number, above those of the files below, so that RocksDB finds them first. The fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.digests import Digests, digest_of, hasher_of
@@ -22,6 +22,7 @@ from flinkstate.rocksdb.newer_rows import newer_rows
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_manifest import NewFamily
 from flinkstate.rocksdb.write_sst_file import Buffers, SortedRows, SstWriter
+from flinkstate.writing.heap_timers_writer import timers_of
 from flinkstate.writing.native_writer import NativeFiles
 from flinkstate.writing.write_behind import WriteBehind
 
@@ -75,17 +76,21 @@ class NewerFilesWriter:
         *,
         is_compressed: bool,
     ) -> None:
-        """`known` is of the base's files in `base_folder`."""
+        """`known` is of the base's files in `base_folder`. Timers that the base has on the heap are written whole."""
         self.identities: dict[str, str] = {}
         """Those of the files that were taken over, by their new names."""
-        self._files, self._base, self._folder, self._known, self._header = files, base, base_folder, known, header
+        self._files, self._base, self._folder, self._known = files, base, base_folder, known
         self._is_compressed, self._buffers = is_compressed, Buffers()
-        there = base.database.families
-        self._families = [
-            _Family(number + 1, meta.name, sorted(there[meta.name].files.values(), key=lambda one: one.number))
-            for number, meta in enumerate(header.states)
-        ]
-        live = [file for family in self._families for file in family.files]
+        there, on_heap = base.database.families, base.handle.timers is not None
+        timers = timers_of(header) if on_heap else {}
+        self._timers = files.timers(timers, base.prefix) if on_heap else None
+        stored = {number: meta for number, meta in enumerate(header.states) if number not in timers}
+        self._header = replace(header, states=tuple(stored.values()))
+        self._families = {
+            number: _Family(id_, meta.name, sorted(there[meta.name].files.values(), key=lambda one: one.number))
+            for id_, (number, meta) in enumerate(stored.items(), 1)
+        }
+        live = [file for family in self._families.values() for file in family.files]
         self._sequence = max((file.sequences[1] for file in live), default=0) + 1
         files.next_number = max((file.number for file in live), default=files.next_number - 1) + 1
 
@@ -93,7 +98,7 @@ class NewerFilesWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for family in self._families:
+        for family in self._families.values():
             if family.newer is not None:
                 family.newer.close()
         self._files.close()
@@ -101,10 +106,13 @@ class NewerFilesWriter:
     @property
     def counts(self) -> dict[str, NewerCounts]:
         """What was written, by state."""
-        return {family.name: family.counts for family in self._families}
+        return {family.name: family.counts for family in self._families.values()}
 
     def write(self, state: int, wanted: PendingRows, there: PendingRows) -> None:
         """Brings rows that the base has of some keys to those that are wanted of the same keys."""
+        if self._timers is not None and state in self._timers.states:
+            self._timers.add(state, wanted.in_order().data[: wanted.bytes])
+            return
         rows = newer_rows(wanted, there)
         if not rows.count:
             return
@@ -121,8 +129,8 @@ class NewerFilesWriter:
 
     def close(self) -> NativeHandle:
         """Completes the files and returns their handle; they are on disk then."""
-        families, kept = [], [file for family in self._families for file in family.files]
-        for family in self._families:
+        families, kept = [], [file for family in self._families.values() for file in family.files]
+        for family in self._families.values():
             newer = [] if family.newer is None else [family.newer.finish()]
             families.append(NewFamily(family.id, family.name, [*family.files, *newer]))
         streams = {file.name: file for file in self._base.handle.files}

@@ -16,14 +16,16 @@ from typing import Protocol, Self
 import numpy as np
 
 from flinkstate.errors import PlanError, RefusedError
-from flinkstate.hashing.key_groups import KeyGroupRange, ranges
+from flinkstate.hashing.key_groups import KeyGroupRange, key_group_prefix_bytes, ranges
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
+from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator, Subtask
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.types import OpaqueType, type_name
 from flinkstate.values.key_hashes import why_no_hash
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
@@ -115,7 +117,8 @@ class OperatorRewrite:
     """One operator that is written into a new savepoint.
 
     It can be pickled: any process may write each of its new files. With `rewrite` the transform sees other sections
-    than those that are in the old files.
+    than those that are in the old files. If the job keeps its timers on the heap, they aren't in its databases. Of
+    subtasks in `only`, these keys of each state are read, else all.
     """
 
     source: Savepoint
@@ -126,6 +129,8 @@ class OperatorRewrite:
     compression: Compression
     native: bool = False
     rewrite: Rewrite | None = None
+    has_timers_on_heap: bool = False
+    only: Mapping[int, Mapping[str, Prefixes]] = field(default_factory=dict)
 
     @classmethod
     def prepare(
@@ -149,6 +154,8 @@ class OperatorRewrite:
                 _refuse_unstable(state if rewrite is None else rewrite.state(state), operator.label)
         header = prepared.transform.header(merged)
         prepared.header = header if rewrite is None else rewrite.header(header)
+        natives = (subtask.native_keyed for subtask in operator.subtasks)
+        prepared.has_timers_on_heap = any(one is not None and one.timers is not None for one in natives)
         if not is_native:
             prepared.compression = layout.compression.of(source.compression(operator))
         return prepared
@@ -157,6 +164,11 @@ class OperatorRewrite:
     def destination(self) -> Destination:
         """Where the entries go: from the old to the new max parallelism."""
         return Destination(self.old.max_parallelism, self.new.max_parallelism)
+
+    @property
+    def moves(self) -> bool:
+        """Whether entries may go to other subtasks."""
+        return changes_layout(self.old, self.new)
 
     def of_key_groups(self, wanted: Iterable[KeyGroupRange]) -> Iterator[OperatorRewrite]:
         """Yields what a task needs to read each of these ranges: the files that hold them, and no others.
@@ -178,7 +190,13 @@ class OperatorRewrite:
                 end += 1
             rewrite = None if self.rewrite is None else self.rewrite.of_key_groups(key_groups)
             old = replace(self.old, subtasks=tuple(subtask for _, subtask in held[first:end]))
-            yield replace(bare, old=old, rewrite=rewrite)
+            only = {one.index: self._only_within(one, key_groups) for one in old.subtasks if one.index in self.only}
+            yield replace(bare, old=old, rewrite=rewrite, only=only)
+
+    def _only_within(self, subtask: Subtask, key_groups: KeyGroupRange) -> dict[str, Prefixes]:
+        assert subtask.keyed is not None
+        own, width = subtask.keyed.range.intersection(key_groups), key_group_prefix_bytes(self.old.max_parallelism)
+        return {state: keys.within(own, width) for state, keys in self.only[subtask.index].items()}
 
     def finish(self, writer: SavepointWriter, keyed: Mapping[int, KeyedHandle | NativeHandle]) -> Operator:
         """Copies all other state and returns the new operator; `keyed` has the new keyed files' handles by subtask."""
@@ -205,7 +223,7 @@ class OperatorRewrite:
         """
         if self.header is None:
             return {}
-        if not _moves(self.old, self.new):
+        if not self.moves:
             return {subtask.index: subtask.keyed.range for subtask in self.old.subtasks if subtask.keyed is not None}
         return dict(enumerate(ranges(self.new.max_parallelism, self.new.parallelism)))
 
@@ -215,12 +233,12 @@ class OperatorRewrite:
         RocksDB's own files in which nothing changes are copied as they are.
         """
         stays = isinstance(self.transform, Copy) and self.rewrite is None
-        if self.native and stays and not _moves(self.old, self.new):
+        if self.native and stays and not self.moves:
             found = next((subtask.native_keyed for subtask in self.old.subtasks if subtask.index == index), None)
-            if found is not None and found.timers is None:
+            if found is not None:
                 return writer.carry_native(self.source.folder, self.old.hex_id, index, found)
         with ExitStack() as opened:
-            transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
+            transformed = self.open_old(opened, key_groups)
             return self.write_keyed(writer, index, key_groups, transformed.entries)
 
     def write_keyed(
@@ -242,7 +260,7 @@ class OperatorRewrite:
             return writer.keyed_file(self.old.hex_id, index, header, key_groups, self.compression)
         return writer.native_files(
             self.old.hex_id, index, header, key_groups, self.destination.prefix, self.source.metadata.checkpoint_id,
-            is_compressed=self.is_compressed,
+            is_compressed=self.is_compressed, on_heap=self.has_timers_on_heap,
         )  # fmt: skip
 
     @property
@@ -250,10 +268,18 @@ class OperatorRewrite:
         """Whether the blocks of a new database are compressed."""
         return self.compression not in (Compression.NONE, Compression.STORED)
 
+    def open_old(self, opened: ExitStack, key_groups: KeyGroupRange) -> TransformedFiles:
+        """Opens the old files that have any of these key groups."""
+        files = self.source.open_all(self.old, opened, key_groups)
+        for file in files:
+            if isinstance(file, NativeFile) and file.subtask in self.only:
+                file.read_only(self.only[file.subtask])
+        return TransformedFiles(self, files)
+
     def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
         """Yields the entries of old key groups, grouped by the key groups that they go to."""
         with ExitStack() as opened:
-            transformed = TransformedFiles(self, self.source.open_all(self.old, opened, key_groups))
+            transformed = self.open_old(opened, key_groups)
             for file in transformed.files:
                 for key_group in file.handle.range.intersection(key_groups):
                     yield from transformed.of_group(file, key_group)
@@ -287,7 +313,8 @@ class TransformedFiles:
                         yield entries.state, entries.data[: entries.bounds[-1]], last_start
 
 
-def _moves(old: Operator, new: Operator) -> bool:
+def changes_layout(old: Operator, new: Operator) -> bool:
+    """Whether the operator gets another parallelism or max parallelism, so that entries may go to other subtasks."""
     return (old.parallelism, old.max_parallelism) != (new.parallelism, new.max_parallelism)
 
 
@@ -298,7 +325,7 @@ def _check_layout(old: Operator, new: Operator) -> None:
             f"found {new.parallelism}"
         )
     has_state = any(subtask.finished or subtask.streams() for subtask in old.subtasks)
-    if not _moves(old, new) or old.fully_finished or not has_state:
+    if not changes_layout(old, new) or old.fully_finished or not has_state:
         return
     keyed = any(subtask.keyed is not None for subtask in old.subtasks)
     if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):

@@ -202,12 +202,15 @@ class SavepointWriter:
         snapshot: int,
         *,
         is_compressed: bool,
+        on_heap: bool,
     ) -> NativeFileWriter:
-        """Opens a subtask's new RocksDB database; `snapshot` is the id of the checkpoint that it belongs to."""
+        """Opens a subtask's new RocksDB database; `snapshot` is the id of the checkpoint that it belongs to.
+
+        If the job keeps timers `on_heap`, they are beside the database.
+        """
         named = self._file(operator_id, "native", subtask).name
-        return NativeFileWriter(
-            self.folder, named, header, key_groups, prefix, snapshot, self._digests, is_compressed=is_compressed
-        )
+        files = NativeFiles(self.folder, named, key_groups, snapshot, self._digests)
+        return NativeFileWriter(files, header, prefix, is_compressed=is_compressed, on_heap=on_heap)
 
     def newer_files(
         self,
@@ -237,7 +240,8 @@ class SavepointWriter:
             return self._copied(source, stream, self.folder.child(f"{named}-{name}"), self._digests)
 
         files = tuple(replace(file, stream=copied(file.name, file.stream)) for file in handle.files)
-        return replace(handle, meta=copied("meta", handle.meta), shared=(), private=files)
+        timers = handle.timers and replace(handle.timers, stream=copied("timers", handle.timers.stream))
+        return replace(handle, meta=copied("meta", handle.meta), shared=(), private=files, timers=timers)
 
     def _file(self, operator_id: str, what: str, subtask: int) -> Location:
         return self.folder.child(f"{operator_id}-{what}-{subtask:05d}")

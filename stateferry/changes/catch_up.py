@@ -1,7 +1,8 @@
 """The task of a catch-up that writes one subtask's new database: an earlier one, and newer files with what has changed.
 
 The changed keys, as the snapshot has listed them, are read in the source through the operator's transform, and in the
-earlier result. What differs is written.
+earlier result. What differs is written. At another max parallelism, what the source has of them comes by the files of
+the exchange.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.newer_files import KnownFiles, NewerCounts, NewerFilesWriter
-from flinkstate.writing.operator_rewrite import OperatorRewrite, TransformedFiles
+from flinkstate.writing.operator_rewrite import EntriesOf, OperatorRewrite
 from flinkstate.writing.writer import SavepointWriter
-from stateferry.changes.changed_keys import KeyList, changed_keys, of_result
-from stateferry.changes.rules import Rules
+from stateferry.changes.exchange_receiver import ExchangeReceiver
+from stateferry.changes.max_parallelism_exchange import Exchange
 from stateferry.changes.staging import StagedFile, counts_of_rewrite
 
 
@@ -37,87 +38,80 @@ class BasePart:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUpFile:
-    """A subtask's database as it was written; the changed keys and what was written of them are by state.
+    """A subtask's database as it was written, and by state what was written.
 
     `identities` are those of the files that were taken over.
     """
 
     file: StagedFile
-    lists: Mapping[str, KeyList]
     written: Mapping[str, NewerCounts]
     identities: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUpTask:
-    """Writes one subtask's database; `changed` are the changed keys by state of the source."""
+    """Writes one subtask's database; `changed` are the changed keys by state, as its result has them."""
 
     rewrite: OperatorRewrite
-    rules: tuple[Rules, ...]
     folder: str
     subtask: int
     changed: Mapping[str, Prefixes]
     base: BasePart
 
     def write(self) -> CaughtUpFile:
-        """Writes the newer files, and gives those of the base a name beside them."""
-        began, digests = time.monotonic(), Digests()
-        writer, width = SavepointWriter(self.folder, digests, is_checked=True), self.rewrite.old.max_parallelism
-        part = next(one for one in self.rewrite.old.subtasks if one.index == self.subtask)
-        assert part.native_keyed is not None
-        header = self.rewrite.header
-        assert header is not None
+        """Writes what the source has of these keys; its key groups stay the same."""
         with ExitStack() as opened:
-            new, base = (
-                opened.enter_context(NativeFile(folder, handle, width, self.subtask))
-                for folder, handle in (
-                    (self.rewrite.source.folder, part.native_keyed),
-                    (self.base.folder, self.base.handle),
-                )
-            )
-            header = replace(header, compressed=False)
-            if base.header != header:
+            return self._written(self.rewrite.open_old(opened, self.base.handle.range).entries)
+
+    def receive(self, exchange: Exchange) -> CaughtUpFile:
+        """Writes what the files of the exchange have for the subtask's key groups."""
+        with ExchangeReceiver(exchange, self.subtask) as received:
+            return self._written(received.entries)
+
+    def _written(self, entries: EntriesOf) -> CaughtUpFile:
+        """Writes the newer files, and gives those of the base a name beside them."""
+        began, digests, rewrite = time.monotonic(), Digests(), self.rewrite
+        writer = SavepointWriter(self.folder, digests, is_checked=True)
+        assert rewrite.header is not None
+        header, width = replace(rewrite.header, compressed=False), rewrite.new.max_parallelism
+        with ExitStack() as opened:
+            base = opened.enter_context(NativeFile(self.base.folder, self.base.handle, width, self.subtask))
+            there, wanted = ({meta.name: meta for meta in one.states} for one in (base.header, header))
+            if base.header.key_serializer != header.key_serializer or there != wanted:
                 raise RefusedError(f"{base.name}: its states, or their types, aren't those that the source becomes")
-            found = changed_keys(self.changed, new.header)
-            wanted = of_result(found, new.header, header, self.rules)
-            new.only, base.only = found, wanted
+            # Timers on the heap are written whole, whatever they were.
+            base.read_only({state: keys for state, keys in self.changed.items() if not keys.has_every_key})
             out = opened.enter_context(
                 writer.newer_files(
-                    self.rewrite.old.hex_id, self.subtask, base, self.base.folder, self.base.known, header,
-                    self.rewrite.source.metadata.checkpoint_id, is_compressed=self.rewrite.is_compressed,
+                    rewrite.old.hex_id, self.subtask, base, self.base.folder, self.base.known, header,
+                    rewrite.source.metadata.checkpoint_id, is_compressed=rewrite.is_compressed,
                 )
             )  # fmt: skip
-            _Groups(TransformedFiles(self.rewrite, (new,)), base, out, wanted).write()
+            # Timers on the heap are behind all other states in the base.
+            ids = {meta.name: number for number, meta in enumerate(header.states)}
+            _Groups(entries, base, out, [ids[meta.name] for meta in base.header.states]).write()
             handle = out.close()
-            written = out.counts
-        staged = StagedFile(
-            self.rewrite.old.id,
-            self.subtask,
-            handle,
-            digests,
-            time.monotonic() - began,
-            counts_of_rewrite(self.rewrite),
-        )
-        lists = {meta.name: KeyList.of(found[number]) for number, meta in enumerate(new.header.states)}
-        return CaughtUpFile(staged, lists, written, out.identities)
+        seconds, counts = time.monotonic() - began, counts_of_rewrite(rewrite)
+        staged = StagedFile(rewrite.old.id, self.subtask, handle, digests, seconds, counts)
+        return CaughtUpFile(staged, out.counts, out.identities)
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
     """Brings the rows of changed keys from what the base has to what the source becomes, a key group at a time."""
 
-    source: TransformedFiles
+    entries: EntriesOf
     base: NativeFile
     out: NewerFilesWriter
-    wanted: Mapping[int, Prefixes]
+    ids: list[int]
     states: dict[int, tuple[PendingRows, PendingRows]] = field(default_factory=dict)
 
     def write(self) -> None:
         for key_group in self.base.handle.range:
-            for state, data, _ in self.source.entries(key_group):
+            for state, data, _ in self.entries(key_group):
                 self._rows(state)[0].add(data)
             for section in self.base.sections(key_group):
-                self._rows(section.state)[1].add_some(section.data, section.starts, section.ends)
+                self._rows(self.ids[section.state])[1].add_some(section.data, section.starts, section.ends)
             for state, (now, before) in sorted(self.states.items()):
                 self.out.write(state, now, before)
                 now.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,13 @@ import numpy as np
 from flinkstate.errors import DamagedError
 from flinkstate.files.digests import digest_of, digest_of_bytes, new_hasher
 from flinkstate.files.storage import Location
-from flinkstate.keyed.header import KeyedHeader
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
+from flinkstate.hashing.key_groups import key_group_prefix_bytes
+from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
+from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.rocksdb.prefixes import Prefixes
-from stateferry.changes.rules import Rules
+from flinkstate.values.key_hashes import codes_of_rows
+from stateferry.changes.operator_changes import OperatorChanges
 
 _DIGEST = 16
 
@@ -63,16 +67,22 @@ def read_changed_keys(file: Location) -> dict[tuple[str, int], dict[str, Prefixe
     return {of: {state: Prefixes.joined(some) for state, some in of_states.items()} for of, of_states in parts.items()}
 
 
-def changed_keys(lists: Mapping[str, Prefixes], header: KeyedHeader) -> dict[int, Prefixes]:
-    """The changed keys by the id of each state of the source."""
-    return {number: lists[meta.name] for number, meta in enumerate(header.states)}
+def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict[str, Prefixes]:
+    """The keys of the source's states as the result has them; a new state has those of its legacy state."""
+    found = {name: _hashed_anew(one, conversion.states[name], conversion) for name, one in keys.items()}
+    return found | {
+        rules.new_name: found[rules.legacy.name] for rules in conversion.rules if rules.legacy.name in found
+    }
 
 
-def of_result(found: Mapping[int, Prefixes], source: KeyedHeader, result: KeyedHeader, rules: Iterable[Rules]) -> dict[
-    int, Prefixes
-]:  # fmt: skip
-    """The changed keys by the id of each state of the result: a new state has those of its legacy state."""
-    by_name = {meta.name: found[number] for number, meta in enumerate(source.states) if number in found}
-    for rule in rules:
-        by_name[rule.new_name] = by_name[rule.legacy.name]
-    return {number: by_name[meta.name] for number, meta in enumerate(result.states)}
+def _hashed_anew(keys: Prefixes, state: KeyedState, conversion: OperatorChanges) -> Prefixes:
+    if keys.has_every_key or not conversion.changes_key_groups:
+        return keys
+    old, new = map(key_group_prefix_bytes, (conversion.old_max, conversion.new_max))
+    starts, ends = keys.bounds[:-1], keys.bounds[1:]
+    firsts = starts + old + (TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)
+    groups = assign_to_key_groups(codes_of_rows(state.key, keys.keys, firsts, ends), conversion.new_max)
+    return Prefixes.of(
+        group.to_bytes(new, "big") + keys.keys[start:end].tobytes()
+        for group, start, end in zip(groups.tolist(), (starts + old).tolist(), ends.tolist(), strict=True)
+    )

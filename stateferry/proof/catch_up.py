@@ -13,16 +13,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flinkstate.files.storage import Location
 from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import BytesRead
-from flinkstate.metadata.chunks import Chunk, FilePart
-from flinkstate.metadata.metadata import NativeHandle
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from stateferry.basics.quantities import noun
-from stateferry.changes.changed_keys import KeyList
+from stateferry.changes.changed_keys import KeyList, in_result
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.carried_check import CarriedResult
+from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import Snapshot, changed_rows, row_sums, together
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
@@ -44,15 +42,13 @@ class BaseAccount:
 
 @dataclass(frozen=True, slots=True)
 class BaseSubtask:
-    """A subtask's database in the base's source, and in the base's result.
+    """A subtask's database in the base's source.
 
     `changed` are the changed keys by state as the snapshot has listed them, and `lists` what the conversion says of the
     keys that it has read. `sums` are the digests of the source's rows, by key group, as the base has read them.
     """
 
     source: Snapshot
-    folder: Location
-    handle: NativeHandle
     lists: Mapping[str, KeyList]
     sums: Mapping[int, str]
     changed: Mapping[str, Prefixes]
@@ -60,10 +56,11 @@ class BaseSubtask:
 
 @dataclass(frozen=True, slots=True)
 class BaseOperator:
-    """An operator in the base: its subtasks, and its accounts by state."""
+    """An operator in the base: the subtasks of its source, its accounts by state, and its result."""
 
     subtasks: Mapping[int, BaseSubtask]
     accounts: Mapping[str, BaseAccount]
+    result: Databases
 
 
 @dataclass(slots=True)
@@ -97,7 +94,7 @@ class ChangedResult:
 class ChangedTask:
     """Reads the changed keys of one subtask: in its source, in its result, and in both of the base.
 
-    The key groups `whole` are read by other tasks. It is one of `of` tasks.
+    The key groups `whole` of the source are read by other tasks. It is one of `of` tasks.
     """
 
     operator: str
@@ -105,37 +102,39 @@ class ChangedTask:
     conversion: OperatorChanges
     check_keys: bool
     seed: int
-    source: tuple[Location, NativeHandle]
-    staged: tuple[Location, NativeHandle]
+    source: Snapshot
+    staged: Databases
     base: BaseSubtask
+    base_result: Databases
     whole: frozenset[int]
     of: int = 1
+    is_first: bool = True
 
     def do(self) -> ChangedResult:
         """Reads the changed keys, and finds out whether they are all."""
-        only = dict(self.base.changed)
-        of_result = {
-            rules.new_name: only[rules.legacy.name] for rules in self.conversion.rules if rules.legacy.name in only
-        }
+        only, groups = self.base.changed, together(self.conversion, self.base.changed.keys())
         # What the base had of them was sampled when it was validated.
         spec = SampleSpec(self.seed, 1.0 / max(self.of, 1))
+        keys = in_result(only, self.conversion)
+        if self.conversion.changes_key_groups and not self.is_first:
+            # Every subtask's timers on the heap may be in any database of the result, so one task reads all of them.
+            keys = {state: one for state, one in keys.items() if not one.has_every_key}
 
-        def read(side: Side, folder: Location, handle: NativeHandle, sample: SampleSpec | None) -> KeyedResult:
-            part = FilePart(self.subtask, handle, tuple(handle.range))
-            chunk = Chunk(self.conversion.old_max, (part,), handle.size)
-            wanted = only | of_result
+        def read(side: Side, of: Databases, sample: SampleSpec | None = None) -> KeyedResult:
+            if side is Side.SOURCE:
+                wanted, chunk = only, of.chunk(self.conversion.old_max, [EVERY_KEY])
+            else:
+                wanted, chunk = keys, of.chunk(self.conversion.new_max, keys.values())
             return KeyedTask(
-                side, folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=wanted
+                side, of.folder, self.operator, chunk, self.conversion, self.check_keys, sample=sample, only=wanted
             ).do()
 
-        base, groups = self.base, together(self.conversion, only.keys())
-        after = read(Side.SOURCE, *self.source, spec), read(Side.STAGED, *self.staged, spec)
-        before = (
-            read(Side.SOURCE, base.source.folder, base.source.handle, None),
-            read(Side.STAGED, base.folder, base.handle, None),
-        )
+        source, base = (Databases(one.folder, {self.subtask: one.handle}) for one in (self.source, self.base.source))
+        after = read(Side.SOURCE, source, spec), read(Side.STAGED, self.staged, spec)
+        before = read(Side.SOURCE, base), read(Side.STAGED, self.base_result)
         # What a key has in the states of a group counts together.
-        count = sum(max(len(only[name]) for name in group) for group in groups)
+        listed = ([only[name] for name in group] for group in groups)
+        count = sum(max(map(len, some)) for some in listed if not any(one.has_every_key for one in some))
         result = ChangedResult(self.operator, self.subtask, after, before, list(self._other_lists()), count)
         if after[0].read is not None:
             result.read.take(after[0].read)
@@ -147,7 +146,7 @@ class ChangedTask:
 
         If the files that came or went are few, only keys that they have are read, of both sources.
         """
-        source, before, width = Snapshot(*self.source), self.base.source, self.conversion.old_max
+        source, before, width = self.source, self.base.source, self.conversion.old_max
         found = changed_rows(source, before, self.conversion, width, self.subtask)
         result.problems += found.problems
         result.files = found.files
@@ -177,10 +176,13 @@ class ChangedTask:
                 yield f"subtask {self.subtask}, {state}: changed are {expected}, converted were {found}"
 
 
-def sampled_groups(max_parallelism: int, seed: int, base: BaseOperator) -> frozenset[int]:
-    """The key groups that are read whole: one of 128, others for each source, of those that have any in the base."""
+def sampled_groups(divisor: int, seed: int, base: BaseOperator) -> frozenset[int]:
+    """The key groups that are read whole: one of 128, others for each source, of those that have any in the base.
+
+    They are named by their remainders: with the max parallelism as divisor, that is by their numbers.
+    """
     occupied = {group for one in base.accounts.values() for group in np.flatnonzero(one.account.counts).tolist()}
-    groups = sorted(occupied) or list(range(max_parallelism))
+    groups = sorted({group % divisor for group in occupied}) or list(range(divisor))
     count = max(len(groups) // 128, 1)
     return frozenset(groups[(seed + number * len(groups) // count) % len(groups)] for number in range(count))
 

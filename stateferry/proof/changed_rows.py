@@ -19,7 +19,7 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.keyed.stored_files import stored_by_itself, stored_files
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.metadata import NativeHandle
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.scan import entries_of
 from flinkstate.rocksdb.sst_file import SstFile
 from flinkstate.serializers.types import FlinkType
@@ -62,7 +62,8 @@ def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorChanges, widt
             found.problems.append(f"{now.name}: its states aren't those of {before.name}")
             return found
         size, differing = 0, dict[str, list[SstFile]]()
-        for name in names:
+        on_heap = [name for name in names if name not in now.database.families]
+        for name in (name for name in names if name in now.database.families):
             ours, theirs = (dict(_files(one, file, name, found)) for one, file in ((new, now), (old, before)))
             size += sum(table.live.size for table in ours.values())
             differing[name] = [ours.get(place) or theirs[place] for place in ours.keys() ^ theirs.keys()]
@@ -71,7 +72,8 @@ def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorChanges, widt
         if sum(table.live.size for table in tables) > _MOST_LISTED * size:
             found.keys = None
         else:
-            found.keys = _listed(differing, now, conversion, found)
+            # Timers on the heap are in no file of RocksDB, so all of them are read.
+            found.keys = _listed(differing, now, conversion, found) | dict.fromkeys(on_heap, EVERY_KEY)
     return found
 
 
@@ -92,7 +94,7 @@ def row_sums(
     """The digests of the rows of these keys, or of all rows, by key group; of all rows it also notes what was read."""
     with NativeFile(snapshot.folder, snapshot.handle, width, subtask, read) as file:
         if only is not None:
-            file.only = {number: only[meta.name] for number, meta in enumerate(file.header.states)}
+            file.read_only(only)
         window = np.empty(WINDOW, np.uint8)
         for key_group in file.handle.range:
             for _ in file.sections(key_group, window):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from stateferry.proof.catch_up import (
     ChangedTask,
     sampled_groups,
 )
+from stateferry.proof.changed_layout import WholeGroups
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.sample_text import MOST_SAMPLES, ProbedEntry, compare
@@ -118,17 +120,23 @@ def plan_checks(
     seed = seed_of(source)
     for pair in operator_pairs(source, staged):
         if base and pair.old.id in base:
-            whole = sampled_groups(pair.old.max_parallelism, seed, base[pair.old.id])
+            whole = _whole(pair, conversion, base[pair.old.id], seed)
             # The changed keys have a sample of their own; of these key groups plain code reads RocksDB's files alone.
-            keyed = pair.keyed(conversion, target_bytes, whole, seed=seed)
+            keyed = pair.keyed(conversion, target_bytes, whole.result, seed=seed, of_source=whole.source)
             tasks += [replace(task, sample=SampleSpec(seed, 0.0)) for task in keyed]
-            tasks += pair.changed(conversion, base[pair.old.id], whole, seed)
+            tasks += pair.changed(conversion, base[pair.old.id], whole.source, seed)
         else:
             tasks += pair.keyed(conversion, target_bytes, seed=seed)
         if has_carried_state(pair.old) or has_carried_state(pair.new):
             elements = conversion.of(pair.old).elements
             tasks.append(CarriedTask(source.folder, pair.old, staged.folder, pair.new, elements))
     return tasks
+
+
+def _whole(pair: OperatorPair, conversion: Conversion, base: BaseOperator, seed: int) -> WholeGroups:
+    own = conversion.of(pair.old)
+    divisor = gcd(own.old_max, own.new_max)
+    return WholeGroups.of(sampled_groups(divisor, seed, base), divisor, own)
 
 
 def validate(
@@ -191,8 +199,8 @@ def tally_up(
         size = max(conversion.layout.of(pair.old).max_parallelism, pair.new.max_parallelism)
         tallies[pair.old.hex_id] = Tally(size)
         if base and pair.old.id in base:
-            whole = sampled_groups(pair.old.max_parallelism, seed_of(source), base[pair.old.id])
-            of_base[pair.old.hex_id] = CatchUpTally(size, base[pair.old.id], whole)
+            whole = _whole(pair, conversion, base[pair.old.id], seed_of(source))
+            of_base[pair.old.hex_id] = CatchUpTally(size, base[pair.old.id], whole.result)
     for result in results:
         if isinstance(result, ChangedResult) or result.operator in of_base:
             of_base[result.operator].take(result)

@@ -207,8 +207,7 @@ class _ChunkReading:
                     # The reader's own check of the keys is switched off, because the validation names what is wrong.
                     file.membership = _AnyMember(file.header, task.chunk.max_parallelism, file.prefix)
                 if task.only is not None and isinstance(file, NativeFile):
-                    there = enumerate(file.header.states)
-                    file.only = {number: task.only[meta.name] for number, meta in there if meta.name in task.only}
+                    file.read_only(task.only)
                 states = keyed_states(file.header, file.name)
                 self._states.update({state.name: state for state in states})
                 for neighbours in _runs(part.key_groups):

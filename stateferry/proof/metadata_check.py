@@ -80,10 +80,10 @@ def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Ite
 
 def _compare_formats(old: Operator, found: Operator, checkpoint_id: int, *, is_native: bool) -> Iterator[Mismatch]:
     expected, other = ("native", "canonical") if is_native else ("canonical", "native")
-    known = {
-        checkpoint_id,
-        *(one.checkpoint_id for one in keyed_handles(old).values() if isinstance(one, NativeHandle)),
-    }
+    natives = [one for one in keyed_handles(old).values() if isinstance(one, NativeHandle)]
+    known = {checkpoint_id, *(one.checkpoint_id for one in natives)}
+    places = "in RocksDB", "on the heap"
+    on_heap = any(one.timers is not None for one in natives)
     for index, handle in keyed_handles(found).items():
         what = f"operator {old.label}: keyed state of subtask {index}"
         if isinstance(handle, NativeHandle) != is_native:
@@ -92,6 +92,9 @@ def _compare_formats(old: Operator, found: Operator, checkpoint_id: int, *, is_n
             if handle.checkpoint_id not in known:
                 ids = f"of checkpoint {checkpoint_id}", f"of checkpoint {handle.checkpoint_id}"
                 yield Mismatch(what, *ids, _ends(handle.range))
+            # A job looks for them in one place alone.
+            if (handle.timers is not None) != on_heap:
+                yield Mismatch(f"{what}: timers", places[on_heap], places[not on_heap], _ends(handle.range))
             # A job that claims the savepoint would make checkpoints with such files that can't be restored.
             if handle.shared:
                 yield Mismatch(what, "no shared files", f"{len(handle.shared)}", _ends(handle.range))

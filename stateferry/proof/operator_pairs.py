@@ -14,6 +14,8 @@ from stateferry.proof.catch_up import (
     BaseOperator,
     ChangedTask,
 )
+from stateferry.proof.changed_layout import Databases
+from stateferry.proof.changed_rows import Snapshot
 from stateferry.proof.expected.sampling import SampleSpec
 from stateferry.proof.keyed_check import KeyedTask
 from stateferry.proof.keyed_result import Side
@@ -35,8 +37,12 @@ class OperatorPair:
         wanted: Container[int] | None = None,
         sides: Sequence[Side] = tuple(Side),
         seed: int | None = None,
+        of_source: Container[int] | None = None,
     ) -> list[KeyedTask]:
-        """The tasks for keyed state; `wanted` chooses key groups of the new savepoint, `seed` the keys of a sample."""
+        """The tasks for keyed state; `seed` chooses the keys of a sample.
+
+        `wanted` chooses key groups of the new savepoint, `of_source` those of the source that have all of their keys.
+        """
         if not (has_keyed_state(self.old) or has_keyed_state(self.new)):
             return []
         own = conversion.of(self.old)
@@ -47,8 +53,10 @@ class OperatorPair:
         ):
             if side not in sides:
                 continue
-            # The keys of new key groups may come from any.
-            chosen = None if side is Side.SOURCE and own.changes_key_groups else wanted
+            chosen = wanted
+            if side is Side.SOURCE and own.changes_key_groups:
+                # The keys of new key groups may come from any.
+                chosen = of_source
             try:
                 also = frozenset() if own.before is None or side is Side.STAGED else own.before.key_groups
                 placed = savepoint.placed(operator)
@@ -75,16 +83,20 @@ class OperatorPair:
     def changed(
         self, conversion: Conversion, base: BaseOperator, whole: frozenset[int], seed: int
     ) -> Iterator[ChangedTask]:
-        """The tasks that read changed keys. A subtask that can't be read in the staged savepoint gets none."""
+        """The tasks that read changed keys; there are none if a subtask can't be read in the staged savepoint."""
         own, checks = conversion.of(self.old), self.checks_keys(conversion)
-        there = {subtask.index: subtask.native_keyed for subtask in self.new.subtasks}
+        there = {one.index: one.native_keyed for one in self.new.subtasks if one.native_keyed is not None}
+        if base.result.handles.keys() - there.keys():
+            return
+        results = Databases(self.staged.folder, there), base.result
         for subtask in self.old.subtasks:
-            staged, index = there.get(subtask.index), subtask.index
-            if subtask.native_keyed is not None and staged is not None and index in base.subtasks:
-                mine = own.of_key_groups(subtask.native_keyed.range)
+            if subtask.native_keyed is not None and (earlier := base.subtasks.get(subtask.index)) is not None:
+                range_ = subtask.native_keyed.range
+                staged, of_base = results if own.changes_key_groups else (one.of(range_) for one in results)
                 yield ChangedTask(
-                    self.old.hex_id, index, mine, checks, seed, (self.source.folder, subtask.native_keyed),
-                    (self.staged.folder, staged), base.subtasks[index], whole, len(base.subtasks),
+                    self.old.hex_id, subtask.index, own.of_key_groups(range_), checks, seed,
+                    Snapshot(self.source.folder, subtask.native_keyed), staged, earlier, of_base, whole,
+                    len(base.subtasks), subtask.index == min(base.subtasks),
                 )  # fmt: skip
 
     def checks_keys(self, conversion: Conversion) -> bool:

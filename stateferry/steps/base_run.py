@@ -23,12 +23,14 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.newer_files import KnownFiles
+from flinkstate.writing.operator_rewrite import changes_layout
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import BasePart
 from stateferry.changes.changed_keys import KeyList, read_changed_keys
 from stateferry.inventory.inventory_change import why_not_from_times
 from stateferry.proof.catch_up import BaseAccount, BaseOperator, BaseSubtask
+from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import Snapshot
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
@@ -86,13 +88,13 @@ class BaseRun:
             if operator.id in self.operators:
                 accounts = {state: one for (id_, state), one in self.accounts.items() if id_ == operator.hex_id}
                 subtasks = dict(self._subtasks(operator, lists, changed))
-                found[operator.id] = BaseOperator(subtasks, accounts)
+                handles = {index: part.handle for index, part in self.parts(operator).items()}
+                found[operator.id] = BaseOperator(subtasks, accounts, Databases(self.staged.folder, handles))
         return found
 
     def _subtasks(
         self, operator: Operator, lists: CaughtUp, changed: Mapping[tuple[str, int], Mapping[str, Prefixes]]
     ) -> Iterator[tuple[int, BaseSubtask]]:
-        parts = self.parts(operator)
         for index, earlier in self.earlier(operator).items():
             converted = {
                 one.state: KeyList(one.keys, one.digest)
@@ -102,12 +104,7 @@ class BaseRun:
             read = self.read.files.get(earlier.handle.meta.name, {})
             sums = {part: digest for part, digest in read.items() if part >= 0}
             source = Snapshot(earlier.folder, earlier.handle, earlier.identities)
-            yield (
-                index,
-                BaseSubtask(
-                    source, parts[index].folder, parts[index].handle, converted, sums, changed[operator.hex_id, index]
-                ),
-            )
+            yield index, BaseSubtask(source, converted, sums, changed[operator.hex_id, index])
 
 
 def base_of(resolved: ResolvedPlan) -> BaseRun | None:
@@ -121,7 +118,7 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     _check_plan(plan, run, where)
     found = _opened(resolved, run, where, operators)
     for one in resolved.operators:
-        if one.rules and (why := _why_not(one.operator, found)) is not None:
+        if one.rules and (why := _why_not(one.operator, resolved.layout.of(one.operator), found)) is not None:
             raise RefusedError(f"{where}: operator {one.operator.label}: {why}: {_WHOLE}")
     if resolved.source.metadata.checkpoint_id < found.night.source.metadata.checkpoint_id:
         raise RefusedError(f"{where}: {plan.source} is older than the savepoint that it read: {_WHOLE}")
@@ -179,23 +176,23 @@ def _held(plan: MigrationPlan, run: Run) -> Mapping[str, str]:
     return {} if plan.rehearse or held is None or now_ms() - held.at > _HELD_MS else held.files
 
 
-def _why_not(operator: Operator, base: BaseRun) -> str | None:
-    """Why the operator can't be caught up with; None if it can, as far as `_metadata` says."""
+def _why_not(operator: Operator, new: Operator, base: BaseRun) -> str | None:
+    """Why the operator can't be caught up with; None if it can become the new one, as far as `_metadata` says."""
     before = next((one for one in base.night.source.metadata.operators if one.id == operator.id), None)
     if before is None:
         return "the base doesn't know it"
     if (before.parallelism, before.max_parallelism) != (operator.parallelism, operator.max_parallelism):
-        return "it has another parallelism or max parallelism than in the base"
+        return "the job has another parallelism or max parallelism than in the base"
     earlier, there = base.earlier(operator), base.parts(operator)
-    for subtask in operator.subtasks:
-        if subtask.keyed is None and subtask.index not in earlier and subtask.index not in there:
-            continue
-        if subtask.native_keyed is not None and subtask.native_keyed.timers is not None:
-            return "its timers are on the heap, so the base has no files of RocksDB for it"
-        if subtask.native_keyed is None or subtask.index not in earlier or subtask.index not in there:
-            return f"its subtask {subtask.index} has no files of RocksDB, here or in the base or in its result"
-        if (newer := _newer_files(there[subtask.index], base.staged)) >= MOST_NEWER:
-            return f"{newer} catch-ups lie above its first base, and a job would search the files of each"
+    native = {subtask.index for subtask in operator.subtasks if subtask.native_keyed is not None}
+    keyed = {subtask.index for subtask in operator.subtasks if subtask.keyed is not None}
+    made = set(range(new.parallelism)) if changes_layout(operator, new) else keyed
+    lacking = (native ^ keyed) | (native ^ earlier.keys()) | (made ^ there.keys())
+    if lacking:
+        return f"its subtask {min(lacking)} has no files of RocksDB, here or in the base or in its result"
+    newer = max((_newer_files(part, base.staged) for part in there.values()), default=0)
+    if newer >= MOST_NEWER:
+        return f"{newer} catch-ups lie above its first base, and a job would search the files of each"
     return None
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
+from flinkstate.metadata.metadata import Operator
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.newer_files import NewerCounts
 from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
-from stateferry.changes.changed_keys import read_changed_keys
+from stateferry.changes.changed_keys import KeyList, in_result, read_changed_keys
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
 from stateferry.runs.record.run_folder import run_folder
@@ -17,41 +21,60 @@ from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import NewerRows, SnapshotFacts, StateSize
 from stateferry.runs.record.steps import Step
+from stateferry.steps import new_files
 from stateferry.steps.base_run import BaseRun
+from stateferry.steps.new_files import Sent
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure
 
 _WRITTEN: Measure[CaughtUpFile] = Measure("B", lambda one: one.file.size)
 
 
-def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> list[CaughtUpFile]:
+def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -> tuple[list[CaughtUpFile], list[Sent]]:
     """Writes the databases of the operators that are caught up with, and keeps the lists of their changed keys.
 
-    It also keeps what tells the files of the base from any that come into their places later.
+    It also keeps what tells the files of the base from any that come into their places later. Operators that get
+    another max parallelism have their entries sent first.
     """
-    began = now_ms()
-    rules = {one.operator.id: one.rules for one in work.resolved.operators}
-    tasks, changed = [], read_changed_keys(work.run.changed_keys)
-    for rewrite in rewrites:
-        if rewrite.old.id in base.operators:
-            parts, ranges = base.parts(rewrite.old), rewrite.ranges()
-            for (subtask, _), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
-                tasks.append(
-                    CatchUpTask(
-                        part, rules[rewrite.old.id], work.files.shown, subtask,
-                        changed[rewrite.old.hex_id, subtask], parts[subtask],
-                    )
-                )  # fmt: skip
+    began, changed = now_ms(), read_changed_keys(work.run.changed_keys)
+    lists = {one.old.id: _lists_of(one.old, changed) for one in rewrites}
+    stay, go = new_files.stay_and_go(replace(one, only=lists[one.old.id]) for one in rewrites)
+    tasks = [task for one in stay for task in _tasks(work, base, one)]
     found = list(work.workers.do(Step.MIGRATE, tasks, CatchUpTask.write, _WRITTEN))
-    lists = (
-        ChangedKeys(one.file.operator.hex(), one.file.subtask, state, keys.keys, keys.digest)
-        for one in found
-        for state, keys in one.lists.items()
+    sent = new_files.send(work.workers, Step.MIGRATE, go, work.run.exchange, work.run.plan.chunk_bytes)
+    for one in sent:
+        receive = partial(CatchUpTask.receive, exchange=one.exchange)
+        found += work.workers.do(Step.MIGRATE, list(_tasks(work, base, one.rewrite)), receive, _WRITTEN)
+        one.exchange.folder.remove()
+    kept = (
+        ChangedKeys(rewrite.old.hex_id, subtask, state, len(keys), KeyList.of(keys).digest)
+        for rewrite in rewrites
+        for subtask, of_states in lists[rewrite.old.id].items()
+        for state, keys in of_states.items()
     )
     held = {name: identity for one in found for name, identity in one.identities.items() if identity}
     depth = (base.run.facts(CaughtUp) or CaughtUp(depth=0)).depth + 1
-    work.run.keep(CaughtUp(tuple(lists), depth), HeldFiles(began, held))
-    return found
+    work.run.keep(CaughtUp(tuple(kept), depth), HeldFiles(began, held))
+    return found, sent
+
+
+def _lists_of(
+    operator: Operator, changed: Mapping[tuple[str, int], Mapping[str, Prefixes]]
+) -> dict[int, Mapping[str, Prefixes]]:
+    """The changed keys of the operator, by subtask and state; each subtask's are above those of the one before."""
+    subtasks = sorted(operator.subtasks, key=lambda one: one.index)
+    return {one.index: changed[operator.hex_id, one.index] for one in subtasks if one.keyed is not None}
+
+
+def _tasks(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator[CatchUpTask]:
+    """What writes each of the new subtasks, with the changed keys of its key groups."""
+    parts, ranges, lists = base.parts(rewrite.old), rewrite.ranges(), rewrite.only.values()
+    states = {state for of_subtask in lists for state in of_subtask}
+    joined = {state: Prefixes.joined([one[state] for one in lists if state in one]) for state in states}
+    changed = in_result(joined, work.resolved.conversion.of(rewrite.old))
+    for (subtask, own), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
+        mine = {state: keys.within(own, rewrite.destination.prefix) for state, keys in changed.items()}
+        yield CatchUpTask(part, work.files.shown, subtask, mine, parts[subtask])
 
 
 def may_lack_keys(work: RunAtWork, base: BaseRun) -> bool:

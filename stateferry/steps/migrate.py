@@ -32,15 +32,17 @@ def do(work: RunAtWork) -> MigrateFacts:
         _check_known_keys(work)
     new_files.begin(work)
     source, rewrites = work.resolved.described, work.resolved.rewrites()
-    stay, go = new_files.stay_and_go(rewrites)
-    whole = stay if base is None else [one for one in stay if one.old.id not in base.operators]
+    caught = frozenset[bytes]() if base is None else base.operators
+    since = [one for one in rewrites if one.old.id in caught]
+    whole, go = new_files.stay_and_go(one for one in rewrites if one.old.id not in caught)
     written = new_files.copy(work.workers, Step.MIGRATE, whole, work.files.shown)
-    caught_up = [] if base is None else catch_up.write(work, base, stay)
+    caught_up, changes = ([], []) if base is None else catch_up.write(work, base, since)
     written += [one.file for one in caught_up]
     if not plan.rehearse and base is not None and catch_up.may_lack_keys(work, base):
         _check_known_keys(work)
     sent = new_files.send(work.workers, Step.MIGRATE, go, run.exchange, plan.chunk_bytes)
-    metadata, digests = assemble(source, stay, written, work.files.shown), new_files.digests_of(written)
+    here = [one for one in rewrites if one.old.id in caught or not one.destination.changes_key_groups]
+    metadata, digests = assemble(source, here, written, work.files.shown), new_files.digests_of(written)
     if go:
         run.keep(digests, sent_files.to_facts(run.exchange, metadata, sent))
     else:
@@ -48,7 +50,7 @@ def do(work: RunAtWork) -> MigrateFacts:
     return MigrateFacts(
         files=sum(len(file.files) for file in written),
         bytes=sum(file.size for file in written),
-        counts=add_counts([*(file.counts for file in written), *(one.counts for one in sent)]),
+        counts=add_counts([*(file.counts for file in written), *(one.counts for one in (*changes, *sent))]),
         layout=None if go else movement.changes(work.resolved) or None,
         sent=sum(sum(one.sizes) for one in sent) if go else None,
         newer=None if base is None else catch_up.newer_rows(work.resolved, caught_up),

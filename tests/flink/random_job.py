@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.support.kryo_writing import kryo_map
@@ -48,7 +48,10 @@ def long(number: int) -> bytes:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a job has; `flavour` is how its maps are written, `extras` are states that aren't migrated."""
+    """What a job has; `flavour` is how its maps are written, `extras` are states that aren't migrated.
+
+    `becomes` are parallelism and max parallelism in the result.
+    """
 
     flavour: str
     ttl: bool
@@ -58,16 +61,19 @@ class Kind:
     extras: tuple[str, ...]
     parallelism: int
     max_parallelism: int
+    becomes: tuple[int, int] = (0, 0)
 
     @classmethod
     def by(cls, chosen: random.Random) -> Kind:
         flavour, ttl = chosen.choice(("flink", "flink", "kryo 5", "kryo 2")), chosen.random() < 0.35
         flag = not ttl and chosen.random() < 0.6
         extras = [one for one in ("other", "list", "sum", "windowed", TIMERS) if chosen.random() < 0.6]
-        return cls(
+        made = cls(
             flavour, ttl, flag or chosen.random() < 0.3, flag, not ttl and chosen.random() < 0.3, tuple(extras),
             chosen.choice((1, 2)), chosen.choice((16, 16, 16, 300)),
         )  # fmt: skip
+        parallelism = chosen.choice((1, 2, 3, 5)) if chosen.random() < 0.4 else made.parallelism
+        return replace(made, becomes=(parallelism, made.max_parallelism))
 
     @property
     def states(self) -> list[str]:
@@ -98,6 +104,7 @@ class RandomOperator:
     beside: dict[str, Rows] = field(default_factory=dict)
     clock: int = NOW
     operations: list[tuple[str, str, bytes, bytes]] = field(default_factory=list)
+    keys: dict[bytes, str] = field(default_factory=dict)
 
     def goes_on(self, count: int) -> None:
         """Does so many things at random."""
@@ -127,7 +134,7 @@ class RandomOperator:
                 self._clear(self._legacy(), key)
             case "moved" if key not in self.flags:
                 self.flags.add(key)
-                self._told("put", "isMigratedState", self._key(key), b"\1")
+                self._told("put", "isMigratedState", self._key(key, self.kind.max_parallelism), b"\1")
                 for name, value in self.blobs.get("mainState", {}).get(key, ({}, 0))[0].items():
                     self._put_row(key, name, value)
                 for state in ("mainState", "second"):
@@ -136,7 +143,7 @@ class RandomOperator:
                 name, row = f"u{self.chosen.randrange(6)}", self.rows.get(key, {})
                 if name in row and self.chosen.random() < 0.4:
                     del row[name]
-                    self._told("delete", "newMainState", self._key(key) + text(name))
+                    self._told("delete", "newMainState", self._key(key, self.kind.max_parallelism) + text(name))
                 else:
                     self._put_row(key, name, self._value())
             case "beside" if self.kind.extras:
@@ -145,10 +152,10 @@ class RandomOperator:
                 for state in ("mainState", "second"):
                     self._clear(state, key)
                 for name in self.rows.pop(key, {}):
-                    self._told("delete", "newMainState", self._key(key) + text(name))
+                    self._told("delete", "newMainState", self._key(key, self.kind.max_parallelism) + text(name))
                 if key in self.flags:
                     self.flags.remove(key)
-                    self._told("delete", "isMigratedState", self._key(key))
+                    self._told("delete", "isMigratedState", self._key(key, self.kind.max_parallelism))
 
     def _legacy(self) -> str:
         return "second" if self.kind.has_second and self.chosen.random() < 0.4 else "mainState"
@@ -161,7 +168,7 @@ class RandomOperator:
         content = {f"u{self.chosen.randrange(9)}": self._value() for _ in range(self.chosen.randrange(5))}
         stamp = NOW - self.chosen.randrange(2 * TTL)
         self.blobs.setdefault(state, {})[key] = content, stamp
-        self._told("put", state, self._key(key), self._blob(content, stamp))
+        self._told("put", state, self._key(key, self.kind.max_parallelism), self._blob(content, stamp))
 
     def _blob(self, content: dict[Any, Any], stamp: int) -> bytes:
         if self.kind.flavour == "flink":
@@ -176,15 +183,15 @@ class RandomOperator:
 
     def _clear(self, state: str, key: str) -> None:
         if self.blobs.get(state, {}).pop(key, None) is not None:
-            self._told("delete", state, self._key(key))
+            self._told("delete", state, self._key(key, self.kind.max_parallelism))
 
     def _put_row(self, key: str, name: str, value: int | None) -> None:
         self.rows.setdefault(key, {})[name] = value
-        self._told("put", "newMainState", self._key(key) + text(name), self._nullable(value))
+        self._told("put", "newMainState", self._key(key, self.kind.max_parallelism) + text(name), self._nullable(value))
 
     def _beside(self, state: str, key: str) -> None:
         there, number = self.beside.setdefault(state, {}), self.chosen.randrange(10**9)
-        row, value = self._key(key), long(number)
+        row, value = self._key(key, self.kind.max_parallelism), long(number)
         match state:
             case "other":
                 row, value = row + text(f"u{self.chosen.randrange(4)}"), b"\0" + value
@@ -199,6 +206,7 @@ class RandomOperator:
                 due = 10**13 + self.chosen.randrange(5)
                 width = len(row) - len(text(key)) - 1
                 row, value = row[:width] + struct.pack(">Q", due + (1 << 63)) + row[width:], b""
+        self.keys[row] = key
         if row in there and self.chosen.random() < 0.4:
             del there[row]
             self._told("delete", state, row)
@@ -209,9 +217,11 @@ class RandomOperator:
             if state == "list" and self.operations[-1][0] == "merge":
                 self.operations.insert(-1, ("delete", state, row, b""))
 
-    def _key(self, key: str) -> bytes:
-        width = 1 if self.kind.max_parallelism <= 128 else 2
-        return key_group(key, self.kind.max_parallelism).to_bytes(width, "big") + text(key) + b"\0"
+    def _key(self, key: str, max_parallelism: int) -> bytes:
+        return self._group(key, max_parallelism) + text(key) + b"\0"
+
+    def _group(self, key: str, max_parallelism: int) -> bytes:
+        return key_group(key, max_parallelism).to_bytes(1 if max_parallelism <= 128 else 2, "big")
 
     def _told(self, operation: str, state: str, key: bytes = b"", value: bytes = b"") -> None:
         self.operations.append((operation, state, key, value))
@@ -221,10 +231,12 @@ class RandomOperator:
 
     def expected(self) -> Expected:
         """What the migrated state must have."""
+        size = self.kind.becomes[1]
+        width = len(self._group("", self.kind.max_parallelism))
         found: Expected = {
-            (self._named(state), key): (value, False)
+            (self._named(state), self._group(self.keys[row], size) + row[width:]): (value, False)
             for state, rows in self.beside.items()
-            for key, value in rows.items()
+            for row, value in rows.items()
         }
         for legacy, new in (("mainState", "newMainState"), ("second", "newSecond")):
             of_keys = self.blobs.get(legacy, {})
@@ -237,14 +249,14 @@ class RandomOperator:
                 is_gone = self.kind.ttl and stamp + TTL <= self.clock
                 for name, value in merged.items():
                     written = self._nullable(value, stamp if self.kind.ttl else None)
-                    found[self._named(new), self._key(key) + text(name)] = written, is_gone
+                    found[self._named(new), self._key(key, size) + text(name)] = written, is_gone
         if self.keeps_legacy:
             for state, of_keys in self.blobs.items():
                 for key, (content, stamp) in of_keys.items():
                     is_gone = self.kind.ttl and stamp + TTL <= self.clock
-                    found[self._named(state), self._key(key)] = self._blob(content, stamp), is_gone
+                    found[self._named(state), self._key(key, size)] = self._blob(content, stamp), is_gone
             for key in self.flags:
-                found[self._named("isMigratedState"), self._key(key)] = b"\1", False
+                found[self._named("isMigratedState"), self._key(key, size)] = b"\1", False
         return found
 
 
@@ -252,14 +264,23 @@ def random_job(chosen: random.Random) -> list[RandomOperator]:
     """A job of one operator, or of two."""
     uids = ("main", "more") if chosen.random() < 0.3 else ("main",)
     keeps_legacy = chosen.random() < 0.2
-    return [RandomOperator(uid, Kind.by(chosen), chosen, keeps_legacy) for uid in uids]
+    kinds = [Kind.by(chosen) for _ in uids]
+    if chosen.random() < 0.3:
+        # It is one for all operators.
+        size = chosen.choice((8, 48, 128, 300, 1024))
+        kinds = [replace(one, becomes=(one.becomes[0], size)) for one in kinds]
+    return [RandomOperator(uid, kind, chosen, keeps_legacy) for uid, kind in zip(uids, kinds, strict=True)]
 
 
 def options(job: list[RandomOperator]) -> dict[str, Any]:
     """The plan of a run that migrates all maps of a job."""
     operators = [{"operator": one.uid, "states": one.kind.planned} for one in job]
     on_contradiction = "rows" if any(one.kind.has_flag for one in job) else "stop"
+    layout: dict[str, Any] = {"parallelism": {one.uid: one.kind.becomes[0] for one in job}}
+    if any(one.kind.becomes[1] != one.kind.max_parallelism for one in job):
+        layout["max_parallelism"] = job[0].kind.becomes[1]
     return {
+        **layout,
         "operators": operators,
         "on_contradiction": on_contradiction,
         "accept_empty": 1.0,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.cli import main
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
@@ -19,7 +20,7 @@ from stateferry.runs.record.step_facts import MigrateFacts
 from tests.flink.harness import FlinkHarness, restored_by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
-from tests.flink.judge import raw_entries
+from tests.flink.judge import Change, raw_entries
 from tests.flink.scenarios import legacy
 from tests.support.in_process import without_spark
 
@@ -93,13 +94,24 @@ def of_new_shape(job: Job) -> Job:
     return replace(job, operators=tuple(operators), rounds=0)
 
 
-CASES = {
-    "by Flink's serializer, half migrated": (job_of("Map{0-9}<String,Long>"), ("--on-contradiction", "rows")),
-    "keeping the old maps": (job_of("Map{0-9}<String,Long>", migrated=0.0), ("--keep-legacy",)),
-    "by Kryo": (job_of("HashMap{0-9}<String,Long>", migrated=0.0), ()),
-    "under time to live": (job_of("Map{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL),
-    "by Kryo, under time to live": (job_of("HintedMap{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL),
-}
+ROWS = ("--on-contradiction", "rows")
+CASES: dict[str, tuple[Job, tuple[str, ...], Change]] = {
+    "by Flink's serializer, half migrated": (job_of("Map{0-9}<String,Long>"), ROWS, Change()),
+    "keeping the old maps": (job_of("Map{0-9}<String,Long>", migrated=0.0), ("--keep-legacy",), Change()),
+    "by Kryo": (job_of("HashMap{0-9}<String,Long>", migrated=0.0), (), Change()),
+    "under time to live": (job_of("Map{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL, Change()),
+    "by Kryo, under time to live": (job_of("HintedMap{0-9}<String,Long>", ttl="stamped", migrated=0.0), TTL, Change()),
+    "on more subtasks": (job_of("Map{0-9}<String,Long>"), (*ROWS, "--parallelism", "3"), Change(3)),
+    "on one subtask, under time to live": (
+        job_of("Map{0-9}<String,Long>", ttl="stamped", migrated=0.0), (*TTL, "--parallelism", "1"), Change(1),
+    ),
+    "with more key groups": (
+        job_of("Map{0-9}<String,Long>"), (*ROWS, "--parallelism", "3", "--max-parallelism", "300"), Change(3, 300),
+    ),
+    "by Kryo, with fewer key groups": (
+        job_of("HashMap{0-9}<String,Long>", migrated=0.0), ("--max-parallelism", "48"), Change(None, 48),
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.matrix
@@ -108,7 +120,7 @@ CASES = {
 def test_flink_finds_what_a_conversion_of_everything_gives(
     case: str, version: str, flink: Flink, tmp_path: Path
 ) -> None:
-    job, options = CASES[case]
+    job, options, change = CASES[case]
     chosen = random.Random(f"{case} {version}")
     sources = snapshots(flink(version), job, [chosen.randrange(1000) for _ in range(3)], tmp_path)
     base = ferried(sources[0], tmp_path / "base", "--rehearse", *options)
@@ -124,12 +136,12 @@ def test_flink_finds_what_a_conversion_of_everything_gives(
     now = ("--now", base.plan.now, "--job", "whole")
     ferried_whole(sources[2], tmp_path / "whole", *options, *now)
     assert entries(tmp_path / "final") == entries(tmp_path / "whole")
-    started = of_new_shape(job)
+    started = change.job(of_new_shape(job))
     found, expected = (lines_of(flink(version), tmp_path / name, started) for name in ("final", "whole"))
     assert found == expected
     # The new job goes on with its own incremental checkpoints, at another parallelism too.
     path, content = tmp_path / "final", Counter[Any]()
-    for parallelism in (2, 3, 1):
+    for parallelism in (started.parallelism, 3, 1):
         operators = tuple(replace(o, parallelism=None) for o in started.operators)
         path = flink(version).carry(
             path, replace(started, operators=operators, parallelism=parallelism), format_="CHECKPOINT"
@@ -178,6 +190,74 @@ def test_incremental_checkpoints_are_caught_up_with(inlined: int, flink: Flink, 
     assert entries(tmp_path / "final") == entries(tmp_path / "whole")
     found, expected = (lines_of(flink("2.3.0"), tmp_path / name, of_new_shape(job)) for name in ("final", "whole"))
     assert found == expected
+
+
+ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
+
+
+@pytest.mark.parametrize(
+    ("version", "change", "options"),
+    [
+        ("2.3.0", Change(), ()),
+        ("2.3.0", Change(3, 300), ("--parallelism", "3", "--max-parallelism", "300")),
+        ("1.20.0", Change(3), ("--parallelism", "3")),
+    ],
+    ids=["the same layout", "more key groups", "more subtasks"],
+)
+def test_timers_on_the_heap_are_carried_whole(
+    version: str, change: Change, options: tuple[str, ...], flink: Flink, tmp_path: Path
+) -> None:
+    """Flink leaves them out of its own native savepoints, and restores them from ours."""
+    job = job_of("Map{0-9}<String,Long>", migrated=0.0)
+    job = replace(job, settings={**job.settings, **ON_THE_HEAP})
+    first = flink(version).make_in_place(job, format_="CHECKPOINT").path
+    second = flink(version).make_in_place(replace(job, seed=7), format_="CHECKPOINT", earlier=first).path
+    base = ferried(first, tmp_path / "base", "--rehearse", *options)
+    ferried(second, tmp_path / "final", "--since", base.plan.run_id, *options)
+    ferried_whole(second, tmp_path / "whole", "--now", base.plan.now, "--job", "whole", *options)
+    assert entries(tmp_path / "final") == entries(tmp_path / "whole")
+    assert any("_timer_state" in state for _, state, _, _ in entries(tmp_path / "final"))
+    started = change.job(of_new_shape(job))
+    found, expected = (lines_of(flink(version), tmp_path / name, started) for name in ("final", "whole"))
+    assert found == expected
+    assert found["fired"]
+    # The job may as well keep them in RocksDB from now on.
+    in_rocksdb = replace(started, settings={**started.settings, **dict.fromkeys(ON_THE_HEAP, "ROCKSDB")})
+    assert lines_of(flink(version), tmp_path / "final", in_rocksdb) == found
+    path, content = tmp_path / "final", entries(tmp_path / "final")
+    for parallelism in (started.parallelism, 1):
+        operators = tuple(replace(one, parallelism=None) for one in started.operators)
+        wider = replace(started, operators=operators, parallelism=parallelism)
+        path = flink(version).carry(path, wider, format_="CHECKPOINT")
+        assert entries(path) == content
+
+
+@pytest.mark.parametrize(
+    ("version", "change"),
+    [("2.3.0", (2, 3)), ("1.20.0", (3, 2)), pytest.param("2.3.0", (3, 1), marks=pytest.mark.full)],
+)
+def test_an_old_job_that_was_rescaled_is_caught_up_with(
+    version: str, change: tuple[int, int], flink: Flink, tmp_path: Path
+) -> None:
+    """Its files have key groups of other subtasks, which Flink has deleted by ranges or cut off."""
+    job = job_of("Map{0-9}<String,Long>", migrated=0.0)
+    before, after = (Change(parallelism).job(job) for parallelism in change)
+    earlier = flink(version).make_in_place(before, format_="CHECKPOINT").path
+    first = flink(version).carry(earlier, after, format_="CHECKPOINT")
+    second = flink(version).make_in_place(replace(after, seed=7), format_="CHECKPOINT", earlier=first).path
+    base = ferried(first, tmp_path / "base", "--rehearse")
+    ferried(second, tmp_path / "final", "--since", base.plan.run_id)
+    ferried_whole(second, tmp_path / "whole", "--now", base.plan.now, "--job", "whole")
+    assert entries(tmp_path / "final") == entries(tmp_path / "whole")
+    started = of_new_shape(after)
+    found, expected = (lines_of(flink(version), tmp_path / name, started) for name in ("final", "whole"))
+    assert found == expected
+    path = flink(version).carry(tmp_path / "final", Change(2).job(started), format_="CHECKPOINT")
+    assert entries(path) == entries(tmp_path / "whole")
+    # A job that was rescaled since the base has another database in each subtask.
+    again = flink(version).carry(second, before, format_="CHECKPOINT")
+    command = ["run", "--savepoint", again, "--target", tmp_path / "no", "--format", "native", *OPTIONS, *NAMES]
+    assert main([str(part) for part in (*command, "--since", base.plan.run_id)]) == DAMAGED_OR_REFUSED
 
 
 def ferried_whole(source: Path, target: Path, *options: object) -> None:

@@ -305,8 +305,8 @@ def test_rocksdbs_own_files_give_a_savepoint_that_flink_restores(
     source = flink(version).make_in_place(job, format_=format_)
     wanted = () if max_parallelism is None else ("--max-parallelism", max_parallelism)
     ferried(source.path, tmp_path / "new", "--parallelism", 2, "--format", into, *wanted, *ttl_options(job))
-    # A job with timers on the heap would not look for them in RocksDB's files.
-    assert inspected_format(tmp_path / "new") == ("canonical" if more.keys() >= _TIMERS_ON_THE_HEAP.keys() else into)
+    # Timers on the heap are beside RocksDB's files.
+    assert inspected_format(tmp_path / "new") == into
     found = Made(tmp_path / "new", expected(source.lines))
     started = of_new_shape(job)
     if max_parallelism is not None:

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import RefusedError, RejectedError
+from flinkstate.files.storage import Location
 from flinkstate.keyed.native_difference import ChangedFiles, whole_difference
 from flinkstate.rocksdb.prefixes import Prefixes
-from stateferry.changes.changed_keys import changed_keys
+from stateferry.changes.changed_keys import read_changed_keys
 from stateferry.proof.changed_rows import ChangedRows, changed_rows
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
@@ -92,13 +93,16 @@ class Alteration:
         if self.what == "file":
             patch.setattr("stateferry.inventory.inventory_change.whole_difference", self._without_a_file)
         elif self.where == "conversion":
-            patch.setattr("stateferry.changes.catch_up.changed_keys", lambda *of: self._without_some(changed_keys(*of)))
+            patch.setattr("stateferry.steps.catch_up.read_changed_keys", self._converted)
         elif self.where == "snapshot":
             every = ChangedFiles.changed
             patch.setattr(ChangedFiles, "changed", lambda *of: self._without_some(every(*of) or {}))
         else:
             patch.setattr("stateferry.proof.changed_rows._MOST_LISTED", 100.0)
             patch.setattr("stateferry.proof.catch_up.changed_rows", self._listed)
+
+    def _converted(self, file: Location) -> dict[tuple[str, int], dict[str, Prefixes]]:
+        return {of: self._without_some(lists) for of, lists in read_changed_keys(file).items()}
 
     def _listed(self, *of: Any) -> ChangedRows:
         found = changed_rows(*of)

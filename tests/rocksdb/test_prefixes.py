@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from flinkstate.basics.array_types import Bytes
+from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.rocksdb import scan as scans
 from flinkstate.rocksdb import sorted_run
 from flinkstate.rocksdb.database import Database
@@ -18,7 +19,7 @@ from flinkstate.rocksdb.files import (
     StoredFile,
     read_pieces,
 )
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored
 
 GROUPS = 4
@@ -73,6 +74,16 @@ def test_a_scan_of_some_keys_gives_what_a_scan_of_all_does(seed: int, monkeypatc
     wanted = [one[: chosen.choice([1, 5, 7, 9])] for one in (key(chosen) for _ in range(chosen.randrange(8)))]
     only = Prefixes.of(wanted)
     assert list(rows(opened, only)) == [row for row in everything if row[0].startswith(tuple(wanted))]
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_those_of_some_key_groups_are_found(width: int) -> None:
+    some = [bytes(width - 1) + one for one in (b"\0a", b"\0b", b"\1", b"\3a", b"\3b")]
+    for first, last in itertools.combinations_with_replacement(range(5), 2):
+        found = Prefixes.of(some).within(KeyGroupRange(first, last), width)
+        within = [found.keys[start:end].tobytes() for start, end in itertools.pairwise(found.bounds.tolist())]
+        assert within == [one for one in some if first <= one[width - 1] <= last]
+    assert EVERY_KEY.within(KeyGroupRange(1, 2), width).has_every_key
 
 
 def test_blocks_without_a_wanted_key_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from flinkstate.rocksdb.scan import Scan
 from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing import native_writer
-from flinkstate.writing.native_writer import NativeFileWriter
+from flinkstate.writing.native_writer import NativeFiles, NativeFileWriter
 from flinkstate.writing.write_behind import WriteBehind
 from stateferry.proof.plain.plain_rocksdb import EVERYTHING, PlainDatabase
 
@@ -55,13 +55,17 @@ def section(rows: Sequence[Row]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     return np.frombuffer(b"".join(parts), np.uint8)
 
 
+def files_in(folder: Path, groups: KeyGroupRange) -> NativeFiles:
+    return NativeFiles(Location.of(str(folder)), "x", groups, 7, None)
+
+
 Given = Sequence[tuple[int, int, Sequence[Row]]]
 
 
 def written(folder: Path, given: Given, groups: KeyGroupRange, *, is_compressed: bool = True) -> NativeHandle:
     """A database of the rows of key groups and states, in the order given."""
     folder.mkdir(exist_ok=True)
-    with NativeFileWriter(Location.of(str(folder)), "x", header(), groups, 1, 7, is_compressed=is_compressed) as out:
+    with NativeFileWriter(files_in(folder, groups), header(), 1, is_compressed=is_compressed) as out:
         for key_group, state, rows in given:
             out.entries(key_group, state, section(rows), 0)
         return out.close()
@@ -259,7 +263,7 @@ def test_portions_of_a_large_key_group_wait_in_few_open_files_of_sparks_folder(
 
     monkeypatch.setattr(write_family, "Scan", Watched)
     (tmp_path / "target").mkdir()
-    with NativeFileWriter(Location.of(str(tmp_path / "target")), "x", header(), KeyGroupRange(0, 0), 1, 7) as out:
+    with NativeFileWriter(files_in(tmp_path / "target", KeyGroupRange(0, 0)), header(), 1) as out:
         for row in rows:
             out.entries(0, 0, section([row]), 0)
         assert len(list((tmp_path / "spark").glob("stateferry-*/*.sst"))) > 100
@@ -280,9 +284,7 @@ def test_two_attempts_at_the_same_files_leave_each_other_alone(
     given = [(0, 0, [(b"\0" + key, b"value of " + key)]) for key in (b"b", b"c", b"d", b"a", b"e")]
     given += [(1, 0, [(b"\1a", b"")]), (2, 0, [(b"\2" + key, b"") for key in (b"a", b"b")])]
     handles: list[NativeHandle] = []
-    attempts = [
-        NativeFileWriter(Location.of(str(tmp_path)), "x", header(), KeyGroupRange(0, 2), 1, 7) for _ in range(2)
-    ]
+    attempts = [NativeFileWriter(files_in(tmp_path, KeyGroupRange(0, 2)), header(), 1) for _ in range(2)]
     for key_group, state, rows in given[:4]:
         for attempt in attempts:
             attempt.entries(key_group, state, section(rows), 0)
@@ -301,7 +303,7 @@ def test_an_attempt_that_is_interrupted_in_a_large_key_group_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(write_family, "PORTION", 4)
     monkeypatch.setattr(native_writer, "PORTION", 4)
-    attempt = NativeFileWriter(Location.of(str(tmp_path)), "x", header(), KeyGroupRange(0, 2), 1, 7)
+    attempt = NativeFileWriter(files_in(tmp_path, KeyGroupRange(0, 2)), header(), 1)
     with attempt:
         for key in (b"b", b"c", b"a", b"d"):
             attempt.entries(0, 0, section([(b"\0" + key, b"value")]), 0)

@@ -25,6 +25,7 @@ from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import Scalar
+from flinkstate.writing.heap_timers_writer import HeapTimersWriter
 from tests.rocksdb.goldens import SAVEPOINTS, metadata_of, opened, roots_of
 
 GOLDEN = SAVEPOINTS / "rounds-heap-timers-2.3-rocksdb"
@@ -153,6 +154,37 @@ def test_what_differs_is_damage() -> None:
 def rows_of(timers: KeyedHandle) -> list[bytes]:
     with HeapTimers(HERE, timers, 1) as file:
         return [row for group in timers.range for state in range(2) for rows in file.rows(group, state) for row in rows]
+
+
+@pytest.mark.parametrize("prefix", [1, 2])
+def test_timers_are_written_as_they_were_read(prefix: int) -> None:
+    several = group(("a", [(keyed(5), 7), (keyed(-5), 7), (keyed(6), -1)], []), ("b_c", [], [(keyed(1), 1)]))
+    nothing = group(("a", [], []), ("b_c", [], []))
+    timers = handle(nothing, several, None, several, nothing, first=7)
+    written = b""
+
+    def write(data: bytes) -> None:
+        nonlocal written
+        written += data
+
+    with HeapTimers(HERE, timers, prefix) as file:
+        # The states of the job are before those of the timers.
+        states = dict(enumerate(file.states, 3))
+        out = HeapTimersWriter(write, states, timers.range, prefix)
+        for key_group in timers.range:
+            for number in states:
+                for rows in file.rows(key_group, number - 3):
+                    data, starts, _, ends = laid_out(rows)
+                    out.add(number, data[starts[0] : ends[-1]])
+        out.close()
+    again = replace(timers, offsets=tuple(out.offsets), stream=InlineBytes("raw", written))
+    # Each key group has the timers of one sort in the order of time, and says which there are.
+    ordered = group(("a", [(keyed(6), -1), (keyed(5), 7), (keyed(-5), 7)], []), ("b_c", [], [(keyed(1), 1)]))
+    assert written == nothing + ordered + nothing + ordered + nothing
+    with HeapTimers(HERE, again, prefix) as file, HeapTimers(HERE, timers, prefix) as before:
+        assert file.states == before.states
+        for key_group, state in ((key_group, state) for key_group in timers.range for state in range(4)):
+            assert list(file.rows(key_group, state)) == list(before.rows(key_group, state))
 
 
 def has_raw(operator: Operator) -> bool:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,8 +25,12 @@ from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.difference import differing_rows
-from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.scan import entries_of
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.hash_codes import key_group_of
+from flinkstate.writing.heap_timers_writer import HeapTimersWriter
+from flinkstate.writing.operator_rewrite import Layout
 from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
 from stateferry.changes.changed_keys import KeyList
@@ -37,6 +42,7 @@ from stateferry.proof import checks as checks_of_proof
 from stateferry.proof.catch_up import ChangedResult, ChangedTask
 from stateferry.proof.keyed_check import KeyedTask
 from stateferry.proof.keyed_result import Side
+from stateferry.proof.metadata_check import compare_metadata
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.guards.expiry_guard import ClockContradictedError
@@ -177,6 +183,32 @@ def test_several_maps_of_an_operator_are_caught_up_with(tmp_path: Path) -> None:
         assert entries(since) == entries(whole(source, tmp_path, number, **options))
 
 
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "more subtasks": {"parallelism": 5},
+    "more key groups": {"max_parallelism": 300},
+    "fewer key groups, and more subtasks": {"max_parallelism": 48, "parallelism": 3},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_base_in_another_layout_is_caught_up_with(layout: dict[str, Any], tmp_path: Path) -> None:
+    first, second = two(tmp_path, keys=40)
+    of_base = base(first, tmp_path, 1, **layout)[1]
+    report, since = caught_up(second, tmp_path, 2, 1, rehearse=False, **layout)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2, **layout))
+    newer, before = since.facts(MigrateFacts), of_base.facts(MigrateFacts)
+    assert newer is not None
+    assert before is not None
+    # Forty keys of five entries became two entries each, of which one is new; one key of five went, and one came.
+    assert newer.newer == {f"main/{NEW}": NewerRows(40 * 2 + 1 - 2, 40 * 4 + 5 - 4)}
+    assert newer.layout is not None
+    (operator,) = Savepoint.open(str(tmp_path / "target")).metadata.operators
+    of_layout = operator.parallelism, operator.max_parallelism
+    assert of_layout == (layout.get("parallelism", 1), layout.get("max_parallelism", 128))
+    assert not Path(since.exchange.path).exists()
+
+
 def test_on_another_disk_the_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two(tmp_path)
     of_base = base(first, tmp_path, 1)[1]
@@ -239,12 +271,12 @@ def without_one(keys: Prefixes) -> Prefixes:
 
 def converted_short(patch: pytest.MonkeyPatch) -> None:
     """The conversion forgets a key."""
-    found = changed_keys.changed_keys
+    found = changed_keys.read_changed_keys
 
-    def short(*of: Any) -> dict[int, Prefixes]:
-        return {state: without_one(keys) for state, keys in found(*of).items()}
+    def short(file: Location) -> Any:
+        return {of: {state: without_one(keys) for state, keys in lists.items()} for of, lists in found(file).items()}
 
-    patch.setattr("stateferry.changes.catch_up.changed_keys", short)
+    patch.setattr("stateferry.steps.catch_up.read_changed_keys", short)
 
 
 def listed_short(patch: pytest.MonkeyPatch) -> None:
@@ -342,6 +374,25 @@ def test_a_wrong_list_of_changed_keys_is_found(
     assert report.is_green
 
 
+@pytest.mark.parametrize("which", [b"key-", b"key-9"], ids=["all", "one that vanished"])
+def test_changed_keys_that_are_hashed_to_other_key_groups_are_found(
+    which: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversion and the validation have their key groups in the result from the same function."""
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1, max_parallelism=300)
+    hashed_anew = changed_keys._hashed_anew
+
+    def wrong(*of: Any) -> Prefixes:
+        found = hashed_anew(*of)
+        keys = (found.keys[start:end].tobytes() for start, end in pairwise(found.bounds.tolist()))
+        return Prefixes.of(bytes((1 - key[0], *key[1:])) if which in key else key for key in keys)
+
+    monkeypatch.setattr(changed_keys, "_hashed_anew", wrong)
+    with pytest.raises(RejectedError, match="changed keys as they were"):
+        caught_up(second, tmp_path, 2, 1, max_parallelism=300)
+
+
 def test_key_groups_that_are_read_whole_may_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two(tmp_path)
     base(first, tmp_path, 1)
@@ -365,15 +416,15 @@ def test_a_list_of_changed_keys_is_read_as_it_was_written(tmp_path: Path) -> Non
     """A subtask's list is in parts, by key groups."""
     file = Location.of(str(tmp_path / "changed-keys"))
     lists = {
-        ("ab", 1, 4): {"of two words": Prefixes.of([b"4d", b"4c"]), "other": Prefixes.of([])},
-        ("ab", 1, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([b"0long"])},
-        ("ab", 1, 16): {"of two words": Prefixes.of([b"5"]), "other": Prefixes.of([b"6", b"7"])},
+        ("ab", 1, 4): {"of two words": Prefixes.of([b"4d", b"4c"]), "other": Prefixes.of([]), "timers": EVERY_KEY},
+        ("ab", 1, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([b"0long"]), "timers": EVERY_KEY},
+        ("ab", 1, 16): {"of two words": Prefixes.of([b"5"]), "other": Prefixes.of([b"6", b"7"]), "timers": EVERY_KEY},
         ("ab", 0, 0): {"of two words": Prefixes.of([]), "other": Prefixes.of([])},
     }
     changed_keys.write_changed_keys(file, lists)
     expected: dict[tuple[str, int], dict[str, list[bytes]]] = {
         ("ab", 0): {"of two words": [], "other": []},
-        ("ab", 1): {"of two words": [b"4c", b"4d", b"5"], "other": [b"0long", b"6", b"7"]},
+        ("ab", 1): {"of two words": [b"4c", b"4d", b"5"], "other": [b"0long", b"6", b"7"], "timers": [b""]},
     }
     for of, of_states in changed_keys.read_changed_keys(file).items():
         assert {state: KeyList.of(keys) for state, keys in of_states.items()} == {
@@ -402,7 +453,7 @@ def test_what_the_validation_has_read_stands_for_the_whole_source(
     monkeypatch.setattr(ChangedTask, "do", noted)
     caught_up(second, tmp_path, 2, 1)
     ((task, result),) = done
-    folder, handle = task.source
+    folder, handle = task.source.folder, task.source.handle
     chunk = Chunk(128, (FilePart(0, handle, tuple(handle.range)),), handle.size)
     read = KeyedTask(Side.SOURCE, folder, task.operator, chunk, task.conversion, False).do().read
     assert read is not None
@@ -489,7 +540,8 @@ def refused(tmp_path: Path, second: Path, what: str, **options: Any) -> None:
 def test_what_cannot_be_caught_up_with_is_refused_by_name(tmp_path: Path) -> None:
     first, second = two(tmp_path)
     base(first, tmp_path, 1)
-    refused(tmp_path, second, "since and parallelism", parallelism=2)
+    refused(tmp_path, second, "since and files_from", files_from=f"{first}={second}")
+    refused(tmp_path, second, "its plan has another parallelism: leave --since out", parallelism=2)
     refused(tmp_path, second, "give format native as well", output_format="canonical")
     refused(tmp_path, second, "its plan has another nulls: leave --since out", nulls="keep")
     for file in first.iterdir():
@@ -503,20 +555,65 @@ def test_a_base_is_a_green_rehearsal_with_native_files(tmp_path: Path) -> None:
     refused(tmp_path, second, "its plan has another output_format")
 
 
-def test_timers_on_the_heap_are_refused_by_name(tmp_path: Path) -> None:
-    sources = two(tmp_path)
-    timers = raw_timers(*[group(("user-timers", [], []), key=STRING)] * 128)
-    for source in sources:
+def two_with_timers(folder: Path) -> tuple[Path, Path]:
+    """Two checkpoints with fifty timers on the heap, of which one is another in the second."""
+    sources = two(folder)
+    for number, source in enumerate(sources):
         found = Savepoint.open(str(source)).metadata
         (operator,) = found.operators
         (subtask,) = operator.subtasks
         assert subtask.native_keyed is not None
-        subtask = replace(subtask, native_keyed=replace(subtask.native_keyed, timers=timers))
+        timers: list[list[tuple[bytes, int]]] = [[] for _ in range(128)]
+        for key in (f"key-{number + one}" for one in range(50)):
+            timers[key_group_of(Scalar.STRING, key, 128) or 0].append((bytes([len(key) + 1]) + key.encode() + b"\0", 7))
+        raw = raw_timers(*(group(("user-timers", some, some[:1]), key=STRING) for some in timers))
+        subtask = replace(subtask, native_keyed=replace(subtask.native_keyed, timers=raw))
         found = replace(found, operators=(replace(operator, subtasks=(subtask,)),))
         (source / METADATA).write_bytes(build_metadata(found))
-    assert base(sources[0], tmp_path, 1)[0].is_green
-    with pytest.raises(RefusedError, match="its timers are on the heap"):
-        caught_up(sources[1], tmp_path, 2, 1)
+    return sources
+
+
+def test_timers_in_another_place_than_in_the_source_are_found(tmp_path: Path) -> None:
+    """The same timers in RocksDB's files would be lost: a job looks for them on the heap alone."""
+    source = Savepoint.open(str(two_with_timers(tmp_path)[0])).metadata
+    (operator,) = source.operators
+    (subtask,) = operator.subtasks
+    assert subtask.native_keyed is not None
+    moved = replace(subtask, native_keyed=replace(subtask.native_keyed, timers=None))
+    layout = Layout(native=frozenset([operator.id]))
+    for there, found in ((subtask, []), (moved, [("on the heap", "in RocksDB")])):
+        staged = replace(source, operators=(replace(operator, subtasks=(there,)),))
+        differences = compare_metadata(source, staged, layout)
+        assert [(one.expected, one.found) for one in differences if "timers" in one.what] == found
+
+
+def test_a_timer_less_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two_with_timers(tmp_path)
+    base(first, tmp_path, 1)
+    add = HeapTimersWriter.add
+
+    def short(self: HeapTimersWriter, state: int, rows: Any) -> None:
+        if b"key-50" not in rows.tobytes():
+            add(self, state, rows)
+
+    monkeypatch.setattr(HeapTimersWriter, "add", short)
+    with pytest.raises(RejectedError, match="event_user-timers: carried over"):
+        caught_up(second, tmp_path, 2, 1)
+
+
+@pytest.mark.parametrize("layout", [{}, *LAYOUTS.values()], ids=["the same layout", *LAYOUTS])
+def test_timers_on_the_heap_are_carried_whole(layout: dict[str, Any], tmp_path: Path) -> None:
+    """They are in no file of RocksDB's, so all of them are written each time."""
+    sources = two_with_timers(tmp_path)
+    assert base(sources[0], tmp_path, 1, **layout)[0].is_green
+    report, since = caught_up(sources[1], tmp_path, 2, 1, **layout)
+    assert report.is_green
+    assert entries(since) == entries(whole(sources[1], tmp_path, 2, **layout))
+    of_timers = [key for _, state, key, _ in entries(since) if "event_user-timers" in state]
+    assert len(of_timers) == 50
+    assert sum(b"key-50" in key for key in of_timers) == 1
+    (operator,) = Savepoint.open(since.staged.path).metadata.operators
+    assert all(one.native_keyed is not None and one.native_keyed.timers is not None for one in operator.subtasks)
 
 
 def test_under_time_to_live_a_job_that_moves_keys_is_refused(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from stateferry.proof.catch_up import (
     ChangedResult,
     sampled_groups,
 )
+from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import ChangedRows, Snapshot, changed_rows
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.proof.expected.content import Account
@@ -138,7 +139,7 @@ def test_subtasks_without_files_of_their_own_get_no_task(tmp_path: Path) -> None
     (operator,) = source.keyed_operators()
     nothing: Any = None
     subtask = operator.subtasks[0]
-    base = BaseOperator({0: BaseSubtask(nothing, nothing, nothing, {}, {}, {})}, {})
+    base = BaseOperator({0: BaseSubtask(nothing, {}, {}, {})}, {}, Databases(nothing, {0: subtask.native_keyed}))
 
     def tasks(old: Subtask, new: Subtask, base: BaseOperator) -> list[int]:
         pair = OperatorPair(source, source, replace(operator, subtasks=(old,)), replace(operator, subtasks=(new,)))
@@ -147,7 +148,7 @@ def test_subtasks_without_files_of_their_own_get_no_task(tmp_path: Path) -> None
     without = replace(subtask, native_keyed=None)
     assert tasks(subtask, subtask, base) == [0]
     assert tasks(without, subtask, base) == tasks(subtask, without, base) == []
-    assert tasks(subtask, subtask, BaseOperator({}, {})) == []
+    assert tasks(subtask, subtask, BaseOperator({}, {}, Databases(nothing, {}))) == []
 
 
 def test_another_file_than_the_base_has_read_is_a_problem(tmp_path: Path) -> None:
@@ -179,8 +180,8 @@ def result(side: Side, found: Account, blob_entries: int = 0) -> KeyedResult:
 def tally(**other: Any) -> CatchUpTally:
     """A base of ten entries, of which three belong to changed keys, that have five now; of the other key group four."""
     nothing: Any = None
-    subtask = BaseSubtask(nothing, nothing, nothing, {}, {}, {})
-    base = BaseOperator({0: subtask}, {NEW: BaseAccount(account(g1=6, g2=4), SourceCounts(blob_entries=10))})
+    subtask = BaseSubtask(nothing, {}, {}, {})
+    base = BaseOperator({0: subtask}, {NEW: BaseAccount(account(g1=6, g2=4), SourceCounts(blob_entries=10))}, nothing)
     made = CatchUpTally(4, base, frozenset([2]))
     values: dict[str, Any] = {
         "after": (result(Side.SOURCE, account(g1=5), 5), result(Side.STAGED, account(g1=5))),
@@ -231,17 +232,18 @@ def test_what_differs_is_found(other: dict[str, Any], failed: int) -> None:
 
 def test_a_subtask_that_no_task_has_read_is_found() -> None:
     nothing: Any = None
-    subtask = BaseSubtask(nothing, nothing, nothing, {}, {}, {})
-    made = CatchUpTally(4, BaseOperator({3: subtask}, {}), frozenset([2]))
+    subtask = BaseSubtask(nothing, {}, {}, {})
+    made = CatchUpTally(4, BaseOperator({3: subtask}, {}, nothing), frozenset([2]))
     (first, *_) = made.checks("main")
     assert (first.outcome, first.actual) == (Outcome.FAILED, "subtask 3 wasn't read")
 
 
 def test_key_groups_with_entries_are_read_whole() -> None:
+    nothing: Any = None
     accounts = {NEW: BaseAccount(account(g1=6, g3=4))}
-    assert {sampled_groups(4, seed, BaseOperator({}, accounts)) for seed in range(9)} == {
+    assert {sampled_groups(4, seed, BaseOperator({}, accounts, nothing)) for seed in range(9)} == {
         frozenset([1]), frozenset([3]),
     }  # fmt: skip
-    assert sampled_groups(4, 7, BaseOperator({}, {})) == {3}
+    assert sampled_groups(4, 7, BaseOperator({}, {}, nothing)) == {3}
     wide = Account(np.ones(1000, np.int64), np.ones(1000, np.uint64))
-    assert len(sampled_groups(1000, 7, BaseOperator({}, {NEW: BaseAccount(wide)}))) == 7
+    assert len(sampled_groups(1000, 7, BaseOperator({}, {NEW: BaseAccount(wide)}, nothing))) == 7

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flinkstate.errors import PlanError, RefusedError, UsageError
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.metadata.metadata import NativeHandle, Operator
+from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
 from stateferry.changes.operator_changes import Conversion, OperatorChanges
@@ -148,22 +148,16 @@ def native_operators(plan: MigrationPlan, source: Savepoint) -> frozenset[bytes]
     """The ids of the operators whose keyed state becomes RocksDB's own files.
 
     A job that has timers on the heap ignores those in RocksDB's files, and a canonical savepoint doesn't say where they
-    were. So an operator with timers becomes native only if the source has them in RocksDB's files.
+    were. So an operator with timers becomes native only if it is so in the source: then its timers stay where they are.
     """
     if plan.output_format != "native":
         return frozenset()
     return frozenset(
         operator.id
         for operator in source.keyed_operators()
-        if _has_all_in_rocksdb(operator)
+        if all(subtask.managed_keyed is None for subtask in operator.subtasks)
         or not any(state.kind is StateKind.TIMERS for state in source.keyed_states(operator))
     )
-
-
-def _has_all_in_rocksdb(operator: Operator) -> bool:
-    """Whether all keyed state of the operator, timers included, is in RocksDB's own files."""
-    handles = [subtask.keyed for subtask in operator.subtasks if subtask.keyed is not None]
-    return all(isinstance(handle, NativeHandle) and handle.timers is None for handle in handles)
 
 
 def lost_timers(source: Savepoint) -> Iterator[str]:

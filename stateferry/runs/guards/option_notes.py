@@ -171,9 +171,9 @@ def _of_the_format(resolved: ResolvedPlan) -> Iterator[str]:
     if left:
         yield (
             f"--format native: the keyed state of {', '.join(left)} is canonical all the same. It has states of "
-            "timers, which in the source are not in RocksDB's files: they are on the heap, or a canonical savepoint "
-            "doesn't say where they are. A job that keeps timers on the heap would lose those in a native savepoint. "
-            "From a native savepoint or a checkpoint with timers in RocksDB it becomes native"
+            "timers, and a canonical savepoint doesn't say whether they are in RocksDB or on the heap. A job that "
+            "keeps timers on the heap would lose those in RocksDB's files. From a checkpoint, or a native savepoint "
+            "with timers in RocksDB, it becomes native"
         )
 
 

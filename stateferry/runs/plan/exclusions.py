@@ -135,9 +135,8 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     ),
     *map(
         _not_since,
-        ("lazy", "reverse", "to", "state_ttls", "keep_expired", "field", "classes", "declared"),
+        ("lazy", "reverse", "to", "state_ttls", "keep_expired", "field", "classes", "declared", "files_from"),
     ),
-    *map(_not_since, ("parallelism", "max_parallelism", "files_from")),
     _of_a_migration("full_every"),
     Exclusion(
         "full_every",
