@@ -15,6 +15,8 @@ from tests.support.kryo_writing import kryo_map
 NOW = 1_704_067_200_000
 TTL = 1_000_000
 TIMERS = "_timer_state/event_user-timers"
+# A state with a time to live that isn't migrated.
+AGING = "aging"
 Rows = dict[bytes, bytes]
 Expected = dict[tuple[str, bytes], tuple[bytes, bool]]
 """What a state, named with its operator, has under a key; and whether it may be gone because it has expired since."""
@@ -48,7 +50,10 @@ def long(number: int) -> bytes:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a job has; `flavour` is how its maps are written, `extras` are states that aren't migrated."""
+    """What a job has; `flavour` is how its maps are written, `extras` are states that aren't migrated.
+
+    `of_aging` is what becomes of expired entries of a state that isn't migrated, if the plan gives its time to live.
+    """
 
     flavour: str
     ttl: bool
@@ -58,15 +63,16 @@ class Kind:
     extras: tuple[str, ...]
     parallelism: int
     max_parallelism: int
+    of_aging: str | None
 
     @classmethod
     def by(cls, chosen: random.Random) -> Kind:
         flavour, ttl = chosen.choice(("flink", "flink", "kryo 5", "kryo 2")), chosen.random() < 0.35
-        flag = not ttl and chosen.random() < 0.6
-        extras = [one for one in ("other", "list", "sum", "windowed", TIMERS) if chosen.random() < 0.6]
+        flag = chosen.random() < 0.6
+        extras = [one for one in ("other", "list", "sum", "windowed", TIMERS, AGING) if chosen.random() < 0.6]
         return cls(
-            flavour, ttl, flag or chosen.random() < 0.3, flag, not ttl and chosen.random() < 0.3, tuple(extras),
-            chosen.choice((1, 2)), chosen.choice((16, 16, 16, 300)),
+            flavour, ttl, flag or chosen.random() < 0.3, flag, chosen.random() < 0.3, tuple(extras),
+            chosen.choice((1, 2)), chosen.choice((16, 16, 16, 300)), chosen.choice((None, "keep", "drop")),
         )  # fmt: skip
 
     @property
@@ -92,8 +98,10 @@ class RandomOperator:
     kind: Kind
     chosen: random.Random
     keeps_legacy: bool
+    keeps_expired: bool
     blobs: dict[str, dict[str, tuple[dict[str, int | None], int]]] = field(default_factory=dict)
     rows: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    stamps: dict[tuple[str, str], int] = field(default_factory=dict)
     flags: set[str] = field(default_factory=set)
     beside: dict[str, Rows] = field(default_factory=dict)
     clock: int = NOW
@@ -116,12 +124,14 @@ class RandomOperator:
         wanted = ["blob"] * 5 + ["clear"] * 2 + ["beside"] * 3 + ["all gone"]
         if self.kind.has_flag:
             wanted += ["moved"] * 2 + ["row", "row", "late blob"]
-        elif self.kind.has_new and not self.kind.ttl:
+        elif self.kind.has_new:
             wanted += ["row"]
+        # Which of the two counts would depend on when a compaction drops the row.
+        has_either = self.kind.ttl and (key in self.rows or key in self.blobs.get("mainState", {}))
         match self.chosen.choice(wanted):
-            case "blob" if key not in self.flags:
+            case "blob" if key not in self.flags and not (has_either and key in self.rows):
                 self._put_blob(key)
-            case "late blob":
+            case "late blob" if not has_either:
                 self._put_blob(key)
             case "clear":
                 self._clear(self._legacy(), key)
@@ -132,7 +142,7 @@ class RandomOperator:
                     self._put_row(key, name, value)
                 for state in ("mainState", "second"):
                     self._clear(state, key)
-            case "row":
+            case "row" if not has_either or key in self.rows:
                 name, row = f"u{self.chosen.randrange(6)}", self.rows.get(key, {})
                 if name in row and self.chosen.random() < 0.4:
                     del row[name]
@@ -180,7 +190,9 @@ class RandomOperator:
 
     def _put_row(self, key: str, name: str, value: int | None) -> None:
         self.rows.setdefault(key, {})[name] = value
-        self._told("put", "newMainState", self._key(key) + text(name), self._nullable(value))
+        stamp = self.stamps[key, name] = NOW - self.chosen.randrange(2 * TTL)
+        row = self._nullable(value, stamp if self.kind.ttl else None)
+        self._told("put", "newMainState", self._key(key) + text(name), row)
 
     def _beside(self, state: str, key: str) -> None:
         there, number = self.beside.setdefault(state, {}), self.chosen.randrange(10**9)
@@ -199,6 +211,8 @@ class RandomOperator:
                 due = 10**13 + self.chosen.randrange(5)
                 width = len(row) - len(text(key)) - 1
                 row, value = row[:width] + struct.pack(">Q", due + (1 << 63)) + row[width:], b""
+            case _ if state == AGING:
+                value = long(NOW - self.chosen.randrange(2 * TTL)) + value
         if row in there and self.chosen.random() < 0.4:
             del there[row]
             self._told("delete", state, row)
@@ -226,18 +240,24 @@ class RandomOperator:
             for state, rows in self.beside.items()
             for key, value in rows.items()
         }
+        for place, (value, _) in [one for one in found.items() if one[0][0] == self._named(AGING)]:
+            expires = int.from_bytes(value[:8], "big") + TTL
+            found[place] = value, expires <= self.clock
+            if self.kind.of_aging == "drop" and expires <= NOW:
+                del found[place]
         for legacy, new in (("mainState", "newMainState"), ("second", "newSecond")):
             of_keys = self.blobs.get(legacy, {})
             rows = self.rows if legacy == "mainState" else {}
             for key in of_keys.keys() | rows.keys():
                 content, stamp = of_keys.get(key, ({}, NOW))
-                if key in self.flags or (self.kind.ttl and stamp + TTL <= NOW):
+                if key in self.flags or not self._stays(stamp):
                     content = {}
-                merged = content | rows.get(key, {})
-                is_gone = self.kind.ttl and stamp + TTL <= self.clock
-                for name, value in merged.items():
-                    written = self._nullable(value, stamp if self.kind.ttl else None)
-                    found[self._named(new), self._key(key) + text(name)] = written, is_gone
+                at = dict.fromkeys(content, stamp) | {name: self.stamps[key, name] for name in rows.get(key, {})}
+                for name, value in (content | rows.get(key, {})).items():
+                    written = self._nullable(value, at[name] if self.kind.ttl else None)
+                    is_gone = self.kind.ttl and at[name] + TTL <= self.clock
+                    if self._stays(at[name]):
+                        found[self._named(new), self._key(key) + text(name)] = written, is_gone
         if self.keeps_legacy:
             for state, of_keys in self.blobs.items():
                 for key, (content, stamp) in of_keys.items():
@@ -247,12 +267,15 @@ class RandomOperator:
                 found[self._named("isMigratedState"), self._key(key)] = b"\1", False
         return found
 
+    def _stays(self, stamp: int) -> bool:
+        return not self.kind.ttl or self.keeps_expired or stamp + TTL > NOW
+
 
 def random_job(chosen: random.Random) -> list[RandomOperator]:
     """A job of one operator, or of two."""
     uids = ("main", "more") if chosen.random() < 0.3 else ("main",)
-    keeps_legacy = chosen.random() < 0.2
-    return [RandomOperator(uid, Kind.by(chosen), chosen, keeps_legacy) for uid in uids]
+    keeps_legacy, keeps_expired = chosen.random() < 0.2, chosen.random() < 0.3
+    return [RandomOperator(uid, Kind.by(chosen), chosen, keeps_legacy, keeps_expired) for uid in uids]
 
 
 def options(job: list[RandomOperator]) -> dict[str, Any]:
@@ -265,4 +288,10 @@ def options(job: list[RandomOperator]) -> dict[str, Any]:
         "accept_empty": 1.0,
         "now": NOW,
         "keep_legacy": job[0].keeps_legacy,
+        "keep_expired": job[0].keeps_expired and any(one.kind.ttl for one in job),
+        "state_ttls": [
+            {"operator": one.uid, "state": AGING, "ttl_ms": TTL, "expired": one.kind.of_aging}
+            for one in job
+            if one.kind.of_aging and AGING in one.kind.extras
+        ],
     }

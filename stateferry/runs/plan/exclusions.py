@@ -133,10 +133,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         "everything",
         needs=("output_format",),
     ),
-    *map(
-        _not_since,
-        ("lazy", "reverse", "to", "state_ttls", "keep_expired", "field", "classes", "declared"),
-    ),
+    *map(_not_since, ("lazy", "reverse", "to")),
     *map(_not_since, ("parallelism", "max_parallelism", "files_from")),
     _of_a_migration("full_every"),
     Exclusion(
