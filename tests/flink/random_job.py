@@ -240,9 +240,9 @@ class RandomOperator:
             for state, rows in self.beside.items()
             for key, value in rows.items()
         }
-        for place, (value, _) in [one for one in found.items() if one[0][0] == self._named(AGING)]:
-            expires = int.from_bytes(value[:8], "big") + TTL
-            found[place] = value, expires <= self.clock
+        for place, (stamped, _) in [one for one in found.items() if one[0][0] == self._named(AGING)]:
+            expires = int.from_bytes(stamped[:8], "big") + TTL
+            found[place] = stamped, expires <= self.clock
             if self.kind.of_aging == "drop" and expires <= NOW:
                 del found[place]
         for legacy, new in (("mainState", "newMainState"), ("second", "newSecond")):

@@ -209,12 +209,12 @@ def night_of(run: Run, resolved: ResolvedPlan) -> EarlierNight | None:
         return None
     seconds = (facts.seconds or 0.0) if facts.of_all is None else facts.of_all
     types = {(one.operator, one.state): one.type for one in facts.kryo or ()}
-    can_use = counted is not None and counted.by == _version() and types == _types_of_kryo_maps(resolved)
-    # A catch-up has the now of its base.
-    can_use = can_use and (resolved.plan.since is not None or counted.at_any_now)
-    return EarlierNight(
-        run.plan.run_id, source, read, counted if can_use else None, run.blob_times, seconds / max(facts.size, 1)
-    )
+    if counted is None or counted.by != _version() or types != _types_of_kryo_maps(resolved):
+        counted = None
+    elif resolved.plan.since is None and not counted.at_any_now:
+        # It isn't a catch-up, which has the now of its base.
+        counted = None
+    return EarlierNight(run.plan.run_id, source, read, counted, run.blob_times, seconds / max(facts.size, 1))
 
 
 def _types_of_kryo_maps(resolved: ResolvedPlan) -> dict[tuple[str, str], str]:
