@@ -12,8 +12,9 @@ the oldest and the youngest age are exact. Each entry of a blob counts, with the
 from __future__ import annotations
 
 import zlib
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +109,35 @@ class Ages:
         self.totals[:3] += other.totals[:3]
         self.totals[3] = min(self.totals[3], other.totals[3])
         self.totals[4] = max(self.totals[4], other.totals[4])
+
+    def without(self, gone: Self) -> Self | None:
+        """Returns the ages that are left without others; None if some of these aren't there.
+
+        The oldest and the youngest may have gone: then the bins say about how old these are.
+        """
+        bins, totals = self.bins - replace(gone).bins, self.totals.copy()
+        totals[:3] -= gone.totals[:3]
+        if (bins < 0).any() or (totals[:3] < 0).any():
+            return None
+        there = np.flatnonzero(bins[0] | bins[1])
+        if not len(there):
+            return type(self)()
+        # Nothing is known of how far timestamps in the future are.
+        if there[0]:
+            totals[3] = max(totals[3], int(_EDGES[there[0]]))
+        totals[4] = min(totals[4], int(np.ceil(_EDGES[there[-1] + 1])))
+        return type(self)(totals, bins)
+
+    @property
+    def text(self) -> str:
+        """The ages as a short text."""
+        return b64encode(zlib.compress(self.totals.tobytes() + self.bins.tobytes())).decode()
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """The ages of such a text."""
+        numbers = np.frombuffer(bytearray(zlib.decompress(b64decode(text))), np.int64)
+        return cls(numbers[:5].copy(), numbers[5:].reshape(2, _BINS))
 
     def quantile(self, share: float) -> int:
         """Returns the age such that this share of the entries is younger."""

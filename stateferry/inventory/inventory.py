@@ -178,7 +178,7 @@ class InventoryTask:
                     if rules.keeps_rest and object_of(rules.legacy.value) is not None:
                         # What of an object refers to its map may be refused where the object is written without it.
                         without_maps(section, rules)
-                    if self.keeps_times and rules.ttl is not None:
+                    if self.keeps_times and rules.drops_expired:
                         times = inventory.blob_times.setdefault(self.changes.ref(rules.legacy.name), BlobTimes())
                         _note_times(blobs, rules, times)
                     if self.order is not None:

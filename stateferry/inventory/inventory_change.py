@@ -8,7 +8,7 @@ rows, compares the result with what is there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
@@ -21,12 +21,10 @@ from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, StateSigns
-from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.rules import Rules
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask
-from stateferry.inventory.wrong_name_signs import rivals_of, watched
+from stateferry.inventory.wrong_name_signs import watched
 
 
 @dataclass(slots=True)
@@ -128,32 +126,25 @@ def follows_from_times(inventory: Inventory, tasks: Iterable[InventoryTask]) -> 
 
     It doesn't if another state has entries with timestamps, or if the flag has any entry, or a state that could be
     meant. So it doesn't as soon as the job has begun to move keys: then who wins between blob, flag and rows depends on
-    the time, too.
+    the time, too. Nor does it if what has expired is kept.
     """
     entries: Counter[StateRef] = Counter()
     for (operator, state, _), count in inventory.entries.items():
         entries[StateRef(operator, state)] += count
     aging = {task.changes.ref(name) for task in tasks for name, state in task.changes.states.items() if state.ttl}
-    if any(why_not_from_times(task.changes, entries.__getitem__) for task in tasks):
+    deciding = {
+        task.changes.ref(name)
+        for task in tasks
+        for rules in task.changes.rules
+        if rules.legacy.ttl
+        for name in watched(rules, task.changes.states)
+    }
+    if any(entries[state] for state in deciding):
+        return False
+    if any(rules.legacy.ttl and not rules.drops_expired for task in tasks for rules in task.changes.rules):
         return False
     found = {state: inventory.blob_times.get(state, BlobTimes()) for state in aging}
     return all(times.complete and len(times) == entries[state] for state, times in found.items())
-
-
-def why_not_from_times(changes: OperatorChanges, has_entries: Callable[[StateRef], object]) -> str:
-    """Which other state with entries has to do with what of a state with time to live counts; empty if none has."""
-    for rules in changes.rules:
-        rivals = rivals_of(rules, changes.states)
-        for name in sorted(watched(rules, changes.states)) if rules.legacy.ttl else ():
-            if not has_entries(changes.ref(name)):
-                continue
-            if name in (rules.new_name, rules.flag_name):
-                why = f"the job has begun to move its keys: {name} has entries"
-            else:
-                could_be = "its flag" if name in rivals.flags else "its new state" if name in rivals.maps else "meant"
-                why = f"{name}, which could be {could_be} by its types, has entries, too"
-            return f"state {rules.legacy.name} of operator {changes.operator.label} has a time to live, and {why}"
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +158,19 @@ class EarlierInventory:
     maps: Mapping[StateRef, FoundClasses]
     sums: Mapping[tuple[str, int], RowSum]
     blob_times: Mapping[StateRef, BlobTimes]
+    ages: Mapping[tuple[str, str, str], Ages]
+    unread: frozenset[StateRef]
 
     def with_changes(
-        self, change: InventoryChange, files: Mapping[str, str], tasks: Sequence[InventoryTask]
+        self, change: InventoryChange, files: Mapping[str, str], tasks: Sequence[InventoryTask], *, same_now: bool
     ) -> Inventory | None:
         """Returns the inventory of the later snapshot; None if the two don't fit, or if it doesn't follow.
 
         `files` are the names that its databases had in the earlier snapshot, `tasks` are those that would read all.
+        What depends on the time is counted anew, by the timestamps of blobs. With the same now it follows from the
+        counts as well, like all other things.
         """
-        made = Inventory(read=change.found.read, named=change.found.named)
+        made = Inventory(read=change.found.read, named=change.found.named, unread={*self.unread, *change.found.unread})
         for counts, before, found, gone in (
             (made.entries, self.entries, change.found.entries, change.gone.entries),
             (made.sizes, self.sizes, change.found.sizes, change.gone.sizes),
@@ -186,9 +181,9 @@ class EarlierInventory:
             if min(counts.values(), default=0) < 0:
                 return None
         made.entries, made.sizes = +made.entries, +made.sizes
-        for state, counted in self.met.items():
+        for state in dict.fromkeys((*self.met, *change.found.met)):
             met = made.met.setdefault(state, InventoryCounts())
-            met.add(counted)
+            met.add(self.met.get(state, InventoryCounts()))
             met.add(change.found.met.get(state, InventoryCounts()))
             met.take_off(change.gone.met.get(state, InventoryCounts()))
         for place in self.signs.keys() | change.found.signs.keys():
@@ -201,11 +196,9 @@ class EarlierInventory:
                 of.get(state, FoundClasses()) for of in (self.maps, change.found.maps, change.gone.maps)
             )
             made.maps[state] = (earlier + later).without(left)
-        rules = {task.changes.ref(rules.legacy.name): rules for task in tasks for rules in task.changes.rules}
-        aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
-        if not all(self._count_times(made, change, state, of_state) for state, of_state in aging.items()):
+        if same_now and not self._subtract_ages(made, change):
             return None
-        if not follows_from_times(made, tasks):
+        if not self._count_by_times(made, change, tasks) and not same_now:
             return None
         # Each key group that was read then must have been looked at now.
         if {(files[file], key_group) for file, key_group in change.sums} != self.sums.keys():
@@ -214,21 +207,40 @@ class EarlierInventory:
             made.read.add(file, key_group, (self.sums[files[file], key_group] + sum_).text)
         return made
 
-    def _count_times(self, made: Inventory, change: InventoryChange, state: StateRef, rules: Rules) -> bool:
-        """Counts the blobs of a state with time to live anew, by their timestamps; says whether that is possible."""
-        found, gone = (one.blob_times.get(state, BlobTimes()) for one in (change.found, change.gone))
-        if not (found.complete and gone.complete):
+    def _subtract_ages(self, made: Inventory, change: InventoryChange) -> bool:
+        """Adds the ages of what came, and takes off those of what went; says whether that is possible."""
+        for place in self.ages.keys() | change.found.ages.keys():
+            if StateRef(place[0], place[2]) in made.unread:
+                continue
+            every = Ages()
+            for ages in (self.ages, change.found.ages):
+                every.add(ages.get(place, Ages()))
+            left = every.without(change.gone.ages.get(place, Ages()))
+            if left is None:
+                return False
+            made.ages[place] = left
+        return True
+
+    def _count_by_times(self, made: Inventory, change: InventoryChange, tasks: Sequence[InventoryTask]) -> bool:
+        """Counts the blobs of states with time to live anew, by their timestamps, if all follows from these."""
+        rules = {task.changes.ref(rules.legacy.name): rules for task in tasks for rules in task.changes.rules}
+        aging = {state: of_state for state, of_state in rules.items() if of_state.legacy.ttl}
+        for state in aging:
+            found, gone = (one.blob_times.get(state, BlobTimes()) for one in (change.found, change.gone))
+            times = self.blob_times.get(state, BlobTimes()).without(gone) if found.complete and gone.complete else None
+            if times is not None:
+                times.add(found)
+                made.blob_times[state] = times
+        if made.blob_times.keys() != aging.keys() or not follows_from_times(made, tasks):
+            made.blob_times.clear()
             return False
-        times = self.blob_times.get(state, BlobTimes()).without(gone)
-        if times is None:
-            return False
-        times.add(found)
-        made.blob_times[state], met, ages = times, InventoryCounts(), Ages()
-        times.count(rules, met, ages)
-        made.ages[*state, state[1]] = ages
-        if len(times) or state in made.met:
-            made.met[state] = met
-        if (place := (*state, state[1])) in made.signs:
-            # All other states in which the signs look have no entry, or the caller reads everything.
-            made.signs[place] = StateSigns(met.blobs - met.blobs_expired)
+        for state, of_state in aging.items():
+            met, ages = InventoryCounts(), Ages()
+            made.blob_times[state].count(of_state, met, ages)
+            made.ages[*state, state[1]] = ages
+            if len(made.blob_times[state]) or state in made.met:
+                made.met[state] = met
+            if (place := (*state, state[1])) in made.signs:
+                # All other states in which the signs look have no entry.
+                made.signs[place] = StateSigns(met.blobs - met.blobs_expired)
         return True

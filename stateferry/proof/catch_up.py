@@ -22,6 +22,7 @@ from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import Snapshot, changed_rows, row_sums, together
+from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
@@ -34,10 +35,14 @@ from stateferry.proof.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class BaseAccount:
-    """What a green validation has found of a state in a result; of a new state also what its source had."""
+    """What a green validation has found of a state in a result; of a new state also what its source had.
+
+    `aging` is what its source had of a state that isn't migrated and loses what has expired.
+    """
 
     account: Account
     of_source: SourceCounts | None = None
+    aging: AgingCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +225,8 @@ class CatchUpTally:
                 of.of(state).take(known.account)
             if known.of_source is not None:
                 tally.counts[state] = replace(known.of_source)
+            if known.aging is not None:
+                tally.aging[state] = replace(known.aging)
         for mine, gone, came in (
             (tally.expected, before.expected, after.expected), (tally.found, before.found, after.found),
         ):  # fmt: skip
@@ -230,6 +237,10 @@ class CatchUpTally:
             tally.counts.setdefault(state, SourceCounts()).take_off(counts)
         for state, counts in after.counts.items():
             tally.counts.setdefault(state, SourceCounts()).add(counts)
+        for state, aged in before.aging.items():
+            tally.aging.setdefault(state, AgingCounts()).take_off(aged)
+        for state, aged in after.aging.items():
+            tally.aging.setdefault(state, AgingCounts()).add(aged)
         tally.strays, tally.expired, tally.plain = after.strays, after.expired, after.plain
         tally.carried, tally.carried_is_damaged = after.carried, after.carried_is_damaged
         tally.damage = [*after.damage, *before.damage, *self._sampled.damage]

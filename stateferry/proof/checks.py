@@ -162,12 +162,15 @@ def validate(
     tallies = tally_up(source, staged, conversion, do(tasks), base, caught_up)
     if catch_up is not None:
         catch_up.found.update(
-            (StateRef(pair.old.hex_id, state), BaseAccount(tally.found.of(state), tally.counts.get(state)))
+            (
+                StateRef(pair.old.hex_id, state),
+                BaseAccount(tally.found.of(state), tally.counts.get(state), tally.aging.get(state)),
+            )
             for pair in operator_pairs(source, staged)
             if conversion.of(pair.old).rules
             for tally in [tallies[pair.old.hex_id]]
             # Maps that are empty, or have expired, have no row in the result.
-            for state in sorted(tally.found.accounts.keys() | tally.counts.keys())
+            for state in sorted(tally.found.accounts.keys() | tally.counts.keys() | tally.aging.keys())
         )
     if accounts is not None:
         accounts |= {

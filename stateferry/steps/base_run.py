@@ -28,10 +28,10 @@ from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import BasePart
 from stateferry.changes.changed_keys import KeyList, read_changed_keys
-from stateferry.inventory.inventory_change import why_not_from_times
 from stateferry.proof.catch_up import BaseAccount, BaseOperator, BaseSubtask
 from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import Snapshot
+from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
@@ -143,14 +143,8 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
     if night is None or facts is None:
         raise RefusedError(f"{where}: its savepoint {run.plan.source} isn't there any more as it was: {_WHOLE}")
     if night.counted is None or kept is None:
-        has = {name for name, state in facts.states.items() if state.entries}
-        labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
-        why = (why_not_from_times(one, lambda state: state.shown(labels) in has) for one in resolved.operators)
-        other = (
-            "what it counted doesn't follow from changed keys: under time to live null counts only while its map is "
-            "alive, or another version made it"
-        )
-        raise RefusedError(f"{where}: {next(filter(None, why), other)}: {_WHOLE}")
+        why = "another version made it, or its maps by Kryo show another type"
+        raise RefusedError(f"{where}: what it counted can't be gone on from: {why}: {_WHOLE}")
     try:
         staged, report = Savepoint.open(run.staged.shown), proven_report(run)
     except (DamagedError, RejectedError) as error:
@@ -163,6 +157,7 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
         StateRef(one.operator, one.state): BaseAccount(
             Account(np.array(one.counts, np.int64), np.array(one.sums, np.uint64)),
             None if one.of_source is None else SourceCounts(**one.of_source),
+            None if one.aging is None else AgingCounts(**one.aging),
         )
         for one in kept.states
     }

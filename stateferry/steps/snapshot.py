@@ -9,7 +9,6 @@ from typing import Any
 
 from flinkstate.errors import RefusedError, StateferryError
 from flinkstate.rocksdb.prefixes import Prefixes
-from stateferry.basics.state_ref import StateRef
 from stateferry.changes.changed_keys import write_changed_keys
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import (
@@ -31,7 +30,6 @@ from stateferry.inventory.inventory_change import (
     InventoryChange,
     follows_from_times,
     take_changes,
-    why_not_from_times,
 )
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.earlier_names import history_errors
@@ -131,9 +129,8 @@ def count(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None =
     if counts is None and resolved.plan.since is not None:
         raise RefusedError(
             f"run {resolved.plan.since} can't be caught up with: what has changed since doesn't say what everything "
-            "amounts to now (under time to live that is so once the job has begun to move keys)"
-            f"{', or is a large part of it' if resolved.plan.is_night else ''}: leave --since out, which converts "
-            "everything"
+            f"amounts to now{', or is a large part of it' if resolved.plan.is_night else ''}: leave --since out, which "
+            "converts everything"
         )
     if counts is None:
         inventory = total(workers.do(Step.SNAPSHOT, work, take, _BYTES))
@@ -171,18 +168,10 @@ def _since(
     files = {new: old for operator in resolved.source.keyed_operators() for new, old in night.files(operator).items()}
     tasks = _keyed(work)
     has_ages = any(rules.legacy.ttl for task in tasks for rules in task.changes.rules)
-    times = read_blob_times(night.times) if has_ages else {}
-    if times is None:
-        return None
-    inventory = night.counted.to_inventory(night.read, times).with_changes(change, files, tasks)
+    times = (read_blob_times(night.times) if has_ages else None) or {}
+    earlier, same_now = night.counted.to_inventory(night.read, times), resolved.plan.since is not None
+    inventory = earlier.with_changes(change, files, tasks, same_now=same_now)
     if inventory is None:
-        # In the earlier snapshot these states were empty.
-        new = {StateRef(operator, state) for (operator, state, _), count in change.found.entries.items() if count}
-        why = next(filter(None, (why_not_from_times(task.changes, new.__contains__) for task in tasks)), "")
-        if why and (since := resolved.plan.since) is not None:
-            raise RefusedError(
-                f"run {since} can't be caught up with: {why}: leave --since out, which converts everything"
-            )
         return None
     return CountedSource(inventory, _to_keep(resolved, work, inventory), night, change.lists)
 
@@ -192,7 +181,7 @@ def _changed_keys_work(
 ) -> list[ChangedKeysTask | CopiedFilesTask] | None:
     """The tasks that read only changed keys of keyed state; None if what they count isn't all that is to be known."""
     keyed = _keyed(work)
-    if night.counted is None or not can_be_brought_forward(keyed, resolved.plan):
+    if night.counted is None or not can_be_brought_forward(resolved.plan):
         return None
     if any(task.heavy_groups for task in keyed):
         return None
@@ -209,9 +198,9 @@ def _to_keep(
     resolved: ResolvedPlan, work: Sequence[InventoryTask | CopiedFilesTask], inventory: Inventory
 ) -> Counted | None:
     keyed = _keyed(work)
-    if resolved.source.format != "native" or not can_be_brought_forward(keyed, resolved.plan):
+    if resolved.source.format != "native" or not can_be_brought_forward(resolved.plan):
         return None
-    return Counted.of(inventory, resolved.source.metadata) if follows_from_times(inventory, keyed) else None
+    return Counted.of(inventory, resolved.source.metadata, at_any_now=follows_from_times(inventory, keyed))
 
 
 def _keyed(work: Sequence[InventoryTask | CopiedFilesTask]) -> list[InventoryTask]:
@@ -306,7 +295,7 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
     ]
     if resolved.plan.since is not None:
         keyed = [replace(task, heavy_groups=frozenset()) for task in keyed]
-    if resolved.source.format == "native" and can_be_brought_forward(keyed, resolved.plan):
+    if resolved.source.format == "native" and can_be_brought_forward(resolved.plan):
         keyed = [replace(task, keeps_times=True) for task in keyed]
     return [*keyed, *copied_files_tasks(resolved.source)]
 

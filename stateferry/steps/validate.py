@@ -131,6 +131,7 @@ def _to_base(bases: BaseStates) -> BaseAccounts:
                 tuple(one.account.counts.tolist()),
                 tuple(one.account.sums.tolist()),
                 None if one.of_source is None else asdict(one.of_source),
+                None if one.aging is None else asdict(one.aging),
             )
             for state, one in bases.items()
         )

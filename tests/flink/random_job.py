@@ -15,6 +15,8 @@ from tests.support.kryo_writing import kryo_map
 NOW = 1_704_067_200_000
 TTL = 1_000_000
 TIMERS = "_timer_state/event_user-timers"
+# A state with a time to live that isn't migrated.
+AGING = "aging"
 Rows = dict[bytes, bytes]
 Expected = dict[tuple[str, bytes], tuple[bytes, bool]]
 """What a state, named with its operator, has under a key; and whether it may be gone because it has expired since."""
@@ -50,6 +52,7 @@ def long(number: int) -> bytes:
 class Kind:
     """What a job has; `flavour` is how its maps are written, `extras` are states that aren't migrated.
 
+    `of_aging` is what becomes of expired entries of a state that isn't migrated, if the plan gives its time to live;
     `becomes` are parallelism and max parallelism in the result.
     """
 
@@ -61,16 +64,17 @@ class Kind:
     extras: tuple[str, ...]
     parallelism: int
     max_parallelism: int
+    of_aging: str | None
     becomes: tuple[int, int] = (0, 0)
 
     @classmethod
     def by(cls, chosen: random.Random) -> Kind:
         flavour, ttl = chosen.choice(("flink", "flink", "kryo 5", "kryo 2")), chosen.random() < 0.35
-        flag = not ttl and chosen.random() < 0.6
-        extras = [one for one in ("other", "list", "sum", "windowed", TIMERS) if chosen.random() < 0.6]
+        flag = chosen.random() < 0.6
+        extras = [one for one in ("other", "list", "sum", "windowed", TIMERS, AGING) if chosen.random() < 0.6]
         made = cls(
-            flavour, ttl, flag or chosen.random() < 0.3, flag, not ttl and chosen.random() < 0.3, tuple(extras),
-            chosen.choice((1, 2)), chosen.choice((16, 16, 16, 300)),
+            flavour, ttl, flag or chosen.random() < 0.3, flag, chosen.random() < 0.3, tuple(extras),
+            chosen.choice((1, 2)), chosen.choice((16, 16, 16, 300)), chosen.choice((None, "keep", "drop")),
         )  # fmt: skip
         parallelism = chosen.choice((1, 2, 3, 5)) if chosen.random() < 0.4 else made.parallelism
         return replace(made, becomes=(parallelism, made.max_parallelism))
@@ -98,8 +102,10 @@ class RandomOperator:
     kind: Kind
     chosen: random.Random
     keeps_legacy: bool
+    keeps_expired: bool
     blobs: dict[str, dict[str, tuple[dict[str, int | None], int]]] = field(default_factory=dict)
     rows: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    stamps: dict[tuple[str, str], int] = field(default_factory=dict)
     flags: set[str] = field(default_factory=set)
     beside: dict[str, Rows] = field(default_factory=dict)
     clock: int = NOW
@@ -123,12 +129,14 @@ class RandomOperator:
         wanted = ["blob"] * 5 + ["clear"] * 2 + ["beside"] * 3 + ["all gone"]
         if self.kind.has_flag:
             wanted += ["moved"] * 2 + ["row", "row", "late blob"]
-        elif self.kind.has_new and not self.kind.ttl:
+        elif self.kind.has_new:
             wanted += ["row"]
+        # Which of the two counts would depend on when a compaction drops the row.
+        has_either = self.kind.ttl and (key in self.rows or key in self.blobs.get("mainState", {}))
         match self.chosen.choice(wanted):
-            case "blob" if key not in self.flags:
+            case "blob" if key not in self.flags and not (has_either and key in self.rows):
                 self._put_blob(key)
-            case "late blob":
+            case "late blob" if not has_either:
                 self._put_blob(key)
             case "clear":
                 self._clear(self._legacy(), key)
@@ -139,7 +147,7 @@ class RandomOperator:
                     self._put_row(key, name, value)
                 for state in ("mainState", "second"):
                     self._clear(state, key)
-            case "row":
+            case "row" if not has_either or key in self.rows:
                 name, row = f"u{self.chosen.randrange(6)}", self.rows.get(key, {})
                 if name in row and self.chosen.random() < 0.4:
                     del row[name]
@@ -187,7 +195,9 @@ class RandomOperator:
 
     def _put_row(self, key: str, name: str, value: int | None) -> None:
         self.rows.setdefault(key, {})[name] = value
-        self._told("put", "newMainState", self._key(key, self.kind.max_parallelism) + text(name), self._nullable(value))
+        stamp = self.stamps[key, name] = NOW - self.chosen.randrange(2 * TTL)
+        row = self._nullable(value, stamp if self.kind.ttl else None)
+        self._told("put", "newMainState", self._key(key, self.kind.max_parallelism) + text(name), row)
 
     def _beside(self, state: str, key: str) -> None:
         there, number = self.beside.setdefault(state, {}), self.chosen.randrange(10**9)
@@ -206,6 +216,8 @@ class RandomOperator:
                 due = 10**13 + self.chosen.randrange(5)
                 width = len(row) - len(text(key)) - 1
                 row, value = row[:width] + struct.pack(">Q", due + (1 << 63)) + row[width:], b""
+            case _ if state == AGING:
+                value = long(NOW - self.chosen.randrange(2 * TTL)) + value
         self.keys[row] = key
         if row in there and self.chosen.random() < 0.4:
             del there[row]
@@ -238,18 +250,24 @@ class RandomOperator:
             for state, rows in self.beside.items()
             for row, value in rows.items()
         }
+        for place, (stamped, _) in [one for one in found.items() if one[0][0] == self._named(AGING)]:
+            expires = int.from_bytes(stamped[:8], "big") + TTL
+            found[place] = stamped, expires <= self.clock
+            if self.kind.of_aging == "drop" and expires <= NOW:
+                del found[place]
         for legacy, new in (("mainState", "newMainState"), ("second", "newSecond")):
             of_keys = self.blobs.get(legacy, {})
             rows = self.rows if legacy == "mainState" else {}
             for key in of_keys.keys() | rows.keys():
                 content, stamp = of_keys.get(key, ({}, NOW))
-                if key in self.flags or (self.kind.ttl and stamp + TTL <= NOW):
+                if key in self.flags or not self._stays(stamp):
                     content = {}
-                merged = content | rows.get(key, {})
-                is_gone = self.kind.ttl and stamp + TTL <= self.clock
-                for name, value in merged.items():
-                    written = self._nullable(value, stamp if self.kind.ttl else None)
-                    found[self._named(new), self._key(key, size) + text(name)] = written, is_gone
+                at = dict.fromkeys(content, stamp) | {name: self.stamps[key, name] for name in rows.get(key, {})}
+                for name, value in (content | rows.get(key, {})).items():
+                    written = self._nullable(value, at[name] if self.kind.ttl else None)
+                    is_gone = self.kind.ttl and at[name] + TTL <= self.clock
+                    if self._stays(at[name]):
+                        found[self._named(new), self._key(key, size) + text(name)] = written, is_gone
         if self.keeps_legacy:
             for state, of_keys in self.blobs.items():
                 for key, (content, stamp) in of_keys.items():
@@ -259,17 +277,22 @@ class RandomOperator:
                 found[self._named("isMigratedState"), self._key(key, size)] = b"\1", False
         return found
 
+    def _stays(self, stamp: int) -> bool:
+        return not self.kind.ttl or self.keeps_expired or stamp + TTL > NOW
+
 
 def random_job(chosen: random.Random) -> list[RandomOperator]:
     """A job of one operator, or of two."""
     uids = ("main", "more") if chosen.random() < 0.3 else ("main",)
-    keeps_legacy = chosen.random() < 0.2
+    keeps_legacy, keeps_expired = chosen.random() < 0.2, chosen.random() < 0.3
     kinds = [Kind.by(chosen) for _ in uids]
     if chosen.random() < 0.3:
         # It is one for all operators.
         size = chosen.choice((8, 48, 128, 300, 1024))
         kinds = [replace(one, becomes=(one.becomes[0], size)) for one in kinds]
-    return [RandomOperator(uid, kind, chosen, keeps_legacy) for uid, kind in zip(uids, kinds, strict=True)]
+    return [
+        RandomOperator(uid, kind, chosen, keeps_legacy, keeps_expired) for uid, kind in zip(uids, kinds, strict=True)
+    ]
 
 
 def options(job: list[RandomOperator]) -> dict[str, Any]:
@@ -286,4 +309,10 @@ def options(job: list[RandomOperator]) -> dict[str, Any]:
         "accept_empty": 1.0,
         "now": NOW,
         "keep_legacy": job[0].keeps_legacy,
+        "keep_expired": job[0].keeps_expired and any(one.kind.ttl for one in job),
+        "state_ttls": [
+            {"operator": one.uid, "state": AGING, "ttl_ms": TTL, "expired": one.kind.of_aging}
+            for one in job
+            if one.kind.of_aging and AGING in one.kind.extras
+        ],
     }

@@ -44,7 +44,7 @@ from flinkstate.serializers.built_snapshots import (
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import Scalar
 from tests.flink.harness import FlinkHarness
-from tests.flink.random_job import TIMERS, TTL, Expected, Kind, RandomOperator
+from tests.flink.random_job import AGING, TIMERS, TTL, Expected, Kind, RandomOperator
 from tests.validation.test_checks import GOLDEN
 
 WITH_TIMERS = GOLDEN / "operator-state-2.3-rocksdb"
@@ -65,6 +65,7 @@ def header_of(kind: Kind) -> KeyedHeader:
         "other": ("MAP", map_snapshot(string, number)),
         "list": ("LIST", list_snapshot(number)),
         "sum": ("REDUCING", number),
+        AGING: ("VALUE", ttl_snapshot(number)),
         "windowed": ("VALUE", number),
     }
 
@@ -158,6 +159,7 @@ def _carry_out(flink: FlinkHarness, one: RandomOperator, steps: list[_Step], fol
             for number, (now, operations) in enumerate(steps)
         ]
         expiring = {"mainState": "value", "second": "value", "newMainState": "map"} if one.kind.ttl else {}
+        expiring[AGING] = "value"
         flink.chain([{"name": name, "expiring": expiring.get(name, "")} for name in states], TTL, described)
 
 

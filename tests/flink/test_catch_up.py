@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from stateferry.cli import main
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import MigrateFacts
+from tests.flink import jars
 from tests.flink.harness import FlinkHarness, restored_by_state
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
@@ -41,12 +42,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def job_of(type_: str, *, ttl: str | None = None, migrated: float = 0.3) -> Job:
+def job_of(type_: str, *, ttl: str | None = None, migrated: float = 0.3, ttl_of_others: str | None = None) -> Job:
     """A job with states of every kind, timers and operator state beside its maps."""
     (main_,) = legacy(type_, new_type="Map{0-9}<String,Long>", keys=60, ttl=ttl, migrated=migrated).operators
     beside = (
-        State("other", "Person"),
-        State("list", "Long", kind="LIST"),
+        State("other", "Person", ttl=ttl_of_others),
+        State("list", "Long", kind="LIST", ttl=ttl_of_others),
         State("sum", "Long", kind="REDUCING"),
         State("windowed", "Map<String,Long>", namespace="TimeWindow", namespaces=2),
     )
@@ -110,6 +111,13 @@ CASES: dict[str, tuple[Job, tuple[str, ...], Change]] = {
     ),
     "by Kryo, with fewer key groups": (
         job_of("HashMap{0-9}<String,Long>", migrated=0.0), ("--max-parallelism", "48"), Change(None, 48),
+    ),
+    "half migrated, under time to live, as are others": (
+        job_of("Map{0-9}<String,Long>", ttl="stamped", ttl_of_others="stamped"),
+        (*TTL, *ROWS, "--state-ttl", "main/other=3650d:drop; main/list=3650d:drop"), Change(),
+    ),
+    "keeping what has expired": (
+        job_of("Map{0-9}<String,Long>", ttl="stamped"), (*TTL, "--keep-expired"), Change(),
     ),
 }  # fmt: skip
 
@@ -176,6 +184,62 @@ def test_maps_of_two_operators_are_caught_up_with(version: str, flink: Flink, tm
         wider = replace(started, operators=operators, parallelism=parallelism)
         path = flink(version).carry(path, wider, format_="CHECKPOINT")
         assert entries(path) == entries(tmp_path / "whole")
+
+
+@dataclass(frozen=True)
+class InField:
+    """A job with a map in a field, or with objects of its classes in its maps; what it becomes, and how."""
+
+    type_: str
+    map_: str
+    state: Mapping[str, str]
+    keeps: bool = False
+    ttl: str | None = None
+
+    def job(self, *, old: bool) -> Job:
+        legacy, new = State("mainState", self.type_, ttl=self.ttl), State("newMainState", self.map_, "MAP", self.ttl)
+        states = (legacy,) if old else (legacy, new) if self.keeps else (new,)
+        operator = Operator("main", key="String", keys=60, states=(*states, State("other", "Person")))
+        settings = {"execution.checkpointing.incremental": "true"}
+        rounds = 2 if old else 0
+        return Job((operator,), parallelism=2, backend="rocksdb", settings=settings, inline_threshold=0, rounds=rounds)
+
+
+IN_FIELDS = {
+    "of a POJO": InField("TypedTotals", "Map<String,Long>", {"field": "counts", "rest": "keep"}, keeps=True),
+    "of an object by Kryo": InField(
+        "Generic<KryoTotals>?", "Map<String,Long>", {"field": "counts", "rest": "drop"}, ttl="stamped"
+    ),
+    "objects that become POJOs": InField(
+        "HashMap{0-9}<String,Address?>", "Map<String,Address>",
+        {"map_type": "Map<String,Pojo<stateferry.flink.pojo.Address>>"}, ttl="stamped",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", IN_FIELDS)
+def test_maps_in_fields_and_of_objects_are_caught_up_with(
+    case: str, version: str, flink: Flink, tmp_path: Path
+) -> None:
+    of_job = IN_FIELDS[case]
+    ttl = {} if of_job.ttl is None else {"ttl_ms": 10 * 365 * 86_400_000}
+    plan = tmp_path / "plan.json"
+    state = {"legacy": "mainState", "new": "newMainState", **of_job.state, **ttl}
+    plan.write_text(json.dumps({"operators": [{"operator": "main", "states": [state]}]}))
+    options = ("--plan", plan, "--nulls", "drop", "--classes", jars.classes(version), *(TTL[2:] if ttl else ()))
+    sources = snapshots(flink(version), of_job.job(old=True), (3, 8, 5), tmp_path)
+    base = ferried(sources[0], tmp_path / "base", "--rehearse", *options)
+    caught_up = ferried(sources[1], tmp_path / "first", "--rehearse", "--since", base.plan.run_id, *options)
+    ferried(sources[2], tmp_path / "final", "--since", caught_up.plan.run_id, *options)
+    ferried_whole(sources[2], tmp_path / "whole", *options, "--now", base.plan.now, "--job", "whole")
+    assert entries(tmp_path / "final") == entries(tmp_path / "whole")
+    started = of_job.job(old=False)
+    found, expected = (lines_of(flink(version), tmp_path / name, started) for name in ("final", "whole"))
+    assert found == expected
+    path = flink(version).carry(tmp_path / "final", replace(started, parallelism=3), format_="CHECKPOINT")
+    assert entries(path) == entries(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("inlined", [0, 1 << 16], ids=["each file by itself", "small files in _metadata"])

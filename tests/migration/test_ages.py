@@ -59,6 +59,23 @@ def test_counts_are_those_of_one_entry_after_the_other(
     assert whole.bins.sum(axis=1).tolist() == [len(each), sum(weight > 0 for _, weight in stamps)]
 
 
+@given(ages=st.lists(st.integers(-DAY, 90 * DAY), min_size=1, max_size=40), cut=st.integers(0, 40))
+def test_without_some_the_others_are_left(ages: list[int], cut: int) -> None:
+    gone, left = (ages_of(np.array(some, np.int64)) for some in (ages[:cut], ages[cut:]))
+    every = Ages.of_text(ages_of(np.array(ages, np.int64)).text)
+    found = every.without(gone)
+    assert found is not None
+    assert (found.entries, found.expired, found.future) == (left.entries, left.expired, left.future)
+    assert np.array_equal(found.bins, left.bins)
+    if left.entries:
+        # Who is the youngest or the oldest now is known by the bin, and not at all in the future.
+        assert 0 <= found.oldest - left.oldest <= max(left.oldest // 64, 1) + 1 or left.oldest < 2
+        assert 0 <= left.youngest - found.youngest <= max(left.youngest // 64, 1) + 1 or left.youngest < 2
+    else:
+        assert found == Ages()
+    assert gone.without(every) is None or not left.entries
+
+
 def test_ages_of_thousands_of_chunks_fit_into_a_driver() -> None:
     random = np.random.default_rng(1)
     ages, whole = ages_of(random.integers(0, 30 * DAY, 100_000)), ages_of(random.integers(0, 30 * DAY, 10))

@@ -51,7 +51,7 @@ from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
+from stateferry.runs.record.step_facts import MigrateFacts, NewerRows, SnapshotFacts
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.file_digest import DigestTask
 from stateferry.runs.report.report import Report
@@ -94,35 +94,55 @@ def checks(report: Report) -> list[tuple[str, str]]:
     return [(check.name, check.outcome.value) for check in report.checks]
 
 
-@pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
+DROPPED = "main/other=1000000s:drop"
+CASES: dict[str, tuple[bool, dict[str, Any]]] = {
+    "without time to live": (False, {}),
+    "under time to live": (True, {}),
+    "keeping what has expired": (True, {"keep_expired": True}),
+    "with the times to live of others": (True, {"state_ttls": [DROPPED, "main/mainState=1000000s:drop"]}),
+}
+AGED = (NOW - 2 * 10**9, NOW - 10**9, NOW - 5, NOW)
+
+
+def found_in(of: Run) -> tuple[Any, ...]:
+    """What the snapshot says of everything, but for ages of single entries, which may be gone."""
+    facts = of.facts(SnapshotFacts)
+    assert facts is not None
+    assert facts.ages is not None
+    ages = [(one.state, one.counted, one.expired, one.future, one.kept) for one in facts.ages.states]
+    return facts.states, facts.met, ages, [(one.state, one.counted) for one in facts.ages.untold], facts.read
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(seed: int, ttl: bool, tmp_path: Path) -> None:
+def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(seed: int, case: str, tmp_path: Path) -> None:
+    """The job moves keys itself, and has a state of the same types that isn't migrated."""
     chosen, database = random.Random(seed), NightlyDatabase(tmp_path / "job")
-    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}} if ttl else {}
-    first = first_state(ttl=ttl)
-    if not ttl:
-        # A state of the same types that isn't migrated.
-        database.state = database.state.with_changes(more_rows={"other": {}})
-        first = first.with_changes(more_rows={"other": {"key-1": {"u": (1, NOW)}}})
-        of_state["accept_empty"] = 1.0
+    ttl, options = CASES[case]
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9} if ttl else {}, "accept_empty": 1.0, "nulls": "drop"}
+    of_state |= options
+    database.state = database.state.with_changes(more_rows={"other": {}})
+    first = first_state(ttl=ttl, more_rows={"other": {"key-1": {"u": (1, NOW)}, "key-2": {"u": (1, AGED[0])}}})
     database.flush(first)
     report, _ = base(database.checkpoint(0), tmp_path, 0, **of_state)
     assert report.is_green, report.failed
     for number in range(1, 4):
         for _ in range(chosen.randrange(3)):
             state = changed(database.state, chosen, chosen.randrange(1, 12))
-            if ttl:
-                state = state.with_changes(rows={}, flags={})
             back = [key for key in first_state().blobs if key not in {*state.blobs, *state.rows}]
-            blobs = {key: ({"u1": chosen.randrange(9)}, NOW) for key in back if chosen.random() < 0.5}
-            rivals = {"other": {f"key-{chosen.randrange(60)}": {"u": (chosen.randrange(9), NOW)} for _ in range(20)}}
-            database.flush(state.with_changes(blobs={**state.blobs, **blobs}, more_rows={} if ttl else rivals))
+            blobs, others = dict(state.blobs), [f"key-{chosen.randrange(60)}" for _ in range(20)]
+            for key in chosen.sample(back, len(back) // 2):
+                blobs[key] = {"u1": chosen.choice((None, 7))}, chosen.choice(AGED)
+            rivals = {key: {"u": (chosen.randrange(9), chosen.choice(AGED))} for key in others}
+            database.flush(state.with_changes(blobs=blobs, more_rows={"other": rivals}))
             if chosen.random() < 0.4:
-                database.compact(chosen.randrange(3))
+                database.compact(chosen.randrange(4))
         source = database.checkpoint(number)
         report, since = caught_up(source, tmp_path, number, number - 1, **of_state)
         assert report.is_green, report.failed
-        assert entries(since) == entries(whole(source, tmp_path, number, **of_state))
+        everything = whole(source, tmp_path, number, **of_state)
+        assert entries(since) == entries(everything)
+        assert found_in(since) == found_in(everything)
         newer = since.facts(MigrateFacts)
         assert newer is not None
         assert newer.newer is not None
@@ -614,26 +634,6 @@ def test_timers_on_the_heap_are_carried_whole(layout: dict[str, Any], tmp_path: 
     assert sum(b"key-50" in key for key in of_timers) == 1
     (operator,) = Savepoint.open(since.staged.path).metadata.operators
     assert all(one.native_keyed is not None and one.native_keyed.timers is not None for one in operator.subtasks)
-
-
-def test_under_time_to_live_a_job_that_moves_keys_is_refused(tmp_path: Path) -> None:
-    first, second = two(tmp_path, ttl=True, rows={"key-7": {"u0": (1, NOW)}})
-    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}}
-    base(first, tmp_path, 1, **of_state)
-    refused(tmp_path, second, f"has a time to live, and the job has begun to move its keys: {NEW} has", **of_state)
-
-
-@pytest.mark.parametrize("is_new", [False, True])
-def test_under_time_to_live_another_state_of_the_same_types_is_named(is_new: bool, tmp_path: Path) -> None:
-    database = NightlyDatabase(tmp_path / "job", LegacyState(ttl=True, more_blobs={"second": {}}))
-    of_second = {"more_blobs": {"second": {"a": ({"u": 1}, NOW)}}}
-    database.flush(first_state(ttl=True).with_changes(**({"more_blobs": {"second": {}}} if is_new else of_second)))
-    first = database.checkpoint(1)
-    database.flush(database.state.with_changes(**of_second, blobs={**database.state.blobs, "b": ({"u": 1}, NOW)}))
-    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}}
-    assert base(first, tmp_path, 1, **of_state)[0].is_green
-    why = f"state {LEGACY} of operator main has a time to live, and second, which could be meant by its types, has"
-    refused(tmp_path, database.checkpoint(2), f"can't be caught up with: {why}.*: leave --since out", **of_state)
 
 
 def test_a_chain_ends_where_a_job_would_search_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

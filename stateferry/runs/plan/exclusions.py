@@ -133,10 +133,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         "everything",
         needs=("output_format",),
     ),
-    *map(
-        _not_since,
-        ("lazy", "reverse", "to", "state_ttls", "keep_expired", "field", "classes", "declared", "files_from"),
-    ),
+    *map(_not_since, ("lazy", "reverse", "to", "files_from")),
     _of_a_migration("full_every"),
     Exclusion(
         "full_every",

@@ -25,8 +25,9 @@ from flinkstate.serializers.type_parts import kryo_map_of
 from flinkstate.serializers.types import type_name
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.inventory.ages import Ages
 from stateferry.inventory.blob_times import BlobTimes
-from stateferry.inventory.inventory import Inventory, InventoryTask
+from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.inventory_change import EarlierInventory
 from stateferry.runs.checks.plan_check import open_source
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
@@ -47,8 +48,8 @@ class Counted(RunFacts):
 
     `entries` and `sizes` have a number for each key group, separated by spaces, and `met` has counts; all are by
     `operator id/state`, as are the classes in `maps` by Kryo. `signs` are by `operator id/legacy state`, then by state.
-    `by` is the version that counted. Counts that depend on the time are those of this run; what they follow from is in
-    the run's `blob_times`.
+    `by` is the version that counted. Counts that depend on the time, and the `ages`, are those of this run's now. What
+    they follow from `at_any_now` is in the run's `blob_times`. The ages of states that are `unread` aren't known.
     """
 
     name: ClassVar[str] = "counted"
@@ -59,9 +60,12 @@ class Counted(RunFacts):
     met: Mapping[str, InventoryCounts] = field(default_factory=dict)
     signs: Mapping[str, Mapping[str, StateSigns]] = field(default_factory=dict)
     maps: Mapping[str, FoundClasses] = field(default_factory=dict)
+    ages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    at_any_now: bool = True
 
     @classmethod
-    def of(cls, inventory: Inventory, metadata: Metadata) -> Counted:
+    def of(cls, inventory: Inventory, metadata: Metadata, *, at_any_now: bool) -> Counted:
         """The facts of an inventory."""
         key_groups = {operator.hex_id: operator.max_parallelism for operator in metadata.operators}
 
@@ -77,7 +81,12 @@ class Counted(RunFacts):
             if found != StateSigns():
                 signs.setdefault(StateRef(operator, legacy).text, {})[state] = found
         maps = {state.text: found for state, found in inventory.maps.items()}
-        return cls(_version(), by_state(inventory.entries), by_state(inventory.sizes), met, signs, maps)
+        ages: dict[str, dict[str, str]] = {}
+        for (operator, legacy, state), aged in inventory.ages.items():
+            ages.setdefault(StateRef(operator, legacy).text, {})[state] = aged.text
+        entries, sizes = by_state(inventory.entries), by_state(inventory.sizes)
+        unread = tuple(sorted(state.text for state in inventory.unread))
+        return cls(_version(), entries, sizes, met, signs, maps, ages, unread, at_any_now)
 
     def to_inventory(self, read: BytesRead, times: Mapping[StateRef, BlobTimes]) -> EarlierInventory:
         """The inventory; `read` are the digests of the same snapshot, as are the `times`."""
@@ -96,21 +105,18 @@ class Counted(RunFacts):
             if part >= 0 and (sum_ := RowSum.of_text(digest)) is not None
         }
         signs = {(*of, state): found for of, states in _by_ref(self.signs).items() for state, found in states.items()}
-        met, maps = _by_ref(self.met), _by_ref(self.maps)
-        return EarlierInventory(entries, sizes, met, signs, maps, sums, times)
+        texts = ((of, states.items()) for of, states in _by_ref(self.ages).items())
+        ages = {(*of, state): Ages.of_text(text) for of, aged in texts for state, text in aged}
+        met, maps, unread = _by_ref(self.met), _by_ref(self.maps), frozenset(map(StateRef.of_text, self.unread))
+        return EarlierInventory(entries, sizes, met, signs, maps, sums, times, ages, unread)
 
 
-def can_be_brought_forward(tasks: list[InventoryTask], plan: MigrationPlan) -> bool:
-    """Whether what these tasks count follows from the inventory before and the keys that have changed since.
+def can_be_brought_forward(plan: MigrationPlan) -> bool:
+    """Whether what a run counts follows from the inventory before and the keys that have changed since.
 
-    Counts by age do, unless what has expired is kept. What is the largest of its kind doesn't, see `heavy_groups`.
+    What is the largest of its kind doesn't, see `heavy_groups`.
     """
-    return (
-        (plan.rehearse or plan.since is not None)
-        and not plan.lazy
-        and not plan.reverse
-        and not any(one.legacy.ttl and not one.drops_expired for task in tasks for one in task.changes.rules)
-    )
+    return (plan.rehearse or plan.since is not None) and not plan.lazy and not plan.reverse
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +209,12 @@ def night_of(run: Run, resolved: ResolvedPlan) -> EarlierNight | None:
         return None
     seconds = (facts.seconds or 0.0) if facts.of_all is None else facts.of_all
     types = {(one.operator, one.state): one.type for one in facts.kryo or ()}
-    can_use = counted is not None and counted.by == _version() and types == _types_of_kryo_maps(resolved)
-    return EarlierNight(
-        run.plan.run_id, source, read, counted if can_use else None, run.blob_times, seconds / max(facts.size, 1)
-    )
+    if counted is None or counted.by != _version() or types != _types_of_kryo_maps(resolved):
+        counted = None
+    elif resolved.plan.since is None and not counted.at_any_now:
+        # It isn't a catch-up, which has the now of its base.
+        counted = None
+    return EarlierNight(run.plan.run_id, source, read, counted, run.blob_times, seconds / max(facts.size, 1))
 
 
 def _types_of_kryo_maps(resolved: ResolvedPlan) -> dict[tuple[str, str], str]:

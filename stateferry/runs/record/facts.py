@@ -172,9 +172,10 @@ class StagedAccounts(RunFacts):
 
 @dataclass(frozen=True, slots=True)
 class BaseState(StagedAccount):
-    """What a catch-up needs of a state of the staged savepoint; of a new state also what its source had."""
+    """What a catch-up needs of a state of the staged savepoint; of some also what their source had."""
 
     of_source: Mapping[str, int] | None = None
+    aging: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
