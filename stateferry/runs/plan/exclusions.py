@@ -138,6 +138,11 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         ("lazy", "reverse", "to", "state_ttls", "keep_expired", "field", "classes", "declared"),
     ),
     *map(_not_since, ("parallelism", "max_parallelism", "files_from")),
+    Exclusion(
+        "claimable",
+        "claimable: only RocksDB's own files can be claimed: give format native as well, or leave claimable out",
+        needs=("output_format",),
+    ),
     _of_a_migration("full_every"),
     Exclusion(
         "full_every",
