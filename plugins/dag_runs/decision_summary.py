@@ -168,7 +168,8 @@ def start_text(request: MigrationRequest) -> str:
     program = request.new_program()
     words = [program.jar, *([program.entry_class] if program.entry_class else ()), *program.arguments]
     subtasks = f", parallelism {program.parallelism}" if program.parallelism else ""
-    return f"the new job is started: `{code(shlex.join(words))}`{subtasks}"
+    claims = ", and claims the new savepoint" if request.given_options().get("claimable") else ""
+    return f"the new job is started: `{code(shlex.join(words))}`{subtasks}{claims}"
 
 
 def _way_back(request: MigrationRequest) -> str:

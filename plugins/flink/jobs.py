@@ -59,14 +59,17 @@ class JarRun:
     arguments: Sequence[str] = ()
     parallelism: int | None = None
     savepoint: str | None = None
+    claims: bool = False
+    """Whether the savepoint belongs to the job from then on, which deletes its files when it needs them no longer."""
     configuration: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
         """The body of the request to Flink."""
         body = {"jobId": self.job_id} | self.body_of_plan()
         if self.savepoint is not None:
-            # The job neither owns nor deletes the savepoint that it starts from, and must accept all of its state.
-            body |= {"savepointPath": self.savepoint, "claimMode": "NO_CLAIM", "allowNonRestoredState": False}
+            # The job must accept all of the savepoint's state.
+            mode = "CLAIM" if self.claims else "NO_CLAIM"
+            body |= {"savepointPath": self.savepoint, "claimMode": mode, "allowNonRestoredState": False}
         if self.configuration:
             body["flinkConfiguration"] = dict(self.configuration)
         return body

@@ -300,6 +300,8 @@ class MigrationRequest(_PlanOptions):
                 "stop_with: 'checkpoint', but source is 'flink': choose source 'checkpoint', so that the rehearsal "
                 "shows that the job's checkpoints can be read"
             )
+        if self.given_options().get("claimable") and self.runs_on == "kubernetes" and self.start_job:
+            yield "claimable: given, but runs_on is 'kubernetes', where no job claims a savepoint: leave it off"
         yield from self._state_problems() if self.work == "migrate" else self._rescale_problems()
         yield from self._option_problems()
         if self.start_job and self.rehearses:

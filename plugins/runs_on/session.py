@@ -15,6 +15,7 @@ from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTas
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
 from stateferry.airflow.runs_on.programs import check_programs, check_stop, jar_run_of
+from stateferry.runs.control.claimable import offered_claimable
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
 
@@ -56,6 +57,9 @@ class Session:
 
     def start(self, run: Run, savepoint: str, *, timeout: float) -> dict[str, Any]:
         jar_run = jar_run_of(self._new.job_id, self._request.new_program(), savepoint)
+        if (claimable := offered_claimable(run)) is not None:
+            _log.info("the job claims %s", claimable.shown)
+            jar_run = replace(jar_run, savepoint=claimable.path, claims=True)
         goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
         return self._new.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
 

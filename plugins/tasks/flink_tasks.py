@@ -42,6 +42,7 @@ from stateferry.airflow.tasks.plan_task import occasion_of
 from stateferry.airflow.tasks.shared_application_task import wait_until_ready
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.claimable import offered_claimable
 from stateferry.runs.control.outage_limit import StopAsked, record_start
 from stateferry.runs.guards.timers import are_in_native_savepoints
 from stateferry.runs.record.catch_ups import base_of_cut_over
@@ -271,9 +272,11 @@ class StartJob(TaskWithFlink):
         with fail_if_refused():
             record_start(run, NewJob(place.new_job_id, *program))
         if self.asks:
+            claimable = offered_claimable(run)
             return asked(
                 context,
                 job=run.plan.job,
+                claimable=None if claimable is None else claimable.path,
                 flink_job=request.flink_job,
                 savepoint=run.plan.target,
                 seconds=timeout,

@@ -18,6 +18,7 @@ from stateferry.changes.staging import with_absolute_files
 from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication, Record
 from stateferry.runs.checks.separate_places import check_separate_places
+from stateferry.runs.control.claimable import offer_claimable
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.runs import Run
@@ -59,6 +60,8 @@ def metadata_digest(savepoint: Savepoint) -> SavepointDigests:
 def do(work: RunAtWork) -> CutOverFacts:
     """Publishes the staged savepoint; without a migration there are no tables that follow."""
     publish(work.workers, work.run, work.control, work.lease)
+    if work.run.plan.claimable and (why_not := offer_claimable(work.run)):
+        work.say(f"the new job can't claim its savepoint, and its first checkpoint uploads everything: {why_not}")
     return CutOverFacts()
 
 

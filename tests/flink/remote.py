@@ -27,12 +27,14 @@ class RemoteJob:
         *arguments: object,
         savepoint: Path | str | None = None,
         parallelism: int = 2,
+        claims: bool = False,
     ) -> RemoteJob:
         wanted: dict[str, object] = {"entryClass": entry_class, "programArgsList": [str(one) for one in arguments]}
         wanted["parallelism"] = parallelism
         if savepoint is not None:
             uri = savepoint.as_uri() if isinstance(savepoint, Path) else savepoint
-            wanted |= {"savepointPath": uri, "claimMode": "NO_CLAIM", "allowNonRestoredState": False}
+            mode = "CLAIM" if claims else "NO_CLAIM"
+            wanted |= {"savepointPath": uri, "claimMode": mode, "allowNonRestoredState": False}
         return cls(cluster, cluster.post(f"/jars/{jar}/run", wanted)["jobid"])
 
     @property

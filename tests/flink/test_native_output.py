@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from flinkstate.metadata.metadata import NativeHandle, RelativeFile
+from flinkstate.files.storage import Location
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import AbsoluteFile, NativeHandle, RelativeFile
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.operator_rewrite import Layout
+from stateferry.runs.control.claimable import claimable_metadata
 from tests.flink.harness import FlinkError, FlinkHarness, Made
 from tests.flink.jars import VERSIONS
 from tests.flink.jobs import Job, Timers
@@ -121,6 +127,51 @@ def test_the_job_goes_on_and_rescales_by_itself(
         opened = Savepoint.open(str(path))
         assert opened.format == "native"
     check_restored(flink(version), path, Change(parallelism=2).job(job), source, moved=False)
+
+
+@pytest.mark.parametrize("version", LATER)
+def test_a_job_that_claims_links_uses_their_tables_and_leaves_the_target(
+    version: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    """Its first checkpoint has the tables where they are, which one of a job that claims the target itself hasn't."""
+    job = SCENARIOS["kinds-ttl"]
+    operators = tuple(replace(o, timers=o.timers and Timers(event=2, far=1)) for o in job.operators)
+    settings = {"execution.checkpointing.incremental": "true"}
+    source = made(version, replace(job, operators=operators))
+    job = replace(job, operators=operators, settings=settings, inline_threshold=0)
+    target = written(source, job, Change(), tmp_path / "native")
+    before = {file.name: file.read_bytes() for file in target.iterdir()}
+    own = tmp_path / "own"
+    shutil.copytree(target, own)
+    assert _tables(flink(version).carry(own, job, format_="CHECKPOINT", claim=True), own) == set()
+
+    links = tmp_path / "native-claimable"
+    shutil.copytree(target, links, copy_function=os.link)
+    metadata = claimable_metadata(Savepoint.open(str(target)).metadata, Location.of(str(links)))
+    (links / METADATA).unlink()
+    (links / METADATA).write_bytes(build_metadata(metadata))
+    path = flink(version).carry(links, job, format_="CHECKPOINT", claim=True)
+    used = _tables(path, links)
+    assert used == {name for name in before if name.endswith(".sst")}
+    assert all((links / name).samefile(target / name) for name in used)
+    # The job goes on with these files, and does so after a rescale, too.
+    for parallelism in (3, 2):
+        changed = Change(parallelism=parallelism).job(job)
+        path = flink(version).carry(path, changed, format_="CHECKPOINT", claim=True)
+    check_restored(flink(version), path, Change(parallelism=2).job(job), source, moved=False)
+    assert {file.name: file.read_bytes() for file in target.iterdir()} == before
+
+
+def _tables(checkpoint: Path, folder: Path) -> set[str]:
+    """The names of the files in the folder that the checkpoint uses."""
+    streams = [
+        stream
+        for operator in Savepoint.open(str(checkpoint)).metadata.operators
+        for subtask in operator.subtasks
+        for stream in subtask.streams()
+    ]
+    places = [Path(one.uri.removeprefix("file:")) for one in streams if isinstance(one, AbsoluteFile)]
+    return {place.name for place in places if place.parent == folder}
 
 
 @pytest.mark.parametrize("version", LATER)

@@ -84,7 +84,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
         ),
         *("--drop-legacy-blobs", "--accept-empty", "--files-from", "--as", "--widen", "--like"),
         *("--field", "--rest", "--classes", "--to", "--declared", "--all-by-kryo-5"),
-        *("--before", "--restore-lost", "--restore-keys", "--since", "--full-every"),
+        *("--before", "--restore-lost", "--restore-keys", "--since", "--full-every", "--claimable"),
     }
 
 
@@ -109,6 +109,7 @@ NEEDED = {
     "restore_keys": ["--to", "flink-2", "--before", "/savepoints/old", "--restore-lost"],
     "since": ["--format", "native"],
     "full_every": ["--format", "native"],
+    "claimable": ["--format", "native"],
 }
 
 

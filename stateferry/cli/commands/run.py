@@ -324,11 +324,15 @@ def _show_failed_report(run: Run) -> None:
 
 
 def _say_result(run: Run) -> None:
+    from stateferry.runs.control.claimable import offered_claimable
+
     if run.plan.rehearse:
         say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
     else:
         job = "job" if run.plan.rescales_only else "new job"
         say(f"published: restore the {job} from {run.plan.target}")
+        if (claimable := offered_claimable(run)) is not None:
+            say(f"or have it claim {claimable.shown}, which is then its own (claim mode CLAIM)")
         say(f"to go back: stateferry rollback --job {run.plan.job}")
     say(f"report: {run.report.shown}")
 

@@ -52,7 +52,7 @@ class TargetMetadata:
                     f"not written into {target.shown}, and no job can start from there"
                 )
             try:
-                self._publish(target, kept)
+                self.publish(target, kept)
             except (OSError, StateferryError):
                 if not metadata.is_file():
                     raise
@@ -72,7 +72,8 @@ class TargetMetadata:
             "again with another target"
         )
 
-    def _publish(self, target: Location, content: bytes) -> None:
+    def publish(self, target: Location, content: bytes) -> None:
+        """Makes a savepoint of a folder with the run's files, with the permissions that the target is to have."""
         claim = self.run.facts(Claim)
         access = None if claim is None else claim.access
         if access is None:

@@ -134,6 +134,11 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         needs=("output_format",),
     ),
     *map(_not_since, ("lazy", "reverse", "to", "files_from")),
+    Exclusion(
+        "claimable",
+        "claimable: only RocksDB's own files can be claimed: give format native as well, or leave claimable out",
+        needs=("output_format",),
+    ),
     _of_a_migration("full_every"),
     Exclusion(
         "full_every",

@@ -69,6 +69,11 @@ def _place_problems(plan: RunOptions) -> Iterator[str]:
         except UsageError as error:
             yield str(error)
             break  # The others are in the home, if the plan doesn't say where they are.
+    if plan.claimable and "://" in plan.target and not plan.target.startswith("file:"):
+        yield (
+            f"claimable: {plan.target} is on a store, and what a job may claim is made of hard links: give a target on "
+            "a disk, or leave claimable out"
+        )
     for place in (plan.files_from or {}).values():
         try:
             absolute_place(place)

@@ -121,6 +121,17 @@ class RunOptions(UpgradeOptions):
         ),
     ] = "canonical"
     rehearse: StrictBool = False
+    claimable: Annotated[
+        StrictBool,
+        Option(
+            Kind.SWITCH,
+            "Claimable",
+            "also leave the new native savepoint as hard links in TARGET-claimable, which the new job may claim: its "
+            "first checkpoint then uploads only what has changed",
+            row=166,
+            section=RUN,
+        ),
+    ] = False
     since: Annotated[
         Name | None,
         Option(

@@ -38,7 +38,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
 
-_OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from", "since", "full_every"}
+_OF_ONE_NIGHT = {"run_id", "source", "target", "now", "now_from", "files_from", "since", "full_every", "claimable"}
 _T = TypeVar("_T")
 
 

@@ -384,6 +384,7 @@ def test_who_decides_sees_what_changes_in_the_spec(cut_over: Make, questions: li
         ({"new_spec": "{job: {state: running}}"}, "job.state: expected some of jarURI"),
         ({"new_spec": "{serviceAccount: root}"}, "serviceAccount: expected some of image"),
         ({"jar": "new.jar"}, "jar: given, but runs_on is 'kubernetes'"),
+        ({"format": "native", "claimable": True}, "claimable: given, but runs_on is 'kubernetes'"),
         ({"old_jar": "old.jar"}, "old_jar: given, but runs_on is 'kubernetes'"),
         ({"runs_on": "session", "jar": "new.jar"}, "resource: given, but runs_on is 'session'"),
         ({"start_job": False}, "new_spec: given, but start_job is off"),

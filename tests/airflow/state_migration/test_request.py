@@ -198,6 +198,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "widen": (True, True),
     "job": ("orders", "orders"),
     "full_every": (3, 3),
+    "claimable": (True, True),
     "on_contradiction": ("rows", "rows"),
     "keep_expired": (True, True),
     "accept_expired": ("60%", 0.6),
@@ -237,6 +238,7 @@ _LAZY = {"flag_state": "moved", "lazy": True}
 # What another option needs.
 NEEDED: dict[str, dict[str, object]] = {
     "full_every": {"format": "native"},
+    "claimable": {"format": "native"},
     "keep_expired": {"ttl": "1h"},
     "on_contradiction": {"flag_state": "moved"},
     "flag_ttl": {**_LAZY, "share": "30%"},

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flinkstate.files.storage import Location
+from flinkstate.metadata.file_names import METADATA
 from local_airflow.server import Server
 from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.runs import Run
@@ -98,6 +100,27 @@ def check_that_it_was_caught_up_with(ferry: Ferry, run: str) -> None:
 
 def catch_ups(final: Run, found: CatchUps) -> list[Run]:
     return [Run.open(final.folder.parent.child(one.run_id)) for one in found.done]
+
+
+@pytest.mark.full
+def test_the_new_job_claims_links_of_what_is_published(ferry: Ferry, old: RemoteJob, flink: FlinkCluster) -> None:
+    run = cut_over(ferry, old, "and claims the new savepoint", claimable=True)
+    check_that_it_was_caught_up_with(ferry, run)
+    new = ferry.running()
+    publication = ferry.published()
+    assert publication is not None
+    target = publication.record.target
+    checkpoints = flink.get(f"/jobs/{new.id}/checkpoints")["latest"]
+    assert checkpoints["restored"]["external_path"] == f"file:{target}-claimable"
+    # Its checkpoints use the links, which the rest of the test has it write over and delete.
+    assert f"{target}-claimable/" in _newest_metadata(checkpoints)
+    ferry.check_that_nothing_was_lost("newMainState")
+    assert entries(target, "newMainState") == entries(publication.record.source, "mainState")
+
+
+def _newest_metadata(checkpoints: Any) -> str:
+    folder = Path(str(checkpoints["completed"]["external_path"]).removeprefix("file:"))
+    return (folder / METADATA).read_text(encoding="latin-1")
 
 
 @pytest.mark.full
