@@ -142,8 +142,8 @@ bench-large: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure whole run
 
 # Python 3.13, as a package of newer versions alone can't be hashed for an older one.
 hashes: $(BIN)/uv ## Write the hashes of all pinned packages to constraints/hashes, by the index that pip has
-	for one in airflow spark; do $(UV) pip compile -q --generate-hashes --no-annotate --no-header --no-deps \
-	  --python-version 3.13 constraints/$$one.txt -o constraints/hashes/$$one.txt || exit 1; done
+	for one in constraints/*.txt; do $(UV) pip compile -q --generate-hashes --no-annotate --no-header --no-deps \
+	  --python-version 3.13 $$one -o constraints/hashes/$${one##*/} || exit 1; done
 
 sbom: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Write which Python packages are in the images of docker/, as CycloneDX JSON, to build/sbom
 	@mkdir -p build/sbom

@@ -197,16 +197,16 @@ with TestClient(create_app()) as client:
 """
 
 
-def installed(wheel: str, constraints: str, folder: Path) -> Path:
+def installed(wheel: str, folder: Path, *constraints: str) -> Path:
     """The Python of a fresh environment with the wheel and all that it brings, from the index that pip has."""
     python = folder / "environment/bin/python"
     said(sys.executable, "-m", "venv", "--without-pip", str(folder / "environment"))
     uv = [sys.executable, str(HOUSE / "constraints/uv_like_pip.py"), "pip", "install", "-q", "--python", str(python)]
-    said(*uv, "-c", str(HOUSE / f"constraints/hashes/{constraints}.txt"), wheel)
+    said(*uv, *(f"--constraints={HOUSE / 'constraints/hashes' / name}.txt" for name in constraints), wheel)
     return python
 
 
-@pytest.mark.parametrize("name", ["airflow", "spark"])
+@pytest.mark.parametrize("name", sorted(file.stem for file in HOUSE.glob("constraints/*.txt")))
 def test_every_pinned_package_has_its_hashes(name: str) -> None:
     text = (HOUSE / f"constraints/hashes/{name}.txt").read_text()
     pinned = [line.partition("==") for line in (HOUSE / f"constraints/{name}.txt").read_text().lower().split()]
@@ -234,7 +234,7 @@ def test_a_package_with_another_hash_is_refused(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_a_fresh_environment_migrates_and_shows_the_page(wheel: Path, tmp_path: Path) -> None:
     """With nothing of the checkout but the script that people copy: demo savepoint, run, report as a page."""
-    python = installed(f"{wheel}[spark]", "spark", tmp_path)
+    python = installed(f"{wheel}[spark]", tmp_path, "spark")
     script = str(shutil.copy(HOUSE / "examples/migration.sh", tmp_path))
     said("sh", script, str(tmp_path), folder=tmp_path, path=f"{python.parent}:")
     assert (tmp_path / "new/_metadata").exists()
@@ -247,7 +247,7 @@ def test_a_fresh_environment_migrates_and_shows_the_page(wheel: Path, tmp_path: 
 def test_airflow_and_what_goes_beside_it_are_extras(wheel: Path, tmp_path: Path) -> None:
     """With all that they bring, from the index that pip has: the DAGs by import are parsed far from the checkout, and
     Airflow's API server has the pages."""
-    python = installed(f"{wheel}[airflow,kubernetes,openlineage]", "airflow", tmp_path)
+    python = installed(f"{wheel}[airflow,kubernetes,openlineage]", tmp_path, "airflow", "kubernetes")
     dags = tmp_path / "dags"
     dags.mkdir()
     page = (HOUSE / "docs/airflow.md").read_text()

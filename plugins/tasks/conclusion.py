@@ -24,7 +24,7 @@ from stateferry.airflow.dag_runs.metrics import send_metrics
 from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.page_links import NOTE
 from stateferry.airflow.dag_runs.refusals import refusal
-from stateferry.airflow.dag_runs.task_names import CHECK, task_of_run
+from stateferry.airflow.dag_runs.task_names import CHECK, RETURN, task_of_run
 from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED
 from stateferry.airflow.requests.jobs import Event
 from stateferry.airflow.requests.request import MigrationRequest
@@ -97,7 +97,7 @@ class Conclude(BaseOperator):
         if outage is not None:
             self.log.info("the job stood still for %.0f s%s", outage, _foreseen(foreseen))
         with fail_if_refused():
-            problem = _problem(run, MigrationRequest.model_validate(planned["request"]))
+            problem = _problem(run, MigrationRequest.model_validate(planned["request"]), context)
         if problem:
             raise refusal(printable(problem))
         if run.state is RunState.PUBLISHED:
@@ -194,22 +194,34 @@ def _why(context: Context, task: str) -> str:
     return f": {why}" if why else f": see the log of the task {task}"
 
 
-def _problem(run: Run, request: MigrationRequest) -> str:
+def _problem(run: Run, request: MigrationRequest, context: Context) -> str:
     last = run.changes()[-1]
-    returned = run.facts(Returned)
-    name = f"run {run.plan.run_id} of job {run.plan.job}"
-    back = f". The old job was started again from {returned.savepoint}" if returned else ""
+    name, back = f"run {run.plan.run_id} of job {run.plan.job}", _back(run.facts(Returned))
     wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
     if run.state is not wanted:
         exceeded = run.facts(OutageExceeded)
-        why = last.reason or (exceeded.reason if exceeded else "")
+        why = last.reason or (exceeded.reason if exceeded else _not_started(context))
         reason = f": {why}" if why else ""
         return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
     if request.start_job and run.facts(JobStarted) is None:
-        return (
-            f"{name} is published, but the new job doesn't run: see the logs of start_job and return_to_old_job{back}"
-        )
+        why = _not_started(context) or "see the logs of start_job and return_to_old_job"
+        return f"{name} is published, but the new job doesn't run: {why}{back}"
     return _pending_tables(run, name)
+
+
+def _not_started(context: Context) -> str | None:
+    """Why the new job didn't start, if it was to."""
+    why: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=REFUSED)
+    return why
+
+
+def _back(returned: Returned | None) -> str:
+    """Whether the old job runs again."""
+    if returned is None:
+        return ""
+    if returned.ended_at is None:
+        return f"; the old job was to run again from {returned.savepoint}: see the log of the task {RETURN}"
+    return f"; the old job runs again from {returned.savepoint}"
 
 
 def _pending_tables(run: Run, name: str) -> str:

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
 from flinkstate.errors import RefusedError, UsageError
 from stateferry.airflow.dag_runs.dag_run import (
     FOLDER,
+    REFUSED,
     REHEARSAL_AGAIN,
     began,
     check_not_returned,
@@ -255,6 +257,14 @@ class StartJob(TaskWithFlink):
         self.asks = asks
 
     def execute(self, context: Context) -> dict[str, Any]:
+        try:
+            return self._start(context)
+        except AirflowFailException as error:
+            # The tasks that follow say why.
+            context["ti"].xcom_push(key=REFUSED, value=str(error))
+            raise
+
+    def _start(self, context: Context) -> dict[str, Any]:
         request, run = request_of(context), run_of(context)
         if not request.start_job:
             skip(self.log, f"start_job is off: start the new job from {run.plan.target}")

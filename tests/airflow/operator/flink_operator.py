@@ -18,7 +18,9 @@ from tests.airflow.operator.control_plane import NAMESPACE, Body, Cluster, Proce
 from tests.support.fetched_jars import java_tool
 
 VARIABLE = "STATEFERRY_OPERATOR_JARS"
-_KNOWS_FLINK_2_3 = (1, 15)
+_FLINK = "STATEFERRY_OPERATOR_FLINK"
+# Since which operator each Flink of these tests is known. (Flink 2.1 and 2.2 have no flink-container on Maven.)
+_KNOWN_SINCE = {"2.3.0": (1, 15), "2.0.0": (1, 11), "1.20.0": (1, 10)}
 _CONFIGURATION = {
     "kubernetes.operator.watched.namespaces": NAMESPACE,
     # It would listen on all addresses.
@@ -44,8 +46,9 @@ def version() -> str:
 
 
 def flink() -> str:
-    """The newest Flink of the tests that the operator knows."""
-    return "2.3.0" if tuple(map(int, version().split(".")[:2])) >= _KNOWS_FLINK_2_3 else "1.20.0"
+    """The newest Flink of the tests that the operator knows, unless ``STATEFERRY_OPERATOR_FLINK`` names another."""
+    own = tuple(map(int, version().split(".")[:2]))
+    return os.environ.get(_FLINK) or next(one for one, since in _KNOWN_SINCE.items() if own >= since)
 
 
 def crds() -> dict[str, Body]:
@@ -69,7 +72,7 @@ class OperatorProcess:
         self._process: Process | None = None
         self.folder.mkdir()
         options = _CONFIGURATION | {"kubernetes.operator.user.artifacts.base.dir": str(cluster.folder / "artifacts")}
-        (self.folder / "config.yaml").write_text("".join(f"{key}: {one}\n" for key, one in options.items()))
+        (self.folder / "flink-conf.yaml").write_text("".join(f"{key}: {one}\n" for key, one in options.items()))
 
     def start(self) -> None:
         """Starts it unless it runs."""

@@ -162,11 +162,14 @@ class Pod:
             code = self._process.wait()
             if self._ends.is_set():
                 return
+            ended, pause = {"terminated": {"exitCode": code, "reason": "Error"}}, _BACK_OFF * restarts
+            why = {"reason": "CrashLoopBackOff", "message": f"back-off {pause:g}s restarting failed container"}
             restarts += 1
-            self._tell("Running", {"terminated": {"exitCode": code, "reason": "Error"}}, restarts)
-            self._ends.wait(_BACK_OFF * restarts)
+            # A kubelet restarts it at once the first time.
+            self._tell("Running", {"waiting": why} if pause else ended, restarts, ended)
+            self._ends.wait(pause)
 
-    def _tell(self, phase: str, state: Body, restarts: int) -> None:
+    def _tell(self, phase: str, state: Body, restarts: int, before: Body | None = None) -> None:
         runs = "running" in state
         kinds: Iterable[str] = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
         conditions = [
@@ -177,7 +180,7 @@ class Pod:
         status = {"name": container["name"], "image": container["image"], "imageID": "", "ready": runs, "state": state}
         self._pods.status(
             self._body, phase=phase, podIP=LOOPBACK, podIPs=[{"ip": LOOPBACK}], conditions=conditions,
-            containerStatuses=[status | {"restartCount": restarts, "started": runs}],
+            containerStatuses=[status | {"restartCount": restarts, "started": runs, "lastState": before or {}}],
         )  # fmt: skip
 
 

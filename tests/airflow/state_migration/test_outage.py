@@ -270,6 +270,37 @@ def test_a_new_job_without_a_checkpoint_goes_and_its_publication_with_it(
         Conclude(task_id="conclude").execute(cut.context)
 
 
+def test_the_notice_and_the_last_task_say_why_the_new_job_did_not_start(
+    tmp_path: Path, home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch, checkpoints: dict[str, bool]
+) -> None:
+    cannot, told = {"new.jar": "no checkpoint", "old.jar": "no slots"}, list[tuple[str, ...]]()
+
+    def start(task: FlinkTask, run: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        if run.jar in cannot:
+            raise FlinkTimeoutError(cannot[run.jar])
+        return {"job_id": run.job_id, "state": "FINISHED", "seconds": 1.0}
+
+    monkeypatch.setattr(FlinkTask, "start", start)
+    monkeypatch.setattr(return_task, "tell", lambda _, *said: told.append(said))
+    cut = Cut(tmp_path, home, occasion, minutes=1, outage_limit=None)
+    cut.publish()
+    cut.context["ti"].xcom_push = lambda key, value: cut.xcoms.update({("start_job", key): value})
+    with pytest.raises(AirflowFailException, match="no checkpoint"):
+        StartJob(task_id="start_job").execute(cut.context)
+    monkeypatch.setattr(ReturnToOldJob, "_new_job", lambda *_: None)
+    with pytest.raises(FlinkTimeoutError, match="no slots"):
+        ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+    wanted = "rolled back, not published: no checkpoint; the old job was to run again from /old: see the log of"
+    with pytest.raises(AirflowFailException, match=wanted):
+        Conclude(task_id="conclude").execute(cut.context)
+    cannot.pop("old.jar")
+    ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+    why = "the cut-over of job main has failed (no checkpoint), and the old job runs again from /old"
+    assert told == [("returned", "main", why)]
+    with pytest.raises(AirflowFailException, match="not published: no checkpoint; the old job runs again from /old"):
+        Conclude(task_id="conclude").execute(cut.context)
+
+
 def test_after_its_first_checkpoint_the_new_job_stays(
     tmp_path: Path, home: Path, occasion: Occasion, started: list[str], checkpoints: dict[str, bool]
 ) -> None:
