@@ -181,9 +181,9 @@ class EarlierInventory:
             if min(counts.values(), default=0) < 0:
                 return None
         made.entries, made.sizes = +made.entries, +made.sizes
-        for state in dict.fromkeys((*self.met, *change.found.met)):
+        for state, counted in self.met.items():
             met = made.met.setdefault(state, InventoryCounts())
-            met.add(self.met.get(state, InventoryCounts()))
+            met.add(counted)
             met.add(change.found.met.get(state, InventoryCounts()))
             met.take_off(change.gone.met.get(state, InventoryCounts()))
         for place in self.signs.keys() | change.found.signs.keys():
