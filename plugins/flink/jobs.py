@@ -22,6 +22,8 @@ from stateferry.airflow.flink.rest import FlinkRest
 
 TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
 RUN_ANSWER_SECONDS = 300.0
+CLAIMABLE = "-claimable"
+"""How the names of folders end that a job may claim; its own checkpoints have other names."""
 _UNKNOWN = "FlinkJobNotFoundException"
 _DUPLICATE = ("DuplicateJobSubmissionException", "DuplicateApplicationSubmissionException")
 _REAPPEARS_SECONDS = 20.0
@@ -177,7 +179,9 @@ async def _shows_checkpoint(rest: FlinkRest, job_id: str) -> bool:
     restored = latest["restored"]
     # A restarted JobManager doesn't remember checkpoints. But then the job was restored from a checkpoint, not from a
     # savepoint.
-    from_own = restored is not None and not restored["is_savepoint"]
+    # To Flink, a savepoint that the job has claimed is a checkpoint, too.
+    claimed = restored is not None and str(restored["external_path"]).rstrip("/").endswith(CLAIMABLE)
+    from_own = restored is not None and not restored["is_savepoint"] and not claimed
     return latest["completed"] is not None or latest["savepoint"] is not None or from_own
 
 

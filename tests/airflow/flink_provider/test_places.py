@@ -7,6 +7,7 @@ that is there.
 from __future__ import annotations
 
 import shutil
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from stateferry.airflow.requests.planning import Occasion, plan_for
 from stateferry.airflow.runs_on import places
 from stateferry.runs.control.outage_limit import record_start
 from stateferry.runs.record.facts import NewJob
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from tests.airflow.flink_provider.conftest import end
 from tests.airflow.flink_provider.tries import local
@@ -32,10 +34,12 @@ from tests.airflow.state_migration.conftest import home as home
 from tests.airflow.state_migration.conftest import occasion as occasion
 from tests.airflow.state_migration.test_decide import context, decided, rehearsed
 from tests.flink.cluster import FlinkCluster
-from tests.flink.remote import LEGACY_JOB, RemoteJob
+from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 from tests.support.operator_crds import schema
 
 pytestmark = pytest.mark.flink
+# The environment of the steps, which this one isn't.
+_STATEFERRY = str(Path(__file__).parents[3] / ".venv" / "bin" / "stateferry")
 
 
 def operator_of(kind: str, job_id: str, jar: str, sink: Path) -> Kubernetes:
@@ -119,6 +123,45 @@ def test_a_real_job_is_stopped_started_and_brought_back(
         assert back["job_id"] not in (first.id, started["job_id"])
         assert restored_from(cluster, back["job_id"]) == local(taken.location).as_uri()
     end(RemoteJob(cluster, back["job_id"]))
+
+
+@pytest.mark.full
+def test_the_new_job_claims_links_and_leaves_what_is_published(
+    cluster: FlinkCluster, jar: str, sink: Path, connection: None, tmp_path: Path, home: Path, occasion: Occasion,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    first = RemoteJob.start(cluster, jar, LEGACY_JOB, "--sink", sink)
+    first.wait_for_checkpoints(1)
+    target = tmp_path / "new"
+    monkeypatch.setenv("STATEFERRY_HOME", str(home))
+    command = ["run", "--savepoint", first.stop_with_savepoint("NATIVE"), "--target", target, "--job", "claimed"]
+    command += ["--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"]
+    command = [_STATEFERRY, *map(str, command), "--no-timers", "--format", "native", "--claimable"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
+    assert f"or have it claim {target}-claimable" in said
+    (newest,) = runs_of(str(home), "claimed")
+    assert newest.plan is not None
+    run, before = Run(newest.plan, newest.folder), {file.name: file.read_bytes() for file in target.iterdir()}
+
+    of_kubernetes = dict.fromkeys(("resource", "namespace", "new_spec"))
+    program = {"jar": jar, "entry_class": NEW_JOB, "program_args": f"--sink {sink}", "job_parallelism": 2}
+    request = asked(tmp_path, runs_on="session", **of_kubernetes, **program)
+    here = context(rehearsed(home, occasion.rehearsal(), request), request, occasion)
+    here["ti"] = SimpleNamespace(**{**vars(here["ti"]), "task_id": "start_job", "run_id": f"claims {first.id}"})
+    monkeypatch.setattr(FlinkTask, "show", lambda *_: None)
+    started = places.place_of(request, here).start(run, run.plan.target, timeout=60)
+    assert restored_from(cluster, started["job_id"]) == Path(f"{target}-claimable").as_uri()
+    second = RemoteJob(cluster, started["job_id"])
+    # As its newest checkpoint follows, Flink removes what it has claimed and needs no longer.
+    second.wait_for_checkpoints()
+    end(second)
+    assert {file.name: file.read_bytes() for file in target.iterdir()} == before
+    # Without links the job starts from what is published.
+    shutil.rmtree(f"{target}-claimable", ignore_errors=True)
+    here["ti"] = SimpleNamespace(**{**vars(here["ti"]), "run_id": f"claims no more {first.id}"})
+    again = places.place_of(request, here).start(run, run.plan.target, timeout=60)
+    assert restored_from(cluster, again["job_id"]) == target.as_uri()
+    end(RemoteJob(cluster, again["job_id"]))
 
 
 def restored_from(cluster: FlinkCluster, job: str) -> str:
