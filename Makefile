@@ -114,7 +114,7 @@ test-operator-by-tasks:
 	$(WITH_KUBERNETES) $(IN_AIRFLOW)/operator/test_cut_over.py -s
 
 test-operator-by-dag:
-	$(WITH_KUBERNETES) $(subst /test-airflow,/test-by-dag,$(IN_AIRFLOW))/operator/test_by_dag.py -s
+	$(WITH_KUBERNETES) $(subst /test-airflow,/test-by-dag,$(IN_AIRFLOW))/operator/test_by_dag.py -s -m 'not full'
 
 lint: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Check style, format, types and import rules
 	@$(MAKE) --no-print-directory $(if $(PARALLEL),-j2) --output-sync=target lint-types lint-airflow-types lint-style

@@ -141,10 +141,14 @@ class CutOver:
         fixed = {"mode": "cut over", "approval": False, "job": NAME}
         form = self.request.model_dump(exclude_unset=True) | fixed
         (self.folder / "asked.json").write_text(json.dumps({"connections": connections, "form": form}))
-        # It ends Airflow when it is told to end.
         command = [*with_us("TERM"), str(_PYTHON), "-m", "tests.airflow.operator.in_airflow", str(self.folder)]
         path = os.pathsep.join([str(_REPOSITORY), os.environ["PYTHONPATH"]])
-        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": path}, cwd=_REPOSITORY)
+        with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, cwd=_REPOSITORY) as running:
+            try:
+                assert running.wait() == 0
+            finally:
+                # It ends Airflow when it is told to end; subprocess.run would kill it.
+                running.terminate()
         said: Body = json.loads((self.folder / "said.json").read_text())
         return said
 

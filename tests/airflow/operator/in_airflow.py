@@ -23,6 +23,9 @@ _PATIENCE = 2400.0
 def _main(folder: Path) -> None:
     asked = json.loads((folder / "asked.json").read_text())
     extra = {f"AIRFLOW_CONN_{name}": json.dumps(one) for name, one in asked["connections"].items()}
+    # As other tests do: on a busy machine two minutes are too short.
+    patient = ("CORE__DAGBAG_IMPORT_TIMEOUT", "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT")
+    extra |= {f"AIRFLOW__{name}": "300" for name in patient}
     settings = Settings(folder / "airflow", folder / "stateferry", free_port(), extra=extra)
     with running(settings) as airflow:
         airflow.api.wait_for_dag(DAG, _PATIENCE)
