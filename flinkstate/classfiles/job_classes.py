@@ -78,6 +78,7 @@ def read_job_classes(places: Sequence[str]) -> JobClasses:
     digest = hashlib.blake2b(digest_size=8)
     total = 0
     for place in places:
+        before = total
         for name, data in _class_files(Path(place)):
             total += len(data)
             if len(classes) == _MOST_CLASSES or total > _MOST_BYTES:
@@ -86,7 +87,20 @@ def read_job_classes(places: Sequence[str]) -> JobClasses:
             if found.name not in classes:
                 classes[found.name] = found
                 digest.update(len(data).to_bytes(8, "big") + data)
+        if total == before:
+            inner = _jar_inside(Path(place))
+            instead = f", but jars such as {inner}: name the jar itself" if inner else ""
+            raise UsageError(f"{place}: there are no class files of a job in it{instead}")
     return JobClasses(digest.hexdigest(), classes)
+
+
+def _jar_inside(place: Path) -> str | None:
+    if place.is_dir():
+        names = sorted(path.relative_to(place).as_posix() for path in place.rglob("*.jar"))
+    else:
+        with zipfile.ZipFile(place) as jar:
+            names = sorted(name for name in jar.namelist() if name.endswith(".jar"))
+    return next(iter(names), None)
 
 
 def _class_files(place: Path) -> Iterator[tuple[str, bytes]]:

@@ -73,7 +73,10 @@ def _same_scheme(scheme: str) -> str:
 def path_of_file_uri(uri: str) -> str:
     """Returns the path of a `file:` URI. Flink doesn't escape spaces and percent signs in URIs, people may."""
     path = "/" + uri.removeprefix("file:").removeprefix("//localhost/").lstrip("/")
-    return path if "%" not in path or os.path.lexists(path) else unquote(path)
+    path = path if "%" not in path or os.path.lexists(path) else unquote(path)
+    if "\0" in path:
+        raise UsageError(f"{uri!r} is no name of a place: no path has a null character")
+    return path
 
 
 def without_user(uri: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import shutil
 import struct
 import zipfile
 from pathlib import Path
@@ -125,7 +126,24 @@ def test_a_jar_with_a_password_or_a_wrong_offset_is_refused(tmp_path: Path) -> N
 def test_a_folder_may_have_what_is_no_class_file(tmp_path: Path) -> None:
     (tmp_path / "A.class").symlink_to(tmp_path / "nowhere")
     (tmp_path / "B.class").mkdir()
-    assert read_job_classes([str(tmp_path)]).classes == {}
+    (tmp_path / "C.class").write_bytes(small_class("C", "java/lang/Object"))
+    assert list(read_job_classes([str(tmp_path)]).classes) == ["C"]
+
+
+def test_a_place_without_class_files_is_refused_and_jars_in_it_are_named(tmp_path: Path) -> None:
+    libraries, folder = tmp_path / "libraries.jar", tmp_path / "folder"
+    with zipfile.ZipFile(libraries, "w") as jar:
+        jar.writestr("org/apache/A.class", small_class("org/apache/A", "java/lang/Object"))
+    folder.mkdir()
+    for place in (libraries, folder):
+        with pytest.raises(UsageError, match=f"{place}: there are no class files of a job in it$"):
+            read_job_classes([str(JAR), str(place)])
+    shutil.copy(JAR, folder / "job.jar")
+    with zipfile.ZipFile(tmp_path / "around.jar", "w") as jar:
+        jar.write(JAR, "lib/job.jar")
+    for place, inner in ((folder, "job.jar"), (tmp_path / "around.jar", "lib/job.jar")):
+        with pytest.raises(UsageError, match=rf"no class files of a job in it, but jars such as {inner}: name the jar"):
+            read_job_classes([str(place)])
 
 
 def test_tasks_take_the_classes_along_as_few_bytes_and_a_worker_unpacks_them_once() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stateferry.cli import main
+from tests.classfiles.test_class_files import small_class
 from tests.flink.upgrade_rows import table, table_in_docs
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
@@ -95,10 +96,10 @@ def test_with_the_new_jobs_classes_their_fields_are_looked_at(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Here the new job has none of the classes of the old one."""
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "Other.class").write_bytes(small_class("Other", "java/lang/Object"))
     savepoint = "../earlier_savepoints/1.19-hashmap"
     assert outcomes(facts(capsys, savepoint, "flink-2.3")[1])["person"] == "restores"
-    _, found = facts(capsys, savepoint, "flink-2.3", "--classes", str(tmp_path / "empty"))
+    _, found = facts(capsys, savepoint, "flink-2.3", "--classes", str(tmp_path))
     assert outcomes(found)["person"] == "unknown"
     assert outcomes(found)["pair"] == "restores"
 

@@ -18,6 +18,7 @@ from stateferry.runs.plan.plan_json import plan_of
 from stateferry.steps.snapshot import ages
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.rewriting import rewrite
+from tests.validation.test_checks import GOLDEN
 
 DAY = 86_400_000
 NOW = 100 * DAY
@@ -204,6 +205,19 @@ def test_what_is_migrated_already_needs_no_option(tmp_path: Path) -> None:
     ]
     (note,) = option_notes(resolved(done, {"no_flag": True}))
     assert note == f"--no-flag-state had no effect: {LEGACY} of main is already migrated, the savepoint has {NEW} alone"
+
+
+def test_a_native_savepoint_that_stays_as_it_is_is_said_to_stay_native() -> None:
+    """Canonical is the format of a result, and here is none."""
+    told: dict[str, Any] = {"source": str(GOLDEN / "native-2.3-rocksdb"), "target": "/no", "no_timers": True}
+
+    def lines(**options: object) -> list[str]:
+        plan = plan_of({"job": "j", "operators": [], "max_parallelism": 128, **told, **options})
+        return nothing_to_do_lines(resolve(plan, Savepoint.open(plan.source)))
+
+    stays = "note: nothing is written, so the savepoint stays native: --format canonical alone makes no other of it"
+    assert stays in lines()
+    assert stays not in lines(output_format="native")
 
 
 def test_a_time_to_live_for_a_migrated_state_without_one_is_refused(tmp_path: Path) -> None:

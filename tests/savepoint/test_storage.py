@@ -160,6 +160,8 @@ def test_a_file_uri_says_a_path_as_flink_writes_it_or_as_people_escape_it(tmp_pa
 def test_no_name_is_no_place() -> None:
     with pytest.raises(UsageError, match="found an empty text"):
         Location.of("")
+    with pytest.raises(UsageError, match="no path has a null character"):
+        Location.of("file:/a%00b")
 
 
 def test_a_store_without_its_driver_is_told_in_one_clear_line(

@@ -66,7 +66,12 @@ def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
     check_migrated_before(resolved)
     check_other_flink(resolved)
     why = resolved.what_was_done_before or "the savepoint is as wanted already"
-    return [f"nothing to do: {why}", *(f"note: {note}" for note in option_notes(resolved))]
+    notes = option_notes(resolved)
+    plan = resolved.plan
+    if plan.rescales_only and plan.output_format == "canonical" and resolved.source.format == "native":
+        stays = "nothing is written, so the savepoint stays native: --format canonical alone makes no other of it"
+        notes = [*notes, stays]
+    return [f"nothing to do: {why}", *(f"note: {note}" for note in notes)]
 
 
 def _of_a_migrated_state(one: OperatorChanges, state: StatePlan, nothing_to_do: bool) -> Iterator[str]:
