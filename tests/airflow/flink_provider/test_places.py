@@ -134,9 +134,10 @@ def test_the_new_job_claims_links_and_leaves_what_is_published(
     first.wait_for_checkpoints(1)
     target = tmp_path / "new"
     monkeypatch.setenv("STATEFERRY_HOME", str(home))
-    command = ["run", "--savepoint", first.stop_with_savepoint("NATIVE"), "--target", target, "--job", "claimed"]
+    source = first.stop_with_savepoint("NATIVE")
+    command = [_STATEFERRY, "run", "--savepoint", str(source), "--target", str(target), "--job", "claimed"]
     command += ["--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"]
-    command = [_STATEFERRY, *map(str, command), "--no-timers", "--format", "native", "--claimable"]
+    command += ["--no-timers", "--format", "native", "--claimable"]
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
     assert f"or have it claim {target}-claimable" in said
     (newest,) = runs_of(str(home), "claimed")
