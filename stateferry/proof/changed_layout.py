@@ -34,12 +34,12 @@ class Databases:
         groups: Collection[int] = self.within or range(max_parallelism)
         if not any(one.has_every_key for one in wanted):
             groups = frozenset(group for one in wanted for group in _key_groups(one, prefix))
-        parts = (
-            FilePart(subtask, handle, tuple(group for group in handle.range if group in groups))
-            for subtask, handle in self.handles.items()
-        )
-        there = tuple(part for part in parts if part.key_groups)
-        return Chunk(max_parallelism, there, sum(part.handle.size for part in there))
+        parts = []
+        for subtask, handle in self.handles.items():
+            if there := [group for group in handle.range if group in groups]:
+                # With those between them: a scan that skips key groups begins anew, and reads the files' indexes again.
+                parts.append(FilePart(subtask, handle, tuple(range(there[0], there[-1] + 1))))
+        return Chunk(max_parallelism, tuple(parts), sum(part.handle.size for part in parts))
 
 
 def _key_groups(keys: Prefixes, prefix: int) -> set[int]:

@@ -78,7 +78,8 @@ def test_only_databases_and_key_groups_with_the_keys_are_read() -> None:
     databases = Databases(folder, handles)
     assert databases.of(KeyGroupRange(99, 100)).handles.keys() == {0, 1}
     assert databases.of(KeyGroupRange(100, 199)).handles.keys() == {1}
-    chunk = databases.chunk(300, [Prefixes.of([b"\0\5a", b"\0\5b", b"\1\x2ba"]), Prefixes.of([b"\0\6a"])])
-    assert [(part.subtask, part.key_groups) for part in chunk.parts] == [(0, (5, 6)), (2, (299,))]
+    chunk = databases.chunk(300, [Prefixes.of([b"\0\5a", b"\0\5b", b"\1\x2ba"]), Prefixes.of([b"\0\7a"])])
+    # Those between two of them are read as well.
+    assert [(part.subtask, part.key_groups) for part in chunk.parts] == [(0, (5, 6, 7)), (2, (299,))]
     assert (chunk.max_parallelism, chunk.size) == (300, 20)
     assert databases.chunk(300, []).parts == ()
