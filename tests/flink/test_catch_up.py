@@ -122,9 +122,15 @@ CASES: dict[str, tuple[Job, tuple[str, ...], Change]] = {
 }  # fmt: skip
 
 
+# tests/steps/test_catch_up.py has their like without Flink.
+LEFT_TO_STEPS = ("keeping the old maps", "on one subtask, under time to live", "keeping what has expired")
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.full) if case in LEFT_TO_STEPS else case for case in CASES]
+)
 def test_flink_finds_what_a_conversion_of_everything_gives(
     case: str, version: str, flink: Flink, tmp_path: Path
 ) -> None:
@@ -159,8 +165,7 @@ def test_flink_finds_what_a_conversion_of_everything_gives(
     assert content == entries(tmp_path / "whole")
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["2.3.0", pytest.param("1.20.0", marks=pytest.mark.full)])
 def test_maps_of_two_operators_are_caught_up_with(version: str, flink: Flink, tmp_path: Path) -> None:
     job = job_of("Map{0-9}<String,Long>")
     (of_more,) = legacy("HashMap{0-9}<String,Long>", new_type="Map{0-9}<String,Long>", keys=40, migrated=0.0).operators
@@ -262,9 +267,9 @@ ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 @pytest.mark.parametrize(
     ("version", "change", "options"),
     [
-        ("2.3.0", Change(), ()),
+        pytest.param("2.3.0", Change(), (), marks=pytest.mark.full),
         ("2.3.0", Change(3, 300), ("--parallelism", "3", "--max-parallelism", "300")),
-        ("1.20.0", Change(3), ("--parallelism", "3")),
+        pytest.param("1.20.0", Change(3), ("--parallelism", "3"), marks=pytest.mark.full),
     ],
     ids=["the same layout", "more key groups", "more subtasks"],
 )
@@ -298,7 +303,10 @@ def test_timers_on_the_heap_are_carried_whole(
 
 @pytest.mark.parametrize(
     ("version", "change"),
-    [("2.3.0", (2, 3)), ("1.20.0", (3, 2)), pytest.param("2.3.0", (3, 1), marks=pytest.mark.full)],
+    [
+        ("2.3.0", (2, 3)),
+        *(pytest.param(*one, marks=pytest.mark.full) for one in (("1.20.0", (3, 2)), ("2.3.0", (3, 1)))),
+    ],
 )
 def test_an_old_job_that_was_rescaled_is_caught_up_with(
     version: str, change: tuple[int, int], flink: Flink, tmp_path: Path

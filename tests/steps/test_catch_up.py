@@ -114,7 +114,7 @@ def found_in(of: Run) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(seed: int, case: str, tmp_path: Path) -> None:
     """The job moves keys itself, and has a state of the same types that isn't migrated."""
     chosen, database = random.Random(seed), NightlyDatabase(tmp_path / "job")
