@@ -43,6 +43,8 @@ _REFUSED = {
     "protobuf": "StringValue",
     "registered serializer": "with the job's serializer",
 }
+# What a committer of Flink 2.3 keeps has another form, of which the verdict is "can't tell", as of all state of sinks.
+_NOT_READ = {"sink": Outcome.FAILS}
 _NOT_IN_FLINK_2 = [name for name in ROWS if name.startswith("Scala")]
 _ROWS = [name for name in ROWS if name not in _REFUSED and name not in _NOT_IN_FLINK_2]
 _SAMPLE = (
@@ -67,7 +69,7 @@ def test_flink_1_reads_what_flink_2_wrote(
 ) -> None:
     row, made = ROWS[name], savepoints("2.3.0", name)
     new = way_back(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
-    check_observed(started("1.20.0", row.whole_class_path), row.job, new, made)
+    check_observed(started("1.20.0", row.whole_class_path), row.job, new, made, _NOT_READ.get(name, Outcome.RESTORES))
 
 
 _KINDS = ("heap HashMap", "TTL HashMap", "LIST UUID", "POJO Tagged", "KEY UUID", "kinds in windows")
