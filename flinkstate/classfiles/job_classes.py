@@ -96,11 +96,9 @@ def read_job_classes(places: Sequence[str]) -> JobClasses:
 
 def _jar_inside(place: Path) -> str | None:
     if place.is_dir():
-        names = sorted(path.relative_to(place).as_posix() for path in place.rglob("*.jar"))
-    else:
-        with zipfile.ZipFile(place) as jar:
-            names = sorted(name for name in jar.namelist() if name.endswith(".jar"))
-    return next(iter(names), None)
+        return min((path.relative_to(place).as_posix() for path in place.rglob("*.jar")), default=None)
+    with zipfile.ZipFile(place) as jar:
+        return min((name for name in jar.namelist() if name.endswith(".jar")), default=None)
 
 
 def _class_files(place: Path) -> Iterator[tuple[str, bytes]]:

@@ -11,9 +11,8 @@ from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import VALUE_SERIALIZER, BackendKind, KeyedHeader, StateMeta
 from flinkstate.keyed.heap_timers import MAGIC, SORTS, VERSION, name_of
+from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
 from flinkstate.serializers.binary import ByteWriter
-
-_TIMESTAMP = 8
 
 
 def timers_of(header: KeyedHeader) -> dict[int, StateMeta]:
@@ -50,8 +49,8 @@ class HeapTimersWriter:
         while at < len(data):
             first, at = at + 4 + self._prefix, at + 4 + int.from_bytes(data[at : at + 4], "big")
             self._complete(int.from_bytes(data[first - self._prefix : first], "big"))
-            stamp = bytes((data[first] ^ 0x80,)) + data[first + 1 : first + _TIMESTAMP]
-            self._timers[state].append(data[first + _TIMESTAMP : at] + stamp)
+            stamp = bytes((data[first] ^ 0x80,)) + data[first + 1 : first + TIMER_TIMESTAMP]
+            self._timers[state].append(data[first + TIMER_TIMESTAMP : at] + stamp)
             at += 4
 
     def close(self) -> None:

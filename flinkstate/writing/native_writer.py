@@ -9,7 +9,7 @@ another folder: the checkpoint can't be restored.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -98,10 +98,16 @@ class NativeFiles:
         self._kept[name] = NamedFile(name, RelativeFile(location.name, size))
         self._digests[location.name] = size, digest
 
-    def timers(self, states: Mapping[int, StateMeta], prefix: int) -> HeapTimersWriter:
-        """Begins the file of timers that the job keeps on the heap."""
-        self._timers = HeapTimersWriter(self._create(_TIMERS).write, states, self.range, prefix)
-        return self._timers
+    def stored_states(self, header: KeyedHeader, prefix: int, *, on_heap: bool) -> dict[int, StateMeta]:
+        """The states that the database has, by their ids; if timers are `on_heap`, begins the file that has them."""
+        timers = timers_of(header) if on_heap else {}
+        if on_heap:
+            self._timers = HeapTimersWriter(self._create(_TIMERS).write, timers, self.range, prefix)
+        return {number: meta for number, meta in enumerate(header.states) if number not in timers}
+
+    def timers(self, state: int) -> HeapTimersWriter | None:
+        """Returns what writes the timers of a state, if they are on the heap."""
+        return self._timers if self._timers is not None and state in self._timers.states else None
 
     def finish(self, families: Sequence[NewFamily], header: KeyedHeader) -> NativeHandle:
         """Completes all files, with what describes them, and returns their handle; they are on disk then.
@@ -167,9 +173,8 @@ class NativeFileWriter:
         self, files: NativeFiles, header: KeyedHeader, prefix: int, *, is_compressed: bool = True, on_heap: bool = False
     ) -> None:
         """If timers are `on_heap`, they go into a file of their own."""
-        self._files, self._range, timers = files, files.range, timers_of(header) if on_heap else {}
-        self._timers = files.timers(timers, prefix) if on_heap else None
-        stored = {number: meta for number, meta in enumerate(header.states) if number not in timers}
+        self._files, self._range = files, files.range
+        stored = files.stored_states(header, prefix, on_heap=on_heap)
         self._header = replace(header, compressed=False, states=tuple(stored.values()))
         self._pending = PendingRows()
         self._group = files.range.start - 1
@@ -201,8 +206,8 @@ class NativeFileWriter:
 
     def entries(self, key_group: int, state: int, entries: Buffer, _: int) -> None:
         """Writes entries as they are in a section."""
-        if self._timers is not None and state in self._timers.states:
-            self._timers.add(state, entries)
+        if (timers := self._files.timers(state)) is not None:
+            timers.add(state, entries)
             return
         if key_group != self._group:
             self._flush(is_all=True)

@@ -22,7 +22,6 @@ from flinkstate.rocksdb.newer_rows import newer_rows
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_manifest import NewFamily
 from flinkstate.rocksdb.write_sst_file import Buffers, SortedRows, SstWriter
-from flinkstate.writing.heap_timers_writer import timers_of
 from flinkstate.writing.native_writer import NativeFiles
 from flinkstate.writing.write_behind import WriteBehind
 
@@ -81,10 +80,8 @@ class NewerFilesWriter:
         """Those of the files that were taken over, by their new names."""
         self._files, self._base, self._folder, self._known = files, base, base_folder, known
         self._is_compressed, self._buffers = is_compressed, Buffers()
-        there, on_heap = base.database.families, base.handle.timers is not None
-        timers = timers_of(header) if on_heap else {}
-        self._timers = files.timers(timers, base.prefix) if on_heap else None
-        stored = {number: meta for number, meta in enumerate(header.states) if number not in timers}
+        there = base.database.families
+        stored = files.stored_states(header, base.prefix, on_heap=base.handle.timers is not None)
         self._header = replace(header, states=tuple(stored.values()))
         self._families = {
             number: _Family(id_, meta.name, sorted(there[meta.name].files.values(), key=lambda one: one.number))
@@ -110,8 +107,8 @@ class NewerFilesWriter:
 
     def write(self, state: int, wanted: PendingRows, there: PendingRows) -> None:
         """Brings rows that the base has of some keys to those that are wanted of the same keys."""
-        if self._timers is not None and state in self._timers.states:
-            self._timers.add(state, wanted.in_order().data[: wanted.bytes])
+        if (timers := self._files.timers(state)) is not None:
+            timers.add(state, wanted.in_order().data[: wanted.bytes])
             return
         rows = newer_rows(wanted, there)
         if not rows.count:

@@ -37,7 +37,7 @@ PLAN_TASK = "plan"
 # and that of another one, which is made if the first is too old when the job may be stopped.
 FOLDER, REHEARSAL, REHEARSAL_AGAIN = "folder", "rehearsal", "rehearsal_again"
 REFUSED = "refused"
-"""An XCom of the tasks before there is a run: why there is none."""
+"""An XCom: why there is no run, or why the new job didn't start."""
 LEFT_OUT = "left_out"
 """An XCom of a task that has skipped others: each with the reason."""
 
@@ -46,6 +46,12 @@ def planned_by(context: Context) -> dict[str, Any] | None:
     """What the task `plan` returned; None if it was skipped or failed."""
     planned: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     return planned
+
+
+def why_refused(context: Context, task: str) -> str | None:
+    """What a task refused, if it has said so."""
+    why: str | None = context["ti"].xcom_pull(task_ids=task, key=REFUSED)
+    return why
 
 
 def request_of(context: Context) -> MigrationRequest:

@@ -12,13 +12,13 @@ from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import (
     PLAN_TASK,
-    REFUSED,
     REHEARSAL,
     REHEARSAL_AGAIN,
     fail_if_refused,
     planned_by,
     skip,
     task_state,
+    why_refused,
 )
 from stateferry.airflow.dag_runs.metrics import send_metrics
 from stateferry.airflow.dag_runs.notices import tell
@@ -190,7 +190,7 @@ def _was_rejected(run: Run | None, planned: dict[str, Any]) -> bool:
 
 
 def _why(context: Context, task: str) -> str:
-    why = context["ti"].xcom_pull(task_ids=task, key=REFUSED)
+    why = why_refused(context, task)
     return f": {why}" if why else f": see the log of the task {task}"
 
 
@@ -200,19 +200,13 @@ def _problem(run: Run, request: MigrationRequest, context: Context) -> str:
     wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
     if run.state is not wanted:
         exceeded = run.facts(OutageExceeded)
-        why = last.reason or (exceeded.reason if exceeded else _not_started(context))
+        why = last.reason or (exceeded.reason if exceeded else why_refused(context, JobStarted.name))
         reason = f": {why}" if why else ""
         return f"{name} is {last.state.value}, not {wanted.value}{reason}{back}"
     if request.start_job and run.facts(JobStarted) is None:
-        why = _not_started(context) or "see the logs of start_job and return_to_old_job"
+        why = why_refused(context, JobStarted.name) or "see the logs of start_job and return_to_old_job"
         return f"{name} is published, but the new job doesn't run: {why}{back}"
     return _pending_tables(run, name)
-
-
-def _not_started(context: Context) -> str | None:
-    """Why the new job didn't start, if it was to."""
-    why: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=REFUSED)
-    return why
 
 
 def _back(returned: Returned | None) -> str:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from flinkstate.files.storage import Location
-from stateferry.airflow.dag_runs.dag_run import REFUSED, fail_if_refused, planned_by, request_of, skip, task_state
+from stateferry.airflow.dag_runs.dag_run import (
+    fail_if_refused,
+    planned_by,
+    request_of,
+    skip,
+    task_state,
+    why_refused,
+)
 from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.when_to_stop import is_approved
@@ -184,7 +191,7 @@ def _why(context: Context) -> str:
     """That the outage took too long, or why the new job didn't start; else the logs of the failed tasks say more."""
     run = _run(context)
     exceeded = None if run is None else run.facts_if_sound(OutageExceeded)
-    why = exceeded.reason if exceeded else context["ti"].xcom_pull(task_ids=JobStarted.name, key=REFUSED)
+    why = exceeded.reason if exceeded else why_refused(context, JobStarted.name)
     return f" ({why})" if why else ""
 
 

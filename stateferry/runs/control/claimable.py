@@ -11,6 +11,7 @@ there, so they are absolute. Only RocksDB's tables are shared: all other files a
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import filterfalse
 
 from flinkstate.errors import StateferryError
 from flinkstate.files.storage import Location
@@ -22,6 +23,8 @@ from stateferry.basics.private_files import usual_files
 from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.runs import Run
 
+# As `plugins/flink/jobs.py` has it, which knows nothing of this package.
+CLAIMABLE = "-claimable"
 _TABLE = ".sst"
 
 
@@ -62,13 +65,15 @@ def offered_claimable(run: Run) -> Location | None:
 def claimable_metadata(metadata: Metadata, folder: Location) -> Metadata:
     """The metadata of a native savepoint for links in this folder: its tables are shared, with absolute addresses."""
 
+    def is_table(file: NamedFile) -> bool:
+        return file.name.endswith(_TABLE) and isinstance(file.stream, RelativeFile)
+
     def shared(file: NamedFile) -> NamedFile:
         return replace(file, stream=AbsoluteFile(folder.child(file.stream.name).uri, file.stream.size))
 
     def claimable(handle: NativeHandle) -> NativeHandle:
-        tables = [one for one in handle.private if one.name.endswith(_TABLE) and isinstance(one.stream, RelativeFile)]
-        others = tuple(one for one in handle.private if one not in tables)
-        return replace(handle, shared=tuple(map(shared, tables)), private=others)
+        tables, others = filter(is_table, handle.private), filterfalse(is_table, handle.private)
+        return replace(handle, shared=tuple(map(shared, tables)), private=tuple(others))
 
     operators = [
         replace(
@@ -85,7 +90,7 @@ def claimable_metadata(metadata: Metadata, folder: Location) -> Metadata:
 
 def _folder(run: Run) -> Location:
     target = Location.of(run.plan.target)
-    return target.parent.child(f"{target.name}-claimable")
+    return target.parent.child(f"{target.name}{CLAIMABLE}")
 
 
 def _published(run: Run) -> Metadata:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from flinkstate.errors import UsageError
+from flinkstate.files.uris import store_in
 from stateferry.basics import catalog_address
 from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES, broken, given_fields
 from stateferry.runs.plan.homes import CATALOG_VARIABLE
@@ -69,7 +70,7 @@ def _place_problems(plan: RunOptions) -> Iterator[str]:
         except UsageError as error:
             yield str(error)
             break  # The others are in the home, if the plan doesn't say where they are.
-    if plan.claimable and "://" in plan.target and not plan.target.startswith("file:"):
+    if plan.claimable and store_in(plan.target):
         yield (
             f"claimable: {plan.target} is on a store, and what a job may claim is made of hard links: give a target on "
             "a disk, or leave claimable out"

@@ -14,11 +14,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.triggers.base import BaseTrigger
 
+from stateferry.airflow.flink import jobs
 from stateferry.airflow.flink.errors import FlinkSavepointError, FlinkTimeoutError, FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.operators import FlinkCancelJobOperator
 from stateferry.airflow.flink.sensors import FlinkJobSensor
 from stateferry.airflow.flink.triggers import FlinkJobTrigger, FlinkSavepointTrigger
+from stateferry.runs.control.claimable import CLAIMABLE
 from tests.airflow.flink_provider.conftest import connect, end
 from tests.airflow.flink_provider.tries import Try, complete, local, run_jar, running, savepoint
 from tests.flink.cluster import FlinkCluster
@@ -169,3 +171,21 @@ def rebuilt(trigger: BaseTrigger) -> BaseTrigger:
     module, _, name = path.rpartition(".")
     built: BaseTrigger = getattr(import_module(module), name)(**kwargs)
     return built
+
+
+class _Restored:
+    """Flink's answers on a job that has completed no checkpoint yet, by the place that it was restored from."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    async def get(self, *_: object) -> Any:
+        restored = {"is_savepoint": False, "external_path": self.place}
+        return {"latest": {"completed": None, "savepoint": None, "restored": restored}}
+
+
+@pytest.mark.parametrize(
+    ("place", "is_own"), [("file:/new/job" + CLAIMABLE, False), ("file:/checkpoints/1/chk-7", True)]
+)
+def test_what_a_job_has_claimed_is_no_checkpoint_of_its_own(place: str, is_own: bool) -> None:
+    assert asyncio.run(jobs._shows_checkpoint(_Restored(place), "1" * 32)) is is_own  # type: ignore[arg-type]
