@@ -42,8 +42,7 @@ def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
     """The merge patch that stops the job with a savepoint of the order's format, and with nothing else."""
     folder = next((name for name in _FOLDERS if option(before, name) is not None), _FOLDERS[-1])
     # Flink starts no job whose folder has no scheme, and somebody else may start one with this spec.
-    directory = re.sub("^/", "file:///", order.directory)
-    options = {folder: directory, _FORMAT: order.format, _FALLBACK: "false"}
+    options = {folder: with_scheme(order.directory), _FORMAT: order.format, _FALLBACK: "false"}
     options |= dict.fromkeys(MEANWHILE_OFF, "false")
     return {"job": SUSPENDED, **with_options(options, before)}
 
@@ -68,6 +67,11 @@ def never_came_up(now: FlinkResource, old_job: str | None) -> bool:
         or now.status.get("jobManagerDeploymentStatus") == "READY"
     )
     return not started or not came_up
+
+
+def with_scheme(path: str) -> str:
+    """The address of a path."""
+    return re.sub("^/", "file:///", path)
 
 
 def plain(path: str) -> str:

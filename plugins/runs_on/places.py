@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import OWN_STOP
 from stateferry.airflow.flink.hook import FlinkHook
-from stateferry.airflow.flink.task import FlinkTask
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
+from stateferry.airflow.flink.task import HOUR, FlinkTask
 from stateferry.airflow.kubernetes.api import KubernetesApi
 from stateferry.airflow.kubernetes.connection import api_server
 from stateferry.airflow.kubernetes.errors import KubernetesError
@@ -15,8 +16,9 @@ from stateferry.airflow.kubernetes.resource import Resource
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.operator import Operator
 from stateferry.airflow.runs_on.operator_session_jobs import SessionJobOperator
+from stateferry.airflow.runs_on.operator_snapshots import taken_by_operator
 from stateferry.airflow.runs_on.own_tasks import OwnTasks
-from stateferry.airflow.runs_on.port import RunsOn
+from stateferry.airflow.runs_on.port import POLL_SECONDS, RunsOn
 from stateferry.airflow.runs_on.session import Session
 
 if TYPE_CHECKING:
@@ -33,6 +35,18 @@ def place_of(request: MigrationRequest, context: Context) -> RunsOn:
         kind = Operator if resource.kind == "flinkdeployment" else SessionJobOperator
         return kind(flink, resource, request)
     return Session(flink, request)
+
+
+def savepoint_of_running_job(request: MigrationRequest, context: Context, order: SavepointOrder) -> TakenSavepoint:
+    """A savepoint of a job that goes on running, taken once however often the task is tried."""
+    flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+    if request.runs_on != "kubernetes" or request.resource is None:
+        return flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+    resource = resource_of(request)
+    job_id = str(resource.read().job_status.get("jobId") or "") or None
+    if job_id is not None:
+        flink.show(job_id)
+    return TakenSavepoint(job_id, taken_by_operator(resource, order, timeout=6 * HOUR))
 
 
 def check_place(request: MigrationRequest, context: Context) -> None:

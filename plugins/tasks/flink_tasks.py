@@ -31,13 +31,12 @@ from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.links import FlinkJobLink
 from stateferry.airflow.flink.savepoints import CANONICAL, CHECKPOINT, NATIVE, SavepointOrder, TakenSavepoint
-from stateferry.airflow.flink.task import HOUR, FlinkTask, task_key
+from stateferry.airflow.flink.task import FlinkTask, task_key
 from stateferry.airflow.requests.planning import Occasion, default_catalog, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.sources import check_operators, completed_at, home_folder, read_metadata
 from stateferry.airflow.runs_on.own_tasks import asked, asked_to_stop
-from stateferry.airflow.runs_on.places import place_of
-from stateferry.airflow.runs_on.port import POLL_SECONDS
+from stateferry.airflow.runs_on.places import place_of, savepoint_of_running_job
 from stateferry.airflow.tasks.hold_slot import wait_for_slots
 from stateferry.airflow.tasks.outage_task import end_if_exceeded, ends_by
 from stateferry.airflow.tasks.plan_task import occasion_of
@@ -113,11 +112,10 @@ class TakeSavepoint(TaskWithFlink):
         if self.asks:
             return asked_to_stop(context, order, requested_at)
         asked_at = now_ms() if by_flink or not request.stops_job else requested_at
-        place = place_of(request, context)
         savepoint = (
-            place.stop(order)
+            place_of(request, context).stop(order)
             if request.stops_job
-            else flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS)
+            else savepoint_of_running_job(request, context, order)
         )
         ended_at = now_ms()
         self.log.info("savepoint: %s", savepoint.location)

@@ -88,7 +88,7 @@ class CutOver:
     def __init__(self, tmp_path: Path, home: Path, occasion: Occasion, version: str, **others: object) -> None:
         self.flinks = Flinks()
         resource: Body = {"kind": "FlinkDeployment", "metadata": {"name": NAME, "namespace": "team"}, "spec": spec_of()}
-        self.kubernetes = Kubernetes(resource, schema(version))
+        self.kubernetes = Kubernetes(resource, schema(version), schema(version, "flinkstatesnapshots"))
         self.operator = StandInOperator(
             self.kubernetes, lambda *how: self.flinks.stop(*how), lambda spec: self.flinks.start(spec), OLD_JOB
         )

@@ -1,8 +1,8 @@
 """A stand-in for a Kubernetes API server and for the operator; neither is real.
 
-The server keeps resources, counts their versions and generations, refuses a patch of an older version, checks specs
-against the operator's own schema, and tells watchers of changes. The operator sets the status that the real one would,
-by the rules of its `AbstractJobReconciler`; what Flink would do is given to it.
+The server keeps a resource and its snapshots, counts their versions and generations, refuses a patch of an older
+version, checks specs against the operator's own schema, and tells watchers of changes. The operator sets the status
+that the real one would, by the rules of its `AbstractJobReconciler`; what Flink would do is given to it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ NAME = "orders"
 
 
 class Kubernetes:
-    """The server, and the one resource in it."""
+    """The server, and in it one resource, and snapshots by their names."""
 
-    def __init__(self, resource: Body, schema: Body) -> None:
-        self.schema, self.resource = schema, deepcopy(resource)
+    def __init__(self, resource: Body, schema: Body, of_snapshots: Body | None = None) -> None:
+        self.schema, self.of_snapshots, self.resource = schema, of_snapshots or {}, deepcopy(resource)
+        self.snapshots: dict[str, Body] = {}
+        self.take: Callable[[str, str], str] | None = None
         self.resource["metadata"] |= {"resourceVersion": "1", "generation": 1}
         self.changed = threading.Condition()
         self.patches: list[Body] = []
@@ -92,6 +94,34 @@ class Kubernetes:
         self.after_change()
         return 200, found
 
+    def create(self, snapshot: Body) -> tuple[int, Body]:
+        """Makes a snapshot, of which the operator, if it is up, soon says what `take` returns or raises."""
+        name = snapshot["metadata"]["name"]
+        if problems := list(unknown(self.of_snapshots["properties"]["spec"], snapshot["spec"], "spec")):
+            return 400, {"message": f"strict decoding error: unknown field {', '.join(problems)}"}
+        jsonschema.Draft7Validator(self.of_snapshots["properties"]["spec"]).validate(snapshot["spec"])
+        with self.changed:
+            if name in self.snapshots:
+                return 409, {"message": f'flinkstatesnapshots.flink.apache.org "{name}" already exists'}
+            snapshot["metadata"] |= {"resourceVersion": "1"}
+            self.snapshots[name] = snapshot
+            made = deepcopy(snapshot)
+        threading.Timer(0.05, self.carry_out, (snapshot,)).start()
+        return 201, made
+
+    def carry_out(self, snapshot: Body) -> None:
+        if self.take is None:
+            return
+        wanted = snapshot["spec"]["savepoint"]
+        try:
+            status = {"state": "COMPLETED", "path": self.take(wanted["path"], wanted["formatType"])}
+        except OSError as error:
+            status = {"state": "FAILED", "error": str(error)}
+        with self.changed:
+            snapshot["status"] = status
+            snapshot["metadata"]["resourceVersion"] = "2"
+            self.changed.notify_all()
+
 
 def unknown(schema: Body, value: Any, path: str) -> Iterator[str]:
     """The fields that the schema doesn't know, which the API server would leave out or, if asked, refuse."""
@@ -123,8 +153,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         where, query = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
         self.kubernetes.authorization = self.headers.get("Authorization")
+        snapshot = self.kubernetes.snapshots.get(where.path.rpartition("/team/flinkstatesnapshots/")[2])
         if "watch" in query:
-            self._watch(int(query["resourceVersion"][0]), float(query["timeoutSeconds"][0]))
+            name = query["fieldSelector"][0].removeprefix("metadata.name=")
+            self._watch(name, int(query["resourceVersion"][0]), float(query["timeoutSeconds"][0]))
+        elif snapshot is not None:
+            self._answer(200, deepcopy(snapshot))
         elif where.path.endswith((f"/team/flinkdeployments/{NAME}", f"/team/flinksessionjobs/{NAME}")):
             with self.kubernetes.changed:
                 found = deepcopy(self.kubernetes.resource)
@@ -132,16 +166,26 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, {"message": f"{where.path} not found"})
 
-    def _watch(self, since: int, seconds: float) -> None:
+    def _watch(self, name: str, since: int, seconds: float) -> None:
         self.send_response(200)
         self.end_headers()
+
+        def watched() -> Body:
+            return self.kubernetes.snapshots.get(name, self.kubernetes.resource)
+
         with self.kubernetes.changed:
             news = self.kubernetes.changed.wait_for(
-                lambda: int(self.kubernetes.resource["metadata"]["resourceVersion"]) > since, seconds
+                lambda: int(watched()["metadata"]["resourceVersion"]) > since, seconds
             )
-            found = deepcopy(self.kubernetes.resource)
+            found = deepcopy(watched())
         if news:
             self.wfile.write(json.dumps({"type": "MODIFIED", "object": found}).encode() + b"\n")
+
+    def do_POST(self) -> None:
+        where = urlsplit(self.path)
+        assert where.path.endswith("/team/flinkstatesnapshots")
+        assert parse_qs(where.query)["fieldValidation"] == ["Strict"]
+        self._answer(*self.kubernetes.create(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
 
     def do_PATCH(self) -> None:
         query = parse_qs(urlsplit(self.path).query)

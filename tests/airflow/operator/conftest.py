@@ -20,9 +20,12 @@ import pytest
 import yaml
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
+from stateferry.airflow.flink.savepoints import SavepointOrder
 from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.operator_spec import plain
+from stateferry.airflow.runs_on.places import savepoint_of_running_job
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.runs.record.facts import JobStarted, SavepointTaken
@@ -112,6 +115,14 @@ class CutOver:
         here["ti"] = SimpleNamespace(**vars(here["ti"]) | {"task_id": name, "xcom_pull": pull, "xcom_push": push})
         return here
 
+    def rehearse(self) -> Path:
+        """The savepoint that a rehearsal takes of the running job."""
+        job, folder = str(self.request.flink_job), str(self.request.savepoint_directory)
+        order = SavepointOrder((self.occasion.short_id,), job, folder)
+        taken = savepoint_of_running_job(self.request.rehearsal(), self.task("rehearsal"), order)
+        assert taken.job_id == self.read()["status"]["jobStatus"]["jobId"]
+        return Path(plain(taken.location))
+
     def stop(self) -> dict[str, Any]:
         return TakeSavepoint(task_id=SavepointTaken.name).execute(self.task(SavepointTaken.name))
 
@@ -161,6 +172,11 @@ class CutOver:
 
     def read(self) -> Body:
         return self.world.cluster.ask("GET", self._path())
+
+    def snapshots(self) -> list[Body]:
+        """The savepoints that the operator has taken while a job ran, but for those before a stop."""
+        found = self.world.cluster.ask("GET", self._path("FlinkStateSnapshot").rpartition("/")[0])["items"]
+        return [one for one in found if one["metadata"]["name"].startswith("stateferry-")]
 
     def change(self, spec: Body) -> None:
         """As somebody else does."""

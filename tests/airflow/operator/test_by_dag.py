@@ -22,6 +22,7 @@ def test_the_dag_cuts_over(cut_over: Callable[..., CutOver], monkeypatch: pytest
     old = made.read()["status"]["jobStatus"]["jobId"]
     said = made.by_dag()
     assert said["state"] == "success", said["logs"]
+    assert [one["status"]["state"] for one in made.snapshots()] == ["COMPLETED"]
     assert said["xcoms"]["take_savepoint"]["job_id"] == old
     published = standing(made)
     assert published is not None

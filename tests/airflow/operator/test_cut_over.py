@@ -30,6 +30,7 @@ def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
     cut_over: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = cut_over()
+    assert (made.rehearse() / "_metadata").exists()
     taken = made.stop()
     assert made.read()["status"]["lifecycleState"] == "SUSPENDED"
     published = made.migrate()
@@ -61,6 +62,7 @@ def test_flink_stops_a_job_of_a_session_cluster_and_the_operator_starts_the_next
     cut_over: Make, entry_class: str, words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = cut_over({"job": {"entryClass": entry_class}}, session)
+    assert (made.rehearse() / "_metadata").exists()
     taken = made.stop()
     published = made.migrate()
     if words is None:
