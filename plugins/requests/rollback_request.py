@@ -47,6 +47,32 @@ class RollbackRequest(Approval, OldJob):
             section=BACK,
         ),
     ] = False
+    runs_on: Annotated[
+        Literal["session", "kubernetes"],
+        Option(
+            Kind.CHOICE,
+            "Jobs run on",
+            "`session`: a session cluster starts the old job from its jar. `kubernetes`: the Flink Kubernetes Operator "
+            "ends the new job and starts the old one, by the spec as it was, which the run has kept",
+            row=-28,
+            section=BACK,
+        ),
+    ] = "session"
+    kubernetes_conn_id: Annotated[
+        StrictStr,
+        Option(Kind.TEXT, "Kubernetes connection", "Airflow's connection of type Kubernetes", row=-26, section=BACK),
+    ] = "kubernetes_default"
+    patch: Annotated[
+        Literal["apply", "show"],
+        Option(
+            Kind.CHOICE,
+            "Patches",
+            "for `kubernetes`: `apply`: the run changes the resource. `show`: it shows the patch, and waits until a "
+            "person or a pull request has applied it",
+            row=-24,
+            section=BACK,
+        ),
+    ] = "apply"
     flink_job: Annotated[
         Text,
         Option(
@@ -84,7 +110,9 @@ class RollbackRequest(Approval, OldJob):
         yield from self.approval_problems()
         if self.job is None:
             yield "job: missing: name the job whose publication is rolled back"
-        if self.restart_job and self.old_jar is None:
+        if self.runs_on == "kubernetes":
+            yield from self._operator_problems()
+        elif self.restart_job and self.old_jar is None:
             yield "old_jar: missing, and restart_job needs it: name the jar that was uploaded to Flink"
         yield from self._way_back_problems()
         for name in ("old_jar",) if self.converts else ("flink_job", "old_jar"):
@@ -100,6 +128,23 @@ class RollbackRequest(Approval, OldJob):
     def converts(self) -> bool:
         """Whether the new job's state is converted back."""
         return self.way_back == "convert"
+
+    @property
+    def by_operator(self) -> bool:
+        """Whether the Flink Kubernetes Operator starts the old job."""
+        return self.runs_on == "kubernetes" and self.restart_job
+
+    def _operator_problems(self) -> Iterator[str]:
+        if self.converts:
+            yield (
+                "way_back: 'convert', but runs_on is 'kubernetes': choose 'old savepoint', or trigger state_migration "
+                "with reverse on, and the old job's spec in new_spec"
+            )
+        if not self.restart_job:
+            yield "runs_on: 'kubernetes', but restart_job is off: turn it on, or choose 'session'"
+        for name in ("old_jar", "old_entry_class", "flink_job"):
+            if self.has(name):
+                yield f"{name}: given, but runs_on is 'kubernetes', where the spec as it was says all: leave it empty"
 
     def _way_back_problems(self) -> Iterator[str]:
         for name in ("flink_job", "savepoint_directory") if self.converts else ():

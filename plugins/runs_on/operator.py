@@ -1,37 +1,28 @@
 """Jobs of the Flink Kubernetes Operator, in application mode: a run changes the spec of a FlinkDeployment.
 
 The stop is `state: suspended` with `upgradeMode: savepoint`, into a savepoint folder that no other request has: so a
-savepoint from before the request never counts. Each start, the way back too, sets `initialSavepointPath` and a new
-`savepointRedeployNonce` in one patch: without the nonce the operator restores the job from its own last state, which
-may be that of the other job. What the job was restored from is asked of Flink.
+savepoint from before the request never counts.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of
+from stateferry.airflow.dag_runs.dag_run import rehearsal_of
 from stateferry.airflow.dag_runs.markup import cell
-from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.refusals import refusal
-from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
-from stateferry.airflow.flink.jobs import job_state
-from stateferry.airflow.flink.rest import FlinkRest
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
-from stateferry.airflow.flink.task import HOUR, UP, UP_WITH_CHECKPOINT, FlinkTask, job_started
-from stateferry.airflow.kubernetes.errors import KubernetesError, OperatorError
+from stateferry.airflow.flink.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask, job_started
+from stateferry.airflow.kubernetes.errors import OperatorError
 from stateferry.airflow.kubernetes.resource import NO_PATH, FlinkResource, Resource
-from stateferry.airflow.kubernetes.spec import Spec, changes, difference, is_applied, merged, option, with_options
+from stateferry.airflow.kubernetes.spec import Spec, changes, difference, merged
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.operator_checks import check_connection, check_runs, check_version, for_good_there
-from stateferry.airflow.runs_on.operator_news import StartNews
 from stateferry.airflow.runs_on.operator_spec import (
-    MEANWHILE_OFF,
     SUSPENDED,
     SpecBefore,
     is_suspended_by,
@@ -42,21 +33,20 @@ from stateferry.airflow.runs_on.operator_spec import (
     started_spec,
     suspension,
 )
+from stateferry.airflow.runs_on.operator_start import OperatorStart
 from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
-from stateferry.airflow.runs_on.session import wait_for_old_job
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
-
-_ANSWER_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
 
-class Operator:
+class Operator(OperatorStart):
     """The FlinkDeployment of the job, and Flink's REST API of its cluster."""
 
     def __init__(self, flink: FlinkTask, resource: Resource, request: MigrationRequest) -> None:
-        self._flink, self._resource, self._request = flink, resource, request
+        super().__init__(flink, resource, request.patch, lambda: rehearsal_of(flink.context))
+        self._request = request
 
     def check(self) -> None:
         with for_good_there():
@@ -163,7 +153,6 @@ class Operator:
         return job_id or None
 
     def start_old(self, savepoint: str) -> dict[str, Any]:
-        began = time.time()
         with for_good_there():
             now, before = self._resource.read(), self._before()
             if not self._waits(now) and now.job.get("initialSavepointPath") not in (savepoint, before.started_from):
@@ -171,12 +160,7 @@ class Operator:
                     f"somebody else has started a job of {self._resource} since this run stopped it, so from "
                     f"{savepoint} the old job would read again what that job has processed. Nothing has been changed"
                 )
-            target = started_spec(before.spec, savepoint, nonce_of(now.spec) + 1)
-            job_id = self._start(now, target, savepoint, HOUR, self._flink.show)
-            state = self._flink.hook.wait_for(job_id, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
-            wait_for_old_job(self._flink, job_id)
-            self._let_go(before.spec)
-        return job_started(job_id, state, began)
+            return self._go_back(now, savepoint)
 
     def keep_spec(self) -> FlinkResource:
         """Keeps what the way back needs, before anything is changed."""
@@ -190,47 +174,6 @@ class Operator:
     def _waits(self, now: FlinkResource) -> bool:
         """Whether the resource is as the stop left it."""
         return now.job.get("state") == "suspended"
-
-    def _start(
-        self, now: FlinkResource, target: Spec, savepoint: str, timeout: float, keep_job_id: Callable[[str], None]
-    ) -> str:
-        """Has the operator start a job from the savepoint, and returns its id when Flink has restored it from there."""
-        if runs_from(now.spec, savepoint):
-            # An earlier try has asked for it; then the nonce isn't new.
-            target = merged(target, {"job": {"savepointRedeployNonce": nonce_of(now.spec)}})
-        patch = difference(now.spec, target)
-        news = StartNews(self._resource, now, target["job"]["savepointRedeployNonce"], self._before().job_id)
-        self._apply(now, patch, f"to start the job from {savepoint}")
-        end = time.monotonic() + timeout
-        job_id = self._resource.wait_for(news.job_id, patch=patch, timeout=timeout)
-        while (restored := self._restored(job_id)) is None:
-            now = self._resource.read()
-            news.job_id(now)
-            if time.monotonic() > end:
-                raise FlinkTimeoutError(f"{self._resource} is {now.in_words}: Flink has not restored job {job_id} yet")
-            time.sleep(POLL_SECONDS)
-        # A job that never came up is none that could have done something.
-        keep_job_id(job_id)
-        if plain(restored) != plain(savepoint):
-            raise OperatorError(f"job {job_id} of {self._resource} was restored from {restored}, not from {savepoint}")
-        _log.info("job %s was restored from %s", job_id, restored)
-        return job_id
-
-    def _restored(self, job_id: str) -> str | None:
-        """From where Flink says that it has restored the job; None as long as it doesn't answer or doesn't say."""
-        endpoint = replace(self._flink.hook.get_conn(), patience=0.0, answer=_ANSWER_SECONDS)
-
-        async def ask(_: FlinkRest) -> str | None:
-            async with FlinkRest(endpoint) as rest:
-                if await job_state(rest, job_id) is None:
-                    return None
-                restored = (await rest.get(f"/jobs/{job_id}/checkpoints"))["latest"]["restored"]
-                return None if restored is None else str(restored["external_path"])
-
-        try:
-            return self._flink.hook.run(ask)
-        except FlinkError:
-            return None
 
     def _stopped_with(self, one: FlinkResource, order: SavepointOrder) -> str | None:
         """The savepoint with which the operator has stopped the job; raises an error if it couldn't, or has another."""
@@ -248,38 +191,5 @@ class Operator:
             )
         return path
 
-    def _apply(self, now: FlinkResource, patch: Spec, why: str) -> None:
-        """Applies the patch; or shows it, for somebody else to apply, who is waited for."""
-        if is_applied(now.spec, patch):
-            return
-        if self._request.patch == "apply":
-            _log.info("%s: %s: %s", self._resource, why, json.dumps(patch, ensure_ascii=False))
-            self._resource.apply(now, patch)
-            return
-        shown = json.dumps({"spec": patch}, ensure_ascii=False)
-        text = f"apply this merge patch to {self._resource}, {why}: {shown}"
-        _log.warning("%s", text)
-        self._flink.context["ti"].xcom_push(key="patch", value={"spec": patch})
-        tell(self._flink.context, "waiting", str(self._request.plan_values()["job"]), text)
-        self._resource.wait_for(lambda one: True if is_applied(one.spec, patch) else None, patch={}, timeout=24 * HOUR)
-
     def _new(self, before: Spec, savepoint: str, nonce: int) -> dict[str, Any]:
         return started_spec(merged(before, self._request.new_spec_patch()), savepoint, nonce)
-
-    def _let_go(self, before: Spec) -> None:
-        """Sets what the operator must not do meanwhile as it was; these options alone restart no job."""
-        if self._request.patch == "show":
-            return
-        now = self._resource.read()
-        patch = with_options({name: option(before, name) for name in MEANWHILE_OFF}, now.spec)
-        try:
-            self._resource.apply(now, patch)
-        except KubernetesError as error:
-            _log.warning("the operator's own rollback and restart stay off: %s", error)
-
-    def _before(self) -> SpecBefore:
-        with fail_if_refused():
-            kept = rehearsal_of(self._flink.context).facts(SpecBefore)
-        if kept is None:
-            raise refusal(f"this run has not stopped {self._resource}, so it doesn't know its spec as it was")
-        return kept

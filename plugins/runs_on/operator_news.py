@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from stateferry.airflow.kubernetes.errors import OperatorError
 from stateferry.airflow.kubernetes.resource import FlinkResource, Resource
 from stateferry.airflow.runs_on.operator_spec import RUNS
 
 
 class StartNews:
-    """Of a start with this nonce, asked for when the resource was as `before`; `old_job` is the job that was stopped.
+    """Of a start with this nonce, asked for when the resource was as `before`; `ended` are jobs that are none of it.
 
     The operator looks at the job that was there before it reads the patch. So a failure of that one, which Flink has
     told us of already, comes after the patch, and isn't one of the start.
     """
 
-    def __init__(self, resource: Resource, before: FlinkResource, nonce: int, old_job: str | None) -> None:
-        self._resource, self._nonce, self._old_job = resource, nonce, old_job
+    def __init__(self, resource: Resource, before: FlinkResource, nonce: int, ended: Collection[str | None]) -> None:
+        self._resource, self._nonce, self._ended = resource, nonce, ended
         self._job_before, self._has_failed = before.job_status.get("jobId"), before.has_failed
         self._old_error = before.error
 
@@ -30,7 +32,9 @@ class StartNews:
         if fails:
             raise OperatorError(f"the operator could not start {self._resource}, which is {one.in_words}")
         job_id = one.job_status.get("jobId")
-        return str(job_id) if is_carried_out and one.lifecycle in RUNS and job_id and job_id != self._old_job else None
+        return (
+            str(job_id) if is_carried_out and one.lifecycle in RUNS and job_id and job_id not in self._ended else None
+        )
 
     def _is_of_job_before(self, one: FlinkResource) -> bool:
         """Whether the error came with the failure of the job before: it has one, and what comes later is another."""

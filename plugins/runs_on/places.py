@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import OWN_STOP
 from stateferry.airflow.flink.hook import FlinkHook
@@ -14,12 +15,16 @@ from stateferry.airflow.kubernetes.connection import api_server
 from stateferry.airflow.kubernetes.errors import KubernetesError
 from stateferry.airflow.kubernetes.resource import Resource
 from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.requests.rollback_request import RollbackRequest
 from stateferry.airflow.runs_on.operator import Operator
 from stateferry.airflow.runs_on.operator_session_jobs import SessionJobOperator
 from stateferry.airflow.runs_on.operator_snapshots import taken_by_operator
+from stateferry.airflow.runs_on.operator_spec import SpecBefore
+from stateferry.airflow.runs_on.operator_start import OperatorStart
 from stateferry.airflow.runs_on.own_tasks import OwnTasks
 from stateferry.airflow.runs_on.port import POLL_SECONDS, RunsOn
 from stateferry.airflow.runs_on.session import Session
+from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,11 +65,30 @@ def check_place(request: MigrationRequest, context: Context) -> None:
     place_of(request, context).check()
 
 
+def operator_of(run: Run, request: RollbackRequest, context: Context) -> OperatorStart:
+    """The operator of the resource whose job the run has stopped."""
+    with fail_if_refused():
+        kept = run.facts(SpecBefore)
+    if kept is None:
+        raise refusal(
+            f"run {run.plan.run_id} has started no job by the operator, so it has no spec as it was: leave restart_job "
+            "off, and start the old job by hand"
+        )
+    kind, _, place = kept.resource.partition(" ")
+    namespace, _, name = place.partition("/")
+    resource = Resource(_api(request.kubernetes_conn_id), kind, namespace, name)
+    return OperatorStart(FlinkTask(FlinkHook(request.flink_conn_id), context), resource, request.patch, lambda: run)
+
+
 def resource_of(request: MigrationRequest) -> Resource:
     """The resource that the request names."""
+    kind, name = request.resource_parts
+    api = _api(request.kubernetes_conn_id)
+    return Resource(api, kind, request.namespace or api.server.namespace or "default", name)
+
+
+def _api(conn_id: str) -> KubernetesApi:
     try:
-        server = api_server(request.kubernetes_conn_id)
+        return KubernetesApi(api_server(conn_id))
     except KubernetesError as error:
         raise refusal(str(error)) from None
-    kind, name = request.resource_parts
-    return Resource(KubernetesApi(server), kind, request.namespace or server.namespace or "default", name)

@@ -18,6 +18,7 @@ from stateferry.airflow.requests.planning import default_catalog
 from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF, Approval
 from stateferry.airflow.requests.rollback_request import RollbackRequest, rollback_request
 from stateferry.airflow.requests.sources import home_folder, read_metadata
+from stateferry.airflow.runs_on.places import operator_of
 from stateferry.airflow.runs_on.port import POLL_SECONDS
 from stateferry.airflow.runs_on.programs import jar_run_of
 from stateferry.airflow.runs_on.session import start_old_program
@@ -30,6 +31,7 @@ from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.control.rollback import Rollback, nothing_to_roll_back
 from stateferry.runs.control.target_metadata import published_run
 from stateferry.runs.record.facts import NewJob
+from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -54,6 +56,8 @@ class PlanRollback(BaseOperator):
             consequences = _consequences(undo, savepoint)
             if conversion is not None:
                 consequences = consequences_of(request, conversion)
+        if request.by_operator:
+            consequences += operator_of(_published(undo), request, context).changes_back(savepoint)
         for line in consequences:
             self.log.warning("%s", line)
         return {
@@ -95,6 +99,8 @@ class CancelNewJob(TaskWithFlink):
     def execute(self, context: Context) -> dict[str, Any]:
         request, new_job = _request(context), _planned(context)["new_job"]
         _skip_if_converted(self.log, request)
+        if request.by_operator:
+            skip(self.log, "the operator ends the new job when it starts the old one")
         flink = FlinkTask(FlinkHook(request.new_job_conn_id), context)
         cancelled = None
         if request.flink_job is not None:
@@ -122,7 +128,7 @@ class RollBack(BaseOperator):
         request, planned = _request(context), _planned(context)
         _skip_if_converted(self.log, request)
         with fail_if_refused(), _control() as control:
-            undo = next(one for one in control.history(str(request.job)) if one.sequence == planned["undo"])
+            undo = _undone(control, str(request.job), planned)
             rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
         self.log.info("restore the job from %s", rolled_back.restore_from)
@@ -139,9 +145,14 @@ class StartOldJob(TaskWithFlink):
         request, savepoint = _request(context), _planned(context)["savepoint"]
         if not request.restart_job:
             skip(self.log, f"restart_job is off: restore the job from {savepoint}")
-        flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-        started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint))
         job = str(request.job)
+        if request.by_operator:
+            with fail_if_refused(), _control() as control:
+                run = _published(_undone(control, job, _planned(context)))
+            started = operator_of(run, request, context).go_back(savepoint)
+        else:
+            flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+            started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint))
         tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
         return started
 
@@ -167,6 +178,17 @@ def _new_job(undo: Publication) -> str | None:
     run = published_run(home_folder(), undo)
     new_job = run.facts(NewJob) if run is not None else None
     return new_job.job_id if new_job is not None else None
+
+
+def _undone(control: Control, job: str, planned: dict[str, Any]) -> Publication:
+    return next(one for one in control.history(job) if one.sequence == planned["undo"])
+
+
+def _published(undo: Publication) -> Run:
+    run = published_run(home_folder(), undo)
+    if run is None:
+        raise refusal(f"the folder of run {undo.record.run_id} is gone, and with it the spec of the old job")
+    return run
 
 
 def _control() -> Control:

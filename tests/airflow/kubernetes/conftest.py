@@ -17,7 +17,7 @@ from stateferry.airflow.flink.task import FlinkTask, task_key
 from stateferry.airflow.kubernetes.api import ApiServer
 from stateferry.airflow.requests.planning import Occasion, plan_for
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.runs_on import operator, places
+from stateferry.airflow.runs_on import operator_start, places
 from stateferry.airflow.runs_on.operator_spec import plain
 from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.runs_on.port import RunsOn
@@ -145,7 +145,7 @@ def cut_over(
                 raise FlinkError("no answer")
             return flinks.running
 
-        monkeypatch.setattr(operator.Operator, "_restored", restored)
+        monkeypatch.setattr(operator_start.OperatorStart, "_restored", restored)
         monkeypatch.setattr(FlinkHook, "job_id", job_id)
         monkeypatch.setattr(FlinkHook, "wait_for", wait_for)
         monkeypatch.setattr(FlinkHook, "checkpoint_interval", lambda *_: 1000)

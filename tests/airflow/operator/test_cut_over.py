@@ -14,11 +14,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from stateferry.airflow.kubernetes.api import KubernetesApi
+from stateferry.airflow.requests.rollback_request import RollbackRequest
 from stateferry.airflow.runs_on.operator_spec import plain
+from stateferry.airflow.runs_on.places import operator_of
 from tests.airflow.operator.conftest import CutOver
-from tests.airflow.operator.control_plane import until
+from tests.airflow.operator.control_plane import Body, until
 from tests.airflow.operator.pods import MISSING_IMAGE
-from tests.airflow.operator.resources import session
+from tests.airflow.operator.resources import application, session
 from tests.flink.remote import FAILING_JOB, NEW_JOB
 
 Make = Callable[..., CutOver]
@@ -73,6 +75,27 @@ def test_flink_stops_a_job_of_a_session_cluster_and_the_operator_starts_the_next
         runs, savepoint, state = made.go_back(), plain(taken["savepoint"]), "mainState"
     assert made.restored_from(runs["job_id"]) == savepoint
     made.check_that_nothing_was_lost(state, monkeypatch)
+
+
+@pytest.mark.parametrize("resources", [application, session])
+def test_a_rollback_ends_the_new_job_and_starts_the_old_one_by_its_spec_as_it_was(
+    cut_over: Make, resources: Callable[[Path, int], list[Body]]
+) -> None:
+    made = cut_over({"job": {"entryClass": NEW_JOB}}, resources)
+    before = made.read()["spec"]
+    taken = made.stop()
+    made.migrate()
+    new = made.start()
+    request = RollbackRequest.model_validate({"job": "main", "runs_on": "kubernetes", "restart_job": True})
+    back = operator_of(made.run, request, made.task("start_old_job")).go_back(taken["savepoint"])
+    assert made.restored_from(back["job_id"]) == plain(taken["savepoint"])
+    assert back["job_id"] != new["job_id"]
+    # What held the run's options stays, without any.
+    now = {name: value for name, value in made.read()["spec"].items() if value}
+    started = {"initialSavepointPath": taken["savepoint"], "savepointRedeployNonce": 2}
+    assert now == before | {"job": before["job"] | started}
+    running = [one["jid"] for one in made.flink("/jobs/overview")["jobs"] if one["state"] == "RUNNING"]
+    assert running == [back["job_id"]]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,148 @@
+"""Has the Flink Kubernetes Operator start a job from a savepoint, or the old one again by its spec as it was.
+
+Each start sets `initialSavepointPath` and a new `savepointRedeployNonce` in one patch: without the nonce the operator
+restores the job from its own last state, which may be that of the other job. A job that runs meanwhile the operator
+ends by the same patch. What the job was restored from is asked of Flink.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused
+from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.refusals import refusal
+from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
+from stateferry.airflow.flink.jobs import job_state
+from stateferry.airflow.flink.rest import FlinkRest
+from stateferry.airflow.flink.task import HOUR, UP, FlinkTask, job_started
+from stateferry.airflow.kubernetes.errors import KubernetesError, OperatorError
+from stateferry.airflow.kubernetes.resource import FlinkResource, Resource
+from stateferry.airflow.kubernetes.spec import Spec, changes, difference, is_applied, merged, option, with_options
+from stateferry.airflow.runs_on.operator_checks import for_good_there
+from stateferry.airflow.runs_on.operator_news import StartNews
+from stateferry.airflow.runs_on.operator_spec import (
+    MEANWHILE_OFF,
+    SpecBefore,
+    nonce_of,
+    plain,
+    runs_from,
+    started_spec,
+)
+from stateferry.airflow.runs_on.port import POLL_SECONDS
+from stateferry.airflow.runs_on.session import wait_for_old_job
+from stateferry.runs.record.runs import Run
+
+_ANSWER_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class OperatorStart:
+    """Starts of jobs of one resource; `kept` has the spec as it was. If `patch` is *show*, others apply the patches."""
+
+    def __init__(self, flink: FlinkTask, resource: Resource, patch: str, kept: Callable[[], Run]) -> None:
+        self._flink, self._resource, self._patch, self._kept = flink, resource, patch, kept
+
+    def changes_back(self, savepoint: str) -> list[str]:
+        """What `go_back` changes in the spec as it is now, a line for each field."""
+        with for_good_there():
+            now = self._resource.read().spec
+        target = started_spec(self._before().spec, savepoint, nonce_of(now) + 1)
+        return [f"{self._resource}: {where} becomes {new}, and is {old}" for where, old, new in changes(now, target)]
+
+    def go_back(self, savepoint: str) -> dict[str, Any]:
+        """Starts the old job by the spec as it was, whatever runs now, and waits for its first checkpoint, if any."""
+        with for_good_there():
+            return self._go_back(self._resource.read(), savepoint)
+
+    def _go_back(self, now: FlinkResource, savepoint: str) -> dict[str, Any]:
+        began, before = time.time(), self._before().spec
+        target = started_spec(before, savepoint, nonce_of(now.spec) + 1)
+        job_id = self._start(now, target, savepoint, HOUR, self._flink.show)
+        state = self._flink.hook.wait_for(job_id, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
+        wait_for_old_job(self._flink, job_id)
+        self._let_go(before)
+        return job_started(job_id, state, began)
+
+    def _start(
+        self, now: FlinkResource, target: Spec, savepoint: str, timeout: float, keep_job_id: Callable[[str], None]
+    ) -> str:
+        """Has the operator start a job from the savepoint, and returns its id when Flink has restored it from there."""
+        ended = {self._before().job_id}
+        if runs_from(now.spec, savepoint):
+            # An earlier try has asked for it; then the nonce isn't new.
+            target = merged(target, {"job": {"savepointRedeployNonce": nonce_of(now.spec)}})
+        else:
+            ended.add(now.job_status.get("jobId"))
+        patch = difference(now.spec, target)
+        news = StartNews(self._resource, now, target["job"]["savepointRedeployNonce"], ended)
+        self._apply(now, patch, f"to start the job from {savepoint}")
+        end = time.monotonic() + timeout
+        job_id = self._resource.wait_for(news.job_id, patch=patch, timeout=timeout)
+        while (restored := self._restored(job_id)) is None:
+            now = self._resource.read()
+            news.job_id(now)
+            if time.monotonic() > end:
+                raise FlinkTimeoutError(f"{self._resource} is {now.in_words}: Flink has not restored job {job_id} yet")
+            time.sleep(POLL_SECONDS)
+        # A job that never came up is none that could have done something.
+        keep_job_id(job_id)
+        if plain(restored) != plain(savepoint):
+            raise OperatorError(f"job {job_id} of {self._resource} was restored from {restored}, not from {savepoint}")
+        _log.info("job %s was restored from %s", job_id, restored)
+        return job_id
+
+    def _restored(self, job_id: str) -> str | None:
+        """From where Flink says that it has restored the job; None as long as it doesn't answer or doesn't say."""
+        endpoint = replace(self._flink.hook.get_conn(), patience=0.0, answer=_ANSWER_SECONDS)
+
+        async def ask(_: FlinkRest) -> str | None:
+            async with FlinkRest(endpoint) as rest:
+                if await job_state(rest, job_id) is None:
+                    return None
+                restored = (await rest.get(f"/jobs/{job_id}/checkpoints"))["latest"]["restored"]
+                return None if restored is None else str(restored["external_path"])
+
+        try:
+            return self._flink.hook.run(ask)
+        except FlinkError:
+            return None
+
+    def _apply(self, now: FlinkResource, patch: Spec, why: str) -> None:
+        """Applies the patch; or shows it, for somebody else to apply, who is waited for."""
+        if is_applied(now.spec, patch):
+            return
+        if self._patch == "apply":
+            _log.info("%s: %s: %s", self._resource, why, json.dumps(patch, ensure_ascii=False))
+            self._resource.apply(now, patch)
+            return
+        shown = json.dumps({"spec": patch}, ensure_ascii=False)
+        text = f"apply this merge patch to {self._resource}, {why}: {shown}"
+        _log.warning("%s", text)
+        self._flink.context["ti"].xcom_push(key="patch", value={"spec": patch})
+        tell(self._flink.context, "waiting", self._kept().plan.job, text)
+        self._resource.wait_for(lambda one: True if is_applied(one.spec, patch) else None, patch={}, timeout=24 * HOUR)
+
+    def _let_go(self, before: Spec) -> None:
+        """Sets what the operator must not do meanwhile as it was; these options alone restart no job."""
+        if self._patch == "show":
+            return
+        now = self._resource.read()
+        patch = with_options({name: option(before, name) for name in MEANWHILE_OFF}, now.spec)
+        try:
+            self._resource.apply(now, patch)
+        except KubernetesError as error:
+            _log.warning("the operator's own rollback and restart stay off: %s", error)
+
+    def _before(self) -> SpecBefore:
+        with fail_if_refused():
+            kept = self._kept().facts(SpecBefore)
+        if kept is None:
+            raise refusal(f"this run has not stopped {self._resource}, so it doesn't know its spec as it was")
+        return kept
