@@ -117,7 +117,8 @@ CASES = {
     ),
     "the way back": Case(MAPS, ("--all-by-kryo-5",), versions=BACK),
     "timers on the heap": Case(
-        replace(KEYS, settings={**KEYS.settings, **ON_THE_HEAP}), WIDER, Change(3, 300), format_="CHECKPOINT"
+        replace(VALUES, settings={**VALUES.settings, **ON_THE_HEAP}), WIDER, Change(3, 300), declared=DECLARED,
+        format_="CHECKPOINT",
     ),
 }  # fmt: skip
 IN_A_SAMPLE = ("values", "keys, with more key groups")
