@@ -86,8 +86,11 @@ def test_only_what_changed_since_the_last_catch_up_is_upgraded_while_the_job_sta
     on_flink_2 = replace(ferry, cluster=flink_2, jar=flink_2.upload_jobs())
     old = ferry.start_old_job()
     asked = {
-        **{"to": "flink-2", "declared": "beside/recent.totals=List<String>", "new_flink_conn_id": "caught-up-2"},
-        **{"jar": on_flink_2.jar, **WITH_CHECKPOINT},
+        "to": "flink-2",
+        "declared": "beside/recent.totals=List<String>",
+        "new_flink_conn_id": "caught-up-2",
+        "jar": on_flink_2.jar,
+        **WITH_CHECKPOINT,
     }
     run = cut_over(ferry, old, "The cut-over converts only what has changed", **asked)
     assert old.status == "CANCELED"
