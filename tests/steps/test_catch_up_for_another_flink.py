@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import RejectedError
+from flinkstate.errors import RefusedError, RejectedError
 from flinkstate.reading.reader import Savepoint
 from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
@@ -155,3 +155,14 @@ def test_what_cannot_be_caught_up_with_is_refused_by_name(tmp_path: Path) -> Non
     base(first, tmp_path, 1, **ALONE)
     refused(tmp_path, second, "since and before: a catch-up isn't tried with before", **ALONE, before=str(first))
     refused(tmp_path, second, "its plan has another .*operators, to", accept_empty=1.0)
+
+
+def test_a_value_that_cannot_be_written_is_refused_as_in_any_run(tmp_path: Path) -> None:
+    """To convert everything would not help."""
+    database = of_flink_1(tmp_path)
+    base(database.checkpoint(1), tmp_path, 1, **ALONE)
+    opaque = b"\1\0com.acme.Opaqu" + bytes([ord("e") | 0x80]) + b"\1\0"
+    database.flush(database.state.with_changes(blobs={**database.state.blobs, "key-1": ({"u": opaque}, NOW)}))
+    with pytest.raises(RefusedError, match=r"key-1.*com\.acme\.Opaque") as caught:
+        caught_up(database.checkpoint(2), tmp_path, 2, 1, **ALONE)
+    assert "since" not in str(caught.value)
