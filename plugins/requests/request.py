@@ -42,6 +42,7 @@ from stateferry.runs.plan.plan_from_options import (
 )
 from stateferry.runs.plan.plan_rules import given_in
 from stateferry.runs.plan.planned_states import StatePlan
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 
 _FULL_EVERY = 7
 DEMO_STATE = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState", "ttl_ms": "30d"}
@@ -253,9 +254,9 @@ class MigrationRequest(_PlanOptions):
 
     def _why_no_since(self) -> str:
         """Why nothing like it can be caught up with, whatever the savepoint has; empty if it can, as far as it says."""
-        if self.work == "rescale only":
-            return "work is 'rescale only', and a catch-up is of a migration"
-        values = self.plan_values() | {"since": "the rehearsal"}
+        if self.work == "rescale only" and self.given_options().get("to", SAME_FLINK) == SAME_FLINK:
+            return "work is 'rescale only', and a catch-up is of a migration, or for another Flink (to)"
+        values = {"operators": (), **self.plan_values(), "since": "the rehearsal"}
         why = [row.why for row in broken(given_in(values, self._states(values)))]
         return in_words_of_options(why[0], name_of_option) if why else ""
 

@@ -16,8 +16,12 @@ from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.serializers.types import FlinkType
+from flinkstate.serializers.walker import skip_each
 from flinkstate.values.key_hashes import codes_of_rows
 from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.changes.upgrade.for_other_kryo import READ_BEHIND
+from stateferry.changes.upgrade.kryo_keys import is_by_kryo, key_type, keys_for_other_kryo
 
 _DIGEST = 16
 
@@ -69,15 +73,32 @@ def read_changed_keys(file: Location) -> dict[tuple[str, int], dict[str, Prefixe
 
 def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict[str, Prefixes]:
     """The keys of the source's states as the result has them; a new state has those of its legacy state."""
-    found = {name: _hashed_anew(one, conversion.states[name], conversion) for name, one in keys.items()}
+    found = {name: _in_result(one, conversion.states[name], conversion) for name, one in keys.items()}
     return found | {
         rules.new_name: found[rules.legacy.name] for rules in conversion.rules if rules.legacy.name in found
     }
 
 
-def _hashed_anew(keys: Prefixes, state: KeyedState, conversion: OperatorChanges) -> Prefixes:
-    if keys.has_every_key or not conversion.changes_key_groups:
+def _in_result(keys: Prefixes, state: KeyedState, conversion: OperatorChanges) -> Prefixes:
+    if keys.has_every_key or not len(keys):
         return keys
+    known = conversion.by_kryo.get(state.name)
+    if known is not None and (type_ := key_type(known)) is not None:
+        keys = _for_other_kryo(keys, known, type_, key_group_prefix_bytes(conversion.old_max))
+    return _hashed_anew(keys, conversion.written(state), conversion) if conversion.changes_key_groups else keys
+
+
+def _for_other_kryo(keys: Prefixes, state: KeyedState, type_: FlinkType, prefix: int) -> Prefixes:
+    data = np.append(keys.keys, np.zeros(READ_BEHIND, np.uint8))
+    starts, ends = keys.bounds[:-1] + prefix, keys.bounds[1:]
+    # Of states whose rows count together, the list has keys without namespace and user key, which aren't by Kryo then.
+    if not is_by_kryo(state.key) and (skip_each(state.key, data, starts, ends) == ends).all():
+        return keys
+    made = keys_for_other_kryo(state, type_, data, starts, ends, prefix)
+    return Prefixes.of(key.tobytes() for key in np.split(made.data[: made.ends[-1]], made.ends[:-1]))
+
+
+def _hashed_anew(keys: Prefixes, state: KeyedState, conversion: OperatorChanges) -> Prefixes:
     old, new = map(key_group_prefix_bytes, (conversion.old_max, conversion.new_max))
     starts, ends = keys.bounds[:-1], keys.bounds[1:]
     firsts = starts + old + (TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0)

@@ -53,6 +53,11 @@ class OperatorChanges:
         bare = replace(self.operator, subtasks=(), coordinator=None)
         return replace(self, operator=bare, before=before)
 
+    @property
+    def writes_rows(self) -> bool:
+        """Whether keyed state is written anew row by row; else RocksDB's files may be copied as they are."""
+        return bool(self.states) and bool(self.rules or self.by_kryo or self.copies_nothing)
+
     def ref(self, state: str) -> StateRef:
         """Which state this is of all of the savepoint."""
         return StateRef(self.operator.hex_id, state)

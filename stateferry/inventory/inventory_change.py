@@ -8,7 +8,8 @@ rows, compares the result with what is there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
@@ -62,18 +63,19 @@ class ChangedKeysTask:
     def take(self) -> InventoryChange | None:
         """Reads the changed keys; returns None if that isn't possible, or would take no less than to read all."""
         change = InventoryChange()
-        if self.must:
-            return self._must_take(change)
-        try:
-            done = all(self._take(part, change) for part in self.all.chunk.parts)
-        except StateferryError:
-            # The earlier snapshot may be gone. What is wrong with the later one is said by whoever reads all of it.
-            return None
-        return change if done else None
-
-    def _must_take(self, change: InventoryChange) -> InventoryChange | None:
         try:
             return change if all(self._take(part, change) for part in self.all.chunk.parts) else None
+        except StateferryError:
+            if self.must:
+                raise
+            # The earlier snapshot may be gone. What is wrong with the later one is said by whoever reads all of it.
+            return None
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Whatever is in the way of telling what has changed isn't in the way of converting everything."""
+        try:
+            yield
         except (DamagedError, RefusedError) as error:
             raise RefusedError(
                 f"{error}: so what has changed can't be told. Leave --since out, which converts everything"
@@ -83,19 +85,25 @@ class ChangedKeysTask:
         earlier, groups, width = self.earlier.get(part.subtask), part.key_groups, self.all.chunk.max_parallelism
         if earlier is None or not isinstance(part.handle, NativeHandle):
             return False
-        with (
-            NativeFile(self.all.folder, part.handle, width, part.subtask, change.found.read, groups) as new,
-            NativeFile(earlier.folder, earlier.handle, width, part.subtask, None, groups) as old,
-        ):
-            find = whole_difference if self.must else difference
-            differing = find(new, old, earlier.identities)
-            if differing is None or (changed := differing.changed(self._groups(new))) is None:
-                return False
+        with ExitStack() as opened:
+            with self._telling():
+                new, old = (
+                    opened.enter_context(NativeFile(folder, handle, width, part.subtask, read, groups))
+                    for folder, handle, read in (
+                        (self.all.folder, part.handle, change.found.read),
+                        (earlier.folder, earlier.handle, None),
+                    )
+                )
+                find = whole_difference if self.must else difference
+                differing = find(new, old, earlier.identities)
+                if differing is None or (changed := differing.changed(self._groups(new))) is None:
+                    return False
             new.only = old.only = changed
             named = {meta.name: changed[number] for number, meta in enumerate(new.header.states)}
             change.lists[self.all.operator, part.subtask, min(groups, default=0)] = named
             self.all.count(new, groups, change.found)
-            self.all.count(old, groups, change.gone)
+            with self._telling():
+                self.all.count(old, groups, change.gone)
             for key_group in groups:
                 change.sums[part.handle.meta.name, key_group] = new.sums[key_group] - old.sums[key_group]
         return True

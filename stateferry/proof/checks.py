@@ -167,7 +167,7 @@ def validate(
                 BaseAccount(tally.found.of(state), tally.counts.get(state), tally.aging.get(state)),
             )
             for pair in operator_pairs(source, staged)
-            if conversion.of(pair.old).rules
+            if conversion.of(pair.old).writes_rows
             for tally in [tallies[pair.old.hex_id]]
             # Maps that are empty, or have expired, have no row in the result.
             for state in sorted(tally.found.accounts.keys() | tally.counts.keys() | tally.aging.keys())

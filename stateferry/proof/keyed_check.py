@@ -160,6 +160,8 @@ class _ChunkReading:
         self._states: dict[str, KeyedState] = {}
         self._sums: dict[int, RowSum] = {}
         self._equal = EqualRows()
+        # A key group in which it isn't clear who wins is read again.
+        self._seen_group = -1
 
     def result(self, damage: DamagedError | RefusedError | None = None) -> KeyedResult:
         result = KeyedResult(
@@ -237,12 +239,14 @@ class _ChunkReading:
         if (before := self._task.conversion.before) is None:
             for state, section in found:
                 yield self._task.conversion.written(state), self._for_other_kryo(state, section)
-            return
-        losses = GroupLosses(before, key_group, self._losses)
-        for name, section in losses.rows:
-            if name in self._read_by_kryo and name in self._samples:
-                self._samples[name].see(before_the_upgrade(name), section, hashes_of_keys(section))
-        yield from losses.sections(self._by_kryo, found, self._for_other_kryo, self._see)
+        else:
+            is_again = key_group == self._seen_group
+            losses = GroupLosses(before, key_group, {} if is_again else self._losses)
+            for name, section in () if is_again else losses.rows:
+                if name in self._read_by_kryo and name in self._samples:
+                    self._samples[name].see(before_the_upgrade(name), section, hashes_of_keys(section))
+            yield from losses.sections(self._by_kryo, found, self._for_other_kryo, self._see)
+        self._seen_group = key_group
 
     def _for_other_kryo(self, state: KeyedState, section: Section) -> Section:
         """The section as a job of Flink 2 would have written it; a sample is taken of what is there."""
@@ -254,6 +258,8 @@ class _ChunkReading:
         return made
 
     def _see(self, state: KeyedState, section: Section, made: Section) -> None:
+        if section.key_group == self._seen_group:
+            return
         if state.name in self._read_by_kryo and state.name in self._samples:
             # By the keys that it will have, the staged savepoint has the same sample.
             self._samples[state.name].see(state.name, section, hashes_of_keys(made))

@@ -114,11 +114,11 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
         return None
     run = find_run(plan.home, plan.job, plan.since)
     where = f"run {run.plan.run_id} can't be caught up with"
-    operators = frozenset(one.operator.id for one in resolved.operators if one.rules)
+    operators = frozenset(one.operator.id for one in resolved.changes if one.writes_rows)
     _check_plan(plan, run, where)
     found = _opened(resolved, run, where, operators)
-    for one in resolved.operators:
-        if one.rules and (why := _why_not(one.operator, resolved.layout.of(one.operator), found)) is not None:
+    for one in resolved.changes:
+        if one.writes_rows and (why := _why_not(one.operator, resolved.layout.of(one.operator), found)) is not None:
             raise RefusedError(f"{where}: operator {one.operator.label}: {why}: {_WHOLE}")
     if resolved.source.metadata.checkpoint_id < found.night.source.metadata.checkpoint_id:
         raise RefusedError(f"{where}: {plan.source} is older than the savepoint that it read: {_WHOLE}")

@@ -118,7 +118,7 @@ def _came_after(last: Run, since: Sequence[Run]) -> bool:
 
 def newer_rows(resolved: ResolvedPlan, files: Iterable[CaughtUpFile]) -> dict[str, NewerRows]:
     """What was written above the base, by operator and state."""
-    labels = {one.operator.id: one.operator.label for one in resolved.operators}
+    labels = {one.operator.id: one.operator.label for one in resolved.changes}
     counts: dict[str, NewerCounts] = {}
     for one in files:
         for state, written in one.written.items():

@@ -113,7 +113,12 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
 
 
 def _held(run: Run, report: Report) -> dict[str, FileDigest]:
-    """The digests, by address, of a base's files that nobody has written to since they were taken over."""
+    """The digests, by address, of a base's files that nobody has written to since they were taken over.
+
+    Without tables there are none, as no later step would read these files.
+    """
+    if Step.TABLES not in run.steps:
+        return {}
     held, target = run.facts(HeldFiles), Location.of(run.plan.target)
     places = [(target.child(name), identity) for name, identity in (held.files if held is not None else {}).items()]
     return {

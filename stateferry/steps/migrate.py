@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def do(work: RunAtWork) -> MigrateFacts:
     """Does the step and returns its facts."""
     plan, run = work.run.plan, work.run
-    if plan.rescales_only:
+    if plan.rescales_only and plan.since is None:
         work.say(f"migrate: {MigrateFacts.nothing_to_do}")
         return MigrateFacts()
     base = base_of(work.resolved)

@@ -39,7 +39,7 @@ class Staged:
 def do(work: RunAtWork) -> RescaleFacts:
     """Does the step and returns its facts."""
     run = work.run
-    if run.plan.rescales_only:
+    if run.plan.rescales_only and run.plan.since is None:
         new_files.begin(work)
         staged = alone(work.workers, work.resolved, work.files.shown, run.exchange)
         before = StagedDigests({})

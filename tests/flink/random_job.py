@@ -10,13 +10,16 @@ import struct
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.support.kryo_writing import kryo_map
+from tests.support.kryo_writing import kryo_map, kryo_object
 
 NOW = 1_704_067_200_000
 TTL = 1_000_000
 TIMERS = "_timer_state/event_user-timers"
 # A state with a time to live that isn't migrated.
 AGING = "aging"
+# A MapState whose user keys and values are by Kryo.
+BY_KRYO = "byKryo"
+UIDS = ("main", "more")
 Rows = dict[bytes, bytes]
 Expected = dict[tuple[str, bytes], tuple[bytes, bool]]
 """What a state, named with its operator, has under a key; and whether it may be gone because it has expired since."""
@@ -53,7 +56,8 @@ class Kind:
     """What a job has; `flavour` is how its maps are written, `extras` are states that aren't migrated.
 
     `of_aging` is what becomes of expired entries of a state that isn't migrated, if the plan gives its time to live;
-    `becomes` are parallelism and max parallelism in the result.
+    `becomes` are parallelism and max parallelism in the result. A job of Flink 1 may be upgraded (`for_flink_2`), and
+    no map migrated (`migrates`).
     """
 
     flavour: str
@@ -66,6 +70,8 @@ class Kind:
     max_parallelism: int
     of_aging: str | None
     becomes: tuple[int, int] = (0, 0)
+    for_flink_2: bool = False
+    migrates: bool = True
 
     @classmethod
     def by(cls, chosen: random.Random) -> Kind:
@@ -78,6 +84,10 @@ class Kind:
         )  # fmt: skip
         parallelism = chosen.choice((1, 2, 3, 5)) if chosen.random() < 0.4 else made.parallelism
         return replace(made, becomes=(parallelism, made.max_parallelism))
+
+    def upgraded(self, *, migrates: bool) -> Kind:
+        """The same, as a job of Flink 1 that is upgraded."""
+        return replace(self, flavour="kryo 2", extras=(*self.extras, BY_KRYO), for_flink_2=True, migrates=migrates)
 
     @property
     def states(self) -> list[str]:
@@ -111,6 +121,7 @@ class RandomOperator:
     clock: int = NOW
     operations: list[tuple[str, str, bytes, bytes]] = field(default_factory=list)
     keys: dict[bytes, str] = field(default_factory=dict)
+    by_kryo_5: dict[bytes, bytes] = field(default_factory=dict)
 
     def goes_on(self, count: int) -> None:
         """Does so many things at random."""
@@ -178,12 +189,12 @@ class RandomOperator:
         self.blobs.setdefault(state, {})[key] = content, stamp
         self._told("put", state, self._key(key, self.kind.max_parallelism), self._blob(content, stamp))
 
-    def _blob(self, content: dict[Any, Any], stamp: int) -> bytes:
+    def _blob(self, content: dict[Any, Any], stamp: int, *, upgraded: bool = False) -> bytes:
         if self.kind.flavour == "flink":
             entries = (text(name) + self._nullable(value) for name, value in content.items())
             written = struct.pack(">i", len(content)) + b"".join(entries)
         else:
-            written = kryo_map(content, self.kind.flavour == "kryo 5")
+            written = kryo_map(content, upgraded or self.kind.flavour == "kryo 5")
         return (long(stamp) if self.kind.ttl else b"") + written
 
     def _nullable(self, value: int | None, stamp: int | None = None) -> bytes:
@@ -216,6 +227,12 @@ class RandomOperator:
                 due = 10**13 + self.chosen.randrange(5)
                 width = len(row) - len(text(key)) - 1
                 row, value = row[:width] + struct.pack(">Q", due + (1 << 63)) + row[width:], b""
+            case _ if state == BY_KRYO:
+                # The two Kryos write such a String in other bytes if it has 33 characters or more.
+                name, content = f"u{self.chosen.randrange(4)}" * self.chosen.choice((1, 20)), {"u": number}
+                of_five = row + kryo_object(name, five=True), b"\0" + kryo_map(content, five=True)
+                row, value = row + kryo_object(name, five=False), b"\0" + kryo_map(content, five=False)
+                self.by_kryo_5 |= zip((row, value), of_five, strict=True)
             case _ if state == AGING:
                 value = long(NOW - self.chosen.randrange(2 * TTL)) + value
         self.keys[row] = key
@@ -246,7 +263,10 @@ class RandomOperator:
         size = self.kind.becomes[1]
         width = len(self._group("", self.kind.max_parallelism))
         found: Expected = {
-            (self._named(state), self._group(self.keys[row], size) + row[width:]): (value, False)
+            (self._named(state), self._group(self.keys[row], size) + self.by_kryo_5.get(row, row)[width:]): (
+                self.by_kryo_5.get(value, value),
+                False,
+            )
             for state, rows in self.beside.items()
             for row, value in rows.items()
         }
@@ -255,7 +275,8 @@ class RandomOperator:
             found[place] = stamped, expires <= self.clock
             if self.kind.of_aging == "drop" and expires <= NOW:
                 del found[place]
-        for legacy, new in (("mainState", "newMainState"), ("second", "newSecond")):
+        new_states = (("mainState", "newMainState"), ("second", "newSecond")) if self.kind.migrates else ()
+        for legacy, new in new_states:
             of_keys = self.blobs.get(legacy, {})
             rows = self.rows if legacy == "mainState" else {}
             for key in of_keys.keys() | rows.keys():
@@ -268,13 +289,22 @@ class RandomOperator:
                     is_gone = self.kind.ttl and at[name] + TTL <= self.clock
                     if self._stays(at[name]):
                         found[self._named(new), self._key(key, size) + text(name)] = written, is_gone
-        if self.keeps_legacy:
+        if self.keeps_legacy or not self.kind.migrates:
             for state, of_keys in self.blobs.items():
                 for key, (content, stamp) in of_keys.items():
                     is_gone = self.kind.ttl and stamp + TTL <= self.clock
-                    found[self._named(state), self._key(key, size)] = self._blob(content, stamp), is_gone
+                    found[self._named(state), self._key(key, size)] = (
+                        self._blob(content, stamp, upgraded=self.kind.for_flink_2),
+                        is_gone,
+                    )
             for key in self.flags:
                 found[self._named("isMigratedState"), self._key(key, size)] = b"\1", False
+        if not self.kind.migrates:
+            for (key, name), stamp in self.stamps.items():
+                if name in self.rows.get(key, {}):
+                    row = self._nullable(self.rows[key][name], stamp if self.kind.ttl else None)
+                    is_gone = self.kind.ttl and stamp + TTL <= self.clock
+                    found[self._named("newMainState"), self._key(key, size) + text(name)] = row, is_gone
         return found
 
     def _stays(self, stamp: int) -> bool:
@@ -283,33 +313,41 @@ class RandomOperator:
 
 def random_job(chosen: random.Random) -> list[RandomOperator]:
     """A job of one operator, or of two."""
-    uids = ("main", "more") if chosen.random() < 0.3 else ("main",)
+    uids = UIDS if chosen.random() < 0.3 else UIDS[:1]
     keeps_legacy, keeps_expired = chosen.random() < 0.2, chosen.random() < 0.3
     kinds = [Kind.by(chosen) for _ in uids]
     if chosen.random() < 0.3:
         # It is one for all operators.
         size = chosen.choice((8, 48, 128, 300, 1024))
         kinds = [replace(one, becomes=(one.becomes[0], size)) for one in kinds]
+    if chosen.random() < 0.3:
+        migrates = chosen.random() < 0.5
+        kinds = [one.upgraded(migrates=migrates) for one in kinds]
     return [
         RandomOperator(uid, kind, chosen, keeps_legacy, keeps_expired) for uid, kind in zip(uids, kinds, strict=True)
     ]
 
 
 def options(job: list[RandomOperator]) -> dict[str, Any]:
-    """The plan of a run that migrates all maps of a job."""
-    operators = [{"operator": one.uid, "states": one.kind.planned} for one in job]
-    on_contradiction = "rows" if any(one.kind.has_flag for one in job) else "stop"
+    """The plan of a run that migrates all maps of a job, or upgrades it."""
+    migrates, to = job[0].kind.migrates, {"to": "flink-2"} if job[0].kind.for_flink_2 else {}
+    operators = [{"operator": one.uid, "states": one.kind.planned} for one in job] if migrates else []
+    on_contradiction = "rows" if migrates and any(one.kind.has_flag for one in job) else "stop"
     layout: dict[str, Any] = {"parallelism": {one.uid: one.kind.becomes[0] for one in job}}
     if any(one.kind.becomes[1] != one.kind.max_parallelism for one in job):
         layout["max_parallelism"] = job[0].kind.becomes[1]
     return {
         **layout,
+        **to,
+        # A job of Flink 1 can't write null by itself, so a run wants to be told.
+        "nulls": "keep" if to and migrates else "stop",
         "operators": operators,
         "on_contradiction": on_contradiction,
-        "accept_empty": 1.0,
+        "accept_empty": 1.0 if migrates else None,
+        "accept_expired": 1.0 if migrates else None,
         "now": NOW,
-        "keep_legacy": job[0].keeps_legacy,
-        "keep_expired": job[0].keeps_expired and any(one.kind.ttl for one in job),
+        "keep_legacy": migrates and job[0].keeps_legacy,
+        "keep_expired": migrates and job[0].keeps_expired and any(one.kind.ttl for one in job),
         "state_ttls": [
             {"operator": one.uid, "state": AGING, "ttl_ms": TTL, "expired": one.kind.of_aging}
             for one in job

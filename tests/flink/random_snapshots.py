@@ -44,7 +44,7 @@ from flinkstate.serializers.built_snapshots import (
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import Scalar
 from tests.flink.harness import FlinkHarness
-from tests.flink.random_job import AGING, TIMERS, TTL, Expected, Kind, RandomOperator
+from tests.flink.random_job import AGING, BY_KRYO, TIMERS, TTL, UIDS, Expected, Kind, RandomOperator
 from tests.validation.test_checks import GOLDEN
 
 WITH_TIMERS = GOLDEN / "operator-state-2.3-rocksdb"
@@ -63,6 +63,7 @@ def header_of(kind: Kind) -> KeyedHeader:
         "newMainState": ("MAP", map_snapshot(string, stamped(number))),
         "isMigratedState": ("VALUE", boolean),
         "other": ("MAP", map_snapshot(string, number)),
+        BY_KRYO: ("MAP", map_snapshot(kryo_snapshot("java.lang.Object"), kryo_snapshot("java.util.HashMap"))),
         "list": ("LIST", list_snapshot(number)),
         "sum": ("REDUCING", number),
         AGING: ("VALUE", ttl_snapshot(number)),
@@ -134,7 +135,9 @@ def snapshots(flink: FlinkHarness, job: list[RandomOperator], counts: Sequence[i
     for number, path in enumerate(found):
         path.mkdir()
         operators = tuple(_operator(path, number, one, state, folder) for one in job)
-        metadata = Metadata(6, number + 1, operators, properties=b"\xac\xed\x00\x05\x70")
+        metadata = Metadata(
+            4 if job[0].kind.for_flink_2 else 6, number + 1, operators, properties=b"\xac\xed\x00\x05\x70"
+        )
         (path / METADATA).write_bytes(build_metadata(metadata))
     return found
 
@@ -204,10 +207,12 @@ def shown(flink: FlinkHarness, savepoint: Path, folder: Path) -> dict[tuple[str,
 
 
 def _databases(savepoint: Path) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
+    # `_metadata` of Flink 1 says no names.
+    names = {operator_id(uid): uid for uid in UIDS}
     for operator in Savepoint.open(str(savepoint)).keyed_operators():
         for subtask in operator.subtasks:
             assert subtask.native_keyed is not None
-            yield operator.label, [(one.name, savepoint / one.stream.name) for one in subtask.native_keyed.files]
+            yield names[operator.id], [(one.name, savepoint / one.stream.name) for one in subtask.native_keyed.files]
 
 
 def difference(expected: Expected, found: Mapping[tuple[str, bytes], bytes]) -> list[str]:

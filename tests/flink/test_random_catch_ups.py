@@ -151,3 +151,15 @@ def test_without_a_key_a_key_group_or_a_file_the_report_is_red(
     # What a compaction has written anew needn't have changed, and to miss that does no harm.
     assert alteration.where != "conversion" or alteration.what == "file" or not alteration.is_done
     assert raw_entries(Path(found.staged.path)) == raw_entries(whole(sources[1], tmp_path, 1, job))
+
+
+def test_keys_that_are_rewritten_in_other_bytes_are_found(
+    flink: Flink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversion and the validation have the bytes of changed keys in the result from the same function."""
+    _, job, version = drawn(next(seed for seed in range(100) if random_job(random.Random(seed))[0].kind.for_flink_2))
+    sources = snapshots(flink(version), job, [200, 80], tmp_path)
+    staged(sources[0], tmp_path, 0, **options(job))
+    monkeypatch.setattr("stateferry.changes.changed_keys._for_other_kryo", lambda keys, *of: keys)
+    with pytest.raises(RejectedError, match="changed keys as they"):
+        staged(sources[1], tmp_path, 1, since="chain-0", **options(job))

@@ -286,7 +286,7 @@ def test_timestamps_since_the_base_are_no_contradiction_but_those_of_the_future_
 
 def without_one(keys: Prefixes) -> Prefixes:
     """The list of changed keys without its first one."""
-    return Prefixes(keys.keys, keys.bounds[1:])
+    return Prefixes(keys.keys, keys.bounds[1:]) if len(keys) else keys
 
 
 def converted_short(patch: pytest.MonkeyPatch) -> None:

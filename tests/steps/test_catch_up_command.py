@@ -52,9 +52,11 @@ def rehearsed(source: Path, target: Path, home: Path) -> Path:
 class LiveJob:
     """It completes a checkpoint whenever somebody waits for one, and retains that one alone."""
 
-    def __init__(self, folder: Path) -> None:
-        self.database, self.number, self.chosen = NightlyDatabase(folder), 1, random.Random(1)
-        self.database.flush(first_state())
+    def __init__(self, folder: Path, *, version: int = 6, kryo: int | None = None) -> None:
+        self.database, self.number, self.chosen = NightlyDatabase(folder, version=version), 1, random.Random(1)
+        first = first_state(kryo=kryo)
+        self.database.state = first.with_changes(blobs={})
+        self.database.flush(first)
         self.newest = self.database.checkpoint(1)
 
     def kept(self) -> Path:
@@ -115,6 +117,30 @@ def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
     job.goes_on()
     assert ferried(job.newest, tmp_path / "target", "--since", last.plan.run_id) == 0
     assert ferried(job.newest, tmp_path / "whole", job="whole") == 0
+    assert raw_entries(tmp_path / "target") == raw_entries(tmp_path / "whole")
+
+
+def test_it_catches_up_for_another_flink_without_a_migration(
+    home: Path, take: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    live = LiveJob(tmp_path / "job", version=4, kryo=2)
+    waits_by(monkeypatch, live.goes_on)
+
+    def upgraded(source: Path, target: Path, *options: str, job: str = "orders") -> int:
+        command = ["run", "--savepoint", str(source), "--target", str(target), "--format", "native", "--no-timers"]
+        return main([*command, "--to", "flink-2", "--job", job, *options])
+
+    assert upgraded(live.kept(), tmp_path / "target", "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    take(4.0)
+    assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"caught up with [1-9]\d* changed keys", said)
+    (since,) = re.findall(r"--since (\S+)", said)
+    live.goes_on()
+    assert upgraded(live.newest, tmp_path / "target", "--since", since) == 0
+    assert upgraded(live.newest, tmp_path / "whole", job="whole") == 0
     assert raw_entries(tmp_path / "target") == raw_entries(tmp_path / "whole")
 
 

@@ -18,6 +18,7 @@ from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome, StateVerdict
 from stateferry.verdict.versions import Line
 from tests.steps.test_native_source import run
+from tests.support.legacy_states import LegacyState
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 KRYO = GOLDEN / "hint-hash-map-1.20-rocksdb"
@@ -40,6 +41,15 @@ def test_what_kryo_2_wrote_is_written_by_kryo_5(tmp_path: Path) -> None:
     assert (before.metadata.version, after.metadata.version) == (4, 6)
     outcomes = {one.finding.outcome for one in verdicts(after, Asked(Line.TWO, everything=True))}
     assert outcomes == {Outcome.RESTORES}
+
+
+def test_a_key_with_a_map_and_rows_is_sampled_once(tmp_path: Path) -> None:
+    """To find out which of the two count, its key group is read twice."""
+    content = ({"u": 1, "v": 2}, 0)
+    state = LegacyState({f"key-{number}": content for number in range(9)}, {"key-1": {"w": (3, 0)}}, kryo=2)
+    source = state.write(str(tmp_path / "source")).folder.path
+    report, _ = run(Path(source), tmp_path, to="flink-2", keep_legacy=True, **MIGRATED)
+    assert report.is_green, report.failed
 
 
 def test_a_value_that_cannot_be_written_by_kryo_5_stops_the_run(tmp_path: Path) -> None:

@@ -36,13 +36,17 @@ class SstFile:
 
 @dataclass
 class NightlyDatabase:
-    """The database of one subtask. Files are written once into `shared`, and never changed."""
+    """The database of one subtask. Files are written once into `shared`, and never changed.
+
+    `version` is that of `_metadata`: Flink 1 writes 4.
+    """
 
     folder: Path
     state: LegacyState = field(default_factory=LegacyState)
     files: list[SstFile] = field(default_factory=list)
     number: int = 10
     sequence: int = 1
+    version: int = 6
 
     def flush(self, state: LegacyState) -> None:
         """Brings the database to a state: what differs is written into a new file of level 0 for each column family."""
@@ -109,7 +113,7 @@ class NightlyDatabase:
         )  # fmt: skip
         subtask = Subtask(0, native_keyed=handle)
         operator = Operator(operator_id("main"), 1, self.state.max_parallelism, "main", "main", subtasks=(subtask,))
-        metadata = Metadata(6, number, (operator,), properties=b"\xac\xed\x00\x05\x70")
+        metadata = Metadata(self.version, number, (operator,), properties=b"\xac\xed\x00\x05\x70")
         (folder / METADATA).write_bytes(build_metadata(metadata))
         return folder
 

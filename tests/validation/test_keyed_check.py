@@ -166,7 +166,7 @@ def reading_of(probe: Probe | None, **settings: Any) -> Any:
     reading = object.__new__(_ChunkReading)
     task: Any = SimpleNamespace(probe=probe, conversion=KEPT)
     reading._task, reading._expired, reading._strays, reading._made, reading._by_kryo = task, {}, {}, {}, {}
-    reading._equal = EqualRows()
+    reading._equal, reading._seen_group = EqualRows(), -1
     for name, value in settings.items():
         setattr(reading, name, value)
     return reading

@@ -38,7 +38,7 @@ from stateferry.changes.upgrade.nullable_maps import map_with_objects, nullable_
 _LENGTH = 4
 _NULL_ROW = 1
 # Kernels read some bytes at once, so there must be some behind the last value.
-_READ_BEHIND = 64
+READ_BEHIND = 64
 
 
 def states_by_kryo(states: Mapping[str, KeyedState], job: JobClasses | None) -> dict[str, KeyedState]:
@@ -169,7 +169,7 @@ def _without_avro(meta: StateMeta) -> StateMeta:
 
 def element_for_other_kryo(type_: FlinkType, data: bytes) -> bytes:
     """Returns an element of an operator state in which the other Kryo has written what one wrote."""
-    raw, start = np.frombuffer(data + bytes(_READ_BEHIND), np.uint8), np.zeros(1, np.int64)
+    raw, start = np.frombuffer(data + bytes(READ_BEHIND), np.uint8), np.zeros(1, np.int64)
     if scala_parts(type_):
         ends, kept = start + len(data), np.zeros(1, np.bool_)
         return write_values(compile_scala(type_), raw, start, ends, start, kept)[0].tobytes()

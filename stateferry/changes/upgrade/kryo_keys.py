@@ -70,34 +70,32 @@ def as_written(type_: FlinkType) -> FlinkType:
 
 def rewritten_keys(section: Section, state: KeyedState, type_: FlinkType) -> Recoded:
     """Rewrites what is of the type in each key, and returns the keys, each behind its length and key group."""
-    data, starts, heads = section.data, section.key_starts + section.file.prefix, _LENGTH + section.file.prefix
-    if type_ is state.user_key:
-        split = split_keys(state.key, state.namespace, state.has_suffixes, data, starts, section.key_ends)
-        starts = split.rests
-        if scala_parts(type_):
-            return _with_lengths(_from_scala(section, type_, starts))
-    elif state.has_suffixes:
-        return _with_lengths(_with_suffixes(section, state, starts, heads))
-    made = recoder(compile_type(type_)).recode(data, starts, section.key_ends, starts - section.starts)
-    return _with_lengths(made)
-
-
-def _from_scala(section: Section, type_: FlinkType, starts: Positions) -> Recoded:
-    kept = np.zeros(len(section), np.bool_)
-    program, heads = compile_scala(type_), starts - section.starts
-    return Recoded(*write_values(program, section.data, starts, section.key_ends, heads, kept))
-
-
-def _with_lengths(made: Recoded) -> Recoded:
+    starts = section.key_starts + section.file.prefix
+    made = keys_for_other_kryo(state, type_, section.data, starts, section.key_ends, _LENGTH + section.file.prefix)
     begins = np.append(0, made.ends[:-1])
     put_lengths(made.data, begins, made.ends - begins - _LENGTH)
     return made
 
 
-def _with_suffixes(section: Section, state: KeyedState, starts: Positions, head: int) -> Recoded:
+def keys_for_other_kryo(
+    state: KeyedState, type_: FlinkType, data: Bytes, starts: Positions, ends: Positions, head: int
+) -> Recoded:
+    """Rewrites what is of the type in the keys `data[start:end]`; so many bytes before each stay."""
+    heads = np.full(len(starts), head)
+    if type_ is state.user_key:
+        user_keys = split_keys(state.key, state.namespace, state.has_suffixes, data, starts, ends).rests
+        heads, starts = heads + user_keys - starts, user_keys
+        if scala_parts(type_):
+            kept = np.zeros(len(starts), np.bool_)
+            return Recoded(*write_values(compile_scala(type_), data, starts, ends, heads, kept))
+    elif state.has_suffixes:
+        return _with_suffixes(state, data, starts, ends, head)
+    return recoder(compile_type(type_)).recode(data, starts, ends, heads)
+
+
+def _with_suffixes(state: KeyedState, data: Bytes, starts: Positions, limits: Positions, head: int) -> Recoded:
     """Rewrites each part by itself, and puts them together again, with the lengths that they have then."""
-    data, count = section.data, len(section)
-    bounds = _bounds(state, data, starts, section.key_ends)
+    count, bounds = len(starts), _bounds(state, data, starts, limits)
     pieces, shift = [data], len(data)
     # Of each key: its head, then each part with the length behind it.
     begins, ends = [starts - head], [starts]

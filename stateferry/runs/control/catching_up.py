@@ -55,7 +55,8 @@ def catch_up(
 def _one_catch_up(run: Run) -> OneCatchUp:
     legacy = {state.legacy for operator in run.plan.operators for state in operator.states}
     lists = run.facts(CaughtUp) or CaughtUp()
-    keys = sum(one.keys for one in lists.lists if one.state in legacy)
+    # Without a migration all states count.
+    keys = sum(one.keys for one in lists.lists if not legacy or one.state in legacy)
     return OneCatchUp(run.plan.run_id, _completed_ms(run), keys, round(catch_up_seconds(run), 3))
 
 

@@ -126,20 +126,20 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         "rest and keep_legacy: keep_legacy keeps the POJO as it is, with its map: leave one of them out",
         beside="keep_legacy",
     ),
-    _of_a_migration("since"),
+    _of_a_migration("since", "to"),
     Exclusion(
         "since",
         "since: a catch-up writes RocksDB's own files: give format native as well, or leave since out, which converts "
         "everything",
         needs=("output_format",),
     ),
-    *map(_not_since, ("lazy", "reverse", "to", "files_from")),
+    *map(_not_since, ("lazy", "reverse", "before", "files_from")),
     Exclusion(
         "claimable",
         "claimable: only RocksDB's own files can be claimed: give format native as well, or leave claimable out",
         needs=("output_format",),
     ),
-    _of_a_migration("full_every"),
+    _of_a_migration("full_every", "to"),
     Exclusion(
         "full_every",
         "full_every: only a rehearsal with RocksDB's own files can be gone on from: give format native as well, or "

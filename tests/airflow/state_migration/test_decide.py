@@ -580,6 +580,7 @@ CATCH_UPS = {"rehearsal.catch_up", "rehearsal_again.catch_up"}
 DECISION = {*AGAIN, *CATCH_UPS, "decide", "wait_to_stop"}
 OF_SAVEPOINT = {*REHEARSAL, *DECISION, "take_savepoint", "hold_slot", "start_job"}
 CUT_OVER = {*IN_OUTAGE, "tables"}
+NO_TABLES = {"rehearsal.tables", "rehearsal_again.tables", "tables"}
 RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
 
 
@@ -593,9 +594,11 @@ RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
         ({"source": "flink", "format": "native"}, {"approve"}),
         ({"source": "flink", "format": "native", "catch_up": False}, {"approve", *CATCH_UPS}),
         ({"source": "flink", "format": "native", "parallelism": 4}, {"approve"}),
-        ({"source": "flink", "format": "native", "to": "flink-2"}, {"approve", *CATCH_UPS}),
+        ({"source": "flink", "format": "native", "to": "flink-2"}, {"approve"}),
         ({"source": "flink", "mode": "rehearse"}, {*DECISION, *CUT_OVER}),
-        (RESCALED, {"approve", *CATCH_UPS, "rehearsal.tables", "rehearsal_again.tables", "tables"}),
+        (RESCALED | {"format": "native"}, {"approve", *CATCH_UPS, *NO_TABLES}),
+        (RESCALED | {"format": "native", "to": "flink-2"}, {"approve", *NO_TABLES}),
+        (RESCALED, {"approve", *CATCH_UPS, *NO_TABLES}),
     ],
 )
 @pytest.mark.usefixtures("home")

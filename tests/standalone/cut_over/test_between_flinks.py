@@ -13,6 +13,12 @@ from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import FAILING_JOB, NEW_JOB
 from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry, connect
 from tests.standalone.cut_over.purchases import shown, times_due
+from tests.standalone.cut_over.test_caught_up import (
+    SETTINGS,
+    WITH_CHECKPOINT,
+    check_that_it_was_caught_up_with,
+    cut_over,
+)
 from tests.standalone.cut_over.test_with_airflow import (
     approve_while_the_job_runs,
     check_that_it_started_from_what_was_published,
@@ -25,7 +31,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.
 
 @pytest.fixture(scope="module")
 def flink_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
-    with FlinkCluster("1.20.0", tmp_path_factory.mktemp("flink-1")) as cluster:
+    with FlinkCluster("1.20.0", tmp_path_factory.mktemp("flink-1"), settings=SETTINGS) as cluster:
         yield cluster
 
 
@@ -69,6 +75,30 @@ def test_a_job_of_flink_1_becomes_one_of_flink_2(
     end = back.check_that_nothing_was_lost(state)
     assert min(times_due(end)) > began, "a timer that the old job had set has not fired"
     assert len(shown(ferry.sink)) > before
+
+
+@pytest.mark.full
+def test_only_what_changed_since_the_last_catch_up_is_upgraded_while_the_job_stands_still(
+    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path
+) -> None:
+    ferry = Ferry.ready(airflow, flink_1, "caught-up", tmp_path, "--declared", "hint", "--beside", "yes")
+    connect(airflow, "caught-up-2", flink_2.port)
+    on_flink_2 = replace(ferry, cluster=flink_2, jar=flink_2.upload_jobs())
+    old = ferry.start_old_job()
+    asked = {
+        "to": "flink-2",
+        "declared": "beside/recent.totals=List<String>",
+        "new_flink_conn_id": "caught-up-2",
+        "jar": on_flink_2.jar,
+        **WITH_CHECKPOINT,
+    }
+    run = cut_over(ferry, old, "The cut-over converts only what has changed", **asked)
+    assert old.status == "CANCELED"
+    check_that_it_was_caught_up_with(ferry, run)
+    check_that_it_started_from_what_was_published(ferry, run, on_flink_2.running())
+    began = flink_2.get(f"/jobs/{on_flink_2.running().id}")["start-time"]
+    end = on_flink_2.check_that_nothing_was_lost("newMainState")
+    assert min(times_due(end)) > began, "a timer that the old job had set has not fired"
 
 
 @pytest.mark.full

@@ -1,0 +1,168 @@
+"""Catch-ups whose result is for another Flink: only changed keys are written by its Kryo."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.errors import RefusedError, RejectedError
+from flinkstate.reading.reader import Savepoint
+from stateferry.runs.record.facts import HeldFiles
+from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
+from tests.steps.test_catch_up import (
+    base,
+    caught_up,
+    converted_short,
+    entries,
+    hashed,
+    listed_short,
+    no_changes,
+    refused,
+    whole,
+)
+from tests.steps.test_nights_since import NOW, changed, first_state, run
+from tests.support.legacy_states import LEGACY
+from tests.support.native_nights import NightlyDatabase
+
+pytestmark = pytest.mark.slow
+
+ALONE: dict[str, Any] = {"operators": [], "on_contradiction": "stop", "accept_expired": None, "to": "flink-2"}
+WIDER: dict[str, Any] = {"parallelism": 3, "max_parallelism": 300}
+KEPT: dict[str, Any] = {"to": "flink-2", "keep_legacy": True}
+CASES: dict[str, tuple[bool, dict[str, Any]]] = {
+    "alone": (False, ALONE),
+    "alone, under time to live": (True, ALONE),
+    "alone, with what has expired left out": (True, ALONE | {"state_ttls": [f"main/{LEGACY}=1000000s:drop"]}),
+    "alone, in another layout": (False, ALONE | WIDER),
+    "with a migration": (False, {"to": "flink-2"}),
+    "with a migration that keeps the maps": (True, KEPT | {"state": {"ttl_ms": 10**9}}),
+    "with a migration that keeps the maps, in another layout": (False, KEPT | WIDER),
+}
+
+IN_A_SAMPLE = ("alone", "alone, in another layout", "with a migration that keeps the maps")
+
+
+def of_flink_1(folder: Path, *, ttl: bool = False) -> NightlyDatabase:
+    """A job of Flink 1, whose maps are by Kryo 2."""
+    database = NightlyDatabase(folder / "job", version=4)
+    database.state = database.state.with_changes(kryo=2, ttl=ttl)
+    database.flush(first_state(kryo=2, ttl=ttl))
+    return database
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in IN_A_SAMPLE else pytest.mark.full) for case in CASES]
+)
+def test_a_chain_is_as_an_upgrade_of_everything(case: str, tmp_path: Path) -> None:
+    ttl, options = CASES[case]
+    options |= {} if options.get("operators") == [] else {"accept_empty": 1.0}
+    chosen, database = random.Random(case), of_flink_1(tmp_path, ttl=ttl)
+    report, _ = base(database.checkpoint(0), tmp_path, 0, **options)
+    assert report.is_green, report.failed
+    for number in (1, 2, 3):
+        database.flush(changed(database.state, chosen, 9))
+        if number == 2:
+            database.compact(0)
+        source = database.checkpoint(number)
+        report, since = caught_up(source, tmp_path, number, number - 1, **options)
+        assert report.is_green, report.failed
+        everything = whole(source, tmp_path, number, **options)
+        assert entries(since) == entries(everything)
+        versions = [Savepoint.open(one.staged.shown).metadata.version for one in (since, everything)]
+        assert versions[0] == versions[1]
+
+
+def test_values_of_both_kryos_are_told_apart(tmp_path: Path) -> None:
+    """A job that was upgraded without Stateferry has written some of its maps since."""
+    database = NightlyDatabase(tmp_path / "job")
+    by_2 = frozenset(f"key-{number}" for number in range(300))
+    database.state = database.state.with_changes(kryo=5)
+    database.flush(first_state(kryo=5, other_kryo=by_2))
+    base(database.checkpoint(1), tmp_path, 1, **ALONE)
+    state = changed(database.state, random.Random(3), 30)
+    database.flush(state.with_changes(other_kryo=by_2 - {f"key-{number}" for number in range(0, 300, 7)}))
+    second = database.checkpoint(2)
+    report, since = caught_up(second, tmp_path, 2, 1, **ALONE)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2, **ALONE))
+
+
+def two(folder: Path) -> tuple[Path, Path]:
+    database = of_flink_1(folder)
+    first = database.checkpoint(1)
+    blobs = {key: blob for key, blob in database.state.blobs.items() if key != "key-9"}
+    blobs |= {f"key-{number}": ({"u": -number}, NOW) for number in range(6)}
+    database.flush(database.state.with_changes(blobs=blobs))
+    return first, database.checkpoint(2)
+
+
+def test_only_changed_keys_are_written(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1, **ALONE)
+    report, since = caught_up(second, tmp_path, 2, 1, rehearse=False, **ALONE)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2, **ALONE))
+    facts = since.facts(MigrateFacts)
+    assert facts is not None
+    assert facts.newer is not None
+    newer = {name.rpartition("/")[2]: of for name, of in facts.newer.items() if of.put or of.deleted}
+    assert newer == {LEGACY: NewerRows(6, 1)}
+    assert (tmp_path / "target" / "_metadata").exists()
+
+
+def test_a_night_for_another_flink_catches_up(tmp_path: Path) -> None:
+    for number, source in enumerate(two(tmp_path)):
+        options = ALONE | {"output_format": "native", "full_every": 4}
+        report, night = run(source, tmp_path, number, **options)
+        assert report.is_green
+    assert night.plan.since == "nights-0"
+    assert entries(night) == entries(whole(source, tmp_path, 2, **ALONE))
+
+
+@pytest.mark.parametrize("alter", [converted_short, listed_short, no_changes])
+def test_a_wrong_list_of_changed_keys_is_found(
+    alter: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1, **ALONE)
+    with monkeypatch.context() as patch:
+        alter(patch)
+        with pytest.raises(RejectedError, match="nothing is published"):
+            caught_up(second, tmp_path, 2, 1, **ALONE)
+    assert caught_up(second, tmp_path, 3, 1, **ALONE)[0].is_green
+
+
+def test_all_files_are_read_before_the_publication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are no tables, with which they would be read afterwards."""
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1, **ALONE)
+    caught_up(second, tmp_path, 2, 1, **ALONE)
+    names = hashed(monkeypatch)
+    report, since = caught_up(second, tmp_path, 3, 2, rehearse=False, **ALONE)
+    assert report.is_green
+    held = since.facts(HeldFiles)
+    assert held is not None
+    assert held.files.keys() <= set(names)
+    assert held.files
+
+
+def test_what_cannot_be_caught_up_with_is_refused_by_name(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1, **ALONE)
+    refused(tmp_path, second, "since and before: a catch-up isn't tried with before", **ALONE, before=str(first))
+    refused(tmp_path, second, "its plan has another .*operators, to", accept_empty=1.0)
+
+
+def test_a_value_that_cannot_be_written_is_refused_as_in_any_run(tmp_path: Path) -> None:
+    """To convert everything would not help."""
+    database = of_flink_1(tmp_path)
+    base(database.checkpoint(1), tmp_path, 1, **ALONE)
+    opaque = b"\1\0com.acme.Opaqu" + bytes([ord("e") | 0x80]) + b"\1\0"
+    database.flush(database.state.with_changes(blobs={**database.state.blobs, "key-1": ({"u": opaque}, NOW)}))
+    with pytest.raises(RefusedError, match=r"key-1.*com\.acme\.Opaque") as caught:
+        caught_up(database.checkpoint(2), tmp_path, 2, 1, **ALONE)
+    assert "since" not in str(caught.value)
