@@ -282,15 +282,19 @@ class Location:
                 os.unlink(draft.path)
         return True
 
+    def may_give_to(self, other: Location) -> bool:
+        """Whether `give_to` may do that: both places are on disks, or both on S3."""
+        return (self.is_local and other.is_local) or (self.is_on_s3 and other.is_on_s3)
+
     def give_to(self, other: Location) -> str | None:
         """Has the file at the other place, too, without reading it: by another name on its disk, or by S3's own copy.
 
         Returns the identity that this file had, empty if it may have changed meanwhile; None if neither can be.
         """
-        if self.is_local and other.is_local:
-            return other.identity() if self.link_to(other) else None
-        if not (self.is_on_s3 and other.is_on_s3):
+        if not self.may_give_to(other):
             return None
+        if self.is_local:
+            return other.identity() if self.link_to(other) else None
         # The driver can't ask for a copy on a condition.
         before = self.identity()
         with reaching(other.shown, "written"):

@@ -131,8 +131,7 @@ def _check_plan(plan: MigrationPlan, run: Run, where: str) -> None:
     is_validated = run.state is RunState.VERIFIED or (run.state is RunState.STAGED and run.has_done(Step.VALIDATE))
     if not run.plan.rehearse or not is_validated:
         raise RefusedError(f"{where}: it isn't a green rehearsal: {_WHOLE}")
-    places = run.staged, Location.of(plan.target)
-    if not (all(one.is_local for one in places) or all(one.is_on_s3 for one in places)):
+    if not run.staged.may_give_to(Location.of(plan.target)):
         both = "the home and the target must both be on disks, or both on S3"
         raise RefusedError(f"{where}: {both}, which copies the files of a base itself: {_WHOLE}")
     mine, its = (one.model_dump(exclude=_MAY_DIFFER) for one in (plan, run.plan))
@@ -144,7 +143,9 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
     """The base, if its source is still there, and its result is what was validated."""
     night, facts, kept = night_of(run, resolved), run.facts(SnapshotFacts), run.facts(BaseAccounts)
     if night is None or facts is None:
-        raise RefusedError(f"{where}: its savepoint {run.plan.source} isn't there any more as it was: {_WHOLE}")
+        gone = f"its savepoint {run.plan.source} isn't there any more as it was"
+        retained = "a job retains as many checkpoints as its execution.checkpointing.num-retained says"
+        raise RefusedError(f"{where}: {gone} ({retained}): {_WHOLE}")
     if night.counted is None or kept is None:
         why = "another version made it, or its maps by Kryo show another type"
         raise RefusedError(f"{where}: what it counted can't be gone on from: {why}: {_WHOLE}")

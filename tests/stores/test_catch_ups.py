@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,18 +16,23 @@ import pytest
 from flinkstate.errors import DamagedError, RefusedError, RejectedError, StateferryError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
+from stateferry.cli import main
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.record.facts import HeldFiles
-from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.held_checkpoint import hold, hold_newest
+from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import MigrateFacts
 from stateferry.runs.report.report import Report
 from stateferry.steps import base_run, cut_over
+from tests.chaos.area import REPOSITORY, content_of
+from tests.chaos.troubled_store import Request, TroubledStore
 from tests.flink.judge import raw_entries
 from tests.steps.test_catch_up import NATIVE, hashed
 from tests.steps.test_nights_since import NOW, first_state, run
-from tests.stores.area import Area, on_s3
+from tests.stores.area import STATES, Area, on_s3
 from tests.support.native_nights import NightlyDatabase
+from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +52,8 @@ def entries(area: Area, of: Run) -> Counter[Any]:
 
 
 @pytest.fixture
-def chain(area: Area) -> NightlyDatabase:
-    """Three checkpoints of a job, of which the first two have a base and a catch-up."""
+def checkpoints(area: Area) -> None:
+    """Three checkpoints of a job."""
     database = NightlyDatabase(area.folder / "job", address=area.at("job"))
     database.flush(first_state())
     for number in (1, 2, 3):
@@ -52,14 +61,18 @@ def chain(area: Area) -> NightlyDatabase:
         area.send(database.folder, "job")
         blobs = {**database.state.blobs, f"new-{number}": ({"u": 1}, NOW), f"key-{number}": ({"u0": -1}, NOW)}
         database.flush(database.state.with_changes(blobs={key: of for key, of in blobs.items() if key != "key-9"}))
+
+
+@pytest.fixture
+def chain(area: Area, checkpoints: None) -> None:
+    """Three checkpoints of a job, of which the first two have a base and a catch-up."""
     assert ferried(area, 1)[0].is_green
     assert ferried(area, 2, 1)[0].is_green
-    return database
 
 
 @on_s3
 def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
-    area: Area, chain: NightlyDatabase, monkeypatch: pytest.MonkeyPatch
+    area: Area, chain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = hashed(monkeypatch)
     published: list[list[str]] = []
@@ -87,6 +100,49 @@ def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
     assert set(held.files) < set(names), "they are read once more after the publication"
 
 
+@on_s3
+def test_a_catch_up_that_is_killed_leaves_nothing_half_and_goes_on(
+    area: Area, checkpoints: None, s3: S3Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it was about to ask S3 for: to take the newer file, or to copy one of the base."""
+    options = ("--format", "native", "--no-timers", "--on-contradiction", "rows", "--now", str(NOW), "--job", "killed")
+    for number, more in ((1, ()), (2, ("--since", "latest"))):
+        more = tuple(runs_of(area.at("home"), "killed")[0].run_id if one == "latest" else one for one in more)
+        source = ("run", "--savepoint", area.at(f"job/chk-{number}"), "--target", area.at("target"), *STATES)
+        assert main([*source, *options, "--rehearse", *more]) == 0, capsys.readouterr().err
+    base = runs_of(area.at("home"), "killed")[0].run_id
+
+    def final(target: str, killed_at: str = "") -> tuple[int, list[Request]]:
+        asked: list[Request] = []
+
+        def choice(request: Request) -> None:
+            asked.append(request)
+            if killed_at and request.method == "PUT" and request.path.endswith(f"{target}/{killed_at}"):
+                process.kill()
+                process.wait()
+
+        with TroubledStore(s3.port, choice) as store:
+            source = ("run", "--savepoint", area.at("job/chk-3"), "--target", area.at(target), *STATES)
+            command = [sys.executable, "-m", "tests.chaos.command", *source, *options, "--since", base]
+            process = subprocess.Popen(command, env={**os.environ, "AWS_ENDPOINT_URL": store.url}, cwd=REPOSITORY)
+            return process.wait(), asked
+
+    def content(target: str) -> dict[str, bytes]:
+        return {name: data.replace(target.encode(), b"") for name, data in content_of(area.at(target)).items()}
+
+    code, asked = final("a-target")
+    assert code == 0
+    calm = content("a-target")
+    tables = [one.path.rpartition("/")[2] for one in asked if one.method == "PUT" and one.path.endswith(".sst")]
+    assert len(tables) == 3, "two files of the base, and what is new"
+    for table in (tables[0], tables[-1]):
+        target = f"target-{tables.index(table)}"
+        assert final(target, table)[0] == -signal.SIGKILL
+        assert METADATA not in content(target)
+        assert final(target)[0] == 0
+        assert content(target) == calm
+
+
 def alter(place: Location) -> None:
     """Puts another object of the same size there."""
     data = bytearray(place.read())
@@ -95,9 +151,7 @@ def alter(place: Location) -> None:
 
 
 @on_s3
-def test_an_object_that_was_altered_is_found(
-    area: Area, chain: NightlyDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_object_that_was_altered_is_found(area: Area, chain: None, monkeypatch: pytest.MonkeyPatch) -> None:
     base = find_run(area.at("home"), "catch-up", "catch-up-2").staged
     table = next(one for one in base.entries() if one.name.endswith(".sst"))
     content, identity, check = table.read(), Location.identity, cut_over.check_separate_places
@@ -134,7 +188,7 @@ def test_an_object_that_was_altered_is_found(
 
 @on_s3
 def test_what_can_not_be_is_refused_before_anything_is_written(
-    area: Area, chain: NightlyDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    area: Area, chain: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for number, target in enumerate((str(tmp_path / "target"), "hdfs://127.0.0.1:1/target"), 3):
         with pytest.raises(RefusedError, match="must both be on disks, or both on S3"):
@@ -151,6 +205,39 @@ def test_what_can_not_be_is_refused_before_anything_is_written(
         ferried(area, 6, 2, checkpoint=3, rehearse=False)
     table.write_atomically(content)
     Location.of(area.at("job/chk-2")).remove()
-    with pytest.raises(RefusedError, match="/chk-2 isn't there any more as it was: leave --since out"):
+    with pytest.raises(RefusedError, match=r"/chk-2 isn't there any more as it was \(.*num-retained says\): leave"):
         ferried(area, 7, 2, checkpoint=3, rehearse=False)
     assert not Location.of(area.at("target")).exists()
+
+
+@on_s3
+def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = NightlyDatabase(area.folder / "job", address=area.at("job"))
+    for number in (1, 2):
+        state = first_state()
+        database.flush(state.with_changes(blobs={**state.blobs, "new": ({"a": number}, NOW)}))
+        database.checkpoint(number)
+    area.send(database.folder, "job")
+    before, job = raw_entries(area.at("job/chk-2")), Location.of(area.at("job"))
+    held, copied, give = Location.of(area.at("held")), list[str](), Location.give_to
+
+    def counted(self: Location, other: Location) -> str | None:
+        copied.append(self.name)
+        return give(self, other)
+
+    monkeypatch.setattr(Location, "give_to", counted)
+    # In the middle, Flink drops the first one, of which the newest has nearly all files.
+    job.child("chk-1").child("meta").remove()
+    with pytest.raises(DamagedError, match="Flink has dropped it"):
+        hold(job.child("chk-1"), held)
+    assert hold_newest(lambda: f"{job.shown}/chk-1", held) == held
+    tables = [one.name for one in job.child("shared").entries()]
+    assert sorted(name for name in copied if name in tables) == sorted(tables), "each is copied once"
+    job.remove()
+    assert before
+    assert raw_entries(held.shown) == before
+    # Another try finds it, though the checkpoint is gone.
+    assert hold(Location.of(area.at("job/chk-2")), held) == held
+    on_disk = Location.of(str(area.folder / "held"))
+    assert hold(held, on_disk) == held
+    assert not on_disk.exists()
