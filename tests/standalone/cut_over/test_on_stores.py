@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from local_airflow.server import running
+from local_airflow.server import Server, running
 from local_airflow.settings import Settings, free_port
 from tests.flink.cluster import FlinkCluster
+from tests.flink.judge import raw_entries
 from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
 from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
+from tests.standalone.cut_over.test_caught_up import (
+    SETTINGS,
+    WITH_CHECKPOINT,
+    check_that_it_was_caught_up_with,
+    cut_over,
+)
 from tests.support.hdfs_server import HdfsServer
 from tests.support.s3_server import S3Server
 
@@ -34,7 +43,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def flink(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
-    with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink"), store=store) as cluster:
+    with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink"), settings=SETTINGS, store=store) as cluster:
         yield cluster
 
 
@@ -78,9 +87,46 @@ def test_flink_restores_from_the_store_what_was_made_from_its_savepoint_there(
     assert entries(end, "newMainState") == expected_entries(after)
 
 
-def stateferry_run(store: Store, catalog: Path, job: str, source: str, target: str, *options: str) -> None:
+@pytest.mark.parametrize("store", [S3Server], indirect=True)
+def test_what_changes_is_caught_up_with_on_the_store(flink: FlinkCluster, store: Store, tmp_path: Path) -> None:
+    """A live job retains one incremental checkpoint, and completes two in a second; each is held by copies of S3."""
+    sink, catalog = tmp_path / "sink", tmp_path / "catalog.db"
+    sink.mkdir()
+    jar = flink.upload_jobs()
+    old = RemoteJob.start(flink, jar, LEGACY_JOB, "--sink", sink)
+    old.wait_for_checkpoints()
+    target, native = store.uri("caught-up", "target"), ("--format", "native", "--no-timers")
+    now = ("--now", str(1_700_000_000_000))
+    base = stateferry_run(store, catalog, "orders", old.savepoint_at("NATIVE"), target, *native, *now, "--rehearse")
+    run_id = re.findall(r"run (\S+) of job", base)[0]
+    old.wait_for_checkpoints()
+    folder = store.uri("flink", "checkpoints", old.id)
+    said = stateferry(store, catalog, "catch-up", run_id, "--job", "orders", "--checkpoints", folder, "--settle", "99s")
+    (since,) = re.findall(r"caught up with \d+ changed keys in .* s, as run (\S+)", said)
+    old.wait_for_checkpoints()
+    stopped = old.stop_with_savepoint_at("NATIVE")
+    stateferry_run(store, catalog, "orders", stopped, target, *native, *now, "--since", since)
+    stateferry_run(store, catalog, "whole", stopped, store.uri("caught-up", "whole"), *native, *now)
+    before = shown(sink)
+    assert entries(target, "newMainState") == expected_entries(before)
+    assert raw_entries(target) == raw_entries(store.uri("caught-up", "whole"))
+    new = RemoteJob.start(flink, jar, NEW_JOB, "--sink", sink, savepoint=target, parallelism=3)
+    new.wait_for_checkpoints()
+    end = new.stop_with_savepoint_at()
+    after = shown(sink)
+    check_each_once(after)
+    assert len(after) > len(before)
+    assert entries(end, "newMainState") == expected_entries(after)
+
+
+def stateferry_run(store: Store, catalog: Path, job: str, source: str, target: str, *options: str) -> str:
     command = ["run", "--job", job, "--savepoint", source, "--target", target, "--operator", "main"]
     command += ["--legacy-state", "mainState", "--new-state", "newMainState", *options]
+    return stateferry(store, catalog, *command)
+
+
+def stateferry(store: Store, catalog: Path, *command: str) -> str:
+    """Gives the command in a process of its own; returns what it said."""
     home = {"STATEFERRY_HOME": store.uri("home"), "STATEFERRY_CATALOG": f"sqlite:///{catalog}"}
     done = subprocess.run(
         [sys.executable, "-m", "stateferry.cli", *command],
@@ -92,19 +138,45 @@ def stateferry_run(store: Store, catalog: Path, job: str, source: str, target: s
     assert done.returncode == 0, done.stdout + done.stderr
     for secret in store.secrets:
         assert secret not in done.stdout + done.stderr
+    return done.stdout
 
 
-@pytest.mark.airflow
-def test_airflow_cuts_a_live_job_over_on_the_store(flink: FlinkCluster, store: Store, tmp_path: Path) -> None:
-    home = tmp_path / "stateferry"
+@contextmanager
+def airflow_on(store: Store, folder: Path) -> Iterator[Server]:
+    """An Airflow whose home is on the store; of `folder` it has only the catalog, in `stateferry`."""
+    home = folder / "stateferry"
     home.mkdir()
     on_store = {
         **store.environment,
         "STATEFERRY_HOME": store.uri("airflow", "home"),
         "STATEFERRY_CATALOG": f"sqlite:///{home}/catalog.db",
     }
-    with running(Settings(tmp_path / "airflow", home, free_port(), extra=on_store)) as airflow:
+    with running(Settings(folder / "airflow", home, free_port(), extra=on_store)) as airflow:
         airflow.api.wait_for_dag(DAG, PATIENCE)
+        yield airflow
+
+
+@pytest.mark.airflow
+@pytest.mark.parametrize("store", [S3Server], indirect=True)
+def test_airflow_catches_up_on_the_store_before_it_stops_the_job(
+    flink: FlinkCluster, store: Store, tmp_path: Path
+) -> None:
+    with airflow_on(store, tmp_path) as airflow:
+        ferry = Ferry.ready(airflow, flink, "caught-up", tmp_path)
+        old = ferry.start_old_job()
+        run = cut_over(ferry, old, "The cut-over converts only what has changed", **WITH_CHECKPOINT)
+        check_that_it_was_caught_up_with(ferry, run)
+        publication = ferry.published()
+        assert publication is not None
+        assert publication.record.source.startswith(store.uri("flink", "checkpoints"))
+        assert publication.record.target.startswith(store.uri("airflow", "home", "savepoints"))
+        ferry.check_that_nothing_was_lost("newMainState")
+
+
+@pytest.mark.airflow
+def test_airflow_cuts_a_live_job_over_on_the_store(flink: FlinkCluster, store: Store, tmp_path: Path) -> None:
+    home = tmp_path / "stateferry"
+    with airflow_on(store, tmp_path) as airflow:
         ferry = Ferry.ready(airflow, flink, "on-store", tmp_path, "--ttl-days", 30)
         old = ferry.start_old_job()
         run = ferry.cut_over(old, ttl="30d", job_parallelism=3, start_timeout="5m")
