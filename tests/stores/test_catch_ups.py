@@ -17,6 +17,7 @@ from flinkstate.errors import DamagedError, RefusedError, RejectedError, Statefe
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.cli import main
+from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.held_checkpoint import hold, hold_newest
@@ -106,8 +107,8 @@ def test_a_catch_up_that_is_killed_leaves_nothing_half_and_goes_on(
 ) -> None:
     """Whatever it was about to ask S3 for: to take the newer file, or to copy one of the base."""
     options = ("--format", "native", "--no-timers", "--on-contradiction", "rows", "--now", str(NOW), "--job", "killed")
-    for number, more in ((1, ()), (2, ("--since", "latest"))):
-        more = tuple(runs_of(area.at("home"), "killed")[0].run_id if one == "latest" else one for one in more)
+    for number in (1, 2):
+        more = ("--since", runs_of(area.at("home"), "killed")[0].run_id) if number == 2 else ()
         source = ("run", "--savepoint", area.at(f"job/chk-{number}"), "--target", area.at("target"), *STATES)
         assert main([*source, *options, "--rehearse", *more]) == 0, capsys.readouterr().err
     base = runs_of(area.at("home"), "killed")[0].run_id
@@ -154,7 +155,7 @@ def alter(place: Location) -> None:
 def test_an_object_that_was_altered_is_found(area: Area, chain: None, monkeypatch: pytest.MonkeyPatch) -> None:
     base = find_run(area.at("home"), "catch-up", "catch-up-2").staged
     table = next(one for one in base.entries() if one.name.endswith(".sst"))
-    content, identity, check = table.read(), Location.identity, cut_over.check_separate_places
+    content, identity = table.read(), Location.identity
     alter(table)
     with pytest.raises(DamagedError, match="bytes that were validated"):
         ferried(area, 3, 2, rehearse=False)
@@ -178,7 +179,7 @@ def test_an_object_that_was_altered_is_found(area: Area, chain: None, monkeypatc
         held = find_run(area.at("home"), "catch-up", "catch-up-5").facts(HeldFiles)
         assert held is not None
         alter(Location.of(area.at("third")).child(next(iter(held.files))))
-        check(plan)
+        check_separate_places(plan)
 
     monkeypatch.setattr("stateferry.steps.cut_over.check_separate_places", before_publication)
     with pytest.raises(RejectedError, match="not those that were validated, so nothing"):
@@ -220,6 +221,7 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
     area.send(database.folder, "job")
     before, job = raw_entries(area.at("job/chk-2")), Location.of(area.at("job"))
     held, copied, give = Location.of(area.at("held")), list[str](), Location.give_to
+    said: list[str] = []
 
     def counted(self: Location, other: Location) -> str | None:
         copied.append(self.name)
@@ -230,7 +232,7 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
     job.child("chk-1").child("meta").remove()
     with pytest.raises(DamagedError, match="Flink has dropped it"):
         hold(job.child("chk-1"), held)
-    assert hold_newest(lambda: f"{job.shown}/chk-1", held) == held
+    assert hold_newest(lambda: f"{job.shown}/chk-1", held, said.append) == held
     tables = [one.name for one in job.child("shared").entries()]
     assert sorted(name for name in copied if name in tables) == sorted(tables), "each is copied once"
     job.remove()
@@ -238,6 +240,10 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
     assert raw_entries(held.shown) == before
     # Another try finds it, though the checkpoint is gone.
     assert hold(Location.of(area.at("job/chk-2")), held) == held
-    on_disk = Location.of(str(area.folder / "held"))
-    assert hold(held, on_disk) == held
+    on_disk, copy = Location.of(str(area.folder / "held")), held.child("chk-2")
+    for file in held.entries():
+        file.give_to(copy.child(file.name))
+    assert said == []
+    assert hold_newest(lambda: copy.shown, on_disk, said.append) == copy
+    assert said[0].startswith(f"{copy.shown} can't be held beside the run, so the job must retain it")
     assert not on_disk.exists()

@@ -6,6 +6,7 @@ retains, by default one, and removes what an older one alone has.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -14,7 +15,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from flinkstate.errors import DamagedError, UsageError
-from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location, side_by_side
 from flinkstate.files.stores import MOST_COPIED_BY_S3
 from flinkstate.metadata.build_metadata import build_metadata
@@ -27,6 +27,10 @@ _CHECKPOINT = re.compile(r"chk-([0-9]+)", re.ASCII)
 _SECONDS_TO_HOLD, _SECONDS_BETWEEN = 30.0, 0.1
 # S3 may need longer than that for a large state: a later try copies only what is new since the one before.
 _LEAST_TRIES = 5
+_NOT_HELD = (
+    "can't be held beside the run, so the job must retain it until nothing is read of it any more: let it retain more "
+    "checkpoints (execution.checkpointing.num-retained)"
+)
 
 
 class _CannotError(Exception):
@@ -74,8 +78,8 @@ def hold(checkpoint: Location, folder: Location) -> Location:
     return folder
 
 
-def hold_newest(newest: Callable[[], str], folder: Location) -> Location:
-    """The checkpoint that the call names, or a newer one beside it, held in the folder.
+def hold_newest(newest: Callable[[], str], folder: Location, say: Callable[[str], None]) -> Location:
+    """The checkpoint that the call names, or a newer one beside it, held in the folder; says so if it can't be.
 
     What Flink says may be seconds old, and the checkpoint dropped since.
     """
@@ -86,7 +90,10 @@ def hold_newest(newest: Callable[[], str], folder: Location) -> Location:
             place = Location.of(newest())
             if place.may_give_to(folder) and place.parent.is_folder():
                 place = Location.of(newest_checkpoint_in(place.parent.shown, None))
-            return hold(place, folder)
+            held = hold(place, folder)
+            if held != folder:
+                say(f"{held.shown} {_NOT_HELD}")
+            return held
         except (DamagedError, UsageError, FileNotFoundError):
             if tries >= _LEAST_TRIES and time.monotonic() > end:
                 raise
@@ -146,7 +153,7 @@ def _held(stream: StreamHandle, checkpoint: Location, folder: Location, files: d
     if not place.may_give_to(folder) or (place.is_on_s3 and size > MOST_COPIED_BY_S3):
         raise _CannotError
     # The same in every try.
-    name = f"{digest_of_bytes(place.path.encode())}-{place.name}"
+    name = f"{hashlib.sha256(place.path.encode()).hexdigest()[:16]}-{place.name}"
     files[name] = place
     return RelativeFile(name, size)
 
