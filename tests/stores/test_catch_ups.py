@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,12 @@ from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.held_checkpoint import hold, hold_newest
 from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import MigrateFacts
 from stateferry.runs.report.report import Report
-from stateferry.steps import base_run, cut_over
+from stateferry.steps import base_run
 from tests.chaos.area import REPOSITORY, content_of
 from tests.chaos.troubled_store import Request, TroubledStore
-from tests.flink.judge import raw_entries
-from tests.steps.test_catch_up import NATIVE, hashed
+from tests.flink.judge import raw_entries as entries
+from tests.steps.test_catch_up import NATIVE, check_when_read
 from tests.steps.test_nights_since import NOW, first_state, run
 from tests.stores.area import STATES, Area, on_s3
 from tests.support.native_nights import NightlyDatabase
@@ -46,10 +44,6 @@ def ferried(
     based = {} if since is None else {"since": f"{job}-{since}"}
     values = {**NATIVE, **of_store, **based, **options}
     return run(area.at(f"job/chk-{checkpoint or number}"), area.folder, number, job=job, **values)
-
-
-def entries(area: Area, of: Run) -> Counter[Any]:
-    return raw_entries(of.staged.shown if of.plan.rehearse else of.plan.target)
 
 
 @pytest.fixture
@@ -75,30 +69,20 @@ def chain(area: Area, checkpoints: None) -> None:
 def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
     area: Area, chain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = hashed(monkeypatch)
-    published: list[list[str]] = []
-    check = cut_over.check_published
+    check_when_read(monkeypatch, lambda: ferried(area, 3, 2, rehearse=False))
+    whole = ferried(area, 3, job="whole", target=area.at("whole"))[1]
+    assert entries(area.at("target")) == entries(whole.staged.shown)
 
-    def then(*of: Any) -> None:
-        published.append(list(names))
-        check(*of)
 
-    monkeypatch.setattr("stateferry.steps.tables.check_published", then)
-    report, since = ferried(area, 3, 2, rehearse=False)
-    assert report.is_green, report.failed
-    whole = ferried(area, 3, job="whole", target=area.at("whole"))
-    assert whole[0].is_green
-    assert entries(area, since) == entries(area, whole[1])
-    newer, held = since.facts(MigrateFacts), since.facts(HeldFiles)
-    assert newer is not None
-    assert newer.newer is not None
-    # What a catch-up has read right before isn't read again: but for the newer file that it wrote.
-    assert names.count("taken over") == 1
-    assert held is not None
-    assert len(held.files) == 2
-    (before,) = published
-    assert not set(held.files) & set(before)
-    assert set(held.files) < set(names), "they are read once more after the publication"
+@on_s3
+def test_a_job_whose_checkpoints_alone_are_on_s3_is_caught_up_with(
+    area: Area, checkpoints: None, tmp_path: Path
+) -> None:
+    on_disk = {"home": str(tmp_path / "home"), "target": str(tmp_path / "target")}
+    assert ferried(area, 1, **on_disk)[0].is_green
+    assert ferried(area, 3, 1, rehearse=False, **on_disk)[0].is_green
+    whole = ferried(area, 3, job="whole", **on_disk)[1]
+    assert entries(on_disk["target"]) == entries(whole.staged.shown)
 
 
 @on_s3
@@ -219,7 +203,7 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
         database.flush(state.with_changes(blobs={**state.blobs, "new": ({"a": number}, NOW)}))
         database.checkpoint(number)
     area.send(database.folder, "job")
-    before, job = raw_entries(area.at("job/chk-2")), Location.of(area.at("job"))
+    before, job = entries(area.at("job/chk-2")), Location.of(area.at("job"))
     held, copied, give = Location.of(area.at("held")), list[str](), Location.give_to
     said: list[str] = []
 
@@ -237,7 +221,7 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
     assert sorted(name for name in copied if name in tables) == sorted(tables), "each is copied once"
     job.remove()
     assert before
-    assert raw_entries(held.shown) == before
+    assert entries(held.shown) == before
     # Another try finds it, though the checkpoint is gone.
     assert hold(Location.of(area.at("job/chk-2")), held) == held
     on_disk, copy = Location.of(str(area.folder / "held")), held.child("chk-2")

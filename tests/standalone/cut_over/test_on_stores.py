@@ -78,13 +78,7 @@ def test_flink_restores_from_the_store_what_was_made_from_its_savepoint_there(
     end = from_native.stop_with_savepoint_at()
     check_each_once(shown(other))
     assert entries(end, "newMainState") == expected_entries(shown(other))
-    new = RemoteJob.start(flink, jar, NEW_JOB, *arguments, savepoint=store.uri("migrated", "canonical"), parallelism=3)
-    new.wait_for_checkpoints()
-    end = new.stop_with_savepoint_at()
-    after = shown(sink)
-    check_each_once(after)
-    assert len(after) > len(before)
-    assert entries(end, "newMainState") == expected_entries(after)
+    check_that_it_goes_on(flink, jar, store.uri("migrated", "canonical"), sink, *arguments)
 
 
 @pytest.mark.parametrize("store", [S3Server], indirect=True)
@@ -110,7 +104,13 @@ def test_what_changes_is_caught_up_with_on_the_store(flink: FlinkCluster, store:
     before = shown(sink)
     assert entries(target, "newMainState") == expected_entries(before)
     assert raw_entries(target) == raw_entries(store.uri("caught-up", "whole"))
-    new = RemoteJob.start(flink, jar, NEW_JOB, "--sink", sink, savepoint=target, parallelism=3)
+    check_that_it_goes_on(flink, jar, target, sink, "--sink", sink)
+
+
+def check_that_it_goes_on(flink: FlinkCluster, jar: str, target: str, sink: Path, *arguments: object) -> None:
+    """The new job does, from what was published, on more subtasks."""
+    before = shown(sink)
+    new = RemoteJob.start(flink, jar, NEW_JOB, *arguments, savepoint=target, parallelism=3)
     new.wait_for_checkpoints()
     end = new.stop_with_savepoint_at()
     after = shown(sink)
