@@ -78,7 +78,7 @@ def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
 def test_a_job_whose_checkpoints_alone_are_on_s3_is_caught_up_with(
     area: Area, checkpoints: None, tmp_path: Path
 ) -> None:
-    on_disk = {"home": str(tmp_path / "home"), "target": str(tmp_path / "target")}
+    on_disk: dict[str, Any] = {"home": str(tmp_path / "home"), "target": str(tmp_path / "target")}
     assert ferried(area, 1, **on_disk)[0].is_green
     assert ferried(area, 3, 1, rehearse=False, **on_disk)[0].is_green
     whole = ferried(area, 3, job="whole", **on_disk)[1]
@@ -140,10 +140,6 @@ def test_an_object_that_was_altered_is_found(area: Area, chain: None, monkeypatc
     base = find_run(area.at("home"), "catch-up", "catch-up-2").staged
     table = next(one for one in base.entries() if one.name.endswith(".sst"))
     content, identity = table.read(), Location.identity
-    alter(table)
-    with pytest.raises(DamagedError, match="bytes that were validated"):
-        ferried(area, 3, 2, rehearse=False)
-    table.write_atomically(content)
 
     def then(self: Location) -> str:
         found = identity(self)
@@ -151,12 +147,14 @@ def test_an_object_that_was_altered_is_found(area: Area, chain: None, monkeypatc
             alter(table)
         return found
 
-    # The next one: S3 is asked for the identity, then the object is altered and copied.
+    # S3 is asked for the identity, then the object is altered and copied.
     with monkeypatch.context() as patch:
         patch.setattr(Location, "identity", then)
         with pytest.raises(DamagedError, match="bytes that were validated"):
-            ferried(area, 4, 2, checkpoint=3, rehearse=False, target=area.at("second"))
-    assert table.read() != content
+            ferried(area, 3, 2, rehearse=False)
+    # It stays so.
+    with pytest.raises(DamagedError, match="bytes that were validated"):
+        ferried(area, 4, 2, checkpoint=3, rehearse=False, target=area.at("second"))
     table.write_atomically(content)
 
     def before_publication(plan: MigrationPlan) -> None:

@@ -69,6 +69,7 @@ def hold(checkpoint: Location, folder: Location) -> Location:
         return checkpoint
     content, place = build_metadata(replace(metadata, operators=operators)), folder.child(METADATA)
     if not place.is_local:
+        # Nobody can set the time of an object, so it says when the checkpoint was held.
         place.write_atomically(content)
         return folder
     draft = place.draft()
