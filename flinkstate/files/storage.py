@@ -22,7 +22,7 @@ from pyarrow import fs
 from flinkstate.errors import DamagedError, UsageError
 from flinkstate.files.read_ahead import RemoteInput
 from flinkstate.files.sequential_file import SequentialFile, SequentialOutput
-from flinkstate.files.stores import most_bytes, object_identity, reaching, store_of
+from flinkstate.files.stores import copy_object, most_bytes, object_identity, reaching, store_of
 from flinkstate.files.upload import RemoteOutput
 from flinkstate.files.uris import path_of_file_uri
 
@@ -299,7 +299,7 @@ class Location:
         before = self.identity()
         with reaching(other.shown, "written"):
             try:
-                other.filesystem.copy_file(self.path, other.path)
+                copy_object(other.filesystem, self.path, other.path)
             except OSError:
                 if not self.is_file():
                     raise DamagedError("a file", "none", file=self.shown) from None

@@ -26,6 +26,8 @@ _GOOGLE_RETRIES = "retry_limit_seconds=60"
 _S3_FILE_BYTES = 10_000 * (10 << 20)
 # It copies a larger one only in parts, for which it must be asked one by one.
 MOST_COPIED_BY_S3 = 5 << 30
+# While it copies, it may say nothing; else the driver gives up after three seconds.
+_SECONDS_TO_COPY = 300
 # What other machines need to find an S3 store; credentials they must have by themselves.
 PLACE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -79,6 +81,16 @@ def object_identity(filesystem: Any, path: str) -> str:
         told = file.metadata()
     parts = [told.get(name, b"").decode() for name in ("ETag", "Content-Length", "Last-Modified", "VersionId")]
     return ":".join(parts) if parts[0] else ""
+
+
+def copy_object(filesystem: Any, path: str, other: str) -> None:
+    """Has S3 copy an object; `filesystem` is that of the new one."""
+    _copying(filesystem.region, s3_endpoint(), os.getpid()).copy_file(path, other)
+
+
+@cache
+def _copying(region: str, endpoint: str | None, _: int) -> Any:
+    return fs.S3FileSystem(endpoint_override=endpoint, region=region, request_timeout=_SECONDS_TO_COPY)
 
 
 @contextmanager

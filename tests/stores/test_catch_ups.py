@@ -229,3 +229,22 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
     assert hold_newest(lambda: copy.shown, on_disk, said.append) == copy
     assert said[0].startswith(f"{copy.shown} can't be held beside the run, so the job must retain it")
     assert not on_disk.exists()
+
+
+@on_s3
+def test_a_large_object_may_take_s3_longer_to_copy_than_it_may_be_silent_otherwise(
+    area: Area, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Location.of(area.at("one")).write_atomically(b"content")
+    copies: list[Request] = []
+
+    def late(request: Request) -> float | None:
+        if request.method != "PUT":
+            return None
+        copies.append(request)
+        return 5.0
+
+    with TroubledStore(s3.port, late) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
+        assert Location.of(area.at("one")).give_to(Location.of(area.at("other")))
+    assert len(copies) == 1
