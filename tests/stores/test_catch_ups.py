@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs
 
 from flinkstate.errors import DamagedError, RefusedError, RejectedError, StateferryError
 from flinkstate.files.storage import Location
@@ -232,19 +233,24 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
 
 
 @on_s3
-def test_a_large_object_may_take_s3_longer_to_copy_than_it_may_be_silent_otherwise(
+def test_s3_copies_into_another_bucket_and_has_time_for_a_large_object(
     area: Area, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Location.of(area.at("one")).write_atomically(b"content")
+    one = Location.of(area.at("one"))
+    one.write_atomically(b"content")
+    fs.S3FileSystem(endpoint_override=s3.url, region=s3.region, allow_bucket_creation=True).create_dir("second-bucket")
     copies: list[Request] = []
 
     def late(request: Request) -> float | None:
         if request.method != "PUT":
             return None
         copies.append(request)
+        # The driver's own patience is three seconds.
         return 5.0
 
     with TroubledStore(s3.port, late) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
-        assert Location.of(area.at("one")).give_to(Location.of(area.at("other")))
+        other = Location.of("s3://second-bucket/folder/100% {odd} #name")
+        assert Location.of(area.at("one")).give_to(other) == one.identity()
+        assert other.read() == b"content"
     assert len(copies) == 1
