@@ -22,7 +22,7 @@ from pyarrow import fs
 from flinkstate.errors import DamagedError, UsageError
 from flinkstate.files.read_ahead import RemoteInput
 from flinkstate.files.sequential_file import SequentialFile, SequentialOutput
-from flinkstate.files.stores import most_bytes, reaching, store_of
+from flinkstate.files.stores import copy_object, most_bytes, object_identity, reaching, store_of
 from flinkstate.files.upload import RemoteOutput
 from flinkstate.files.uris import path_of_file_uri
 
@@ -95,6 +95,10 @@ class Location:
         """Whether there are only files: no folders, no renames, and so no drafts."""
         return isinstance(self.filesystem, _OBJECT_STORES)
 
+    @property
+    def is_on_s3(self) -> bool:
+        return isinstance(self.filesystem, fs.S3FileSystem)
+
     def _info(self) -> Any:
         with reaching(self.shown):
             return self.filesystem.get_file_info(self.path)
@@ -131,11 +135,17 @@ class Location:
         return _milliseconds(self._info())
 
     def identity(self) -> str:
-        """What another file at this place, or a file that was written to, has otherwise; empty if that isn't known."""
-        if not self.is_local:
-            return ""
+        """What another file at this place, or a file that was written to, has otherwise.
+
+        Empty if that isn't known, or if there is no file.
+        """
         with reaching(self.shown, "read"):
-            found = os.stat(self.path)
+            try:
+                if not self.is_local:
+                    return object_identity(self.filesystem, self.path)
+                found = os.stat(self.path)
+            except FileNotFoundError:
+                return ""
         return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
 
     def changed_at_if_file(self) -> int | None:
@@ -271,6 +281,30 @@ class Location:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(draft.path)
         return True
+
+    def may_give_to(self, other: Location) -> bool:
+        """Whether `give_to` may do that: both places are on disks, or both on S3."""
+        return (self.is_local and other.is_local) or (self.is_on_s3 and other.is_on_s3)
+
+    def give_to(self, other: Location) -> str | None:
+        """Has the file at the other place, too, without reading it: by another name on its disk, or by S3's own copy.
+
+        Returns the identity that this file had, empty if it may have changed meanwhile; None if neither can be.
+        """
+        if not self.may_give_to(other):
+            return None
+        if self.is_local:
+            return other.identity() if self.link_to(other) else None
+        # The driver can't ask for a copy on a condition.
+        before = self.identity()
+        with reaching(other.shown, "written"):
+            try:
+                copy_object(other.filesystem, self.path, other.path)
+            except OSError:
+                if not self.is_file():
+                    raise DamagedError("a file", "none", file=self.shown) from None
+                raise
+        return before if self.identity() == before else ""
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

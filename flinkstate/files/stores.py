@@ -24,6 +24,10 @@ _GOOGLE = ("gs", "gcs")
 _GOOGLE_RETRIES = "retry_limit_seconds=60"
 # S3 takes a file in at most 10,000 parts, and the driver sends 10 MiB in each.
 _S3_FILE_BYTES = 10_000 * (10 << 20)
+# It copies a larger one only in parts, for which it must be asked one by one.
+MOST_COPIED_BY_S3 = 5 << 30
+# While it copies, it may say nothing; else the driver gives up after three seconds.
+_SECONDS_TO_COPY = 300
 # What other machines need to find an S3 store; credentials they must have by themselves.
 PLACE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -67,6 +71,26 @@ def s3_endpoint() -> str | None:
 def most_bytes(filesystem: Any) -> int | None:
     """Returns how large a file may become there; None if there is no limit that a savepoint could reach."""
     return _S3_FILE_BYTES if isinstance(filesystem, fs.S3FileSystem) else None
+
+
+def object_identity(filesystem: Any, path: str) -> str:
+    """Returns what S3 tells of an object that another one at its place has otherwise; empty on other stores."""
+    if not isinstance(filesystem, fs.S3FileSystem):
+        return ""
+    with filesystem.open_input_file(path) as file:  # one request, for what is known of it
+        told = file.metadata()
+    parts = [told.get(name, b"").decode() for name in ("ETag", "Content-Length", "Last-Modified", "VersionId")]
+    return ":".join(parts) if parts[0] else ""
+
+
+def copy_object(filesystem: Any, path: str, other: str) -> None:
+    """Has S3 copy an object; `filesystem` is that of the new one."""
+    _copying(filesystem.region, s3_endpoint(), os.getpid()).copy_file(path, other)
+
+
+@cache
+def _copying(region: str, endpoint: str | None, _: int) -> Any:
+    return fs.S3FileSystem(endpoint_override=endpoint, region=region, request_timeout=_SECONDS_TO_COPY)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The newer files are on level 0, one for each state in which anything differs. All their entries have one sequence
 number, above those of the files below, so that RocksDB finds them first. The files of a local database get another name
-(a hard link); others are copied.
+(a hard link), S3 copies its own, and others are read and written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.digests import Digests, digest_of, hasher_of
-from flinkstate.files.storage import Location
+from flinkstate.files.storage import Location, side_by_side
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile
@@ -131,28 +131,33 @@ class NewerFilesWriter:
             newer = [] if family.newer is None else [family.newer.finish()]
             families.append(NewFamily(family.id, family.name, [*family.files, *newer]))
         streams = {file.name: file for file in self._base.handle.files}
-        for file in kept:
-            self._take_over(streams[file.name])
+        wanted = [streams[file.name] for file in kept]
+        for file, (identity, found) in zip(wanted, side_by_side(self._folder, self._take_over, wanted), strict=True):
+            self.identities[self._files.location(file.name).name] = identity
+            self._files.keep_file(file.name, *found)
         return self._files.finish(families, self._header)
 
-    def _take_over(self, file: NamedFile) -> None:
-        """Gives a file of the base its name in the new folder, if it is still what it was when it was validated."""
+    def _take_over(self, file: NamedFile) -> tuple[str, tuple[int, str]]:
+        """Gives a file of the base its name in the new folder, if it is still what it was when it was validated.
+
+        Returns its identity there, and its size and digest.
+        """
         stream = file.stream
         if not isinstance(stream, RelativeFile) or stream.name not in self._known.digests:
             raise RefusedError(f"{self._base.name}: {file.name} isn't one of the files that were validated")
         source, target = self._folder.child(stream.path), self._files.location(file.name)
-        if not (source.is_local and target.is_local and source.link_to(target)):
+        before = source.give_to(target)
+        if before is None:
             self._copy(stream, target)
         size, digest = self._known.digests[stream.name]
         # Before it is read: what changes later has another one.
         identity, found = target.identity(), (size, digest)
-        if not identity or self._known.identities.get(stream.name) != identity:
+        if not before or self._known.identities.get(stream.name) != before:
             with target.open() as written:
                 found = target.size(), digest_of(hasher_of(written))
         if found != (size, digest):
             raise DamagedError(f"the {size} bytes that were validated", f"{found[0]} others", file=source.shown)
-        self.identities[target.name] = identity
-        self._files.keep_file(file.name, *found)
+        return identity, found
 
     def _copy(self, stream: RelativeFile, target: Location) -> None:
         opened, _, _ = open_stream(self._folder, stream)

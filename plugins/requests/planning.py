@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from stateferry.runs.record.held_checkpoint import hold_newest, newest_checkpoin
 from stateferry.runs.record.run_folder import HELD, folder_name, run_folder
 from stateferry.runs.record.runs import Run
 
+_log = logging.getLogger(__name__)
 _NOT_IN_A_RUN_ID = re.compile(r"[^0-9A-Za-z._-]+")
 
 
@@ -109,7 +111,7 @@ def _newest(request: MigrationRequest, as_of: datetime | None) -> Callable[[], s
 
 def held(newest: Callable[[], str], job: str, occasion: Occasion) -> str:
     """The checkpoint that the call names, or a newer one beside it, held for the run of this occasion."""
-    return hold_newest(newest, run_folder(home_folder(), job, occasion.short_id).child(HELD)).shown
+    return hold_newest(newest, run_folder(home_folder(), job, occasion.short_id).child(HELD), _log.warning).shown
 
 
 def plan_for(

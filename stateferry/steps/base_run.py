@@ -14,6 +14,7 @@ import numpy as np
 from flinkstate.errors import DamagedError, RefusedError, RejectedError
 from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
+from flinkstate.files.stores import MOST_COPIED_BY_S3
 from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.keyed.stored_files import stored_files
 from flinkstate.metadata.bytes_read import BytesRead
@@ -130,8 +131,9 @@ def _check_plan(plan: MigrationPlan, run: Run, where: str) -> None:
     is_validated = run.state is RunState.VERIFIED or (run.state is RunState.STAGED and run.has_done(Step.VALIDATE))
     if not run.plan.rehearse or not is_validated:
         raise RefusedError(f"{where}: it isn't a green rehearsal: {_WHOLE}")
-    if not (run.staged.is_local and Location.of(plan.target).is_local):
-        raise RefusedError(f"{where}: a catch-up isn't tried with a home or a target on a store: {_WHOLE}")
+    if not run.staged.may_give_to(Location.of(plan.target)):
+        both = "the home and the target must both be on disks, or both on S3"
+        raise RefusedError(f"{where}: {both}, which copies the files of a base itself: {_WHOLE}")
     mine, its = (one.model_dump(exclude=_MAY_DIFFER) for one in (plan, run.plan))
     if other := sorted(name for name, value in mine.items() if its[name] != value):
         raise RefusedError(f"{where}: its plan has another {', '.join(other)}: {_WHOLE}")
@@ -141,7 +143,9 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
     """The base, if its source is still there, and its result is what was validated."""
     night, facts, kept = night_of(run, resolved), run.facts(SnapshotFacts), run.facts(BaseAccounts)
     if night is None or facts is None:
-        raise RefusedError(f"{where}: its savepoint {run.plan.source} isn't there any more as it was: {_WHOLE}")
+        gone = f"its savepoint {run.plan.source} isn't there any more as it was"
+        retained = "a job retains as many checkpoints as its execution.checkpointing.num-retained says"
+        raise RefusedError(f"{where}: {gone} ({retained}): {_WHOLE}")
     if night.counted is None or kept is None:
         why = "another version made it, or its maps by Kryo show another type"
         raise RefusedError(f"{where}: what it counted can't be gone on from: {why}: {_WHOLE}")
@@ -161,6 +165,8 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
         )
         for one in kept.states
     }
+    if run.staged.is_on_s3 and (large := [name for name, (size, _) in digests.items() if size > MOST_COPIED_BY_S3]):
+        raise RefusedError(f"{where}: S3 copies no file of more than {MOST_COPIED_BY_S3:,} bytes: {large[0]}: {_WHOLE}")
     read, known = BytesRead.of_facts(facts.read), KnownFiles(digests, _held(resolved.plan, run))
     return BaseRun(run, night, staged, known, accounts, read, operators)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flinkstate.errors import DamagedError, RefusedError, RejectedError
-from flinkstate.files.storage import Location
+from flinkstate.files.storage import Location, side_by_side
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.parse_metadata import parse_metadata
@@ -121,11 +121,9 @@ def _held(run: Run, report: Report) -> dict[str, FileDigest]:
         return {}
     held, target = run.facts(HeldFiles), Location.of(run.plan.target)
     places = [(target.child(name), identity) for name, identity in (held.files if held is not None else {}).items()]
-    return {
-        place.uri: report.staged.files[place.uri]
-        for place, identity in places
-        if place.uri in report.staged.files and place.is_file() and place.identity() == identity
-    }
+    known = [(place, identity) for place, identity in places if place.uri in report.staged.files]
+    is_same = side_by_side(target, lambda one: one[0].identity() == one[1], known)
+    return {place.uri: report.staged.files[place.uri] for (place, _), same in zip(known, is_same, strict=True) if same}
 
 
 def check_published(workers: Workers, run: Run) -> None:

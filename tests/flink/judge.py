@@ -161,7 +161,7 @@ def _closing(text: str, position: int) -> int:
 # ---- contents, byte by byte
 
 
-def raw_entries(savepoint: Path) -> Counter[tuple[str, str, bytes, bytes]]:
+def raw_entries(savepoint: Path | str) -> Counter[tuple[str, str, bytes, bytes]]:
     """Every entry of keyed state: its operator and state, the bytes of its key (key group included) and value."""
     out: Counter[tuple[str, str, bytes, bytes]] = Counter()
     opened = Savepoint.open(str(savepoint))

@@ -60,8 +60,12 @@ class RemoteJob:
 
     def savepoint(self, format_: str = "CANONICAL", patience: float = PATIENCE) -> Path:
         """Taken while it goes on running."""
+        return _path(self.savepoint_at(format_, patience))
+
+    def savepoint_at(self, format_: str = "CANONICAL", patience: float = PATIENCE) -> str:
+        """As `savepoint`; returns its URI, which may be on a store."""
         wanted = {"target-directory": self.cluster.savepoints_uri, "cancel-job": False}
-        return _path(self._await(f"/jobs/{self.id}/savepoints", wanted, format_, patience))
+        return self._await(f"/jobs/{self.id}/savepoints", wanted, format_, patience)
 
     def stop_with_savepoint(self, format_: str = "CANONICAL", patience: float = PATIENCE) -> Path:
         return _path(self.stop_with_savepoint_at(format_, patience))

@@ -121,7 +121,7 @@ def test_a_night_says_why_it_converts_everything(tmp_path: Path, monkeypatch: py
     shutil.copytree(second, soon_gone)
     assert why_whole(night(soon_gone, tmp_path, 3)) == "run nights-2, the last one of the job, has another nulls"
     shutil.rmtree(soon_gone)
-    assert why_whole(night(second, tmp_path, 5)).endswith("isn't there any more as it was")
+    assert "isn't there any more as it was" in why_whole(night(second, tmp_path, 5))
     monkeypatch.setattr(earlier_night, "_version", lambda: "another")
     assert "another version made it" in why_whole(night(second, tmp_path, 6))
     last = find_run(str(tmp_path / "home"), "nights", "nights-6")

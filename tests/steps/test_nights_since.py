@@ -45,13 +45,13 @@ NOW = 1_704_067_200_000
 KEYS = 400
 
 
-def run(source: Path, folder: Path, number: int, *, job: str = "nights", **options: Any) -> tuple[Report, Run]:
+def run(source: Path | str, folder: Path, number: int, *, job: str = "nights", **options: Any) -> tuple[Report, Run]:
     with at_work(source, folder, number, job, options) as work:
         return carried_out(work), work.run
 
 
 @contextmanager
-def at_work(source: Path, folder: Path, number: int, job: str, options: dict[str, Any]) -> Iterator[RunAtWork]:
+def at_work(source: Path | str, folder: Path, number: int, job: str, options: dict[str, Any]) -> Iterator[RunAtWork]:
     state = {"legacy": LEGACY, "new": NEW, "flag": FLAG, **options.pop("state", {})}
     values = {
         "source": str(source),

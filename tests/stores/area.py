@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.files.storage import Location
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 STATES = ("--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG)
@@ -36,6 +37,13 @@ class Area:
     def source(self, state: LegacyState = BEGUN, name: str = "source") -> str:
         state.write(self.at(name))
         return self.at(name)
+
+    def send(self, folder: Path, name: str) -> None:
+        """Brings all files of a folder on disk into the store, those that aren't there yet."""
+        for path in sorted(folder.rglob("*")):
+            place = Location.of("/".join((self.at(name), *path.relative_to(folder).parts)))
+            if path.is_file() and not place.is_file():
+                place.write_atomically(path.read_bytes())
 
     def run(self, *more: str, target: str = "target") -> tuple[str, ...]:
         return "run", "--savepoint", self.at("source"), "--target", self.at(target), *STATES, *more

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -25,19 +24,9 @@ def state(first: int) -> LegacyState:
     return LegacyState(blobs={f"key {key}": ({"a": key, "b": first if key == 7 else 0}, 0) for key in range(KEYS)})
 
 
-def sent(folder: Path, area: Area) -> None:
-    """Moves what a job has written since the last call into the store."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            place = Location.of(area.at("job"))
-            for part in path.relative_to(folder).parts:
-                place = place.child(part)
-            place.write_atomically(path.read_bytes())
-
-
 def night(area: Area, database: NightlyDatabase, number: int) -> Run:
     database.checkpoint(number)
-    sent(database.folder, area)
+    area.send(database.folder, "job")
     command = ["run", "--savepoint", area.at(f"job/chk-{number}"), "--target", area.at("target"), *STATES, "--rehearse"]
     moved = f"{database.folder}={area.at('job')}"
     assert main([*command, "--job", "main", "--no-timers", "--files-from", moved]) == 0
@@ -61,7 +50,7 @@ def test_a_file_that_the_job_has_deleted_is_named_and_nothing_is_written(
     database = NightlyDatabase(area.folder / "job")
     database.flush(state(1))
     database.checkpoint(1)
-    sent(database.folder, area)
+    area.send(database.folder, "job")
     name = database.path_of(database.files[0]).name
     Location.of(area.at("job")).child("shared").child(name).remove()
     shutil.rmtree(database.folder)

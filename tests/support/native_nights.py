@@ -39,6 +39,7 @@ class NightlyDatabase:
     """The database of one subtask. Files are written once into `shared`, and never changed.
 
     `version` is that of `_metadata`: Flink 1 writes 4.
+    If all of the folder is sent elsewhere, `address` is where it is read.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class NightlyDatabase:
     number: int = 10
     sequence: int = 1
     version: int = 6
+    address: str = ""
 
     def flush(self, state: LegacyState) -> None:
         """Brings the database to a state: what differs is written into a new file of level 0 for each column family."""
@@ -100,7 +102,8 @@ class NightlyDatabase:
             path = self.path_of(file)
             told = new_file(file.number, file.level, path.stat().st_size, file.entries)
             edits.append(varint(200) + varint(file.family + 1) + told)
-            named.append(NamedFile(f"{file.number:06}.sst", AbsoluteFile(str(path), path.stat().st_size)))
+            uri = f"{self.address or self.folder}/shared/{path.name}"
+            named.append(NamedFile(f"{file.number:06}.sst", AbsoluteFile(uri, path.stat().st_size)))
         private = []
         for name, data in (("CURRENT", b"MANIFEST-000001\n"), ("MANIFEST-000001", log(edits))):
             (folder / name).write_bytes(data)

@@ -113,7 +113,7 @@ def _one(options: argparse.Namespace, rehearsal: Run, base: Run, number: int, le
     folder = run_folder(base.plan.home, base.plan.job, run_id)
     made = Run.if_there(folder)
     if made is None:
-        source = hold_newest(lambda: _newer(options, base), folder.child(HELD)).shown
+        source = hold_newest(lambda: _newer(options, base), folder.child(HELD), say).shown
         of_this = {"run_id": run_id, "source": source, "since": base.plan.run_id, "full_every": None}
         made = Run.create(plan_of(base.plan.model_dump(mode="json") | of_this), now_ms())
     validated = made.facts(ValidateFacts)

@@ -1,20 +1,22 @@
 """A checkpoint of a running job, held by further names of its files, so that Flink may drop it while it is needed.
 
-Flink keeps as many checkpoints as the job retains, by default one, and removes what an older one alone has.
+On S3, where a file has no further names, it is held by copies that S3 makes. Flink keeps as many checkpoints as the job
+retains, by default one, and removes what an older one alone has.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from flinkstate.errors import DamagedError, UsageError
-from flinkstate.files.storage import Location
+from flinkstate.files.storage import Location, side_by_side
+from flinkstate.files.stores import MOST_COPIED_BY_S3
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA, complete_savepoints
 from flinkstate.metadata.metadata import AbsoluteFile, FileSegment, RelativeFile, StreamHandle
@@ -23,57 +25,78 @@ from flinkstate.metadata.parse_metadata import parse_metadata
 _CHECKPOINT = re.compile(r"chk-([0-9]+)", re.ASCII)
 # On a busy machine, a job that completes two checkpoints in a second has dropped one before all of it is held.
 _SECONDS_TO_HOLD, _SECONDS_BETWEEN = 30.0, 0.1
+# S3 may need longer than that for a large state: a later try copies only what is new since the one before.
+_LEAST_TRIES = 5
+_NOT_HELD = (
+    "can't be held beside the run, so the job must retain it until nothing is read of it any more: let it retain more "
+    "checkpoints (execution.checkpointing.num-retained)"
+)
+
+
+class _CannotError(Exception):
+    """The files can't be held."""
 
 
 def hold(checkpoint: Location, folder: Location) -> Location:
-    """Returns a checkpoint in the folder that has the same files, by further names; the checkpoint itself if none can.
+    """Returns a checkpoint in the folder that has the same files; the checkpoint itself if there can't be one.
 
     Files have further names on their own disk alone. Raises an error if Flink has dropped the checkpoint meanwhile.
     """
-    if not (checkpoint.is_local and folder.is_local):
+    if not checkpoint.may_give_to(folder):
         return checkpoint
     if folder.child(METADATA).is_file():
         return folder
-    folder.remove()
+    if folder.is_local:
+        folder.remove()
     folder.make_folder()
     file = checkpoint.child(METADATA)
     if (content := file.read_if_there()) is None:
         raise _dropped(file.shown)
     metadata = parse_metadata(content, file.shown)
-    names: dict[str, str] = {}
+    completed, files = file.modified_at() / 1000, dict[str, Location]()
     try:
-        completed = file.modified_at() / 1000
         operators = tuple(
-            replace(one, subtasks=tuple(of.with_streams(lambda stream: _held(stream, checkpoint, folder, names))
+            replace(one, subtasks=tuple(of.with_streams(lambda stream: _held(stream, checkpoint, folder, files))
                                         for of in one.subtasks))
             for one in metadata.operators
         )  # fmt: skip
-    except FileNotFoundError as error:
-        raise _dropped(str(error.filename)) from None
-    except OSError:
+        there = {one.name for one in folder.entries()}
+        wanted = [(place, folder.child(name)) for name, place in files.items() if name not in there]
+        for _ in side_by_side(folder, _hold_file, wanted):
+            pass
+    except _CannotError:
         folder.remove()
         return checkpoint
-    draft = folder.child(METADATA).draft()
-    draft.write_atomically(build_metadata(replace(metadata, operators=operators)))
+    content, place = build_metadata(replace(metadata, operators=operators)), folder.child(METADATA)
+    if not place.is_local:
+        # Nobody can set the time of an object, so it says when the checkpoint was held.
+        place.write_atomically(content)
+        return folder
+    draft = place.draft()
+    draft.write_atomically(content)
     os.utime(draft.path, (completed, completed))
-    draft.replace(folder.child(METADATA))
+    draft.replace(place)
     return folder
 
 
-def hold_newest(newest: Callable[[], str], folder: Location) -> Location:
-    """The checkpoint that the call names, or a newer one beside it, held in the folder.
+def hold_newest(newest: Callable[[], str], folder: Location, say: Callable[[str], None]) -> Location:
+    """The checkpoint that the call names, or a newer one beside it, held in the folder; says so if it can't be.
 
     What Flink says may be seconds old, and the checkpoint dropped since.
     """
-    end = time.monotonic() + _SECONDS_TO_HOLD
+    end, tries = time.monotonic() + _SECONDS_TO_HOLD, 0
     while True:
         try:
+            tries += 1
             place = Location.of(newest())
-            if place.is_local and place.parent.is_folder():
+            if place.may_give_to(folder) and place.parent.is_folder():
                 place = Location.of(newest_checkpoint_in(place.parent.shown, None))
-            return hold(place, folder)
+            held = hold(place, folder)
+            if held != folder:
+                say(f"{held.shown} {_NOT_HELD}")
+            return held
         except (DamagedError, UsageError, FileNotFoundError):
-            if time.monotonic() > end:
+            if tries >= _LEAST_TRIES and time.monotonic() > end:
                 raise
             time.sleep(_SECONDS_BETWEEN)
 
@@ -117,20 +140,30 @@ def _dropped(file: str) -> DamagedError:
     return DamagedError("all files of the checkpoint", "that Flink has dropped it", file=file)
 
 
-def _held(stream: StreamHandle, checkpoint: Location, folder: Location, names: dict[str, str]) -> StreamHandle:
-    """The file by another name in the folder."""
+def _held(stream: StreamHandle, checkpoint: Location, folder: Location, files: dict[str, Location]) -> StreamHandle:
+    """The file by its name in the folder, which is kept with it in `files`."""
     match stream:
         case RelativeFile(path, size):
             place = checkpoint.child(path)
         case AbsoluteFile(uri, size):
             place = Location.of(uri)
         case FileSegment():
-            raise OSError("it has a part of a file")
+            raise _CannotError
         case _:
             return stream
-    if not place.is_local:
-        raise OSError("it is on a store")
-    name = names.setdefault(place.path, f"{len(names)}-{place.name}")
-    with suppress(FileExistsError):
-        os.link(place.path, folder.child(name).path)
+    if not place.may_give_to(folder) or (place.is_on_s3 and size > MOST_COPIED_BY_S3):
+        raise _CannotError
+    # The same in every try.
+    name = f"{hashlib.sha256(place.path.encode()).hexdigest()[:16]}-{place.name}"
+    files[name] = place
     return RelativeFile(name, size)
+
+
+def _hold_file(of: tuple[Location, Location]) -> None:
+    place, held = of
+    try:
+        given = place.give_to(held)
+    except DamagedError:
+        raise _dropped(place.shown) from None
+    if given is None:
+        raise _CannotError if place.is_file() else _dropped(place.shown)

@@ -14,7 +14,7 @@
 | rescale-plan.json | which bytes each new subtask reads |
 | staged/ | the staged savepoint |
 | to-publish/_metadata | the target's `_metadata`, until the publication stands |
-| held/ | the checkpoint that the run reads, by further names of its files |
+| held/ | the checkpoint that the run reads, by further names or copies of its files |
 | exchange/ | entries on their way to key groups of another max parallelism, from the migrate step to the rescale step |
 | temporary.json | the temporary folders of the run's processes |
 
