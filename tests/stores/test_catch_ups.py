@@ -262,3 +262,19 @@ def test_s3_copies_into_another_bucket_and_has_time_for_a_large_object(
         assert Location.of(area.at("one")).give_to(other) == one.identity()
         assert other.read() == b"content"
     assert len(copies) == 1
+
+
+@on_s3
+def test_a_file_that_flink_removes_while_it_is_read_is_missing(
+    area: Area, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Location.of(area.at("file"))
+    there.write_atomically(b"content")
+
+    def removing(request: Request) -> None:
+        if request.method == "GET":
+            there.remove()
+
+    with TroubledStore(s3.port, removing) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
+        assert Location.of(area.at("file")).read_if_there() is None
