@@ -214,7 +214,13 @@ class Location:
         if file is None:
             return None
         with reaching(self.shown, "read"), file:
-            return bytes(file.read())
+            try:
+                return bytes(file.read())
+            except OSError:
+                # On a store it may have been removed since it was opened.
+                if self.is_local or self.is_file():
+                    raise
+                return None
 
     def make_folder(self) -> None:
         """Makes the folder, with its parents, if it is missing. Object stores need no folders."""

@@ -25,7 +25,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def test_what_flink_drops_is_read_as_it_was(checkpoint: Path, tmp_path: Path) -> None:
     before, completed = raw_entries(checkpoint), (checkpoint / "_metadata").stat().st_mtime
     folder = Location.of(str(tmp_path / "held"))
-    assert hold(Location.of(str(checkpoint)), folder) == folder
+    assert hold(Location.of(str(checkpoint)), folder, print) == folder
     assert len([*Path(folder.path).iterdir()]) > 2
     shutil.rmtree(tmp_path / "job")
     assert before
@@ -33,14 +33,14 @@ def test_what_flink_drops_is_read_as_it_was(checkpoint: Path, tmp_path: Path) ->
     assert abs(Path(folder.path, "_metadata").stat().st_mtime - completed) < 0.01
     assert Savepoint.open(folder.shown).metadata.checkpoint_id > 0
     # Another try finds it, though the checkpoint is gone.
-    assert hold(Location.of(str(checkpoint)), folder) == folder
+    assert hold(Location.of(str(checkpoint)), folder, print) == folder
 
 
 def test_a_checkpoint_that_is_dropped_meanwhile_is_not_held(checkpoint: Path, tmp_path: Path) -> None:
     next((tmp_path / "job" / "shared").iterdir()).unlink()
     folder = Location.of(str(tmp_path / "held"))
     with pytest.raises(DamagedError, match="Flink has dropped it"):
-        hold(Location.of(str(checkpoint)), folder)
+        hold(Location.of(str(checkpoint)), folder, print)
     assert not folder.child("_metadata").exists()
 
 
@@ -52,5 +52,9 @@ def test_on_another_disk_the_checkpoint_itself_is_read(
 
     monkeypatch.setattr("os.link", link)
     place = Location.of(str(checkpoint))
-    assert hold(place, Location.of(str(tmp_path / "held"))) == place
+    said: list[str] = []
+    assert hold(place, Location.of(str(tmp_path / "held")), said.append) == place
+    (line,) = said
+    assert "can't be held beside the run" in line
+    assert line.endswith("can't be linked")
     assert not (tmp_path / "held").exists()

@@ -14,6 +14,7 @@ import pytest
 from pyarrow import fs
 
 from flinkstate.errors import DamagedError, RefusedError, RejectedError, StateferryError
+from flinkstate.files import storage
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.cli import main
@@ -214,7 +215,7 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
     # In the middle, Flink drops the first one, of which the newest has nearly all files.
     job.child("chk-1").child("meta").remove()
     with pytest.raises(DamagedError, match="Flink has dropped it"):
-        hold(job.child("chk-1"), held)
+        hold(job.child("chk-1"), held, said.append)
     assert hold_newest(lambda: f"{job.shown}/chk-1", held, said.append) == held
     tables = [one.name for one in job.child("shared").entries()]
     assert sorted(name for name in copied if name in tables) == sorted(tables), "each is copied once"
@@ -222,14 +223,21 @@ def test_a_checkpoint_that_flink_drops_is_held_by_copies_of_s3(area: Area, monke
     assert before
     assert entries(held.shown) == before
     # Another try finds it, though the checkpoint is gone.
-    assert hold(Location.of(area.at("job/chk-2")), held) == held
+    assert hold(Location.of(area.at("job/chk-2")), held, said.append) == held
     on_disk, copy = Location.of(str(area.folder / "held")), held.child("chk-2")
     for file in held.entries():
         file.give_to(copy.child(file.name))
     assert said == []
     assert hold_newest(lambda: copy.shown, on_disk, said.append) == copy
-    assert said[0].startswith(f"{copy.shown} can't be held beside the run, so the job must retain it")
+    assert said[0].startswith(f"{copy.shown} can't be held beside the run, so let the job retain more checkpoints")
     assert not on_disk.exists()
+    monkeypatch.setattr(storage, "copy_object", denied)
+    assert hold(copy, Location.of(area.at("other")), said.append) == copy
+    assert "Access Denied" in said[1]
+
+
+def denied(*_: object) -> None:
+    raise OSError("AWS Error ACCESS_DENIED during CopyObject operation: Access Denied")
 
 
 @on_s3
@@ -254,3 +262,19 @@ def test_s3_copies_into_another_bucket_and_has_time_for_a_large_object(
         assert Location.of(area.at("one")).give_to(other) == one.identity()
         assert other.read() == b"content"
     assert len(copies) == 1
+
+
+@on_s3
+def test_a_file_that_flink_removes_while_it_is_read_is_missing(
+    area: Area, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Location.of(area.at("file"))
+    there.write_atomically(b"content")
+
+    def removing(request: Request) -> None:
+        if request.method == "GET":
+            there.remove()
+
+    with TroubledStore(s3.port, removing) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
+        assert Location.of(area.at("file")).read_if_there() is None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from flinkstate.errors import DamagedError, UsageError
+from flinkstate.errors import DamagedError, StateferryError, TransientError, UsageError
 from flinkstate.files.storage import Location, side_by_side
 from flinkstate.files.stores import MOST_COPIED_BY_S3
 from flinkstate.metadata.build_metadata import build_metadata
@@ -28,8 +28,8 @@ _SECONDS_TO_HOLD, _SECONDS_BETWEEN = 30.0, 0.1
 # S3 may need longer than that for a large state: a later try copies only what is new since the one before.
 _LEAST_TRIES = 5
 _NOT_HELD = (
-    "can't be held beside the run, so the job must retain it until nothing is read of it any more: let it retain more "
-    "checkpoints (execution.checkpointing.num-retained)"
+    "can't be held beside the run, so let the job retain more checkpoints (execution.checkpointing.num-retained) while "
+    "something is read of it"
 )
 
 
@@ -37,12 +37,13 @@ class _CannotError(Exception):
     """The files can't be held."""
 
 
-def hold(checkpoint: Location, folder: Location) -> Location:
-    """Returns a checkpoint in the folder that has the same files; the checkpoint itself if there can't be one.
+def hold(checkpoint: Location, folder: Location, say: Callable[[str], None]) -> Location:
+    """Returns a checkpoint in the folder that has the same files; if there can't be one, itself, and says why.
 
     Files have further names on their own disk alone. Raises an error if Flink has dropped the checkpoint meanwhile.
     """
     if not checkpoint.may_give_to(folder):
+        say(f"{checkpoint.shown} {_NOT_HELD}: it and {folder.shown} are neither on disks nor on S3 both")
         return checkpoint
     if folder.child(METADATA).is_file():
         return folder
@@ -64,8 +65,9 @@ def hold(checkpoint: Location, folder: Location) -> Location:
         wanted = [(place, folder.child(name)) for name, place in files.items() if name not in there]
         for _ in side_by_side(folder, _hold_file, wanted):
             pass
-    except _CannotError:
+    except _CannotError as error:
         folder.remove()
+        say(f"{checkpoint.shown} {_NOT_HELD}: {error}")
         return checkpoint
     content, place = build_metadata(replace(metadata, operators=operators)), folder.child(METADATA)
     if not place.is_local:
@@ -80,7 +82,7 @@ def hold(checkpoint: Location, folder: Location) -> Location:
 
 
 def hold_newest(newest: Callable[[], str], folder: Location, say: Callable[[str], None]) -> Location:
-    """The checkpoint that the call names, or a newer one beside it, held in the folder; says so if it can't be.
+    """The checkpoint that the call names, or a newer one beside it, held in the folder if it can be.
 
     What Flink says may be seconds old, and the checkpoint dropped since.
     """
@@ -91,10 +93,7 @@ def hold_newest(newest: Callable[[], str], folder: Location, say: Callable[[str]
             place = Location.of(newest())
             if place.may_give_to(folder) and place.parent.is_folder():
                 place = Location.of(newest_checkpoint_in(place.parent.shown, None))
-            held = hold(place, folder)
-            if held != folder:
-                say(f"{held.shown} {_NOT_HELD}")
-            return held
+            return hold(place, folder, say)
         except (DamagedError, UsageError, FileNotFoundError):
             if tries >= _LEAST_TRIES and time.monotonic() > end:
                 raise
@@ -148,11 +147,11 @@ def _held(stream: StreamHandle, checkpoint: Location, folder: Location, files: d
         case AbsoluteFile(uri, size):
             place = Location.of(uri)
         case FileSegment():
-            raise _CannotError
+            raise _CannotError("it has parts of merged files")
         case _:
             return stream
     if not place.may_give_to(folder) or (place.is_on_s3 and size > MOST_COPIED_BY_S3):
-        raise _CannotError
+        raise _CannotError(f"{place.shown} is elsewhere, or too large to be copied")
     # The same in every try.
     name = f"{hashlib.sha256(place.path.encode()).hexdigest()[:16]}-{place.name}"
     files[name] = place
@@ -165,5 +164,10 @@ def _hold_file(of: tuple[Location, Location]) -> None:
         given = place.give_to(held)
     except DamagedError:
         raise _dropped(place.shown) from None
+    except TransientError:
+        raise
+    except StateferryError as error:
+        # S3 may let us read it, and not copy it.
+        raise _CannotError(str(error)) from None
     if given is None:
-        raise _CannotError if place.is_file() else _dropped(place.shown)
+        raise _CannotError(f"{place.shown} can't be linked") if place.is_file() else _dropped(place.shown)

@@ -173,11 +173,10 @@ def test_airflow_catches_up_on_the_store_before_it_stops_the_job(
         old = ferry.start_old_job()
         run = ferry.cut_over(old, **WANTED, **WITH_CHECKPOINT, approval=True)
         wait_for_state(ferry, run, "decide", "awaiting_input")
-        planned = ferry.xcom(run, "plan")
-        final, rehearsal = (Run.open(Location.of(planned[name])) for name in ("folder", "rehearsal"))
+        rehearsal = Run.open(Location.of(ferry.xcom(run, "plan")["rehearsal"]))
         found = rehearsal.facts(CatchUps)
         assert found is not None
-        copies = [rehearsal, *catch_ups(final, found)]
+        copies = [rehearsal, *catch_ups(rehearsal, found)]
         assert len(copies) > 1, ferry.logs(run)
         assert [one.plan.source for one in copies] == [one.held.shown for one in copies]
         answer(ferry.airflow, DAG, run, "Approve", "decide")
