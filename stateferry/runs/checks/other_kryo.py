@@ -132,7 +132,9 @@ def _states(
         if changes_line and of_flink_1:
             # Those with keys by Kryo know the job's classes.
             of_scala = {
-                name: state for name, state in states.items() if has_scala(state.value) or has_scala(state.user_key)
+                name: state
+                for name, state in states.items()
+                if any(map(has_scala, (state.key, state.user_key, state.value)))
             }
             by_kryo = of_scala | by_kryo
             told = Declarations(operator, of_operator, plan.job_classes)

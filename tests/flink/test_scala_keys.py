@@ -1,0 +1,198 @@
+"""Operators whose keys are by the serializers of flink-scala, against real Flink 2.3, which hashes them otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flinkstate.basics.array_types import Positions
+from flinkstate.errors import PlanError, RejectedError
+from flinkstate.keyed.keyed_file import Section
+from flinkstate.keyed.state import KeyedState
+from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.max_parallelism_change import Destination
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.outcomes import Outcome
+from stateferry.verdict.versions import Line
+from tests.flink.harness import Made
+from tests.flink.jobs import Job, Operator, State, Timers
+from tests.flink.judge import Change, Started, check_restored, observed, upgraded
+from tests.support.verified_runs import STAGED
+
+pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A type of Scala, what is said of it, the type that the new job has, and how what it shows differs."""
+
+    scala: str
+    declared: str
+    java: str
+    shown: Callable[[Any], Any] = lambda value: value
+
+
+_NESTED = _Key(
+    "ScalaTuple3<Integer,Option<String>,Tuple2<Long,String>>",
+    "Tuple3<Integer, String, Tuple2<Long, String>>",
+    "Tuple3<Integer,String,Tuple2<Long,String>>",
+    lambda key: [key[0], key[1].get("some"), key[2]],
+)
+_KEYS = {
+    "tuple": _Key("ScalaTuple2<String,Long>", "Tuple2<String, Long>", "Tuple2<String,Long>"),
+    "of one length": _Key("ScalaTuple2<Integer,Long>", "Tuple2", "Tuple2<Integer,Long>"),
+    "nested": _NESTED,
+    "either": _Key("ScalaEither<String,Long>", "Either<String, Long>", "Either<String,Long>"),
+    "list": _Key("Traversable<String>", "Types.LIST<String>", "List<String>"),
+}
+
+
+def _job(
+    key: _Key, *, old: bool, namespace: str | None = None, ttl: str | None = None, backend: str = "rocksdb"
+) -> Job:
+    """States of every kind, some with values and user keys of Scala, and timers."""
+    pair = "ScalaTuple2<String,Long>" if old else "Tuple2<String,Long>"
+    count = 1 if namespace is None else 3
+    types = {
+        "blob": ("VALUE", "Map<String,Long?>"),
+        "last": ("VALUE", pair),
+        "rows": ("MAP", "Map<String,Long>"),
+        "pairs": ("MAP", f"Map<{pair},Long>"),
+        "list": ("LIST", "String"),
+        "sum": ("REDUCING", "Long"),
+        "sums": ("AGGREGATING", "Tuple2<Long,String>"),
+    }
+    states = tuple(
+        State(name, type_, kind=kind, ttl=ttl, namespace=namespace, namespaces=count)
+        for name, (kind, type_) in types.items()
+    )
+    timers = Timers(event=2, processing=1, far=1, namespace=namespace)
+    operator = Operator("main", key=key.scala if old else key.java, keys=60, states=states, timers=timers)
+    return Job((operator,), parallelism=2, backend=backend)
+
+
+_TOLD = {"main/last": "Tuple2<String, Long>", "main/pairs.(key)": "Tuple2<String, Long>"}
+
+
+def _expected(made: Made, new: Path, key: _Key) -> Made:
+    return Made(new, [{**line, "key": key.shown(line["key"])} for line in made.lines])
+
+
+@pytest.mark.parametrize("name", _KEYS)
+@pytest.mark.parametrize(
+    ("namespace", "ttl", "backend"),
+    [
+        (None, "stamped", "rocksdb"),
+        ("String", None, "hashmap"),
+        pytest.param("TimeWindow", None, "rocksdb", marks=pytest.mark.full),
+    ],
+)
+def test_flink_2_finds_every_key(
+    name: str, namespace: str | None, ttl: str | None, backend: str, started: Started, tmp_path: Path
+) -> None:
+    key = _KEYS[name]
+    old, job = (_job(key, old=one, namespace=namespace, ttl=ttl, backend=backend) for one in (True, False))
+    made = started("1.20.0", True).make(old, tmp_path / "old")
+    told = _TOLD | {"main/(key)": key.declared}
+    with pytest.raises(PlanError, match=r"such as --declared '.*/\(key\)="):
+        upgraded(made.path, tmp_path)
+    new = upgraded(made.path, tmp_path, True, declared=told)
+    check_restored(started("2.3.0", False), new, job, _expected(made, new, key), moved=True)
+
+
+_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
+
+
+@pytest.mark.parametrize(
+    ("format_", "settings", "change", "options"),
+    [
+        ("CANONICAL", {}, Change(3, 256), {"parallelism": 3, "max_parallelism": 256}),
+        ("NATIVE", _HEAP, Change(), {"output_format": "native", "no_timers": True}),
+        pytest.param("CANONICAL", {}, Change(5), {"parallelism": 5}, marks=pytest.mark.full),
+        pytest.param("CANONICAL", {}, Change(1, 7), {"parallelism": 1, "max_parallelism": 7}, marks=pytest.mark.full),
+        pytest.param("NATIVE", {}, Change(3), {"parallelism": 3, "output_format": "native"}, marks=pytest.mark.full),
+        pytest.param("NATIVE", {}, Change(None, 300), {"max_parallelism": 300}, marks=pytest.mark.full),
+    ],
+)
+def test_it_goes_with_other_layouts_and_formats(
+    format_: str,
+    settings: dict[str, str],
+    change: Change,
+    options: dict[str, Any],
+    started: Started,
+    tmp_path: Path,
+) -> None:
+    """Timers on the heap are not in native savepoints."""
+    old, job = (replace(_job(_NESTED, old=one), settings=settings) for one in (True, False))
+    if settings:
+        old, job = (replace(one, operators=(replace(one.operators[0], timers=None),)) for one in (old, job))
+    made = started("1.20.0", True).make(old, tmp_path / "old", format_=format_)
+    told = _TOLD | {"main/(key)": _NESTED.declared}
+    new = upgraded(made.path, tmp_path, True, declared=told, **options)
+    check_restored(started("2.3.0", False), new, change.job(job), _expected(made, new, _NESTED), moved=True)
+
+
+def test_a_window_operator(started: Started, tmp_path: Path) -> None:
+    """Whose windows have fired on no key yet: Flink 2.3 finds contents, sets of merged windows, and timers."""
+    key = _KEYS["tuple"]
+
+    def job(type_: str) -> Job:
+        windows = (
+            ("window-reduce", "reduce", "tumbling"),
+            ("window-process", "process", "tumbling"),
+            ("window-session", "aggregate", "session"),
+        )
+        operators = (
+            Operator(name, type="window", key=type_, keys=15, function=function, assigner=assigner)
+            for name, function, assigner in windows
+        )
+        return Job(tuple(operators), parallelism=2)
+
+    old = job(key.scala)
+    made = started("1.20.0", True).make(old, tmp_path / "old")
+    told = {f"{one.uid}/(key)": key.declared for one in old.operators}
+    new = upgraded(made.path, tmp_path, declared=told)
+    check_restored(started("2.3.0", False), new, job(key.java), _expected(made, new, key), moved=True)
+
+
+def test_the_verdict_is_what_flink_does(started: Started, tmp_path: Path) -> None:
+    key = _KEYS["tuple"]
+    old, job = (_job(key, old=one) for one in (True, False))
+    made = started("1.20.0", True).make(old, tmp_path / "old")
+    outcome, exception = observed(started("2.3.0", False), job, made)
+    before = list(verdicts(Savepoint.open(str(made.path)), Asked(Line.TWO)))
+    assert {outcome, *(one.finding.outcome for one in before)} == {Outcome.REFUSED}
+    assert all(f"{one.finding.exception}" in exception for one in before[:1]), exception
+    new = upgraded(made.path, tmp_path, declared=_TOLD | {"main/(key)": key.declared})
+    after = {one.finding.outcome for one in verdicts(Savepoint.open(str(new)), Asked(Line.TWO, everything=True))}
+    assert after == {Outcome.RESTORES}
+    check_restored(started("2.3.0", False), new, job, _expected(made, new, key), moved=True)
+
+
+def test_a_key_in_a_wrong_key_group_is_red_and_flink_does_not_find_it(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = _KEYS["tuple"]
+    # In one subtask, which Flink doesn't refuse for a key group that isn't its own.
+    old, job = (replace(_job(key, old=one), parallelism=1) for one in (True, False))
+    made, told = started("1.20.0", True).make(old, tmp_path / "old"), _TOLD | {"main/(key)": key.declared}
+    hashed = Destination.key_groups
+
+    def misplaced(self: Destination, section: Section, state: KeyedState) -> Positions:
+        """The first key of a section goes to the next key group."""
+        groups = hashed(self, section, state)
+        groups[0] = (groups[0] + 1) % self.new_max
+        return groups
+
+    monkeypatch.setattr(Destination, "key_groups", misplaced)
+    with pytest.raises(RejectedError, match="keys in the key groups of their hashes") as red:
+        upgraded(made.path, tmp_path / "red", declared=told)
+    assert "main/rows: sample read plainly" in re.sub("[0-9a-f]{32}", "main", f"{red.value}")
+    new = upgraded(made.path, tmp_path, steps=STAGED[:-1], declared=told)
+    with pytest.raises(AssertionError):
+        check_restored(started("2.3.0", False), new, job, _expected(made, new, key), moved=True)
