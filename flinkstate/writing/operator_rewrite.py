@@ -329,10 +329,13 @@ def _check_layout(old: Operator, new: Operator, *, rehashes: bool) -> None:
     if not (changes_layout(old, new) or rehashes) or old.fully_finished or not has_state:
         return
     keyed = any(subtask.keyed is not None for subtask in old.subtasks)
+    so = "keep its parallelism and max parallelism"
+    if rehashes:
+        so = "its keys, whose hashes would be others, can't go to other key groups"
     if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):
-        raise RefusedError(f"operator {old.label} {_FINISHED}. Keep its parallelism and max parallelism")
+        raise RefusedError(f"operator {old.label} {_FINISHED}: {so}")
     if any(subtask.raw_keyed is not None for subtask in old.subtasks):
-        raise RefusedError(f"operator {old.label} {_RAW_KEYED}: keep its parallelism and max parallelism")
+        raise RefusedError(f"operator {old.label} {_RAW_KEYED}: {so}")
     if new.parallelism != old.parallelism and any(subtask.raw_operator is not None for subtask in old.subtasks):
         raise RefusedError(f"operator {old.label} {_RAW_OPERATOR}: keep its parallelism")
 

@@ -16,6 +16,7 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.max_parallelism_change import Destination
+from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome
 from stateferry.verdict.versions import Line
@@ -83,14 +84,11 @@ def _expected(made: Made, new: Path, key: _Key) -> Made:
     return Made(new, [{**line, "key": key.shown(line["key"])} for line in made.lines])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", _KEYS)
 @pytest.mark.parametrize(
     ("namespace", "ttl", "backend"),
-    [
-        (None, "stamped", "rocksdb"),
-        ("String", None, "hashmap"),
-        pytest.param("TimeWindow", None, "rocksdb", marks=pytest.mark.full),
-    ],
+    [(None, "stamped", "rocksdb"), ("String", None, "hashmap"), ("TimeWindow", None, "rocksdb")],
 )
 def test_flink_2_finds_every_key(
     name: str, namespace: str | None, ttl: str | None, backend: str, started: Started, tmp_path: Path
@@ -109,36 +107,61 @@ _HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 
 
 @pytest.mark.parametrize(
-    ("format_", "settings", "change", "options"),
+    ("format_", "change", "options"),
     [
-        ("CANONICAL", {}, Change(3, 256), {"parallelism": 3, "max_parallelism": 256}),
-        ("NATIVE", _HEAP, Change(), {"output_format": "native", "no_timers": True}),
-        pytest.param("CANONICAL", {}, Change(5), {"parallelism": 5}, marks=pytest.mark.full),
-        pytest.param("CANONICAL", {}, Change(1, 7), {"parallelism": 1, "max_parallelism": 7}, marks=pytest.mark.full),
-        pytest.param("NATIVE", {}, Change(3), {"parallelism": 3, "output_format": "native"}, marks=pytest.mark.full),
-        pytest.param("NATIVE", {}, Change(None, 300), {"max_parallelism": 300}, marks=pytest.mark.full),
+        ("CANONICAL", Change(3, 256), {"parallelism": 3, "max_parallelism": 256}),
+        ("NATIVE", Change(), {"output_format": "native"}),
+        pytest.param("CANONICAL", Change(5), {"parallelism": 5}, marks=pytest.mark.full),
+        pytest.param("CANONICAL", Change(1, 7), {"parallelism": 1, "max_parallelism": 7}, marks=pytest.mark.full),
+        pytest.param("NATIVE", Change(3), {"parallelism": 3, "output_format": "native"}, marks=pytest.mark.full),
+        pytest.param("NATIVE", Change(None, 300), {"max_parallelism": 300}, marks=pytest.mark.full),
     ],
 )
 def test_it_goes_with_other_layouts_and_formats(
-    format_: str,
-    settings: dict[str, str],
-    change: Change,
-    options: dict[str, Any],
-    started: Started,
-    tmp_path: Path,
+    format_: str, change: Change, options: dict[str, Any], started: Started, tmp_path: Path
 ) -> None:
-    """Timers on the heap are not in native savepoints."""
-    old, job = (replace(_job(_NESTED, old=one), settings=settings) for one in (True, False))
-    if settings:
-        old, job = (replace(one, operators=(replace(one.operators[0], timers=None),)) for one in (old, job))
+    old, job = (_job(_NESTED, old=one) for one in (True, False))
     made = started("1.20.0", True).make(old, tmp_path / "old", format_=format_)
     told = _TOLD | {"main/(key)": _NESTED.declared}
     new = upgraded(made.path, tmp_path, True, declared=told, **options)
     check_restored(started("2.3.0", False), new, change.job(job), _expected(made, new, _NESTED), moved=True)
 
 
+def test_what_has_expired_goes(started: Started, tmp_path: Path) -> None:
+    """Of values, rows and elements of lists."""
+    key, states, ttl = _NESTED, ("last", "rows", "list"), 3_600_000
+    old, job = (_job(key, old=one, ttl="stamped") for one in (True, False))
+    made = started("1.20.0", True).make(old, tmp_path / "old")
+    stamps = sorted(line["timestamp"] for line in made.lines if line["state"] == "rows")
+    cut = stamps[len(stamps) // 2]
+    ttls = tuple(f"main/{state}={ttl}ms:drop" for state in states)
+    told = _TOLD | {"main/(key)": key.declared}
+    drawn = {"clock_tolerance_ms": MAX_MILLISECONDS, "accept_expired": 1.0, "now": cut + ttl}
+    new = upgraded(made.path, tmp_path, declared=told, state_ttls=ttls, **drawn)
+    lines = []
+    for line in _expected(made, new, key).lines:
+        if line["state"] == "list":
+            alive = [(one, at) for one, at in zip(line["value"], line["timestamp"], strict=True) if at > cut]
+            line |= {"value": [one for one, _ in alive], "timestamp": [at for _, at in alive]}
+        if line["state"] not in states or (line["value"] if line["state"] == "list" else line["timestamp"] > cut):
+            lines.append(line)
+    assert len(lines) < len(made.lines)
+    check_restored(started("2.3.0", False), new, job, Made(new, lines), moved=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("output", ["canonical", "native"])
+def test_a_checkpoint_with_timers_on_the_heap(output: str, started: Started, tmp_path: Path) -> None:
+    key, settings = _KEYS["tuple"], {**_HEAP, "execution.checkpointing.incremental": "true"}
+    old, job = (replace(_job(key, old=one, namespace="String"), settings=settings) for one in (True, False))
+    made = started("1.20.0", True).make_in_place(old, format_="CHECKPOINT")
+    told = _TOLD | {"main/(key)": key.declared}
+    new = upgraded(made.path, tmp_path, declared=told, output_format=output, parallelism=3)
+    check_restored(started("2.3.0", False), new, Change(3).job(job), _expected(made, new, key), moved=True)
+
+
 def test_a_window_operator(started: Started, tmp_path: Path) -> None:
-    """Whose windows have fired on no key yet: Flink 2.3 finds contents, sets of merged windows, and timers."""
+    """Contents of windows, sets of merged ones, and their timers."""
     key = _KEYS["tuple"]
 
     def job(type_: str) -> Job:
@@ -160,6 +183,7 @@ def test_a_window_operator(started: Started, tmp_path: Path) -> None:
     check_restored(started("2.3.0", False), new, job(key.java), _expected(made, new, key), moved=True)
 
 
+@pytest.mark.full
 def test_the_verdict_is_what_flink_does(started: Started, tmp_path: Path) -> None:
     key = _KEYS["tuple"]
     old, job = (_job(key, old=one) for one in (True, False))
