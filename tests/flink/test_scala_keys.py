@@ -17,12 +17,16 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.reading.reader import Savepoint
 from flinkstate.writing.max_parallelism_change import Destination
 from stateferry.basics.durations import MAX_MILLISECONDS
+from stateferry.proof.expected.check_result import Outcome as Checked
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome
 from stateferry.verdict.versions import Line
 from tests.flink.harness import Made
 from tests.flink.jobs import Job, Operator, State, Timers
 from tests.flink.judge import Change, Started, check_restored, observed, upgraded
+from tests.flink.scenarios import legacy
+from tests.flink.test_pipeline import expected, of_new_shape
+from tests.steps.test_native_source import run
 from tests.support.verified_runs import STAGED
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
@@ -181,6 +185,61 @@ def test_a_window_operator(started: Started, tmp_path: Path) -> None:
     told = {f"{one.uid}/(key)": key.declared for one in old.operators}
     new = upgraded(made.path, tmp_path, declared=told)
     check_restored(started("2.3.0", False), new, job(key.java), _expected(made, new, key), moved=True)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "options"),
+    [
+        ("stamped", {"max_parallelism": 300, "parallelism": 4}),
+        pytest.param(None, {"output_format": "native", "keep_legacy": True}, marks=pytest.mark.full),
+        pytest.param(None, {}, marks=pytest.mark.full),
+    ],
+)
+def test_maps_are_migrated_in_the_same_run(
+    ttl: str | None, options: dict[str, Any], started: Started, tmp_path: Path
+) -> None:
+    """The tables follow, too, whose account is that of the result."""
+    key = _KEYS["either"]
+
+    def job(type_: str) -> Job:
+        (operator,) = legacy("Map{0-9}<String,Long>", key=type_, keys=60, ttl=ttl).operators
+        states = (*operator.states, State("beside", "Long"))
+        return Job((replace(operator, states=states, timers=Timers(event=1, far=1)),), parallelism=2)
+
+    made = started("1.20.0", True).make(job(key.scala), tmp_path / "old")
+    state = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState"}
+    state |= {} if ttl is None else {"ttl_ms": "30d"}
+    told = {"operators": [{"operator": "main", "states": [state]}], "declared": {"main/(key)": key.declared}}
+    drawn = {"to": "flink-2", "keep_expired": ttl is not None, "nulls": "keep"}
+    report, ran = run(made.path, tmp_path, **told, **drawn, **{"output_format": "canonical", **options})
+    assert {one.outcome for one in report.checks} == {Checked.PASSED}, report
+    assert {one.outcome for one in report.tables} == {Checked.PASSED}
+    new = Path(ran.plan.target)
+    wanted = job(key.java)
+    lines = expected(made.lines)
+    if options.get("keep_legacy"):
+        lines += [line for line in made.lines if line["state"] in ("mainState", "isMigratedState")]
+    else:
+        wanted = of_new_shape(wanted)
+    wanted = Change(options.get("parallelism"), options.get("max_parallelism")).job(wanted)
+    check_restored(started("2.3.0", False), new, wanted, Made(new, lines), moved=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "lazy"),
+    [("nested", {}), pytest.param("tuple", {"lazy": True, "share": 0.5}, marks=pytest.mark.full)],
+)
+def test_other_maps_are_migrated_in_another_run(
+    name: str, lazy: dict[str, Any], started: Started, tmp_path: Path
+) -> None:
+    """If bytes of their keys change, or in a lazy run."""
+    key = _KEYS[name]
+    made = started("1.20.0", True).make(legacy("Map{0-9}<String,Long>", key=key.scala, keys=4), tmp_path / "old")
+    told: dict[str, Any] = {"declared": {"main/(key)": key.declared}, "parallelism": 2, **lazy}
+    states = [{"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState"}]
+    with pytest.raises(PlanError, match=r"mainState of .* is migrated.*, and the operator's keys"):
+        upgraded(made.path, tmp_path, operators=[{"operator": "main", "states": states}], nulls="keep", **told)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.full
