@@ -25,6 +25,7 @@ from flinkstate.serializers.types import (
     PojoMapType,
     PojoType,
     Scalar,
+    ScalaType,
     TimerType,
     TraversableType,
     TtlType,
@@ -55,6 +56,9 @@ def fixed_length(type_: FlinkType) -> int | None:
         case TimerType(key, namespace):
             key_length, namespace_length = fixed_length(key), fixed_length(namespace)
             return None if key_length is None or namespace_length is None else 8 + key_length + namespace_length
+        case ScalaType(source=source):
+            # What may be a key's part has the same length by either serializer.
+            return fixed_length(source)
         case _:
             return None
 

@@ -34,6 +34,7 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     RowType,
     Scalar,
+    ScalaType,
     TimerType,
     TtlType,
     TupleType,
@@ -200,7 +201,7 @@ def _text_of(type_: FlinkType) -> JsonText:
             return _timer(json_text(key), json_text(namespace))
         case KryoType():
             return _kryo
-        case KryoCollectionType(made=made):
+        case KryoCollectionType(made=made) | ScalaType(made=made):
             return json_text(made)
         case OpaqueType():
             return _opaque

@@ -1,4 +1,4 @@
-"""Hashes keys anew for another max parallelism, and groups entries by the key groups that they go to."""
+"""Hashes keys anew for another max parallelism or another type, and groups entries by the key groups they go to."""
 
 from __future__ import annotations
 
@@ -33,15 +33,20 @@ class GroupedEntries:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Determines where entries go: to the key groups of another max parallelism, or to the key groups they are in."""
+    """Determines where entries go: to other key groups, or to the key groups they are in.
+
+    They go to others at another max parallelism, or if keys have become others (`rehashes`). The hash of the keys that
+    they were isn't known then.
+    """
 
     old_max: int
     new_max: int
+    rehashes: bool
 
     @property
     def changes_key_groups(self) -> bool:
-        """Whether max parallelism changes, so that keys get other key groups."""
-        return self.old_max != self.new_max
+        """Whether keys get other key groups."""
+        return self.rehashes or self.old_max != self.new_max
 
     @property
     def prefix(self) -> int:
@@ -56,7 +61,8 @@ class Destination:
         starts = section.key_starts + before_key
         with section.locating():
             codes = codes_of_rows(state.key, section.data, starts, section.key_ends)
-            expect_key_group(section.key_group, codes, self.old_max, starts)
+            if not self.rehashes:
+                expect_key_group(section.key_group, codes, self.old_max, starts)
         groups: Positions = assign_to_key_groups(codes, self.new_max).astype(np.int64)
         return groups
 

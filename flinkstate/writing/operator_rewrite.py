@@ -57,19 +57,19 @@ class Layout:
             max_parallelism=operator.max_parallelism if keeps_max else self.max_parallelism or operator.max_parallelism,
         )
 
-    def changes_key_groups(self, operator: Operator) -> bool:
-        """Whether the operator's max parallelism changes, so that its keys get other key groups."""
-        return self.of(operator).max_parallelism != operator.max_parallelism
-
 
 class Rewrite(RewritesElements, Protocol):
     """Puts other sections of keyed state, and other elements of operator state, in the place of those in a file.
 
-    `more_key_groups` are those that may get sections although they have none.
+    `more_key_groups` are those that may get sections although they have none. If it `rehashes`, its keys have other
+    hashes than those in the file.
     """
 
     @property
     def more_key_groups(self) -> frozenset[int]: ...
+
+    @property
+    def rehashes(self) -> bool: ...
 
     def header(self, header: KeyedHeader) -> KeyedHeader:
         """Returns a header that describes the other sections."""
@@ -143,7 +143,7 @@ class OperatorRewrite:
     ) -> OperatorRewrite:
         """Prepares the rewrite. Refuses what can't be done before anything is written."""
         new = layout.of(operator)
-        _check_layout(operator, new)
+        _check_layout(operator, new, rehashes=rewrite is not None and rewrite.rehashes)
         is_native = operator.id in layout.native
         prepared = cls(source, operator, new, transform or Copy(), None, layout.compression, is_native, rewrite)
         merged = source.keyed_header(operator)
@@ -163,12 +163,13 @@ class OperatorRewrite:
     @property
     def destination(self) -> Destination:
         """Where the entries go: from the old to the new max parallelism."""
-        return Destination(self.old.max_parallelism, self.new.max_parallelism)
+        rehashes = self.rewrite is not None and self.rewrite.rehashes
+        return Destination(self.old.max_parallelism, self.new.max_parallelism, rehashes)
 
     @property
     def moves(self) -> bool:
         """Whether entries may go to other subtasks."""
-        return changes_layout(self.old, self.new)
+        return changes_layout(self.old, self.new) or self.destination.rehashes
 
     def of_key_groups(self, wanted: Iterable[KeyGroupRange]) -> Iterator[OperatorRewrite]:
         """Yields what a task needs to read each of these ranges: the files that hold them, and no others.
@@ -318,20 +319,23 @@ def changes_layout(old: Operator, new: Operator) -> bool:
     return (old.parallelism, old.max_parallelism) != (new.parallelism, new.max_parallelism)
 
 
-def _check_layout(old: Operator, new: Operator) -> None:
+def _check_layout(old: Operator, new: Operator, *, rehashes: bool) -> None:
     if not 1 <= new.parallelism <= new.max_parallelism:
         raise PlanError(
             f"operator {old.label}: expected a parallelism of 1 to the max parallelism {new.max_parallelism}, "
             f"found {new.parallelism}"
         )
     has_state = any(subtask.finished or subtask.streams() for subtask in old.subtasks)
-    if not changes_layout(old, new) or old.fully_finished or not has_state:
+    if not (changes_layout(old, new) or rehashes) or old.fully_finished or not has_state:
         return
     keyed = any(subtask.keyed is not None for subtask in old.subtasks)
+    so = "keep its parallelism and max parallelism"
+    if rehashes:
+        so = "its keys, whose hashes would be others, can't go to other key groups"
     if any(subtask.finished for subtask in old.subtasks) and (keyed or new.parallelism != old.parallelism):
-        raise RefusedError(f"operator {old.label} {_FINISHED}. Keep its parallelism and max parallelism")
+        raise RefusedError(f"operator {old.label} {_FINISHED}: {so}")
     if any(subtask.raw_keyed is not None for subtask in old.subtasks):
-        raise RefusedError(f"operator {old.label} {_RAW_KEYED}: keep its parallelism and max parallelism")
+        raise RefusedError(f"operator {old.label} {_RAW_KEYED}: {so}")
     if new.parallelism != old.parallelism and any(subtask.raw_operator is not None for subtask in old.subtasks):
         raise RefusedError(f"operator {old.label} {_RAW_OPERATOR}: keep its parallelism")
 

@@ -42,7 +42,7 @@ class DropExpired:
 
     def entries(self, group: GroupSections, destination: Destination) -> Iterator[GroupedEntries]:
         planned = {one.state.name: one for one in self.planned}
-        living = _LivingOnly(destination.old_max, destination.new_max, planned, self.counts)
+        living = _LivingOnly(destination.old_max, destination.new_max, destination.rehashes, planned, self.counts)
         return self.inner.entries(group, living)
 
 

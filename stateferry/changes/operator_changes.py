@@ -18,7 +18,7 @@ from flinkstate.writing.operator_rewrite import Layout
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
-from stateferry.changes.upgrade.kryo_keys import as_written
+from stateferry.changes.upgrade.kryo_keys import as_written, has_other_hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,14 @@ class OperatorChanges:
         return self.operator.max_parallelism
 
     @property
+    def rehashes(self) -> bool:
+        """Whether keys become others, whose hashes are others than those in the source, which aren't known."""
+        return any(map(has_other_hashes, self.by_kryo.values()))
+
+    @property
     def changes_key_groups(self) -> bool:
-        """Whether max parallelism changes, so that keys get other key groups."""
-        return self.old_max != self.new_max
+        """Whether keys get other key groups, by another max parallelism or another hash."""
+        return self.rehashes or self.old_max != self.new_max
 
     @property
     def aging(self) -> dict[str, PlannedTtl]:

@@ -2,7 +2,8 @@
 
 In a map, such keys can differ for Java: two arrays, two objects of a class without `equals`, numbers before they are
 widened, and any two objects in an `IdentityHashMap`. In a state, they are keys that are written by another Kryo: a job
-that was upgraded in place may have a key twice, by the Kryo of each Flink.
+that was upgraded in place may have a key twice, by the Kryo of each Flink. Or they are Scala's, where Flink has one
+null for two values.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _DIFFER = (Scalar, ListType, SetType, MapType, TupleType, EnumType, NullableType
 
 
 class RewrittenKeys:
-    """The keys of one key group as another Kryo writes them, by state."""
+    """The keys of one key group as they are written anew, by state."""
 
     def __init__(self) -> None:
         self._hashes: dict[str, list[pa.Array]] = {}
@@ -51,10 +52,10 @@ class RewrittenKeys:
             keys = pa.concat_arrays(found)
             if (more := len(keys) - pc.count_distinct(keys).as_py()) > 0:
                 raise RefusedError(
-                    f"state {state} of operator {operator}: in key group {key_group}, the other Kryo writes {more} "
-                    "keys with the same bytes as another one, and Flink would keep only one row of each. So it is "
-                    "with a job that was upgraded in place: it didn't find rows whose keys the earlier Kryo had "
-                    "written, and made new ones beside them. So it is with equal lists of two classes, too"
+                    f"state {state} of operator {operator}: in key group {key_group}, {more} keys become the same "
+                    "bytes as another one, and Flink would keep only one row of each. So it is with a job that was "
+                    "upgraded in place: it didn't find rows whose keys the earlier Kryo had written, and made new ones "
+                    "beside them. So it is with equal lists of two classes, and with Scala's None and Some(null), too"
                 )
 
 

@@ -215,7 +215,8 @@ class InventoryTask:
             return
         rewritten.meet(state.name, made)
         # The hash of a key by Kryo is known of some classes only.
-        Destination(self.changes.old_max, self.changes.new_max).key_groups(made, self.changes.written(state))
+        destination = Destination(self.changes.old_max, self.changes.new_max, self.changes.rehashes)
+        destination.key_groups(made, self.changes.written(state))
 
     def _count_losses(
         self, before: BeforeUpgrade, group: GroupSections, rewritten: RewrittenKeys, inventory: Inventory

@@ -227,7 +227,9 @@ def judge(
 ) -> list[Check]:
     """The checks that follow from the results."""
     described = in_version(source.metadata, conversion.version)
-    checks = [_of_differences("_metadata", list(compare_metadata(described, staged.metadata, conversion.layout)))]
+    rehashed = {id_ for id_, one in conversion.operators.items() if one.rehashes}
+    found = compare_metadata(described, staged.metadata, conversion.layout, rehashed)
+    checks = [_of_differences("_metadata", list(found))]
     seed = seed_of(source)
     for pair in operator_pairs(source, staged):
         tally = tallies[pair.old.hex_id]
@@ -258,7 +260,7 @@ def _headers(pair: OperatorPair, conversion: Conversion) -> Check:
     merged = pair.source.keyed_header(pair.old)
     if merged is None:
         return Check(name, Outcome.FAILED, "no keyed state", "keyed state")
-    moved = moving(pair.old, conversion.layout)
+    moved = moving(pair.old, conversion.layout, rehashed=conversion.of(pair.old).rehashes)
     own = {} if moved else _headers_by_subtask(pair.source, pair.old)
     try:
         found = _headers_by_subtask(pair.staged, pair.new)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flinkstate.scala.programs import scala_parts
 from flinkstate.serializers.types import FlinkType, RowType, children, type_name
 from flinkstate.values.key_hashes import why_no_hash
 from stateferry.basics.quantities import noun
@@ -17,6 +16,7 @@ from stateferry.changes.counts import LossCounts
 from stateferry.changes.lazy_cut import LazyCut
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Nulls, PlannedTtl, Rules, RulesBack
+from stateferry.changes.upgrade.kryo_keys import has_scala_parts
 from stateferry.inventory.blob_times import SUMS
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
@@ -62,7 +62,7 @@ class OperatorJudge:
             what = "POJOs without their maps" if state in self.conversion.pojos_without_maps else "carried over"
             if state in self.conversion.by_kryo:
                 by = f"Kryo {5 if self.conversion.by_kryo[state].for_kryo_5 else 2}"
-                by = "Flink's own serializers" if scala_parts(self.conversion.by_kryo[state].value) else by
+                by = "Flink's own serializers" if has_scala_parts(self.conversion.by_kryo[state]) else by
                 what = f"carried over, written by {by}"
             yield self._content(state, f"{self.label}/{state}: {what}")
             if state in self.conversion.by_kryo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot
 from flinkstate.serializers.snapshot_classes import KRYO_SNAPSHOT, NULLABLE_SNAPSHOT, TTL_SNAPSHOT
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import OpaqueType, PojoMapType, PojoType, Scalar
-from flinkstate.writing.operator_rewrite import Layout
+from flinkstate.writing.operator_rewrite import Layout, changes_layout
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules, RulesBack
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
@@ -40,8 +40,13 @@ class Mismatch:
     key_groups: tuple[int, ...] = ()
 
 
-def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iterator[Mismatch]:
-    """Yields the differences between the staged `_metadata` and the one that the source becomes in the layout."""
+def compare_metadata(
+    source: Metadata, staged: Metadata, layout: Layout, rehashed: Container[bytes] = ()
+) -> Iterator[Mismatch]:
+    """Yields the differences between the staged `_metadata` and the one that the source becomes in the layout.
+
+    The keys of the operators with the ids `rehashed` have other hashes, so that they go to any subtask.
+    """
     for what, one, other in (
         ("version", source.version, staged.version),
         ("checkpoint id", source.checkpoint_id, staged.checkpoint_id),
@@ -61,18 +66,18 @@ def compare_metadata(source: Metadata, staged: Metadata, layout: Layout) -> Iter
         yield Mismatch(f"operator {new[id_].label}", "no operator of this id", "one")
     for id_, operator in old.items():
         if id_ in new:
-            yield from _compare_operator(operator, layout.of(operator), new[id_])
+            yield from _compare_operator(operator, layout.of(operator), new[id_], rehashed=id_ in rehashed)
             yield from _compare_formats(operator, new[id_], source.checkpoint_id, is_native=id_ in layout.native)
 
 
-def _compare_operator(old: Operator, expected: Operator, found: Operator) -> Iterator[Mismatch]:
+def _compare_operator(old: Operator, expected: Operator, found: Operator, *, rehashed: bool) -> Iterator[Mismatch]:
     for part in ("name", "uid", "parallelism", "max_parallelism", "fully_finished"):
         one, other = getattr(expected, part), getattr(found, part)
         if one != other:
             yield Mismatch(f"operator {old.label}: {part.replace('_', ' ')}", f"{one}", f"{other}")
     if expected.coordinator != found.coordinator:
         yield Mismatch(f"operator {old.label}: coordinator state", "the source's", "other bytes")
-    same_layout = (old.parallelism, old.max_parallelism) == (expected.parallelism, expected.max_parallelism)
+    same_layout = not (rehashed or changes_layout(old, expected))
     if same_layout and _finished(old) != _finished(found):
         yield Mismatch(f"operator {old.label}: finished subtasks", f"{_finished(old)}", f"{_finished(found)}")
     yield from _compare_ranges(old, expected, found, same_layout)
@@ -260,7 +265,6 @@ def _nested_names(snapshot: object) -> str:
     return f"{name}({', '.join(map(_nested_names, nested))})" if nested else name
 
 
-def moving(old: Operator, layout: Layout) -> bool:
-    """Whether the operator's keyed state gets another parallelism or max parallelism."""
-    new = layout.of(old)
-    return has_keyed_state(old) and (old.parallelism, old.max_parallelism) != (new.parallelism, new.max_parallelism)
+def moving(old: Operator, layout: Layout, *, rehashed: bool = False) -> bool:
+    """Whether the operator's keyed state goes to other subtasks or key groups."""
+    return has_keyed_state(old) and (rehashed or changes_layout(old, layout.of(old)))

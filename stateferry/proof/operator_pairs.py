@@ -102,11 +102,10 @@ class OperatorPair:
     def checks_keys(self, conversion: Conversion) -> bool:
         """Whether to check that each key is in the key group of its hash.
 
-        Without a migration or a new max parallelism this isn't needed: equal content proves that each key is where it
-        was.
+        Without a migration or other key groups this isn't needed: equal content proves that each key is where it was.
         """
-        changes = conversion.layout.changes_key_groups(self.old)
-        return has_keyed_state(self.old) and (changes or bool(conversion.of(self.old).rules))
+        own = conversion.of(self.old)
+        return has_keyed_state(self.old) and (own.changes_key_groups or bool(own.rules))
 
     def uncuttable(self) -> DamagedError | RefusedError | None:
         """Why the staged operator's keyed state can't be cut into chunks, or None."""

@@ -145,9 +145,10 @@ def _movement(one: Mapping[str, Any], *, several: bool) -> Iterator[Content]:
         yield element("h3", f"Operator {operator}")
     subtasks = f"{old} {noun(old, 'subtask')}" if old == new else f"{old} → {new} subtasks"
     if amounts is None:
+        changes = f", max parallelism {old_max:,} → {new_max:,}" if old_max != new_max else ""
         yield element(
             "p",
-            f"{subtasks}, max parallelism {old_max:,} → {new_max:,}: the key group of every key is computed anew, so "
+            f"{subtasks}{changes}: the key group of every key is computed anew, so "
             f"each old subtask sends a part of its {shown_amount(total / old, 'B')} to each new one.",
         )
         return

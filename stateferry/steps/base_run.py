@@ -116,6 +116,10 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     run = find_run(plan.home, plan.job, plan.since)
     where = f"run {run.plan.run_id} can't be caught up with"
     operators = frozenset(one.operator.id for one in resolved.changes if one.writes_rows)
+    for one in resolved.changes:
+        if one.rehashes:
+            why = "its keys are by flink-scala, and become others"
+            raise RefusedError(f"{where}: operator {one.operator.label}: {why}: {_WHOLE}")
     _check_plan(plan, run, where)
     found = _opened(resolved, run, where, operators)
     for one in resolved.changes:

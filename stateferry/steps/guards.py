@@ -49,7 +49,7 @@ def _room(seen: Seen) -> None:
     if work.workers.temporary_folder is not None:
         # Files on an object store can't be drafts there, so these are here too.
         needs[work.workers.temporary_folder] += room.merged if work.files.is_local else 2 * room.merged
-    if any(map(work.resolved.layout.changes_key_groups, work.resolved.source.metadata.operators)):
+    if any(one.changes_key_groups for one in work.resolved.changes):
         needs[work.run.exchange.shown] += room.bytes
     check_room(needs, room.how)
 

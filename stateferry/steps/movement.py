@@ -50,7 +50,7 @@ def _of(resolved: ResolvedPlan, operator: Operator) -> dict[str, Any]:
         "parallelism": [operator.parallelism, new.parallelism],
         "max_parallelism": [operator.max_parallelism, new.max_parallelism],
     }
-    if new.max_parallelism != operator.max_parallelism:
+    if resolved.conversion.of(operator).changes_key_groups:
         # Each key may get another key group: each file is read as a whole, and each entry goes where the hash of its
         # key leads.
         total = sum(file.size for file in files)
@@ -77,10 +77,8 @@ def _line(one: dict[str, Any]) -> str:
     subtasks = f"{old} subtasks" if old == new else f"{old} -> {new} subtasks"
     if one["reads"] is None:
         old_max, new_max = one["max_parallelism"]
-        return (
-            f"{one['operator']}: {subtasks}, max parallelism {old_max} -> {new_max}: {one['bytes']:,} bytes, every key "
-            "hashed anew"
-        )
+        changes = f", max parallelism {old_max} -> {new_max}" if old_max != new_max else ""
+        return f"{one['operator']}: {subtasks}{changes}: {one['bytes']:,} bytes, every key hashed anew"
     share = 100 * one["bytes_staying"] // one["bytes"] if one["bytes"] else 100
     return (
         f"{one['operator']}: {subtasks}: {one['bytes']:,} bytes in {len(one['reads'])} reads, {share}% stays with its "

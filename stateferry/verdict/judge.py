@@ -192,10 +192,6 @@ def _parts(state: KeyedState, meta: StateMeta, header: KeyedHeader) -> Iterator[
         yield Part(place, state.value, tuple(snapshots.values()))
 
 
-# The keys of an operator, and namespaces, are not rewritten if flink-scala has written them.
-_NOT_FROM_SCALA = (Place.KEY, Place.NAMESPACE)
-
-
 def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
     journey = how.journey
     name = type_name(part.type)
@@ -203,7 +199,8 @@ def _of_part(part: Part, how: _How, sampled: Found | None) -> Finding:
     by_flink = Finding(Outcome.RESTORES, f"Flink has {which} for {name}")
     values = (None if how.is_rewritten else kryo_values.finding_of(part, journey, sampled)) or by_flink
     others = (
-        None if how.is_rewritten and part.place not in _NOT_FROM_SCALA else removed.finding_of(part, journey),
+        # Namespaces are not rewritten if flink-scala has written them.
+        None if how.is_rewritten and part.place is not Place.NAMESPACE else removed.finding_of(part, journey),
         registrations.finding_of(part, journey, is_rewritten=how.is_rewritten),
         None if how.is_rewritten and has_scala(part.type) else unknown.finding_of(part),
         new_classes.finding_of(part, journey, how.new_job),

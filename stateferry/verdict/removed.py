@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from flinkstate.hashing.java_hash import unstable_reason
+from flinkstate.keyed.key_group_check import hash_is_certain
 from flinkstate.serializers.type_parts import has_scala, opaque_parts, with_parts
 from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import (
@@ -38,25 +40,43 @@ def finding_of(part: Part, journey: Journey) -> Finding | None:
 
 
 def _advice(part: Part) -> str:
-    text = None if part.place in (Place.KEY, Place.NAMESPACE) else suggestion(part.type)
+    text = None if part.place is Place.NAMESPACE else suggestion(part.type, is_key=part.place is Place.KEY)
     if text is None:
         return _BEFORE
-    place = "operator/state.(key)" if part.place is Place.USER_KEY else "operator/state"
+    places = {Place.KEY: "operator/(key)", Place.USER_KEY: "operator/state.(key)"}
+    place = places.get(part.place, "operator/state")
     return (
         f"write the savepoint for Flink 2: stateferry run --to flink-2, with --declared '{place}=...', which says as "
         f"what the new job declares it, such as {text}"
     )
 
 
-def suggestion(type_: FlinkType) -> str | None:
-    """Returns as what a new job may declare a value of flink-scala; None if it can't be rewritten."""
-    if not has_scala(type_) or opaque_parts(type_):
+def suggestion(type_: FlinkType, *, is_key: bool = False) -> str | None:
+    """Returns as what a new job may declare a value of flink-scala; None if it can't be rewritten.
+
+    An operator's key (`is_key`) can be, if its hash in the new job is known.
+    """
+    if not has_scala(type_) or opaque_parts(type_) or (is_key and (has_no_value(type_) or not _has_known_hash(type_))):
         return None
     parts = with_parts(type_)
     if any(isinstance(one, EitherType) and one.class_name == SCALA_TRY for one in parts):
         return None
     text = _text(type_)
     return None if "\0" in text else text
+
+
+def _has_known_hash(type_: FlinkType) -> bool:
+    match type_:
+        case CaseClassType(fields):
+            return 0 < len(fields) <= 25 and all(map(_has_known_hash, fields))
+        case EitherType(left, right):
+            return _has_known_hash(left) and _has_known_hash(right)
+        case TraversableType(element, builder):
+            # Java's sets and maps have no order by which a job finds such a key again.
+            return not any(one in builder for one in ("Map", "Set")) and _has_known_hash(element)
+        case OptionType(value):
+            return _has_known_hash(value)
+    return type_ is Scalar.UNIT or (unstable_reason(type_) is None and hash_is_certain(type_))
 
 
 def has_no_value(type_: FlinkType) -> bool:

@@ -21,6 +21,7 @@ from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.cli import main
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from stateferry.verdict.outcomes import Outcome
 from tests.flink import jars
 from tests.flink.harness import FlinkError, FlinkHarness, Line, Made, Restored, by_state, restored_by_state
@@ -262,12 +263,14 @@ def dealt(restored: Restored) -> dict[tuple[str, str, int], list[str]]:
     return {place: sorted(texts) for place, texts in out.items()}
 
 
-def upgraded(source: Path, home: Path, with_classes: bool = False, **options: object) -> Path:
-    """The new savepoint of a run for Flink 2, whose report is green."""
+def upgraded(
+    source: Path, home: Path, with_classes: bool = False, steps: tuple[Step, ...] = STAGED, **options: object
+) -> Path:
+    """The new savepoint of a run for Flink 2, whose report is green; without the step validate, it has none."""
     classes = [jars.class_path("1.20.0").partition(":")[0]] if with_classes else []
     told = {"source": str(source), "target": str(home / "new"), "job": "job", "operators": [], "to": "flink-2"}
     plan = plan_of({**told, "home": str(home), "classes": classes, **options})
-    do_steps(Run.create(plan, plan.now), STAGED)
+    do_steps(Run.create(plan, plan.now), steps)
     return home / "new"
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Timers
-from tests.flink.scenarios import DECLARED_MAPS, SCENARIOS, in_objects, in_pojos, with_kryo_parts
+from tests.flink.scenarios import DECLARED_MAPS, SCALA, SCENARIOS, in_objects, in_pojos, kinds, with_kryo_parts
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
@@ -234,6 +234,7 @@ CASES: Mapping[str, Golden] = {
     "kryo-registered-1.20-rocksdb": Golden("1.20.0", _small("kryo-registered", 4)),
     "kryo-registered-2.3-rocksdb": Golden("2.3.0", _small("kryo-registered", 4)),
     "scala-1.20-rocksdb": Golden("1.20.0", _small("scala", 5)),
+    "scala-keys-1.20-rocksdb": Golden("1.20.0", _in_files(kinds(SCALA[1], None, keys=8))),
     "avro-2.3-rocksdb": Golden("2.3.0", _small("avro", 5)),
     "avro-legacy-ttl-1.20-hashmap": Golden("1.20.0", _small("avro-legacy-ttl", 6, "hashmap")),
     "metadata-3-1.20-rocksdb": Golden("1.20.0", _small("operator-state", 2), metadata_version=3),

@@ -208,7 +208,13 @@ def test_operator_state(started: Started, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "type_", "declared", "why"),
     [
-        ("ScalaTuple2<String,Long>", "Long", {}, "has keys by serializers of flink-scala.*not rewritten"),
+        ("Suit", "Long", {}, "the key of .* not rewritten. Let the job, under Flink 1.20"),
+        ("Suit", "Long", {"main/(key)": "Enum<stateferry.flink.pojo.Cards>"}, "hashes by identity"),
+        ("Option<Long>", "Long", {"main/(key)": "Long?"}, "null can't be a key"),
+        ("ScalaSet<String>", "Long", {"main/(key)": "Set<String>"}, "whose entries have no order"),
+        (_TRIPLE, "Long", {"main/(key)": _ADDRESS.format("street, number, zip")}, "Address is that class's own code"),
+        ("ScalaTuple2<Unit,byte[]>", "Long", {"main/(key)": "Tuple2"}, "hashes by identity"),
+        ("ScalaTuple2<Row<Long>,Long>", "Long", {"main/(key)": "Tuple2"}, "how the job has filled it"),
         ("Long", "Try<Long>", {}, "not rewritten. Let the job, under Flink 1.20"),
         ("Long", "Try<Long>", {"main/s": "Long"}, "a Try<Long> is not rewritten"),
         ("Long", "Traversable<ScalaTuple2<String,Long>>", {"main/s": "Map<String, Long>"}, "is made of a Map of Scala"),

@@ -15,7 +15,7 @@ from flinkstate.errors import DamagedError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import InlineBytes, Operator, Subtask
-from flinkstate.serializers.types import MapType, Scalar
+from flinkstate.serializers.types import MapType, OptionType, Scalar, ScalaType
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
@@ -364,6 +364,18 @@ def test_a_key_that_is_in_a_wrong_key_group_of_the_source_is_damage() -> None:
         expected.read(group)
     assert caught.value.expected == f"keys whose hash leads to key group {GROUP} of 128"
     assert caught.value.found == f"a key of old whose hash leads to {own}"
+
+
+def test_where_keys_that_were_scala_s_must_be_follows_from_the_hash_that_they_get() -> None:
+    """Where they are doesn't follow from any that is known."""
+    state, sink = value_state("s"), Sink()
+    scala = replace(state, key=ScalaType.of(OptionType(Scalar.STRING), Scalar.STRING))
+    changes = changes_of((), {"s": state}, by_kryo={"s": scala})
+    assert (changes.rehashes, changes.changes_key_groups) == (True, True)
+    assert changes.expected_states["s"].key is Scalar.STRING
+    group: Any = Group([state], {"s": [(text("a") + b"\0", b"\1")]})
+    ExpectedEntries(changes, sink).read(group)
+    assert sink.accounts.of("s").counts.nonzero()[0].tolist() == [key_group_of(Scalar.STRING, "a", 128)]
 
 
 # POJOs without their maps.

@@ -132,6 +132,16 @@ def test_another_layout_has_other_ranges() -> None:
     assert not moving(TWO, both)
 
 
+def test_keys_with_other_hashes_may_go_to_each_subtask() -> None:
+    bare = replace(ONE, subtasks=(keyed(0, 0, 3),))
+    source = replace(SOURCE, operators=(bare, TWO))
+    assert [one.what for one in compare_metadata(source, source, Layout(), {ONE.id})] == [f"{GROUPS} 1"]
+    assert not list(compare_metadata(source, SOURCE, Layout(), {ONE.id}))
+    assert list(compare_metadata(source, source, Layout(), {TWO.id})) == []
+    assert moving(ONE, Layout(), rehashed=True)
+    assert not moving(TWO, Layout(), rehashed=True)
+
+
 def test_a_subtask_that_had_no_keyed_state_may_have_none() -> None:
     half = replace(SOURCE, operators=(replace(ONE, subtasks=(keyed(0, 0, 3),)), TWO))
     assert told(half, half) == []

@@ -12,6 +12,7 @@ import pytest
 
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import (
+    CaseClassType,
     FlinkType,
     KryoCollectionType,
     KryoRegistration,
@@ -19,7 +20,10 @@ from flinkstate.serializers.types import (
     ListType,
     NullableType,
     OpaqueType,
+    OptionType,
     Scalar,
+    ScalaType,
+    TupleType,
 )
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import encode
@@ -188,6 +192,24 @@ def test_timers_of_keys_by_kryo() -> None:
     assert (expected[:2], expected[3:7]) == (("s", 5), ("", 0, "a timer", None))
     later = Row("s", 5, long(NOW + 1) + BY_5 + b"\0", b"")
     assert reader.found([later]).lines != [expected]
+
+
+@pytest.mark.parametrize("kind", [StateKind.MAP, StateKind.TIMERS])
+def test_keys_that_were_scala_s(kind: StateKind) -> None:
+    """A key is where its new hash leads, whatever key group it was in."""
+    pair = TupleType((Scalar.STRING, Scalar.LONG), "org.apache.flink.api.java.tuple.Tuple2")
+    source = CaseClassType((OptionType(Scalar.STRING), Scalar.LONG), "com.acme.Id")
+    value = Scalar.LONG if kind is StateKind.MAP else None
+    reader = reader_of(kind, value, key=ScalaType.of(source, pair))  # type: ignore[arg-type]
+    before, head = encode(Scalar.STRING, "a"), long(NOW) if kind is StateKind.TIMERS else b""
+    rest, stored = (b"\0", b"") if kind is StateKind.TIMERS else (b"\0" + encode(Scalar.STRING, "u"), b"\0" + long(7))
+    old, new = (Row("s", 5, head + flag + before + long(3) + rest, stored) for flag in (b"\1", b""))
+    account, found = reader.expected([old]), reader.found([new])
+    assert (account.damage, account.refusal, found.damage, found.refusal) == (None,) * 4
+    (expected,), (there,) = account.lines, found.lines
+    assert (expected[1], there[1]) == (key_group_of(pair, ("a", 3), 128), 5)
+    assert (expected[0], *expected[2:]) == (there[0], *there[2:])
+    assert reader.expected([old._replace(key=old.key.replace(long(3), long(4)))]).lines != account.lines
 
 
 def upgraded(

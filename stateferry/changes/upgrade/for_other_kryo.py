@@ -32,7 +32,14 @@ from flinkstate.serializers.walker import alternating
 from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes import kernels
 from stateferry.changes.sections import put_lengths
-from stateferry.changes.upgrade.kryo_keys import as_written, is_by_kryo, key_type, rewritten_keys
+from stateferry.changes.upgrade.kryo_keys import (
+    as_written,
+    expect_rewritable_keys,
+    has_other_hashes,
+    is_by_kryo,
+    key_type,
+    rewritten_keys,
+)
 from stateferry.changes.upgrade.nullable_maps import map_with_objects, nullable_maps, reader_of, with_made_maps
 
 _LENGTH = 4
@@ -65,8 +72,8 @@ def _parts(state: KeyedState) -> Iterator[FlinkType]:
 
 def expect_rewritable(state: KeyedState) -> None:
     """Raises `RefusedError` if a state has keys or values by Kryo that can't be written anew."""
-    if (keys := key_type(state)) is not None and not scala_parts(keys):
-        recoder(compile_type(keys))
+    if (keys := key_type(state)) is not None:
+        expect_rewritable_keys(state, keys)
     if (map_ := map_with_objects(state)) is not None:
         reader_of(map_)
         state = with_made_maps(state, map_)
@@ -95,6 +102,10 @@ class ForOtherKryo:
     @property
     def more_key_groups(self) -> frozenset[int]:
         return frozenset()
+
+    @property
+    def rehashes(self) -> bool:
+        return any(map(has_other_hashes, self.by_kryo.values()))
 
     def element(self, state: str, data: bytes) -> bytes:
         return element_for_other_kryo(self.elements[state], data)

@@ -1,17 +1,19 @@
 """Stored keys, with namespaces and user keys, in which the other Kryo writes what one has written.
 
-Where key and namespace both vary in length, each has its length behind it, which is written anew too.
+Keys and user keys by the serializers of flink-scala become what the new job has. Where key and namespace both vary in
+length, each has its length behind it, which is written anew too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.refusal import RefusedValueError
@@ -20,7 +22,15 @@ from flinkstate.scala.programs import compile_scala, scala_parts
 from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.type_parts import opaque_parts, with_opaque
-from flinkstate.serializers.types import FlinkType, KryoCollectionType, KryoType, OpaqueType, TimerType, TupleType
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    OpaqueType,
+    ScalaType,
+    TimerType,
+    TupleType,
+)
 from flinkstate.serializers.walker import skip_possible, split_keys
 from stateferry.changes import kernels
 from stateferry.changes.sections import put_lengths
@@ -32,9 +42,9 @@ _WITH_LENGTHS = 2
 
 def key_type(state: KeyedState) -> FlinkType | None:
     """The type of what of a stored key is rewritten: the user key alone, or all; None for nothing."""
-    if not (is_by_kryo(state.key) or is_by_kryo(state.namespace)):
+    if not (_changes(state.key) or is_by_kryo(state.namespace)):
         user_key = state.user_key
-        return user_key if user_key is not None and (is_by_kryo(user_key) or scala_parts(user_key)) else None
+        return user_key if user_key is not None and _changes(user_key) else None
     if state.kind is StateKind.TIMERS:
         return TimerType(state.key, state.namespace)
     return TupleType(tuple(_parts(state)), "a key")
@@ -43,6 +53,20 @@ def key_type(state: KeyedState) -> FlinkType | None:
 def _parts(state: KeyedState) -> Iterator[FlinkType]:
     yield from (state.key, state.namespace)
     yield from () if state.user_key is None else (state.user_key,)
+
+
+def _changes(type_: FlinkType) -> bool:
+    return is_by_kryo(type_) or bool(scala_parts(type_))
+
+
+def has_other_hashes(state: KeyedState) -> bool:
+    """Whether the state's keys become others, which Java hashes otherwise: those by the serializers of flink-scala."""
+    return bool(scala_parts(state.key))
+
+
+def has_scala_parts(state: KeyedState) -> bool:
+    """Whether values, keys or user keys of the state were by the serializers of flink-scala."""
+    return any(map(scala_parts, (state.key, state.user_key, state.value)))
 
 
 def is_by_kryo(type_: FlinkType) -> bool:
@@ -62,10 +86,23 @@ def as_written(type_: FlinkType) -> FlinkType:
     def written(part: OpaqueType) -> FlinkType:
         if isinstance(part, KryoCollectionType) and part.kryo.for_five:
             return part.made
+        if isinstance(part, ScalaType):
+            return part.made
         kryo = _kryo_of(part)
         return part if kryo is None else replace(kryo, five=kryo.for_five)
 
     return with_opaque(type_, written)
+
+
+def expect_rewritable_keys(state: KeyedState, type_: FlinkType) -> None:
+    """Raises `RefusedError` if what is of the type in each key can't be written anew."""
+    if not scala_parts(type_):
+        recoder(compile_type(type_))
+        return
+    if is_by_kryo(state.key) or is_by_kryo(state.namespace):
+        raise RefusedError("its keys or namespaces are by Kryo, and its user keys by flink-scala")
+    for part in _parts(state):
+        _rewriter(part)
 
 
 def rewritten_keys(section: Section, state: KeyedState, type_: FlinkType) -> Recoded:
@@ -81,33 +118,60 @@ def keys_for_other_kryo(
     state: KeyedState, type_: FlinkType, data: Bytes, starts: Positions, ends: Positions, head: int
 ) -> Recoded:
     """Rewrites what is of the type in the keys `data[start:end]`; so many bytes before each stay."""
+    if scala_parts(type_):
+        before = TIMER_TIMESTAMP if state.kind is StateKind.TIMERS else 0
+        starts, head = starts + before, head + before
+        return _by_parts(state, data, starts, head, _bounds_beside_scala(state, data, starts, ends))
     heads = np.full(len(starts), head)
     if type_ is state.user_key:
         user_keys = split_keys(state.key, state.namespace, state.has_suffixes, data, starts, ends).rests
         heads, starts = heads + user_keys - starts, user_keys
-        if scala_parts(type_):
-            kept = np.zeros(len(starts), np.bool_)
-            return Recoded(*write_values(compile_scala(type_), data, starts, ends, heads, kept))
     elif state.has_suffixes:
-        return _with_suffixes(state, data, starts, ends, head)
+        return _by_parts(state, data, starts, head, _bounds(state, data, starts, ends))
     return recoder(compile_type(type_)).recode(data, starts, ends, heads)
 
 
-def _with_suffixes(state: KeyedState, data: Bytes, starts: Positions, limits: Positions, head: int) -> Recoded:
+Bounds = list[tuple[Positions, Positions]]
+
+
+def _bounds_beside_scala(state: KeyedState, data: Bytes, starts: Positions, limits: Positions) -> Bounds:
+    """Returns where each part begins and ends, if nothing before the last one is by Kryo."""
+    key = with_opaque(state.key, lambda part: part.source if isinstance(part, ScalaType) else part)
+    split = split_keys(key, state.namespace, state.has_suffixes, data, starts, limits)
+    return [
+        (starts, split.key_ends),
+        (split.namespace_starts, split.namespace_ends),
+        *([] if state.user_key is None else [(split.rests, limits)]),
+    ]
+
+
+def _rewriter(type_: FlinkType) -> Callable[[Bytes, Positions, Positions], Recoded] | None:
+    """Returns what writes a part of a key anew; None if it stays."""
+    if scala_parts(type_):
+        program = compile_scala(type_)
+        return lambda data, starts, ends: Recoded(
+            *write_values(program, data, starts, ends, np.zeros_like(starts), np.zeros(len(starts), np.bool_))
+        )
+    if not is_by_kryo(type_):
+        return None
+    by_kryo = recoder(compile_type(type_))
+    return lambda data, starts, ends: by_kryo.recode(data, starts, ends, np.zeros_like(starts))
+
+
+def _by_parts(state: KeyedState, data: Bytes, starts: Positions, head: int, bounds: Bounds) -> Recoded:
     """Rewrites each part by itself, and puts them together again, with the lengths that they have then."""
-    count, bounds = len(starts), _bounds(state, data, starts, limits)
     pieces, shift = [data], len(data)
-    # Of each key: its head, then each part with the length behind it.
+    # Of each key: its head, then each part with the length behind it, if there are any.
     begins, ends = [starts - head], [starts]
     for number, (type_, (first, end)) in enumerate(zip(_parts(state), bounds, strict=True)):
-        if is_by_kryo(type_):
-            made = recoder(compile_type(type_)).recode(data, first, end, np.zeros(count, np.int64))
+        if (rewrite := _rewriter(type_)) is not None:
+            made = rewrite(data, first, end)
             pieces.append(made.data)
             first, end = np.append(0, made.ends[:-1]) + shift, made.ends + shift
             shift += len(made.data)
         begins.append(first)
         ends.append(end)
-        if number < _WITH_LENGTHS:
+        if state.has_suffixes and number < _WITH_LENGTHS:
             suffixes = length_suffixes(end - first)
             pieces.append(suffixes.data)
             begins.append(np.append(0, suffixes.ends[:-1]) + shift)
@@ -120,7 +184,7 @@ def _with_suffixes(state: KeyedState, data: Bytes, starts: Positions, limits: Po
     return Recoded(out, np.append(firsts[1:], len(out)))
 
 
-def _bounds(state: KeyedState, data: Bytes, starts: Positions, limits: Positions) -> list[tuple[Positions, Positions]]:
+def _bounds(state: KeyedState, data: Bytes, starts: Positions, limits: Positions) -> Bounds:
     """Returns where each part begins and ends, by the Kryo by which the lengths behind them are right."""
     kryos = [kryo.five for type_ in _parts(state) for kryo in map(_kryo_of, opaque_parts(type_)) if kryo is not None]
     by_each = [_bounds_by(state, data, starts, limits, five) for five in (False, True) if {five, None} & {*kryos}]
@@ -140,9 +204,9 @@ def _bounds(state: KeyedState, data: Bytes, starts: Positions, limits: Positions
 
 def _bounds_by(
     state: KeyedState, data: Bytes, starts: Positions, limits: Positions, five: bool
-) -> tuple[list[tuple[Positions, Positions]], Flags]:
+) -> tuple[Bounds, Flags]:
     """Returns the bounds if this Kryo wrote the keys, and whether it can have."""
-    bounds, begins, fits = list[tuple[Positions, Positions]](), starts, np.ones(len(starts), np.bool_)
+    bounds, begins, fits = Bounds(), starts, np.ones(len(starts), np.bool_)
     for type_ in (state.key, state.namespace):
         ends = _ends(type_, data, begins, limits, five)
         fits &= ends >= 0

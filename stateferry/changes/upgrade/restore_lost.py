@@ -81,6 +81,10 @@ class WithLosses:
     def more_key_groups(self) -> frozenset[int]:
         return self.before.key_groups if self.before.restores_keys else frozenset()
 
+    @property
+    def rehashes(self) -> bool:
+        return self.rewrite.rehashes
+
     def element(self, state: str, data: bytes) -> bytes:
         return self.rewrite.element(state, data)
 

@@ -188,6 +188,16 @@ class KeySpans:
         codes = codes_of_keys(state.key, section.data, self.starts, self.ends)
         return assign_to_key_groups(codes, max_parallelism).astype(np.int64)
 
+    def expect_group(self, section: Section, state: KeyedState, max_parallelism: int) -> None:
+        """Raises for the first key that isn't in the key group of its hash."""
+        present = self.groups(section, state, max_parallelism)
+        for wrong in np.flatnonzero(present != section.key_group):
+            raise DamagedError(
+                f"keys whose hash leads to key group {section.key_group} of {max_parallelism}",
+                f"a key of {state.name} whose hash leads to {present[wrong]}",
+                offset=int(self.starts[wrong]),
+            )
+
 
 def hashes_of_keys(section: Section) -> Hashes:
     """The hash of each row's key, with its namespace and user key."""

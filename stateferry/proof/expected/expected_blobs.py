@@ -72,7 +72,7 @@ class ExpectedBlobs(ExpectedEntries):
         for state, section in group:
             with section.locating():
                 if carries and state.name in self._aging:
-                    self._age(self._aging[state.name], section)
+                    self._age(self._aging[state.name], state, section)
                 elif carries and state.name not in touched:
                     self._carry(state, section)
                 for rules in conversion.rules:

@@ -142,7 +142,7 @@ class ExpectedEntries:
         for state, section in group:
             with section.locating():
                 if carries and state.name in self._aging:
-                    self._age(self._aging[state.name], section)
+                    self._age(self._aging[state.name], state, section)
                 elif carries and state.name in untouched:
                     self._carry(state, section)
                 for rules in conversion.rules:
@@ -160,9 +160,9 @@ class ExpectedEntries:
         entries = plain_entries(section, self._groups(state, section))
         self._sink.add(state.name, entries, np.ones(len(entries), np.bool_))
 
-    def _age(self, planned: PlannedTtl, section: Section) -> None:
-        name = planned.state.name
-        found = aging_entries(section, planned, self._groups(planned.state, section))
+    def _age(self, planned: PlannedTtl, state: KeyedState, section: Section) -> None:
+        name = state.name
+        found = aging_entries(section, planned, self._groups(state, section))
         if name in self._samples and name not in self._conversion.by_kryo:
             self._samples[name].see(name, section, found.keys)
         self.aging[name].entries += len(found.entries)
@@ -174,13 +174,8 @@ class ExpectedEntries:
         if not self._conversion.changes_key_groups:
             return np.full(len(section), section.key_group, np.int64)
         spans = KeySpans.of(section, state)
-        present = spans.groups(section, state, self._conversion.old_max)
-        for wrong in np.flatnonzero(present != section.key_group):
-            raise DamagedError(
-                f"keys whose hash leads to key group {section.key_group} of {self._conversion.old_max}",
-                f"a key of {state.name} whose hash leads to {present[wrong]}",
-                offset=int(spans.starts[wrong]),
-            )
+        if not self._conversion.rehashes:
+            spans.expect_group(section, state, self._conversion.old_max)
         return spans.per_entry(spans.groups(section, state, self._conversion.new_max))
 
     def _blobs(self, rules: Rules, section: Section, claims: _Claims | None) -> None:

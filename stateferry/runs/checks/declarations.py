@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.metadata.metadata import Operator
 
+# Where `--declared` has the name of a state, or behind it. No one calls a state or a field so.
+KEY = "(key)"
+
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
@@ -20,4 +23,5 @@ class Declarations:
     problems: list[str] = field(default_factory=list)
 
     def where(self, path: str) -> str:
-        return f"state {path} of operator {self.operator.label}"
+        what = "the key" if path == KEY else f"state {path}"
+        return f"{what} of operator {self.operator.label}"

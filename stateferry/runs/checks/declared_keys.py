@@ -1,6 +1,7 @@
-"""Lists by Kryo in keys of operators, user keys and keys of broadcast states, as the new job declares them.
+"""Keys of operators, user keys and keys of broadcast states, as the new job declares them: lists by Kryo, and Scala's.
 
-So are user keys, and keys of broadcast states, by the serializers of flink-scala.
+An operator's keys by the serializers of flink-scala get other hashes, and so other key groups. It must be known how the
+new job hashes them.
 
 A `Set` or `Map` in a key is refused: its entries come in another order when Flink has read them, and Flink finds
 nothing under a key with other bytes.
@@ -11,14 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from flinkstate.hashing.java_hash import unstable_reason
+from flinkstate.keyed.key_group_check import hash_is_certain
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.type_parts import has_scala, with_parts
-from flinkstate.serializers.types import FlinkType, MapType, ScalaType, SetType, simple_name
-from stateferry.runs.checks.declarations import Declarations
+from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.types import (
+    FlinkType,
+    MapType,
+    OptionType,
+    Scalar,
+    ScalaType,
+    SetType,
+    simple_name,
+    type_name,
+)
+from stateferry.runs.checks.declarations import KEY, Declarations
 from stateferry.runs.checks.declared_collections import declared_type, interfaces_in, undecided
 
-# Where `--declared` has the name of a state, or behind it. No one calls a state or a field so.
-KEY = "(key)"
 _WITHOUT_ORDER = ("java.util.Map", "java.util.Set")
 
 
@@ -37,15 +47,28 @@ def keys_of(state: KeyedState) -> Iterator[tuple[str, FlinkType]]:
 def as_declared(state: KeyedState, declared: Declarations) -> KeyedState:
     """Returns the state with the collections that Flink 2 writes itself; adds a problem for each that is undecided."""
     declared.problems.extend(undecided(declared.where(state.name), one) for one in interfaces_in(state.namespace))
-    key, *others = (
-        # Another hash would move an operator's keys by flink-scala to other key groups: they are refused as a whole.
-        type_ if path == KEY and has_scala(type_) else declared_key(type_, path, declared)
-        for path, type_ in keys_of(state)
-    )
+    key, *others = (declared_key(type_, path, declared) for path, type_ in keys_of(state))
+    declared.problems.extend(_not_hashed(key, declared))
     value = None
     if state.value is not None:
         value = declared_type(state.value, state.name, declared)
     return replace(state, key=key, user_key=next(iter(others), None), value=value)
+
+
+def _not_hashed(key: FlinkType, declared: Declarations) -> Iterator[str]:
+    """Yields why it isn't known how the new job hashes an operator's keys that were Scala's."""
+    if not isinstance(key, ScalaType):
+        return
+    why = unstable_reason(key.made)
+    if isinstance(key.source, OptionType) or key.source is Scalar.UNIT:
+        why = "null can't be a key, and None or Unit would be"
+    elif why is None and not hash_is_certain(key.made):
+        why = "the hash of a Row depends on how the job has filled it"
+    if why is not None:
+        yield (
+            f"{declared.where(KEY)}: a key that is a {type_name(key.made)} can't be hashed as the new job does: {why}. "
+            "Declare the key as a tuple, and have the new job do so, or have the job, under Flink 1.20, move the state"
+        )
 
 
 def declared_key(type_: FlinkType, path: str, declared: Declarations) -> FlinkType:

@@ -36,7 +36,7 @@ from flinkstate.serializers.types import (
     TupleType,
     type_name,
 )
-from stateferry.runs.checks.declarations import Declarations
+from stateferry.runs.checks.declarations import KEY, Declarations
 from stateferry.verdict.removed import has_no_value, suggestion
 
 _T = TypeVar("_T")
@@ -55,7 +55,7 @@ def declared_scala(type_: FlinkType, path: str, declared: Declarations) -> Flink
         return type_
     where = f"{declared.where(path)} has serializers of flink-scala, which Flink 2 has not"
     if (text := declared.texts.get(path)) is None:
-        declared.problems.append(f"{where}: {what_to_say(type_, f'{declared.operator.label}/{path}')}")
+        declared.problems.append(f"{where}: {what_to_say(type_, declared.operator.label, path)}")
         return type_
     try:
         found = as_told(type_, text)
@@ -95,33 +95,52 @@ def _not_of_class(pojo: PojoType, job: JobClasses | None) -> Iterator[str]:
             yield f"the field {one.name} of {pojo.class_name} is {type_name(stored)}, and not {type_name(made)}"
 
 
-def what_to_say(type_: FlinkType, place: str) -> str:
+def what_to_say(type_: FlinkType, operator: str, path: str) -> str:
     """Says how values of this type become values of Flink's own serializers."""
-    text = suggestion(type_)
+    is_key = path == KEY
+    text = suggestion(type_, is_key=is_key)
     if text is None:
         return (
             "they are not rewritten. Let the job, under Flink 1.20, move the state to types of Java, and take a "
             "savepoint then"
         )
     more = ", or with Pojo<com.acme.Reading>(name, total) for a case class, and the new job's jar in --classes"
-    more = more if "Tuple" in text else ""
-    return f"say as what the new job declares it, such as --declared '{place}={text}'{more}"
+    more = more if "Tuple" in text and not is_key else ""
+    return f"say as what the new job declares it, such as --declared '{operator}/{path}={text}'{more}"
 
 
-def not_from_scala(states: Iterable[KeyedState], migrated: Iterable[KeyedState], operator: Operator) -> Iterator[str]:
+def not_from_scala(
+    states: Iterable[KeyedState], migrated: Iterable[KeyedState], operator: Operator, *, lazy: bool
+) -> Iterator[str]:
     """Yields a problem for each state with parts by serializers of flink-scala that are not rewritten.
 
-    These are keys, because others have other hashes, and the entries of maps that the same run migrates.
+    These are namespaces, the entries of maps that the same run migrates, and the keys of these if their bytes change.
     """
     for state in states:
         if has_scala(state.namespace):
             yield _not_rewritten(f"state {state.name} of operator {operator.label} has namespaces")
-        if has_scala(state.key):
-            yield _not_rewritten(f"operator {operator.label} has keys")
-            break
     for state in migrated:
+        if has_scala(state.key) and (lazy or not _keeps_bytes(state.key)):
+            yield (
+                f"state {state.name} of operator {operator.label} is migrated{' by a lazy run' if lazy else ''}, and "
+                "the operator's keys are by serializers of flink-scala: leave the migration out, and migrate the "
+                "result in another run"
+            )
         if has_scala(state.map_type):
             yield _not_rewritten(f"state {state.name} of operator {operator.label}, which is migrated, has entries")
+
+
+def _keeps_bytes(type_: FlinkType) -> bool:
+    """Whether keys of flink-scala have the same bytes as those of Flink's own that they become.
+
+    A run reads the keys of migrated maps, and writes them into the tables, from the source.
+    """
+    match type_:
+        case CaseClassType(fields):
+            return all(map(_keeps_bytes, fields))
+        case EitherType(left, right):
+            return _keeps_bytes(left) and _keeps_bytes(right)
+    return not has_scala(type_)
 
 
 def _not_rewritten(what: str) -> str:

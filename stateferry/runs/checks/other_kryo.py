@@ -28,6 +28,7 @@ from stateferry.changes.upgrade.for_other_kryo import (
     expect_rewritable,
     states_by_kryo,
 )
+from stateferry.changes.upgrade.kryo_keys import as_written, has_other_hashes
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.declarations import Declarations
@@ -88,6 +89,7 @@ def with_other_kryo(
     return {
         id_: replace(
             one,
+            rules=tuple(_with_new_key(rule, states.get(id_, {})) for rule in one.rules),
             by_kryo=states.get(id_, {}),
             elements=elements.get(id_, {}),
             before=before.get(id_),
@@ -96,6 +98,14 @@ def with_other_kryo(
         )
         for id_, one in operators.items()
     }
+
+
+def _with_new_key(rules: Rules, states: Mapping[str, KeyedState]) -> Rules:
+    """The rules of a legacy state with the keys that it has when it is migrated."""
+    known = states.get(rules.legacy.name)
+    if known is None or not has_other_hashes(known):
+        return rules
+    return replace(rules, legacy=replace(rules.legacy, key=as_written(known.key)))
 
 
 def _states(
@@ -118,12 +128,13 @@ def _states(
     found = {}
     for operator in source.keyed_operators():
         gone = {one.legacy.name for one in rules.get(operator.id, ()) if not (stay or one.keeps_rest)}
-        states = {state.name: state for state in source.keyed_states(operator) if state.name not in gone}
+        of_source = source.keyed_states(operator)
+        states = {state.name: state for state in of_source if state.name not in gone}
         of_operator = of_operators.get(operator.id, {})
         if of_operator:
             values = [(state.name, state.value) for state in states.values() if state.value is not None]
             values += _values(source, operator)
-            values += () if back is not None else (one for state in states.values() for one in keys_of(state))
+            values += () if back is not None else (one for state in of_source for one in keys_of(state))
             problems += declared_in_vain(of_operator, values, operator, back=back is not None)
         if back is not None:
             told = Declarations(operator, of_operator, plan.job_classes, problems)
@@ -132,14 +143,19 @@ def _states(
         if changes_line and of_flink_1:
             # Those with keys by Kryo know the job's classes.
             of_scala = {
-                name: state for name, state in states.items() if has_scala(state.value) or has_scala(state.user_key)
+                name: state
+                for name, state in states.items()
+                if any(map(has_scala, (state.key, state.user_key, state.value)))
             }
             by_kryo = of_scala | by_kryo
+            # Of maps that are migrated and don't stay, only the keys.
+            keys_alone = (replace(state, value=None) for state in of_source if state.name in gone)
+            by_kryo |= {state.name: state for state in keys_alone if has_scala(state.key)}
             told = Declarations(operator, of_operator, plan.job_classes)
             by_kryo = {name: as_declared(all_by_kryo_2(state), told) for name, state in by_kryo.items()}
             problems += dict.fromkeys(told.problems)
             legacies = (one.legacy for one in rules.get(operator.id, ()))
-            problems += not_from_scala(states.values(), legacies, operator)
+            problems += not_from_scala(states.values(), legacies, operator, lazy=plan.lazy)
         if by_kryo:
             found[operator.id] = by_kryo
             problems += _not_rewritable(operator, by_kryo.values(), line)

@@ -109,7 +109,7 @@ def _largest_subtask(resolved: ResolvedPlan, operator: Operator) -> int:
     """The bytes in the source from which the largest new subtask is made."""
     new = resolved.layout.of(operator)
     extents = [extent for placed in resolved.source.placed(operator) for extent in key_group_extents(placed.file)]
-    if resolved.layout.changes_key_groups(operator):
+    if resolved.conversion.of(operator).changes_key_groups:
         # Keys are spread anew.
         return sum(extent.end - extent.start for extent in extents) // new.parallelism
     sizes = [0] * new.parallelism
@@ -130,7 +130,7 @@ def _key_groups_to_order(resolved: ResolvedPlan, operator: Operator) -> list[int
         return []
     extents = [extent for placed in resolved.source.placed(operator) for extent in key_group_extents(placed.file)]
     sizes = [extent.end - extent.start for extent in extents]
-    # With another max parallelism, keys are spread anew.
+    # With other key groups, keys are spread anew.
     return [sum(sizes) // own.new_max] * own.new_max if own.changes_key_groups else sizes
 
 

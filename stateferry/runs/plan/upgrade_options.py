@@ -40,7 +40,8 @@ class UpgradeOptions(PlanModel):
             "Declared as",
             "if the result is for another Flink: how the job declares a state, or a field in it, that is a Map, List, "
             "Set or Collection: by a TypeHint (main/tags=List<String>), or by its class (main/tags=List); what values "
-            "of flink-scala become (main/last=Tuple2<String, Long>); lists in keys (main/(key)=List<String>)",
+            "of flink-scala become (main/last=Tuple2<String, Long>); its keys, by flink-scala or with "
+            "lists by Kryo (main/(key)=Tuple2<String, Long>)",
             row=164,
             section=RUN,
             metavar="OPERATOR/STATE=TYPE",
