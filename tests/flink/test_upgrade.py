@@ -249,9 +249,9 @@ def test_sets_and_maps_in_keys_are_refused(started: Started, tmp_path: Path) -> 
     states = (State("number", "Long"), State("maps", "Map<HintedMap<String,Long>,Long>", kind="MAP"))
     job = Job((Operator("main", key="HintedSet<Long>", keys=12, states=states),), parallelism=2)
     made = started("1.20.0", False).make(job, tmp_path / "old")
-    for place, name in (("(key)", "Set"), ("maps.(key)", "Map")):
+    for place, name in (("the key", "Set"), ("state maps.(key)", "Map")):
         where = re.escape(place)
-        with pytest.raises(PlanError, match=rf"state {where} of operator \w+: there is a {name} by Kryo"):
+        with pytest.raises(PlanError, match=rf"{where} of operator \w+: there is a {name} by Kryo"):
             upgraded(made.path, tmp_path)
 
 
