@@ -132,11 +132,15 @@ def test_it_goes_with_other_layouts_and_formats(
 
 
 def test_no_catch_up_writes_them_anew(started: Started, tmp_path: Path) -> None:
-    made = started("1.20.0", True).make(_job(_NESTED, old=True), tmp_path / "old", format_="NATIVE")
-    told: dict[str, Any] = {"declared": _TOLD | {"main/(key)": _NESTED.declared}, "output_format": "native"}
-    upgraded(made.path, tmp_path / "base", rehearse=True, steps=STAGED, run_id="base", **told)
-    with pytest.raises(RefusedError, match="operator main: its keys are by flink-scala, and become others: "):
-        upgraded(made.path, tmp_path / "base", since="base", run_id="since", **told)
+    key = _KEYS["either"]
+    job = legacy("Map{0-9}<String,Long>", key=key.scala, keys=4)
+    made = started("1.20.0", True).make(job, tmp_path / "old", format_="NATIVE")
+    states = [{"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState"}]
+    told: dict[str, Any] = {"operators": [{"operator": "main", "states": states}], "to": "flink-2"}
+    told |= {"declared": {"main/(key)": key.declared}, "output_format": "native", "rehearse": True, "nulls": "keep"}
+    run(made.path, tmp_path, run_id="base", **told)
+    with pytest.raises(RefusedError, match="its keys are by flink-scala, and become others: "):
+        run(made.path, tmp_path, run_id="since", since="base", **told)
 
 
 def test_what_has_expired_goes(started: Started, tmp_path: Path) -> None:
