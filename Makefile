@@ -60,7 +60,7 @@ test-airflow-samples:
 
 # Three processes: that with Airflow often waits.
 test-samples:
-	$(BIN)/pytest $(SIDE_BY_SIDE) -n 3
+	$(BIN)/pytest $(SIDE_BY_SIDE) -n 3 --durations=25 --durations-min=10
 
 test-fast: $(VENV)/.made ## The quick tests, which need neither Flink nor Spark
 	$(BIN)/pytest $(SIDE_BY_SIDE) --fast

@@ -118,8 +118,8 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     operators = frozenset(one.operator.id for one in resolved.changes if one.writes_rows)
     for one in resolved.changes:
         if one.rehashes:
-            why = "its keys are by flink-scala, and become others"
-            raise RefusedError(f"{where}: operator {one.operator.label}: {why}: {_WHOLE}")
+            keys = f"operator {one.operator.label}: its keys are by flink-scala, and become others"
+            raise RefusedError(f"{where}: {keys}: {_WHOLE}")
     _check_plan(plan, run, where)
     found = _opened(resolved, run, where, operators)
     for one in resolved.changes:
