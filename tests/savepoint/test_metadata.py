@@ -113,10 +113,16 @@ def metadatas(draw: st.DrawFn) -> Metadata:
     )
 
 
+def without_marks(metadata: Metadata) -> Metadata:
+    """Without what is read beside: which operators have the name of another one."""
+    operators = tuple(replace(one, shares_name=False) for one in metadata.operators)
+    return replace(metadata, operators=operators)
+
+
 @given(metadatas())
 def test_every_version_and_handle_is_read_as_it_was_built(metadata: Metadata) -> None:
     data = build_metadata(metadata)
-    assert parse_metadata(data, "_metadata") == metadata
+    assert without_marks(parse_metadata(data, "_metadata")) == metadata
     assert build_metadata(parse_metadata(data, "_metadata")) == data
 
 
@@ -172,7 +178,9 @@ def usual_metadatas(draw: st.DrawFn) -> Metadata:
 @given(metadatas() | usual_metadatas(), st.data())
 def test_usual_subtasks_are_read_as_field_by_field(metadata: Metadata, data: st.DataObject) -> None:
     whole = build_metadata(metadata)
-    assert parse_metadata(whole, "_metadata") == metadata == read_field_by_field(whole)
+    found = parse_metadata(whole, "_metadata")
+    assert found == read_field_by_field(whole)
+    assert without_marks(found) == metadata
     at = data.draw(st.integers(0, len(whole) - 1))
     changed = whole[:at] + bytes([data.draw(st.integers(0, 255))]) + whole[at + 1 :]
     cut = whole[: data.draw(st.integers(0, len(whole)))]
