@@ -123,7 +123,12 @@ CASES: dict[str, tuple[Job, tuple[str, ...], Change]] = {
 
 
 # tests/steps/test_catch_up.py has their like without Flink.
-LEFT_TO_STEPS = ("keeping the old maps", "on one subtask, under time to live", "keeping what has expired")
+LEFT_TO_STEPS = (
+    "keeping the old maps",
+    "on more subtasks",
+    "on one subtask, under time to live",
+    "keeping what has expired",
+)
 
 
 @pytest.mark.matrix
@@ -247,7 +252,13 @@ def test_maps_in_fields_and_of_objects_are_caught_up_with(
     assert entries(path) == entries(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("inlined", [0, 1 << 16], ids=["each file by itself", "small files in _metadata"])
+@pytest.mark.parametrize(
+    "inlined",
+    [
+        pytest.param(0, id="each file by itself", marks=pytest.mark.full),
+        pytest.param(1 << 16, id="small files in _metadata"),
+    ],
+)
 def test_incremental_checkpoints_are_caught_up_with(inlined: int, flink: Flink, tmp_path: Path) -> None:
     job = replace(job_of("Map{0-9}<String,Long>", migrated=0.0), inline_threshold=inlined)
     first = flink("2.3.0").make_in_place(job, format_="CHECKPOINT").path

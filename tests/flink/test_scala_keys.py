@@ -92,7 +92,11 @@ def _expected(made: Made, new: Path, key: _Key) -> Made:
 @pytest.mark.parametrize("name", _KEYS)
 @pytest.mark.parametrize(
     ("namespace", "ttl", "backend"),
-    [(None, "stamped", "rocksdb"), ("String", None, "hashmap"), ("TimeWindow", None, "rocksdb")],
+    [
+        (None, "stamped", "rocksdb"),
+        pytest.param("String", None, "hashmap", marks=pytest.mark.full),
+        ("TimeWindow", None, "rocksdb"),
+    ],
 )
 def test_flink_2_finds_every_key(
     name: str, namespace: str | None, ttl: str | None, backend: str, started: Started, tmp_path: Path

@@ -67,7 +67,7 @@ def ask_to_end(process: subprocess.Popen[str]) -> None:
     ("how", "code", "begins"),
     [
         (kill_the_jvm, MAY_PASS, "stateferry: Spark's JVM (process "),
-        (interrupt_all, INTERRUPTED, "stateferry: interrupted: run "),
+        pytest.param(interrupt_all, INTERRUPTED, "stateferry: interrupted: run ", marks=pytest.mark.full),
         # Without Spark, tests/cli/test_cli.py and tests/steps/test_steps_alone.py have it.
         pytest.param(ask_to_end, TERMINATED, "stateferry: ended by SIGTERM: run ", marks=pytest.mark.full),
     ],

@@ -25,7 +25,7 @@ from tests.support.in_process import without_spark
 
 pytestmark = pytest.mark.spark
 
-KILLS = int(os.environ.get("STATEFERRY_KILLS", "3"))
+KILLS = int(os.environ.get("STATEFERRY_KILLS", "2"))
 SEED = int(os.environ.get("STATEFERRY_KILL_SEED", "1"))
 _LONGEST_RUN = 120
 _VICTIMS = ("driver and JVM", "driver", "worker")

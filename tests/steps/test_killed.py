@@ -303,6 +303,7 @@ def _second_nights(tmp_path: Path) -> Iterator[World]:
     yield thursday
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_run_after_another_killed_before_any_of_its_effects(
     tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]

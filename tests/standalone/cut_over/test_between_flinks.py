@@ -41,7 +41,8 @@ def flink_2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("new_job", [NEW_JOB, pytest.param(FAILING_JOB, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("new_job", [NEW_JOB, FAILING_JOB])
 def test_a_job_of_flink_1_becomes_one_of_flink_2(
     airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path, new_job: str
 ) -> None:
