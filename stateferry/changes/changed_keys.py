@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -83,7 +84,7 @@ def in_both_forms(keys: Prefixes, state: KeyedState, prefix: int) -> Prefixes:
         return keys
     every = {*_each(keys)}
     for five in (False, True):
-        other = state.with_kryo(lambda kryo, five=five: replace(kryo, for_five=five))
+        other = state.with_kryo(partial(replace, for_five=five))
         # What one Kryo can't write, it hasn't written.
         with suppress(DamagedError, RefusedError):
             every.update(_each(_for_other_kryo(keys, other, prefix)))
