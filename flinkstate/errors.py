@@ -82,3 +82,7 @@ class DamagedError(StateferryError):
             offset=self.offset if offset is None else offset,
             key_group=self.key_group if self.key_group is not None else key_group,
         )
+
+
+class KeyTwiceError(DamagedError):
+    """A key of a state that was to be written a second time."""

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from flinkstate.basics.array_types import Bytes
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, KeyTwiceError
 from flinkstate.files.temporary_folder import task_folder
 from flinkstate.rocksdb.files import (
     StoredFile,
@@ -157,7 +157,9 @@ class FamilyWriter:
                 merged += rows.count
                 self._append(rows)
         if merged != self._rows:
-            raise DamagedError("each key of a state once", f"{self._rows - merged} keys of key group {key_group} again")
+            raise KeyTwiceError(
+                "each key of a state once", f"{self._rows - merged} keys of key group {key_group} again"
+            )
         for file in own:
             self._remove(file)
         self._waiting.clear()

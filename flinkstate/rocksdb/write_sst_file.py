@@ -16,7 +16,7 @@ import cramjam
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions, Tags
-from flinkstate.errors import DamagedError
+from flinkstate.errors import KeyTwiceError
 from flinkstate.rocksdb import write_kernels as kernels
 from flinkstate.rocksdb.kernels import DELETE, VALUE
 from flinkstate.rocksdb.live_files import LiveFile
@@ -340,8 +340,8 @@ def _at_least(array: Any, size: int) -> Any:
     return grown
 
 
-def _twice(rows: SortedRows, place: int) -> DamagedError:
-    return DamagedError(
+def _twice(rows: SortedRows, place: int) -> KeyTwiceError:
+    return KeyTwiceError(
         "each key of a state once, in order", f"{rows.key(place).hex()} behind a key that isn't smaller"
     )
 

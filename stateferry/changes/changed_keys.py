@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.digests import digest_of, digest_of_bytes, new_hasher
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
@@ -16,7 +19,7 @@ from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.serializers.types import FlinkType
+from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.walker import skip_each
 from flinkstate.values.key_hashes import codes_of_rows
 from stateferry.changes.operator_changes import OperatorChanges
@@ -71,6 +74,27 @@ def read_changed_keys(file: Location) -> dict[tuple[str, int], dict[str, Prefixe
     return {of: {state: Prefixes.joined(some) for state, some in of_states.items()} for of, of_states in parts.items()}
 
 
+def in_both_forms(keys: Prefixes, state: KeyedState, prefix: int) -> Prefixes:
+    """The keys as either Kryo writes them, if it isn't known which one did.
+
+    An upgraded job may have a key by both, or have had it, and they become one.
+    """
+    type_ = key_type(state)
+    if type_ is None or keys.has_every_key or not any(one.five is None for one in kept_by_kryo(type_)):
+        return keys
+    every = {*_each(keys)}
+    for five in (False, True):
+        other = state.with_kryo(partial(replace, for_five=five))
+        # What one Kryo can't write, it hasn't written.
+        with suppress(DamagedError, RefusedError):
+            every.update(_each(_for_other_kryo(keys, other, prefix)))
+    return Prefixes.of(every)
+
+
+def _each(keys: Prefixes) -> Iterator[bytes]:
+    return (keys.keys[start:end].tobytes() for start, end in pairwise(keys.bounds.tolist()))
+
+
 def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict[str, Prefixes]:
     """The keys of the source's states as the result has them; a new state has those of its legacy state."""
     found = {name: _in_result(one, conversion.states[name], conversion) for name, one in keys.items()}
@@ -83,16 +107,27 @@ def _in_result(keys: Prefixes, state: KeyedState, conversion: OperatorChanges) -
     if keys.has_every_key or not len(keys):
         return keys
     known = conversion.by_kryo.get(state.name)
-    if known is not None and (type_ := key_type(known)) is not None:
-        keys = _for_other_kryo(keys, known, type_, key_group_prefix_bytes(conversion.old_max))
+    if known is not None:
+        try:
+            keys = _for_other_kryo(keys, known, key_group_prefix_bytes(conversion.old_max))
+        except (DamagedError, RefusedError) as error:
+            # What the snapshot has read could be written, so this one came and went in between.
+            raise RefusedError(
+                f"state {state.name}: a key that has come and gone since the base can't be written anew ({error}): "
+                "leave --since out, which converts everything"
+            ) from None
     return _hashed_anew(keys, conversion.written(state), conversion) if conversion.changes_key_groups else keys
 
 
-def _for_other_kryo(keys: Prefixes, state: KeyedState, type_: FlinkType, prefix: int) -> Prefixes:
+def _for_other_kryo(keys: Prefixes, state: KeyedState, prefix: int) -> Prefixes:
+    if (type_ := key_type(state)) is None or not len(keys):
+        return keys
     data = np.append(keys.keys, np.zeros(READ_BEHIND, np.uint8))
     starts, ends = keys.bounds[:-1] + prefix, keys.bounds[1:]
     # Of states whose rows count together, the list has keys without namespace and user key, which aren't by Kryo then.
-    if not is_by_kryo(state.key) and (skip_each(state.key, data, starts, ends) == ends).all():
+    # Timers aren't among them, and begin with something else.
+    may_be_bare = state.kind is not StateKind.TIMERS and not is_by_kryo(state.key)
+    if may_be_bare and (skip_each(state.key, data, starts, ends) == ends).all():
         return keys
     made = keys_for_other_kryo(state, type_, data, starts, ends, prefix)
     return Prefixes.of(key.tobytes() for key in np.split(made.data[: made.ends[-1]], made.ends[:-1]))

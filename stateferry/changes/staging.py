@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from flinkstate.errors import KeyTwiceError, RefusedError
 from flinkstate.files.digests import Digests
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
@@ -72,8 +73,17 @@ class FileTask:
         """Writes the file from the parcels that the files of the exchange have for its key groups."""
         began, digests = time.monotonic(), Digests()
         writer = SavepointWriter(self.folder, digests, is_checked=True)
-        with ExchangeReceiver(exchange, self.subtask) as received:
-            handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, received.entries)
+        try:
+            with ExchangeReceiver(exchange, self.subtask) as received:
+                handle = self.rewrite.write_keyed(writer, self.subtask, self.key_groups, received.entries)
+        except KeyTwiceError as error:
+            if not self.rewrite.destination.rehashes:
+                raise
+            # Each by itself is sound, and the old ones were in two key groups.
+            raise RefusedError(
+                f"operator {self.rewrite.old.label}: two of its keys become the same, as Scala's None and Some(null) "
+                f"do, and Flink would keep only one row of each ({error})"
+            ) from None
         return self._staged(handle, digests, began)
 
     def _staged(self, handle: KeyedHandle | NativeHandle, digests: Digests, began: float) -> StagedFile:

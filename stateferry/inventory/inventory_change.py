@@ -21,6 +21,7 @@ from flinkstate.metadata.chunks import FilePart
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.prefixes import Prefixes
 from stateferry.basics.state_ref import StateRef
+from stateferry.changes.changed_keys import in_both_forms
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.blob_times import BlobTimes
@@ -98,6 +99,9 @@ class ChangedKeysTask:
                 differing = find(new, old, earlier.identities)
                 if differing is None or (changed := differing.changed(self._groups(new))) is None:
                     return False
+            for number, meta in enumerate(new.header.states):
+                if (known := self.all.changes.by_kryo.get(meta.name)) is not None:
+                    changed[number] = in_both_forms(changed[number], known, new.prefix)
             new.only = old.only = changed
             named = {meta.name: changed[number] for number, meta in enumerate(new.header.states)}
             change.lists[self.all.operator, part.subtask, min(groups, default=0)] = named

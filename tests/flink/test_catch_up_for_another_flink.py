@@ -78,6 +78,32 @@ KEYS = job_of(
         for uid, key in (("main", "UUID"), ("more", "Tuple2<Object<BigDecimal>,String>"))
     )
 )  # fmt: skip
+
+
+# By flink-scala, beside keys whose lengths stand behind them, and maps by Kryo whose rows count together.
+def scala_states(text: str, number: str, pair: str) -> tuple[State, ...]:
+    """With user keys and values of Scala's, or as the new job has them."""
+    return (
+        State("mainState", "HashMap{0-9}<String,Long>"),
+        State("pairs", f"Map<{text},{number}>", kind="MAP"),
+        State("mixed", f"Map<{text},UUID>", kind="MAP", ttl="stamped"),
+        State("in texts", f"Map<{text},UUID>", kind="MAP", namespace="String", namespaces=3),
+        State("in windows", f"Map<UUID,{pair}>", kind="MAP", namespace="TimeWindow", namespaces=2),
+    )
+
+
+NEW_SCALA = scala_states("Tuple2<String,String>", "Nullable<Long>", "Tuple2<String,Long>")
+SCALA = job_of(
+    Operator(
+        "main", key="String", keys=60, timers=Timers(event=2, far=1, namespace="String"),
+        states=scala_states("ScalaTuple2<String,Option<String>>", "Option<Long>", "ScalaTuple2<String,Long>"),
+    )
+)  # fmt: skip
+TOLD = {
+    "main/pairs": "Long?",
+    "main/in windows": "Tuple2<String, Long>",
+    **{f"main/{name}.(key)": "Tuple2<String, String>" for name in ("pairs", "mixed", "in texts")},
+}
 MAPS = job_of(
     Operator(
         "main", key="String", keys=60, timers=Timers(event=2, far=1),
@@ -111,6 +137,10 @@ CASES = {
     "values, with more key groups": Case(VALUES, WIDER, Change(3, 300), declared=DECLARED),
     "keys": Case(KEYS),
     "keys, with more key groups": Case(KEYS, WIDER, Change(3, 300)),
+    "Scala's user keys": Case(SCALA, WIDER, Change(3, 300), declared=TOLD, becomes=NEW_SCALA),
+    "Scala's user keys, with a migration": Case(
+        SCALA, (*MIGRATED, "--keep-legacy"), declared=TOLD, becomes=(ROWS, *NEW_SCALA)
+    ),
     "with a migration": Case(MAPS, MIGRATED, becomes=(ROWS, MAPS.operators[0].states[1])),
     "with a migration that keeps the maps": Case(
         MAPS, (*MIGRATED, "--keep-legacy", *WIDER), Change(3, 300), becomes=(ROWS, *MAPS.operators[0].states)

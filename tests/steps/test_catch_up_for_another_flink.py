@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flinkstate.errors import RefusedError, RejectedError
+from flinkstate.keyed.header import KeyedHeader
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.built_snapshots import kryo_snapshot, map_snapshot, simple_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.values.hash_codes import key_group_of
 from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
 from tests.steps.test_catch_up import (
@@ -24,9 +30,11 @@ from tests.steps.test_catch_up import (
     refused,
     whole,
 )
+from tests.steps.test_keys_by_both_kryos import BY_2, BY_5
 from tests.steps.test_nights_since import NOW, changed, first_state, run
-from tests.support.legacy_states import LEGACY
+from tests.support.legacy_states import LEGACY, LegacyState
 from tests.support.native_nights import NightlyDatabase
+from tests.support.samples import keyed_meta
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +93,49 @@ def test_values_of_both_kryos_are_told_apart(tmp_path: Path) -> None:
     base(database.checkpoint(1), tmp_path, 1, **ALONE)
     state = changed(database.state, random.Random(3), 30)
     database.flush(state.with_changes(other_kryo=by_2 - {f"key-{number}" for number in range(0, 300, 7)}))
+    second = database.checkpoint(2)
+    report, since = caught_up(second, tmp_path, 2, 1, **ALONE)
+    assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2, **ALONE))
+
+
+# The same UUID by each Kryo, as in `test_keys_by_both_kryos.py`.
+GROUP = key_group_of(Scalar.STRING, "a", 128) or 0
+ROW_BY_2, ROW_BY_5 = (bytes([GROUP]) + b"\2a\0" + key for key in (BY_2, BY_5))
+
+
+@dataclass(frozen=True)
+class ByUuid(LegacyState):
+    """A job that was upgraded in place, with one map, whose user keys are by Kryo; its rows as they are stored."""
+
+    stored: Mapping[bytes, int] = field(default_factory=dict)
+
+    @property
+    def _states(self) -> list[str]:
+        return ["counts"]
+
+    def _header(self) -> KeyedHeader:
+        value = map_snapshot(kryo_snapshot("java.util.UUID"), simple_snapshot(Scalar.LONG))
+        return KeyedHeader(False, simple_snapshot(Scalar.STRING), (keyed_meta("counts", "MAP", value),))
+
+    def _entries(self) -> dict[int, dict[int, list[bytes]]]:
+        rows = [struct.pack(">i", len(key)) + key + struct.pack(">ixq", 9, n) for key, n in self.stored.items()]
+        return {GROUP: {0: rows}}
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["it has gone again", "it is there"])
+def test_a_key_by_the_other_kryo_is_looked_at_too(stays: bool, tmp_path: Path) -> None:
+    """The job doesn't find a key that the earlier Kryo has written, and makes another one beside it."""
+    before = ByUuid(stored={ROW_BY_2: 4})
+    database = NightlyDatabase(tmp_path / "job", ByUuid())
+    database.flush(before)
+    base(database.checkpoint(1), tmp_path, 1, **ALONE)
+    database.flush(ByUuid(stored={ROW_BY_2: 4, ROW_BY_5: 5}))
+    if stays:
+        with pytest.raises(RefusedError, match=r"counts.*1 keys become the same bytes"):
+            caught_up(database.checkpoint(2), tmp_path, 2, 1, **ALONE)
+        return
+    database.flush(before)
     second = database.checkpoint(2)
     report, since = caught_up(second, tmp_path, 2, 1, **ALONE)
     assert report.is_green

@@ -173,3 +173,7 @@ def test_keys_that_become_one_are_refused(tmp_path: Path) -> None:
     apart = savepoint(tmp_path / "apart", (5, NONE), (6, SOME_NULL))
     with pytest.raises(RejectedError, match="each key once in a state"):
         run(apart, tmp_path / "red", **options)
+    # RocksDB's files have no room for both.
+    with pytest.raises(RefusedError, match=r"operator .*: two of its keys become the same, as Scala's None"):
+        run(apart, tmp_path / "native", output_format="native", **options)
+    assert not (tmp_path / "native" / "target" / "_metadata").exists()

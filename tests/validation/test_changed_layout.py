@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
 from math import gcd
 from typing import Any
 
 import pytest
 
+from flinkstate.errors import RefusedError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.serializers.built_snapshots import kryo_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
 from stateferry.changes.changed_keys import in_result
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
+from stateferry.changes.upgrade.for_other_kryo import all_by_kryo_2
 from stateferry.proof.changed_layout import Databases, WholeGroups
 from tests.support.changes import changes_of
 from tests.support.legacy_states import LEGACY, NEW
 
+BY_KRYO = kryo_snapshot("java.util.UUID").type
 KEYS = [f"key-{number}" for number in range(50)]
 
 
@@ -53,6 +59,28 @@ def test_changed_keys_get_the_key_groups_of_the_result(old: int, new: int) -> No
         LEGACY: rows(new), "timers": rows(new, *parts["timers"]), NEW: rows(new),
     }  # fmt: skip
     assert [len(of) for of in in_result({LEGACY: Prefixes.of(())}, conversion(old, new)).values()] == [0, 0]
+
+
+def by_kryo(state: KeyedState) -> OperatorChanges:
+    return replace(changes_of((), {state.name: state}), by_kryo={state.name: all_by_kryo_2(state)})
+
+
+@pytest.mark.parametrize("timestamp", [0, 1_700_000_000_000, -1, 2**63 - 1])
+def test_timers_with_namespaces_by_kryo_are_told_by_their_timestamps(timestamp: int) -> None:
+    """Of a timer, the timestamp comes first: read as a key, some are none."""
+    state = KeyedState("timers", StateKind.TIMERS, Scalar.STRING, BY_KRYO, None, None, False, False)
+    of_timer = b"\5" + struct.pack(">Q", timestamp + 2**63) + b"\2a"
+    found = in_result({"timers": Prefixes.of([of_timer + b"\x54\1\2\4"])}, by_kryo(state))
+    assert listed(found["timers"]) == {of_timer + b"\x54\1" + struct.pack("<qq", 1, 2)}
+
+
+def test_a_key_that_came_and_went_and_cannot_be_written_is_named() -> None:
+    state = KeyedState(
+        "by key", StateKind.MAP, Scalar.STRING, Scalar.VOID_NAMESPACE, BY_KRYO, Scalar.LONG, False, False
+    )
+    keys = Prefixes.of([b"\5\2a\0\1\0com.acme.Opaqu" + bytes([ord("e") | 0x80]) + b"\1"])
+    with pytest.raises(RefusedError, match=r"by key.*com\.acme\.Opaque.*leave --since out"):
+        in_result({"by key": keys}, by_kryo(state))
 
 
 @pytest.mark.parametrize(("old", "new"), [(128, 128), (128, 48), (128, 300), (300, 128), (16, 1024), (7, 9)])
