@@ -50,11 +50,18 @@ class OperatorStart:
         self._flink, self._resource, self._patch, self._kept = flink, resource, patch, kept
 
     def changes_back(self, savepoint: str) -> list[str]:
-        """What `go_back` changes in the spec as it is now, a line for each field."""
+        """What `go_back` changes in the spec as it is now, a line for each field.
+
+        Fails for good if Flink's connection leads to another cluster, where nobody would see the old job start.
+        """
         with for_good_there():
-            now = self._resource.read().spec
-        target = started_spec(self._before().spec, savepoint, nonce_of(now) + 1)
-        return [f"{self._resource}: {where} becomes {new}, and is {old}" for where, old, new in changes(now, target)]
+            now = self._resource.read()
+        job_id = now.job_status.get("jobId")
+        if now.job_status.get("state") == "RUNNING" and self._flink.hook.job_state(str(job_id)) is None:
+            raise refusal(f"{self._resource} runs job {job_id}, which Flink doesn't know at flink_conn_id")
+        target = started_spec(self._before().spec, savepoint, nonce_of(now.spec) + 1)
+        there = changes(now.spec, target)
+        return [f"{self._resource}: {where} becomes {new}, and is {old}" for where, old, new in there]
 
     def go_back(self, savepoint: str) -> dict[str, Any]:
         """Starts the old job by the spec as it was, whatever runs now, and waits for its first checkpoint, if any."""

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from flinkstate.errors import PlanError
 from stateferry.airflow.dag_runs.dag_run import PLAN_TASK
+from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.requests.planning import Occasion, default_catalog
 from stateferry.airflow.requests.rollback_request import rollback_request
 from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, RollBack, StartOldJob
@@ -76,6 +77,18 @@ def test_the_old_job_runs_again_by_its_spec_as_it_was(cut_over: Make, occasion: 
     assert made.spec == made.before | {"job": made.before["job"] | back}
     # Another try starts nothing more.
     assert StartOldJob(task_id="start_old_job").execute(rollback.context)["job_id"] == started["job_id"]
+
+
+def test_a_connection_to_another_cluster_is_noticed_before_anything_is_rolled_back(
+    cut_over: Make, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over()
+    run = published(made, occasion)
+    record_start(run, NewJob(None))
+    made.place.start(run, run.plan.target, timeout=10)
+    monkeypatch.setattr(FlinkHook, "job_state", lambda *_: None)
+    with pytest.raises(AirflowFailException, match=r"runs job 0+1, which Flink doesn't know at flink_conn_id"):
+        Rollback(run.plan.job)
 
 
 def test_without_the_spec_as_it_was_nothing_is_rolled_back(cut_over: Make, occasion: Occasion) -> None:
