@@ -223,6 +223,8 @@ def _pending_tables(run: Run, name: str) -> str:
         if not control.are_tables_pending(run.plan.job, run.plan.run_id):
             return ""
     problem = run.facts(TablesProblem)
+    if problem is not None and problem.published_differs:
+        return problem.reason
     why = problem.reason if problem else "the task tables has not ended"
     return (
         f"{name} is published, and a job that runs from it is not affected; but its tables are pending: {why}. When "

@@ -180,7 +180,7 @@ class StepOperator(SparkSubmitOperator):
         return ended is not None
 
     def _skip_what_the_run_leaves_out(self, run: Run) -> None:
-        if run.plan.rescales_only and self.step == Step.TABLES:
+        if self.step == Step.TABLES and Step.TABLES not in run.steps:
             skip(self.log, "the run migrates no state, so it has no tables")
         if run.plan.rehearse and self.step == Step.CUT_OVER:
             skip(self.log, "a rehearsal publishes nothing")

@@ -56,7 +56,7 @@ def _run(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None) -> i
     run = _run_of(_parser(step).parse_args(argv))
     with Control(run.plan.catalog_uri) as control:
         check_may_continue(run, control)
-        if run.plan.rescales_only and step is Step.TABLES:
+        if step is Step.TABLES and step not in run.steps:
             say(f"nothing to do: run {run.plan.run_id} migrates no state, so it has no tables")
             return 0
         if run.state is RunState.PUBLISHED and not (tables_are_left(run, control) and step is Step.TABLES):

@@ -115,29 +115,13 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
 def _held(run: Run, report: Report) -> dict[str, FileDigest]:
     """The digests, by address, of a base's files that nobody has written to since they were taken over.
 
-    Without tables there are none, as no later step would read these files.
+    The step tables reads these files once more.
     """
-    if Step.TABLES not in run.steps:
-        return {}
     held, target = run.facts(HeldFiles), Location.of(run.plan.target)
     places = [(target.child(name), identity) for name, identity in (held.files if held is not None else {}).items()]
     known = [(place, identity) for place, identity in places if place.uri in report.staged.files]
     is_same = side_by_side(target, lambda one: one[0].identity() == one[1], known)
     return {place.uri: report.staged.files[place.uri] for (place, _), same in zip(known, is_same, strict=True) if same}
-
-
-def check_published(workers: Workers, run: Run) -> None:
-    """Raises unless the files that a catch-up has published, some of which it held by identity, are those validated."""
-    try:
-        found = digests_of(workers, Savepoint.open(run.staged.shown, places=(run.plan.target,)))
-        is_proven, why = proven_report(run).holds_for(found, run.plan.fingerprint), ""
-    except (DamagedError, RefusedError) as error:
-        is_proven, why = False, f" ({error})"
-    if not is_proven:
-        raise RejectedError(
-            f"the files in {run.plan.target} are not those that were validated{why}. If the new job has not claimed "
-            "them, end it and go back"
-        )
 
 
 def _proven_metadata(run: Run) -> bytes | None:

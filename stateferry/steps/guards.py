@@ -17,7 +17,6 @@ from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.other_flink import check_other_flink
 from stateferry.runs.guards.timer_guard import check_timers
 from stateferry.runs.record.state_ages import FoundAges
-from stateferry.runs.record.steps import Step
 from stateferry.steps.run_at_work import RunAtWork
 
 
@@ -43,7 +42,7 @@ def _room(seen: Seen) -> None:
     room = estimate(work.resolved, work.workers.at_once)
     # What of a key group was written before it is merged stays until then.
     needs = Counter({work.files.shown: room.bytes + room.merged})
-    if Step.TABLES in work.run.steps:
+    if not plan.rescales_only:
         # The tables hold the entries of the staged savepoint once more, compressed.
         needs[plan.warehouse] += room.bytes // 2
     if work.workers.temporary_folder is not None:
@@ -55,7 +54,8 @@ def _room(seen: Seen) -> None:
 
 
 def _rest_catalog(seen: Seen) -> None:
-    if seen.work.run.plan.rest_catalog is not None and Step.TABLES in seen.work.run.steps:
+    plan = seen.work.run.plan
+    if plan.rest_catalog is not None and not plan.rescales_only:
         from stateferry.steps.tables import table_home
 
         table_home(seen.work.resolved).rest_catalog()

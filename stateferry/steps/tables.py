@@ -1,5 +1,7 @@
 """Tables: brings the tables to the savepoint's content, compares them with the new savepoint, and moves their `main`.
 
+After a catch-up it first reads all files that were published, and does no more than that if no state is migrated.
+
 Only the rows of new and changed keys are written. The step comes last, as no job waits for the tables. The accounts of
 the new savepoint, with which they are compared, are those that the validation has kept.
 """
@@ -11,8 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flinkstate.errors import MissingHereError, RejectedError, StateferryError, TransientError
+from flinkstate.errors import (
+    DamagedError,
+    MissingHereError,
+    RefusedError,
+    RejectedError,
+    StateferryError,
+    TransientError,
+)
 from flinkstate.files.stores import reaching
+from flinkstate.reading.reader import Savepoint
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.proof.expected.check_result import Check, Outcome
@@ -23,9 +33,9 @@ from stateferry.runs.predict.earlier_night import EarlierNight, earlier_night
 from stateferry.runs.record.facts import StagedAccount, StagedAccounts, TablesProblem
 from stateferry.runs.record.step_facts import TablesFacts, TablesOfState, WrittenTables
 from stateferry.runs.record.steps import Step
-from stateferry.runs.report.proven import green_report
-from stateferry.runs.report.report import Report
-from stateferry.steps.cut_over import check_published
+from stateferry.runs.report.proven import green_report, proven_report
+from stateferry.runs.report.report import PUBLISHED_FILES, Report
+from stateferry.steps.cut_over import digests_of
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
@@ -53,6 +63,10 @@ class TablesPendingError(RejectedError):
     """The run is published, but its tables have not followed."""
 
 
+class PublishedFilesError(RejectedError):
+    """The run is published, but its files are not those that were validated."""
+
+
 def do(work: RunAtWork) -> TablesFacts:
     """Does the step and returns its facts.
 
@@ -68,6 +82,9 @@ def do(work: RunAtWork) -> TablesFacts:
             return _bring(work)
     except (MissingHereError, TransientError):
         raise
+    except PublishedFilesError as error:
+        run.keep(TablesProblem(f"{error}", published_differs=True))
+        raise
     except StateferryError as error:
         run.keep(TablesProblem(f"{error}"))
         raise TablesPendingError(
@@ -78,12 +95,12 @@ def do(work: RunAtWork) -> TablesFacts:
 
 def _bring(work: RunAtWork) -> TablesFacts:
     run = work.run
-    if run.plan.since is not None and not run.plan.rehearse:
-        check_published(work.workers, run)
+    published = _check_published(work) if run.plan.since is not None and not run.plan.rehearse else ()
     written = _written(work)
     facts = TablesFacts(tables=written.tables, counts=written.counts, rebuilt=written.rebuilt)
     accounts = run.facts(StagedAccounts) or StagedAccounts()
-    report = Report.read(run.report).with_tables(check(work.workers, work.resolved, accounts), written.to_json())
+    checks = (*published, *check(work.workers, work.resolved, accounts))
+    report = Report.read(run.report).with_tables(checks, written.to_json())
     work.renewal.check()
     report.write(run.report)
     if report.tables_pending:
@@ -99,6 +116,22 @@ def _bring(work: RunAtWork) -> TablesFacts:
     if not run.plan.rehearse:
         work.control.complete(work.lease, run.plan.run_id, facts.snapshots)
     return replace(facts, moved=moved)
+
+
+def _check_published(work: RunAtWork) -> tuple[Check]:
+    """The check that the published files, some of which a catch-up has held by identity, are those validated."""
+    run = work.run
+    try:
+        found = digests_of(work.workers, Savepoint.open(run.staged.shown, places=(run.plan.target,)))
+        is_proven, why = proven_report(run).holds_for(found, run.plan.fingerprint), ""
+    except (DamagedError, RefusedError) as error:
+        is_proven, why = False, f" ({error})"
+    if not is_proven:
+        raise PublishedFilesError(
+            f"run {run.plan.run_id} is published, but the files in {run.plan.target} are not those that were "
+            f"validated{why}. If the new job has not claimed them, end it and go back"
+        )
+    return (Check(PUBLISHED_FILES, Outcome.PASSED, "as validated", "as validated"),)
 
 
 def _written(work: RunAtWork) -> WrittenTables:

@@ -40,6 +40,7 @@ from stateferry.inventory import inventory
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
 from stateferry.proof.catch_up import ChangedResult, ChangedTask
+from stateferry.proof.expected.check_result import Check
 from stateferry.proof.keyed_check import KeyedTask
 from stateferry.proof.keyed_result import Side
 from stateferry.proof.metadata_check import compare_metadata
@@ -55,8 +56,9 @@ from stateferry.runs.record.step_facts import MigrateFacts, NewerRows, SnapshotF
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.file_digest import DigestTask
 from stateferry.runs.report.report import Report
-from stateferry.steps import base_run, cut_over
-from stateferry.steps.tables import TablesPendingError
+from stateferry.steps import base_run, tables
+from stateferry.steps.run_at_work import RunAtWork
+from stateferry.steps.tables import PublishedFilesError
 from stateferry.steps.workers import InProcess
 from stateferry.tables.update import VanishedKeysError
 from tests.flink.judge import raw_entries
@@ -764,13 +766,13 @@ def check_when_read(patch: pytest.MonkeyPatch, final: Callable[[], tuple[Report,
     """
     names = hashed(patch)
     published: list[list[str]] = []
-    check = cut_over.check_published
+    check = tables._check_published
 
-    def then(*of: Any) -> None:
+    def then(work: RunAtWork) -> tuple[Check]:
         published.append(list(names))
-        check(*of)
+        return check(work)
 
-    patch.setattr("stateferry.steps.tables.check_published", then)
+    patch.setattr(tables, "_check_published", then)
     report, since = final()
     assert report.is_green, report.failed
     # The newer file of the last catch-up, which that had only written.
@@ -838,7 +840,7 @@ def test_a_file_that_has_rotted_behind_its_identity_raises_the_alarm(chain: Path
     data[-200] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises((TablesPendingError, DamagedError, RejectedError)):
+    with pytest.raises((PublishedFilesError, DamagedError, RejectedError)):
         caught_up(chain, tmp_path, 3, 2, rehearse=False)
 
 

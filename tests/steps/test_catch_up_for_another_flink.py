@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Callable, Mapping
@@ -17,14 +18,22 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot, map_snapshot, simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
-from stateferry.runs.record.facts import HeldFiles
+from stateferry.proof.expected.check_result import Check
+from stateferry.runs.record.facts import HeldFiles, TablesProblem
+from stateferry.runs.record.run_list import find_run
+from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.step_facts import MigrateFacts, NewerRows
+from stateferry.runs.report.report import Report
+from stateferry.runs.report.report_text import tables_line
+from stateferry.steps import tables
+from stateferry.steps.run_at_work import RunAtWork
+from stateferry.steps.tables import PublishedFilesError
 from tests.steps.test_catch_up import (
     base,
     caught_up,
+    check_when_read,
     converted_short,
     entries,
-    hashed,
     listed_short,
     no_changes,
     refused,
@@ -187,18 +196,42 @@ def test_a_wrong_list_of_changed_keys_is_found(
     assert caught_up(second, tmp_path, 3, 1, **ALONE)[0].is_green
 
 
-def test_all_files_are_read_before_the_publication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are no tables, with which they would be read afterwards."""
+def test_files_that_are_held_are_read_once_more_when_they_are_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are no tables, but the step that would write them."""
     first, second = two(tmp_path)
     base(first, tmp_path, 1, **ALONE)
     caught_up(second, tmp_path, 2, 1, **ALONE)
-    names = hashed(monkeypatch)
-    report, since = caught_up(second, tmp_path, 3, 2, rehearse=False, **ALONE)
-    assert report.is_green
-    held = since.facts(HeldFiles)
-    assert held is not None
-    assert held.files.keys() <= set(names)
-    assert held.files
+    check_when_read(monkeypatch, lambda: caught_up(second, tmp_path, 3, 2, rehearse=False, **ALONE))
+    report = Report.read(find_run(str(tmp_path / "home"), "catch-up", "catch-up-3").report)
+    assert [check.name for check in report.tables] == ["published files"]
+    assert not report.tables_pending
+    assert tables_line(report) == "tables: there are none; the published files are as validated"
+    rotten = tmp_path / "rotten"
+    rots_when_published(monkeypatch, rotten)
+    with pytest.raises(PublishedFilesError, match=r"is published, but the files in .* are not those that were"):
+        caught_up(second, tmp_path, 4, 2, rehearse=False, target=str(rotten), **ALONE)
+    one = find_run(str(tmp_path / "home"), "catch-up", "catch-up-4")
+    problem = one.facts(TablesProblem)
+    assert (one.state, problem is not None and problem.published_differs) == (RunState.PUBLISHED, True)
+
+
+def rots_when_published(patch: pytest.MonkeyPatch, target: Path) -> None:
+    """As on a disk that gives back other bytes: a file changes behind its identity."""
+    check = tables._check_published
+
+    def then(work: RunAtWork) -> tuple[Check]:
+        held = work.run.facts(HeldFiles)
+        assert held is not None
+        path = target / next(iter(held.files))
+        times, data = path.stat(), bytearray(path.read_bytes())
+        data[-200] ^= 1
+        path.write_bytes(data)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        return check(work)
+
+    patch.setattr(tables, "_check_published", then)
 
 
 def test_what_cannot_be_caught_up_with_is_refused_by_name(tmp_path: Path) -> None:

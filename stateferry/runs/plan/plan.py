@@ -73,6 +73,11 @@ class MigrationPlan(RunOptions):
         return found
 
     @property
+    def has_tables_step(self) -> bool:
+        """Whether the run ends with the step tables: without tables it only reads what a catch-up has published."""
+        return not self.rescales_only or (self.since is not None and not self.rehearse)
+
+    @property
     def fingerprint(self) -> str:
         """A hash of all options; facts of a plan with another fingerprint don't count for this plan."""
         values = self.model_dump(mode="json")

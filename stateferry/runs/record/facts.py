@@ -243,11 +243,12 @@ class NothingToDo(RunFacts):
 
 @dataclass(frozen=True, slots=True)
 class TablesProblem(RunFacts):
-    """Why the last try to bring the tables to what was published has failed."""
+    """Why the last try to bring the tables to what was published has failed, or that the published files are others."""
 
     name: ClassVar[str] = "tables_problem"
 
     reason: str
+    published_differs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

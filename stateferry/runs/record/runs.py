@@ -234,7 +234,7 @@ class Run(RunFolder):
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of the run, in their order."""
-        return steps_of(rehearses=self.plan.rehearse, rescales_only=self.plan.rescales_only)
+        return steps_of(rehearses=self.plan.rehearse, with_tables=self.plan.has_tables_step)
 
     def has_done(self, step: Step) -> bool:
         """Whether the step is done, for this plan."""

@@ -19,13 +19,13 @@ class Step(StrEnum):
     CUT_OVER = "cut_over"
     TABLES = "tables"
 
-    def earlier(self, *, rehearses: bool, rescales_only: bool = False) -> tuple[Step, ...]:
+    def earlier(self, *, rehearses: bool) -> tuple[Step, ...]:
         """The steps that must be done before this one, in a rehearsal or in a cut-over."""
         before = tuple(Step)[: tuple(Step).index(self)]
-        return tuple(step for step in steps_of(rehearses=rehearses, rescales_only=rescales_only) if step in before)
+        return tuple(step for step in steps_of(rehearses=rehearses) if step in before)
 
 
-def steps_of(*, rehearses: bool, rescales_only: bool = False) -> tuple[Step, ...]:
-    """The steps of a run: a rehearsal publishes nothing, and a run that migrates no state has no tables."""
-    left_out = {Step.CUT_OVER} if rehearses else set()
-    return tuple(step for step in Step if step not in left_out and not (rescales_only and step is Step.TABLES))
+def steps_of(*, rehearses: bool, with_tables: bool = True) -> tuple[Step, ...]:
+    """The steps of a run: a rehearsal publishes nothing."""
+    left_out = {step for step, part in ((Step.CUT_OVER, not rehearses), (Step.TABLES, with_tables)) if not part}
+    return tuple(step for step in Step if step not in left_out)

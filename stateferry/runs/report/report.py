@@ -16,6 +16,8 @@ from stateferry.runs.record.steps import Step
 from stateferry.runs.report.balance_facts import OperatorBalance
 
 MOST_SAMPLES = 10
+PUBLISHED_FILES = "published files"
+"""The check, after the publication of a catch-up, that reads its files once more."""
 
 
 @dataclass(frozen=True, slots=True)

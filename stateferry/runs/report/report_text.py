@@ -18,7 +18,7 @@ from stateferry.runs.predict.estimates import prediction_lines
 from stateferry.runs.predict.prediction import PartTime
 from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, SnapshotFacts
 from stateferry.runs.record.steps import Step
-from stateferry.runs.report.report import Report
+from stateferry.runs.report.report import PUBLISHED_FILES, Report
 
 _MOST_RANGES = 8
 _MAY_HAVE_NOTHING_TO_DO = {one.name: one.nothing_to_do for one in (MigrateFacts, RescaleFacts)}
@@ -69,9 +69,11 @@ def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> No
 def tables_line(report: Report) -> str:
     """How far the tables have followed the new savepoint."""
     if not report.tables_pending:
-        return "tables: they hold what the new savepoint does"
+        if any(check.name != PUBLISHED_FILES for check in report.tables):
+            return "tables: they hold what the new savepoint does"
+        return "tables: there are none" + ("; the published files are as validated" if report.tables else "")
     if not report.tables:
-        return "tables pending: they are written and checked last"
+        return "tables pending: this step comes last"
     return "tables pending: they don't hold what the new savepoint does. The savepoint is not affected"
 
 

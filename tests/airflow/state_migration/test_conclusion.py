@@ -167,6 +167,9 @@ def test_pending_tables_fail_the_dag_run_with_their_reason(occasion: Occasion) -
             with pytest.raises(AirflowFailException, match=f"is not affected; but its tables are pending: {reason}"):
                 Conclude(task_id="conclude").execute(context(run))
             run.keep(TablesProblem("they failed their checks"))
+        run.keep(TablesProblem("run one is published, but its files are others", published_differs=True))
+        with pytest.raises(AirflowFailException, match=r"^run one is published, but its files are others$"):
+            Conclude(task_id="conclude").execute(context(run))
         control.complete(held, plan.run_id, {"orders.map_entry": 1})
         control.release(held)
     assert Conclude(task_id="conclude").execute(context(run))["state"] == "published"
