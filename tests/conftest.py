@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(next((name for name in ("fast", "all") if config.getoption(f"--{name}")), "sample"))
-    config.pluginmanager.register(Busy(_group))
+    config.pluginmanager.register(Busy())
     if hasattr(config, "workerinput") or getattr(config.option, "numprocesses", None):
         config.pluginmanager.register(LineCoverage())
 
