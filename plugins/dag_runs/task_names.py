@@ -60,8 +60,10 @@ def _not_needed(request: MigrationRequest) -> Iterator[tuple[tuple[str, ...], st
         return
     yield (CHECK,), f"mode is {request.mode!r}, and only mode 'check only' needs this task"
     if request.work == "rescale only":
-        without = (f"{REHEARSAL}.{Step.TABLES}", f"{REHEARSAL_AGAIN}.{Step.TABLES}", Step.TABLES.value)
-        yield without, "work is 'rescale only': no state is migrated, so there are no tables"
+        why = "work is 'rescale only': no state is migrated, so there are no tables"
+        yield (f"{REHEARSAL}.{Step.TABLES}", f"{REHEARSAL_AGAIN}.{Step.TABLES}"), why
+        # A catch-up has the task all the same, which reads what was published.
+        yield () if request.stops_job and not request.why_no_catch_up() else (Step.TABLES.value,), why
     if request.rehearses:
         why = "the run only rehearses: it asks nobody, stops no job and publishes nothing"
         yield (*decision, *IN_OUTAGE, *ASKS, Step.TABLES.value), why

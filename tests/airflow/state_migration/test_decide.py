@@ -597,7 +597,7 @@ RESCALED = {"source": "flink", "work": "rescale only", "parallelism": 4}
         ({"source": "flink", "format": "native", "to": "flink-2"}, {"approve"}),
         ({"source": "flink", "mode": "rehearse"}, {*DECISION, *CUT_OVER}),
         (RESCALED | {"format": "native"}, {"approve", *CATCH_UPS, *NO_TABLES}),
-        (RESCALED | {"format": "native", "to": "flink-2"}, {"approve", *NO_TABLES}),
+        (RESCALED | {"format": "native", "to": "flink-2"}, {"approve", "rehearsal.tables", "rehearsal_again.tables"}),
         (RESCALED, {"approve", *CATCH_UPS, *NO_TABLES}),
     ],
 )

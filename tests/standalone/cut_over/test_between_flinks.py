@@ -10,7 +10,7 @@ import pytest
 
 from local_airflow.server import Server
 from tests.flink.cluster import FlinkCluster
-from tests.flink.remote import FAILING_JOB, NEW_JOB
+from tests.flink.remote import FAILING_JOB, LEGACY_JOB, NEW_JOB
 from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry, connect
 from tests.standalone.cut_over.purchases import shown, times_due
 from tests.standalone.cut_over.test_caught_up import (
@@ -78,27 +78,35 @@ def test_a_job_of_flink_1_becomes_one_of_flink_2(
     assert len(shown(ferry.sink)) > before
 
 
+ALONE = {"work": "rescale only", "operator": None, "legacy_state": None, "new_state": None, "entry_class": LEGACY_JOB}
+
+
 @pytest.mark.full
+@pytest.mark.parametrize(("work", "state"), [({}, "newMainState"), (ALONE, "mainState")], ids=["migrated", "alone"])
 def test_only_what_changed_since_the_last_catch_up_is_upgraded_while_the_job_stands_still(
-    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path
+    airflow: Server, flink_1: FlinkCluster, flink_2: FlinkCluster, tmp_path: Path, work: dict[str, object], state: str
 ) -> None:
-    ferry = Ferry.ready(airflow, flink_1, "caught-up", tmp_path, "--declared", "hint", "--beside", "yes")
-    connect(airflow, "caught-up-2", flink_2.port)
+    name = f"caught-up-{state}"
+    ferry = Ferry.ready(airflow, flink_1, name, tmp_path, "--declared", "hint", "--beside", "yes")
+    connect(airflow, f"{name}-2", flink_2.port)
     on_flink_2 = replace(ferry, cluster=flink_2, jar=flink_2.upload_jobs())
     old = ferry.start_old_job()
     asked = {
         "to": "flink-2",
         "declared": "beside/recent.totals=List<String>",
-        "new_flink_conn_id": "caught-up-2",
+        "new_flink_conn_id": f"{name}-2",
         "jar": on_flink_2.jar,
         **WITH_CHECKPOINT,
+        **work,
     }
     run = cut_over(ferry, old, "The cut-over converts only what has changed", **asked)
     assert old.status == "CANCELED"
     check_that_it_was_caught_up_with(ferry, run)
+    # Without tables, it has only read what was published.
+    assert airflow.api.tasks(DAG, run)["tables"]["state"] == "success"
     check_that_it_started_from_what_was_published(ferry, run, on_flink_2.running())
     began = flink_2.get(f"/jobs/{on_flink_2.running().id}")["start-time"]
-    end = on_flink_2.check_that_nothing_was_lost("newMainState")
+    end = on_flink_2.check_that_nothing_was_lost(state)
     assert min(times_due(end)) > began, "a timer that the old job had set has not fired"
 
 
