@@ -116,6 +116,7 @@ def test_what_a_killed_driver_started_removes_the_folder_for_it(ferry: Ferry) ->
     ferry.wait_until(lambda: ferry.left == [])
 
 
+@pytest.mark.full
 def test_a_session_to_look_with_leaves_nothing_and_logs_nothing_that_steers(ferry: Ferry) -> None:
     code = f"""
 from stateferry.spark_jobs.session import local_session

@@ -367,6 +367,7 @@ ALTERED = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("most", [10.0, 0.0], ids=["lists", "reads-all"])
 @pytest.mark.parametrize(
     ("check", "alter"), [(check, alter) for check, several in ALTERED.items() for alter in several]
@@ -623,7 +624,15 @@ def test_a_timer_less_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         caught_up(second, tmp_path, 2, 1)
 
 
-@pytest.mark.parametrize("layout", [{}, *LAYOUTS.values()], ids=["the same layout", *LAYOUTS])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {},
+        *(pytest.param(one, marks=pytest.mark.full) for one in (LAYOUTS["more subtasks"], LAYOUTS["more key groups"])),
+        LAYOUTS["fewer key groups, and more subtasks"],
+    ],
+    ids=["the same layout", *LAYOUTS],
+)
 def test_timers_on_the_heap_are_carried_whole(layout: dict[str, Any], tmp_path: Path) -> None:
     """They are in no file of RocksDB's, so all of them are written each time."""
     sources = two_with_timers(tmp_path)

@@ -291,7 +291,7 @@ def test_the_command_is_given_again_after_the_base_has_gone(tmp_path: Path, monk
     assert why_whole(found).startswith("there is no savepoint at ")
 
 
-@pytest.mark.parametrize("which", [1, 2])
+@pytest.mark.parametrize("which", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_killed_when_it_gets_another_plan_the_same_command_goes_on(
     which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

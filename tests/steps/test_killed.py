@@ -241,7 +241,10 @@ def test_run_with_values_that_stay_kryos_killed_before_any_of_its_effects(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("golden", "to", "version"),
-    [("hint-hash-map-ttl-1.20-rocksdb", "flink-2", 6), ("hint-map-ttl-2.3-hashmap", "flink-1.20", 4)],
+    [
+        ("hint-hash-map-ttl-1.20-rocksdb", "flink-2", 6),
+        pytest.param("hint-map-ttl-2.3-hashmap", "flink-1.20", 4, marks=pytest.mark.full),
+    ],
 )
 def test_run_for_another_flink_killed_before_any_of_its_effects(
     golden: str, to: str, version: int, tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]

@@ -87,6 +87,7 @@ def test_a_job_whose_checkpoints_alone_are_on_s3_is_caught_up_with(
     assert entries(on_disk["target"]) == entries(whole.staged.shown)
 
 
+@pytest.mark.full
 @on_s3
 def test_a_catch_up_that_is_killed_leaves_nothing_half_and_goes_on(
     area: Area, checkpoints: None, s3: S3Server, capsys: pytest.CaptureFixture[str]

@@ -93,7 +93,7 @@ def _lines(job: str, facts: dict[str, Any]) -> list[str]:
             f"  published: {published['target']} (publication {published['sequence']}, run {published['run_id']})"
         )
         if published["tables_pending"]:
-            why = facts["tables_problem"] or "they are written and checked after the publication"
+            why = facts["tables_problem"] or "this step comes after the publication"
             lines.append(f"  tables pending: {why}")
         if facts["times"]:
             lines.append(f"  {time_line([PartTime(**time) for time in facts['times']])}")
