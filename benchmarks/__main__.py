@@ -59,6 +59,7 @@ SUBJECTS: dict[str, Subject] = {
     "native_runs": native_runs.SUBJECT,
     "native_nights": native_nights.SUBJECT,
     "catching_up": catching_up.SUBJECT,
+    "catching_up_large": catching_up.GROWTH,
     "rescaling": rescaling.SUBJECT,
     "accessing": accessing.SUBJECT,
     "object_store": object_store.SUBJECT,

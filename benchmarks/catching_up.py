@@ -14,7 +14,7 @@ from statistics import median
 
 from benchmarks.executing import on_all_cores
 from benchmarks.measuring import Duration, Scale, Subject, expect, in_memory
-from benchmarks.native_nights import Timed, snapshots
+from benchmarks.native_nights import CHANGED_EVERY, Timed, snapshots
 from benchmarks.pipeline import entries_in
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
 from stateferry.demo import MAIN_STATE, NEW_MAIN_STATE, OPERATOR
@@ -27,6 +27,8 @@ from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.run_at_work import RunAtWork
 
 _ROUNDS = 3
+# The smaller state has a tenth of the keys, and the same number of changed ones.
+_TIMES, _MAY_GROW = 10, 1.2
 _STEPS = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE, Step.CUT_OVER)
 
 
@@ -55,6 +57,29 @@ def _measure(scale: Scale, *, compacts: bool) -> Iterator[Duration]:
     yield whole
     what = f"{since.what}: everything takes {ratio:.1f} × the processor time"
     yield replace(since, what=what)
+
+
+def grow(scale: Scale) -> Iterator[Duration]:
+    """Two durations: of a state, and of one that is ten times as large, in which as many keys have changed."""
+    small = _since(replace(scale, keys=scale.keys // _TIMES), CHANGED_EVERY)
+    yield small
+    large = _since(scale, CHANGED_EVERY * _TIMES)
+    what = f"{large.what}: {large.median / small.median:.2f} × the time"
+    yield replace(large, what=what, at_most=_MAY_GROW * small.median)
+
+
+def _since(scale: Scale, every: int) -> Duration:
+    with on_all_cores():
+        first, second = snapshots(scale, every=every)
+    _run(scale, first, "base", rehearse=True)
+    found = []
+    for number in range(1 + min(scale.rounds, _ROUNDS)):
+        in_memory(second)
+        found.append(_run(scale, second, f"since-{number}", rehearse=False, since="base"))
+    for folder in (first, second, scale.folder / "home"):
+        shutil.rmtree(folder)
+    entries, changed = scale.keys * ENTRIES_PER_KEY, scale.keys // every * ENTRIES_PER_KEY
+    return replace(_duration("since", found[1:], ""), what=f"{changed:,} of {entries:,} entries changed")
 
 
 def _run(
@@ -104,4 +129,9 @@ def _duration(what: str, runs: list[tuple[float, float, dict[str, float]]], anew
 SUBJECT = Subject(
     f"A catch-up beside a conversion of everything, {ENTRIES_PER_KEY} entries a key, to the publication, without Spark",
     measure,
+)
+
+GROWTH = Subject(
+    f"A catch-up of a state and of one {_TIMES} times as large, of which as much has changed, to the publication",
+    grow,
 )

@@ -33,7 +33,7 @@ from stateferry.steps.workers import Fact, InProcess, Measure, Work
 from tests.support.fetched_jars import java_tool
 
 _PROGRAM = replace(state_processor.PROGRAM, sources=(Path(__file__).parent / "java",))
-_CHANGED_EVERY = 100
+CHANGED_EVERY = 100
 _SHARE, _ROUNDS = 5, 3
 # A night that catches up takes this part of the night before, in all its steps.
 _SHARE_OF_ALL = 4
@@ -82,7 +82,9 @@ def _changed(subtask: Subtask, before: Path, after: Path, every: int, compacts: 
     return replace(subtask, native_keyed=replace(handle, shared=(), private=tuple(files)))
 
 
-def snapshots(scale: Scale, ttl: int | None = None, *, compacts: bool = False) -> tuple[Path, Path]:
+def snapshots(
+    scale: Scale, ttl: int | None = None, *, every: int = CHANGED_EVERY, compacts: bool = False
+) -> tuple[Path, Path]:
     """The snapshots of two nights; `compacts` has RocksDB write all files anew in between."""
     plain, ours, first, second, home = (scale.folder / name for name in ("plain", "ours", "first", "second", "home"))
     write_demo_savepoint(
@@ -91,8 +93,8 @@ def snapshots(scale: Scale, ttl: int | None = None, *, compacts: bool = False) -
     command = [*run_command(plain, ours)[:2], "--savepoint", str(plain), "--target", str(ours), "--format", "native"]
     execute(command, scale.folder / "log", environment={"STATEFERRY_HOME": str(home)})
     # The files that RocksDB writes say which database they are of.
-    next_night(ours, first, _CHANGED_EVERY, compacts=True)
-    next_night(first, second, _CHANGED_EVERY, compacts=compacts)
+    next_night(ours, first, every, compacts=True)
+    next_night(first, second, every, compacts=compacts)
     for folder in (plain, ours, home):
         shutil.rmtree(folder)
     return first, second
@@ -171,7 +173,7 @@ def measure(scale: Scale) -> Iterator[Duration]:
 def _measure(scale: Scale, ttl: int | None, steps: Sequence[Step], **options: object) -> Iterator[Duration]:
     with on_all_cores():
         first, second = snapshots(scale, ttl)
-    changed = sum(-(-keys // _CHANGED_EVERY) for keys in _keys_of_subtasks(second))
+    changed = sum(-(-keys // CHANGED_EVERY) for keys in _keys_of_subtasks(second))
     nights: list[tuple[Night, Night]] = []
     for _ in range(1 + min(scale.rounds, _ROUNDS)):
         nights.append((night(scale, first, 1, ttl, **options), night(scale, second, 2, ttl, **options)))

@@ -18,3 +18,11 @@ def test_both_ways_are_measured(tmp_path: Path) -> None:
         assert whole.what == f"everything{anew}"
         assert since.what.startswith(f"since a base, 1 % of the keys changed{anew}: everything takes ")
     assert [one.name for one in tmp_path.iterdir() if one.is_dir()] == []
+
+
+def test_a_large_state_is_measured_with_as_many_changes(tmp_path: Path) -> None:
+    small, large = catching_up.grow(Scale(tmp_path, keys=20_000, rounds=1))
+    assert small.what == "2,000 of 200,000 entries changed"
+    assert large.what.startswith("2,000 of 2,000,000 entries changed: ")
+    assert large.at_most == pytest.approx(1.2 * small.median)
+    assert [one.name for one in tmp_path.iterdir() if one.is_dir()] == []
