@@ -144,7 +144,10 @@ def _after_yes(request: MigrationRequest) -> Iterator[str]:
             f"- if the new job has completed no checkpoint within {request.outage_limit} after the request to stop: "
             f"{_way_back(request)}"
         )
-    yield f"- a rehearsal older than {request.rehearsal_max_age} counts no more; then the job isn't stopped"
+    yield (
+        f"- if this rehearsal will be older than {request.rehearsal_max_age} when the job may be stopped, it is made "
+        "again before; if the new one differs too much, the job isn't stopped"
+    )
     yield ""
     yield "Reject: the job runs on, and nothing has changed."
 

@@ -43,7 +43,7 @@ class WhenToStop(Request):
         Option(
             Kind.DURATION,
             "Age of the rehearsal",
-            "the job isn't stopped if its rehearsal is older",
+            "a rehearsal that will be older when the job may be stopped is made again before",
             section=STOP,
         ),
     ] = "24h"

@@ -40,7 +40,8 @@ command does nothing. Runs, catalog and tables are kept in the home, unless $STA
 $STATEFERRY_CATALOG name other places for tables and catalog.
 
 Without --operator, --legacy-state and --new-state no state is migrated: the whole savepoint is written with another
---parallelism or --max-parallelism: the step rescale does that, and there are no tables.
+--parallelism, --max-parallelism or --format, for another Flink (--to), or without what has expired (--state-ttl with
+drop). The step rescale does that, and there are no tables.
 """
 EPILOG = """\
 examples:
