@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stateferry.airflow.kubernetes.spec import changes, difference, is_applied, merged, option, with_options
+from stateferry.airflow.runs_on.operator_spec import started_spec
 
 NAME = "kubernetes.operator.savepoint.format.type"
 
@@ -68,3 +69,24 @@ def test_several_options_in_one_object_are_one_patch() -> None:
     assert option(spec, "kubernetes.operator.b") == "true"
     patch = with_options({"kubernetes.operator.a": None, "kubernetes.operator.b": "false", "c.d": "x"}, spec)
     assert merged(spec, patch) == {"flinkConfiguration": {"kubernetes": {"operator": {"b": "false"}}, "c.d": "x"}}
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        {"execution.savepoint-restore-mode": "CLAIM", "execution.savepoint.ignore-unclaimed-state": "true"},
+        {"execution": {"state-recovery": {"claim-mode": "LEGACY", "ignore-unclaimed-state": True}}},
+        {"execution.state-recovery.claim-mode": "NO_CLAIM"},
+    ],
+)
+def test_a_job_starts_with_all_state_and_without_a_claim_whatever_its_spec_says(configuration: dict[str, Any]) -> None:
+    spec = {"job": {"allowNonRestoredState": True}, "flinkConfiguration": configuration}
+    started = started_spec(spec, "/savepoint", 1)
+    assert started["job"]["allowNonRestoredState"] is False
+    for name in ("execution.savepoint", "execution.state-recovery"):
+        assert option(started, f"{name}.ignore-unclaimed-state") in (None, "false")
+    for name in ("execution.savepoint-restore-mode", "execution.state-recovery.claim-mode"):
+        assert option(started, name) in (None, "NO_CLAIM")
+    # What the spec doesn't say isn't added to it.
+    shown = {where for where, _, _ in changes(spec, started_spec({"job": {}}, "/savepoint", 1))}
+    assert not any("claim" in where for where in shown if "flinkConfiguration.execution" not in where)
