@@ -151,9 +151,14 @@ def _let_go(context: Context) -> None:
 
 
 def _let_go_of_nights_before(run: Run) -> None:
-    """Lets go of the checkpoints of earlier nights: the next night goes on from this one."""
+    """Lets go of the checkpoints of nights before this one: the next night goes on from this one.
+
+    One that was planned later, or waits for its turn, still has to read its own.
+    """
+    planned_at = run.changes()[0].at
     for one in runs_of(run.plan.home, run.plan.job):
-        if one.run_id != run.plan.run_id and one.plan is not None and one.plan.is_night:
+        was_before = one.planned_at < planned_at and one.state is not RunState.PLANNED
+        if one.run_id != run.plan.run_id and one.plan is not None and one.plan.is_night and was_before:
             one.held.remove()
 
 

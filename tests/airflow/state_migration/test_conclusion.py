@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,14 +71,15 @@ def test_a_green_night_lets_go_of_the_checkpoints_of_earlier_ones(
     occasion: Occasion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     night = MigrationRequest.model_validate({"format": "native"}).night()
-    kinds = (night, night.rehearsal(), night)
-    runs = [a_run(Occasion(f"{number}", occasion.as_of), of) for number, of in enumerate(kinds)]
+    kinds = (night, night.rehearsal(), night, night)
+    times = [occasion.as_of + timedelta(hours=number) for number in range(len(kinds))]
+    runs = [a_run(Occasion(f"{time:%H}", time), of) for time, of in zip(times, kinds, strict=True)]
     for run in runs:
         run.held.make_folder()
     monkeypatch.setattr(conclusion, "tell", lambda *_: None)
-    Conclude(task_id="conclude").execute(context(runs[-1]))
-    # The other one is of a cut-over, which may be decided later.
-    assert [run.held.exists() for run in runs] == [False, True, True]
+    Conclude(task_id="conclude").execute(context(runs[2]))
+    # The second one is of a cut-over, which may be decided later; the last one, a later night, reads its own.
+    assert [run.held.exists() for run in runs] == [False, True, True, True]
 
 
 @pytest.mark.usefixtures("home")
