@@ -19,6 +19,7 @@ from stateferry.runs.catalog.publications import Publication
 from stateferry.runs.control.target_metadata import published_run
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
@@ -43,6 +44,11 @@ def conversion_of(request: RollbackRequest, undo: Publication) -> dict[str, Any]
         raise RejectedError(
             f"{named} is itself a way back, so its job has no MapState to convert: choose way_back 'old savepoint', or "
             f"trigger {DAG_ID} to migrate forth again"
+        )
+    if run.plan.to != SAME_FLINK:
+        raise RejectedError(
+            f"{named} is for another Flink (to: {run.plan.to}), and a conversion goes back to the same Flink only: "
+            "choose way_back 'old savepoint'"
         )
     conf = dict(_values(request, run, undo)) | dict(_if_it_fails(request, run))
     migration_request(conf, "the way back")

@@ -15,6 +15,7 @@ from stateferry.airflow.requests.jobs import DAG_ID
 from stateferry.airflow.requests.planning import default_catalog
 from stateferry.airflow.requests.request import migration_request
 from stateferry.airflow.requests.rollback_request import rollback_request
+from stateferry.airflow.tasks import way_back
 from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, RollBack
 from stateferry.airflow.tasks.way_back import ConvertBack
 from stateferry.runs.catalog.publications import Control
@@ -69,6 +70,13 @@ def test_the_new_job_starts_again_if_the_conversion_fails(published: Run, monkey
     # Another job of that name has another program.
     found["totals"] = "beef"
     assert "old_jar" not in plan()["conversion"]
+
+
+def test_a_publication_for_another_flink_is_not_converted_back(published: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = Run(published.plan.model_copy(update={"to": "flink-2"}), published.folder)
+    monkeypatch.setattr(way_back, "published_run", lambda *_: changed)
+    with pytest.raises(AirflowFailException, match=r"is for another Flink .*: choose way_back 'old savepoint'"):
+        plan()
 
 
 def test_the_old_savepoint_says_what_it_loses_and_how_old_it_is(published: Run) -> None:
