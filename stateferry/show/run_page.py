@@ -97,8 +97,9 @@ def _notices(view: RunView) -> Iterator[Markup]:
         yield notice("bad", view.reason)
     report: Report | None = view.report
     if report is not None and report.is_green and view.state is RunState.PUBLISHED and report.tables_pending:
-        why = view.tables_problem.reason if view.tables_problem is not None else None
-        yield notice("warn", f"{tables_line(report)}.", why)
+        tables = view.tables_problem
+        kind = "bad" if tables is not None and tables.published_differs else "warn"
+        yield notice(kind, f"{tables_line(report)}.", None if tables is None else tables.reason)
     for note in view.snapshot.notes if view.snapshot is not None else ():
         yield notice("warn", f"Note: {note}")
     foreseen = foreseen_lines(report, is_over=view.state in ENDED) if report is not None else []

@@ -58,7 +58,7 @@ def metadata_digest(savepoint: Savepoint) -> SavepointDigests:
 
 
 def do(work: RunAtWork) -> CutOverFacts:
-    """Publishes the staged savepoint; without a migration there are no tables that follow."""
+    """Publishes the staged savepoint."""
     publish(work.workers, work.run, work.control, work.lease)
     if work.run.plan.claimable and (why_not := offer_claimable(work.run)):
         work.say(f"the new job can't claim its savepoint, and its first checkpoint uploads everything: {why_not}")

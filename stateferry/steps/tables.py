@@ -76,7 +76,6 @@ def do(work: RunAtWork) -> TablesFacts:
     if run.plan.rehearse:
         green_report(run)
         return _bring(work)
-    run.forget(TablesProblem)
     try:
         with reaching():
             return _bring(work)
@@ -96,10 +95,14 @@ def do(work: RunAtWork) -> TablesFacts:
 def _bring(work: RunAtWork) -> TablesFacts:
     run = work.run
     published = _check_published(work) if run.plan.since is not None and not run.plan.rehearse else ()
-    written = _written(work)
+    # An alarm stays until the files have been read again.
+    run.forget(TablesProblem)
+    # Without a migration there are no tables, and nothing that the source would be needed for.
+    has_tables = not run.plan.rescales_only
+    written = _written(work) if has_tables else WrittenTables()
     facts = TablesFacts(tables=written.tables, counts=written.counts, rebuilt=written.rebuilt)
     accounts = run.facts(StagedAccounts) or StagedAccounts()
-    checks = (*published, *check(work.workers, work.resolved, accounts))
+    checks = (*published, *(check(work.workers, work.resolved, accounts) if has_tables else ()))
     report = Report.read(run.report).with_tables(checks, written.to_json())
     work.renewal.check()
     report.write(run.report)
@@ -109,7 +112,7 @@ def _bring(work: RunAtWork) -> TablesFacts:
             f"the tables failed their checks, so their branch main stays where it was: {failed} ({run.report.shown}). "
             "The next run or rehearsal of the job writes them on from main"
         )
-    moved = _advance(work.resolved, written)
+    moved = not has_tables or _advance(work.resolved, written)
     if not moved:
         work.say(f"the tables' main shows a newer savepoint; what run {run.plan.run_id} has is on its branch")
     work.renewal.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import RefusedError, RejectedError
+from flinkstate.errors import RefusedError, RejectedError, TransientError
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot, map_snapshot, simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
 from stateferry.proof.expected.check_result import Check
+from stateferry.runs.catalog.publications import Control
 from stateferry.runs.record.facts import HeldFiles, TablesProblem
 from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.run_states import RunState
@@ -41,6 +43,7 @@ from tests.steps.test_catch_up import (
 )
 from tests.steps.test_keys_by_both_kryos import BY_2, BY_5
 from tests.steps.test_nights_since import NOW, changed, first_state, run
+from tests.support.in_process import do_step
 from tests.support.legacy_states import LEGACY, LegacyState
 from tests.support.native_nights import NightlyDatabase
 from tests.support.samples import keyed_meta
@@ -215,6 +218,30 @@ def test_files_that_are_held_are_read_once_more_when_they_are_published(
     one = find_run(str(tmp_path / "home"), "catch-up", "catch-up-4")
     problem = one.facts(TablesProblem)
     assert (one.state, problem is not None and problem.published_differs) == (RunState.PUBLISHED, True)
+
+    # The alarm stays until the files have been read again.
+    monkeypatch.setattr(tables, "_check_published", is_away)
+    assert do_step("tables", "--run", one.folder.shown) != 0
+    assert one.facts(TablesProblem) == problem
+
+
+def test_the_last_step_without_tables_needs_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1, **ALONE)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "_check_published", is_away)
+        with pytest.raises(TransientError):
+            caught_up(second, tmp_path, 2, 1, rehearse=False, **ALONE)
+    one = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2")
+    shutil.rmtree(second)
+    assert do_step("tables", "--run", one.folder.shown) == 0
+    assert not Report.read(one.report).tables_pending
+    with Control(one.plan.catalog_uri) as control:
+        assert not control.are_tables_pending("catch-up", "catch-up-2")
+
+
+def is_away(_: RunAtWork) -> tuple[Check]:
+    raise TransientError("the disk is away")
 
 
 def rots_when_published(patch: pytest.MonkeyPatch, target: Path) -> None:
