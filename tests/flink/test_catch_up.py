@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Job, tuple[str, ...], Change]] = {
         (*TTL, *ROWS, "--state-ttl", "main/other=3650d:drop; main/list=3650d:drop"), Change(),
     ),
     "keeping what has expired": (
-        job_of("Map{0-9}<String,Long>", ttl="stamped"), (*TTL, "--keep-expired"), Change(),
+        job_of("Map{0-9}<String,Long>", ttl="stamped"), (*TTL, *ROWS, "--keep-expired"), Change(),
     ),
 }  # fmt: skip
 
