@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flinkstate.errors import DamagedError
 
-_MOST_BITS = 64
+_MOST_BITS, _MOST_BYTES = 64, 10
 
 
 class Coded:
@@ -32,18 +32,25 @@ class Coded:
 
     def varint(self, what: str) -> int:
         """Reads an unsigned number of at most 64 bits."""
-        start, value = self.position, 0
-        for shift in range(0, _MOST_BITS, 7):
-            byte = self.take(1, what)[0]
+        # A MANIFEST has millions of them, so most are read without a call.
+        start, value, shift = self.position, 0, 0
+        for end, byte in enumerate(self.data[start : start + _MOST_BYTES], start + 1):
             value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if value >> _MOST_BITS:
-                    break
+            if byte < 0x80 and value < 1 << _MOST_BITS:
+                self.position = end
                 return value
+            shift += 7
+        if len(self.data) - start < _MOST_BYTES:
+            self.position = len(self.data)
+            self.take(1, what)
         raise self.damaged(f"{what}: a number of at most 64 bits", "a larger one", start)
 
     def bytes(self, what: str) -> bytes:
         """Reads bytes with their number before them."""
+        begin = self.position + 1
+        if begin <= len(self.data) and (size := self.data[begin - 1]) < 0x80 and begin + size <= len(self.data):
+            self.position = begin + size
+            return self.data[begin : self.position]
         return self.take(self.varint(f"the length of {what}"), what)
 
     def text(self, what: str) -> str:

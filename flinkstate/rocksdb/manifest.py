@@ -8,7 +8,8 @@ They also say the last sequence number of the database and the number of its nex
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -37,6 +38,9 @@ _COLUMN_FAMILY, _ADD, _DROP = 200, 201, 202
 # Of a new file's own tags: the end, and a bit that says that it can't be ignored.
 _NO_MORE, _ESSENTIAL = 1, 1 << 6
 _BLOB_FILE, _EPOCH = 4, 13
+_MOST_KEPT = 256
+_read: dict[bytes, Mapping[str, ColumnFamily]] = {}
+"""What has been read, by a digest of the bytes, the oldest first."""
 
 
 def manifest_name(current: StoredFile) -> str:
@@ -49,10 +53,25 @@ def manifest_name(current: StoredFile) -> str:
     return name
 
 
-def read_manifest(file: StoredFile) -> dict[str, ColumnFamily]:
-    """Returns the column families by name."""
+def read_manifest(file: StoredFile) -> Mapping[str, ColumnFamily]:
+    """Returns the column families by name, which stay as they are.
+
+    A job that runs for long adds to its MANIFEST with each flush, and each task opens the database anew. So what a
+    MANIFEST of the same bytes says is kept.
+    """
+    content = file.read_all(_LARGEST)
+    digest = hashlib.blake2b(content).digest()
+    found = _read.get(digest)
+    if found is None:
+        found = _read[digest] = _families(content, file)
+        if len(_read) > _MOST_KEPT:
+            del _read[next(iter(_read))]
+    return found
+
+
+def _families(content: bytes, file: StoredFile) -> dict[str, ColumnFamily]:
     families, numbers, rest = {0: ColumnFamily(0, "default")}, dict[int, int](), 0
-    for offset, record in _records(file.read_all(_LARGEST), file.shown):
+    for offset, record in _records(content, file.shown):
         numbers.pop(_GROUP, None)
         _Edit(Coded(record, file.shown), families, numbers, offset).apply()
         # RocksDB carries out the changes of a group only when all are there.
