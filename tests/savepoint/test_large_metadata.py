@@ -113,7 +113,8 @@ def test_time_grows_with_the_size(of: Callable[[int], Metadata], size: int) -> N
         }
         for what, work in works.items():
             took.setdefault(what, []).append(seconds(work))
-    slow = {what: (small, large) for what, (small, large) in took.items() if large > MOST * max(small, 0.001)}
+    # What takes a millisecond takes several of them on a busy machine.
+    slow = {what: (small, large) for what, (small, large) in took.items() if large > MOST * max(small, 0.003)}
     assert not slow
 
 

@@ -80,7 +80,7 @@ class HdfsServer:
         node = {
             "dfs.namenode.name.dir": str(self._folder / "names"),
             "dfs.namenode.rpc-address": f"{LOOPBACK}:{self.port}",
-            "dfs.namenode.http-address": _free_address(),
+            "dfs.namenode.http-address": f"{LOOPBACK}:0",
             "dfs.replication": str(_COPIES),
             # Else a client that closes a file before the NameNode has heard of its last block waits for half a second.
             # With a single copy it waits in any case.
@@ -101,7 +101,8 @@ class HdfsServer:
 
     def _data_node(self, number: int) -> subprocess.Popen[bytes]:
         own = {"data.dir": str(self._folder / f"blocks-{number}")}
-        own |= {name: _free_address() for name in ("address", "http.address", "ipc.address")}
+        # The system chooses the ports: one that is free now may be taken before a DataNode has started.
+        own |= dict.fromkeys(("address", "http.address", "ipc.address"), f"{LOOPBACK}:0")
         return self._node("datanode.DataNode", *(f"-Ddfs.datanode.{name}={value}" for name, value in own.items()))
 
     def _node(self, main: str, *options: str) -> subprocess.Popen[bytes]:
@@ -164,7 +165,3 @@ class HdfsServer:
         node = self._nodes.pop(name)
         node.kill()
         node.wait()
-
-
-def _free_address() -> str:
-    return f"{LOOPBACK}:{free_port()}"
