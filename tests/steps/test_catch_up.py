@@ -840,15 +840,18 @@ def held_file(tmp_path: Path) -> Path:
     return tmp_path / "target" / next(iter(held.files))
 
 
-def test_a_file_that_has_rotted_behind_its_identity_raises_the_alarm(chain: Path, tmp_path: Path) -> None:
-    staged = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2").staged
-    path = next(one for one in Path(staged.path).iterdir() if one.name.endswith(".sst"))
-    times = path.stat()
-    # As on a disk that gives back other bytes: beyond what the validation reads of this file.
-    data = bytearray(path.read_bytes())
+def rot(path: Path) -> None:
+    """As on a disk that gives back other bytes, beyond what the validation reads of the file."""
+    times, data = path.stat(), bytearray(path.read_bytes())
     data[-200] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_file_that_has_rotted_behind_its_identity_raises_the_alarm(chain: Path, tmp_path: Path) -> None:
+    staged = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2").staged
+    path = next(one for one in Path(staged.path).iterdir() if one.name.endswith(".sst"))
+    rot(path)
     with pytest.raises((PublishedFilesError, DamagedError, RejectedError)):
         caught_up(chain, tmp_path, 3, 2, rehearse=False)
 
