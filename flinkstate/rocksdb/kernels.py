@@ -74,7 +74,7 @@ def _big_word(data, position):
 
 
 @_inlined
-def _half(data, position):
+def half(data, position):
     word = np.uint64(0)
     for offset in range(4):
         word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
@@ -118,15 +118,9 @@ def crc_mismatch(data, begins, sizes):
     """
     for block in range(len(begins)):
         end = begins[block] + sizes[block] + 1
-        if masked_crc32c(data, begins[block], end) != _half(data, end):
+        if masked_crc32c(data, begins[block], end) != half(data, end):
             return block
     return -1
-
-
-@_kernel
-def record_mismatch(data, position, length):
-    """Whether the masked crc32c at the position isn't that of a log record's type and data, behind u16 length."""
-    return masked_crc32c(data, position + 6, position + 7 + length) != _half(data, position)
 
 
 @_inlined
@@ -166,7 +160,7 @@ def entries_ends(raw, bounds, sizes):
         begin, size = bounds[block, 0], sizes[block]
         if size < 4:
             return block
-        restarts = np.int64(_half(raw, begin + size - 4))
+        restarts = np.int64(half(raw, begin + size - 4))
         end = size - 4 - 4 * restarts
         if restarts < 1 or end < 0:
             return block
@@ -178,7 +172,7 @@ def entries_ends(raw, bounds, sizes):
 @_inlined
 def _restart(raw, end, restarts, restart):
     """Returns a restart point of the block whose entries end there, or -1 behind the last one."""
-    return np.int64(_half(raw, end + 4 * restart)) if restart < restarts else np.int64(-1)
+    return np.int64(half(raw, end + 4 * restart)) if restart < restarts else np.int64(-1)
 
 
 @_inlined
@@ -415,16 +409,16 @@ def index_entries(block, end, restarts, delta_coded, trailer, keys, bounds, offs
         if handle_end > end:
             return _fail(failure, BAD_ENTRY, begin, 0)
         if delta_coded and shared > 0:
-            change, position = _long_varint(block, position, handle_end)
+            change, position = long_varint(block, position, handle_end)
             if position < 0:
                 return _fail(failure, BAD_ENTRY, begin, 0)
             offset += size + 5
             size += np.int64(np.uint64(change) >> np.uint64(1)) ^ -(change & 1)
         else:
-            offset, position = _long_varint(block, position, handle_end)
+            offset, position = long_varint(block, position, handle_end)
             if position < 0:
                 return _fail(failure, BAD_ENTRY, begin, 0)
-            size, position = _long_varint(block, position, handle_end)
+            size, position = long_varint(block, position, handle_end)
             if position < 0:
                 return _fail(failure, BAD_ENTRY, begin, 0)
         if not delta_coded and position != handle_end:
@@ -443,7 +437,8 @@ def index_entries(block, end, restarts, delta_coded, trailer, keys, bounds, offs
 
 
 @_inlined
-def _long_varint(data, position, limit):
+def long_varint(data, position, limit):
+    """Returns an unsigned 63-bit number and the position behind it, or a negative position."""
     value = np.int64(0)
     shift = np.int64(0)
     while position < limit and shift < 63:

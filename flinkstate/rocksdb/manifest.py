@@ -9,22 +9,31 @@ They also say the last sequence number of the database and the number of its nex
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.rocksdb import kernels
+from flinkstate.rocksdb import manifest_kernels
 from flinkstate.rocksdb.coding import Coded
 from flinkstate.rocksdb.files import StoredFile
+from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile, check_visible
+from flinkstate.rocksdb.manifest_kernels import BLOB_FILE, EPOCH, ESSENTIAL, MOST_LEVELS, NO_MORE
+from flinkstate.rocksdb.usual_changes import UsualChanges
 
 _LARGEST = 1 << 30
-_BLOCK = 1 << 15
-_HEADER = 7
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+# What is expected of a log, and what is there instead.
+_DAMAGE = {
+    manifest_kernels.NOT_ZERO: ("zeros until the block's end", "other bytes"),
+    manifest_kernels.SHORT_HEADER: (f"{manifest_kernels.HEADER} bytes before a record", "{} bytes until the end"),
+    manifest_kernels.TOO_LONG: ("a record inside its block and file", "{} bytes"),
+    manifest_kernels.BAD_CHECKSUM: ("a record that its checksum fits", "another"),
+    manifest_kernels.BAD_KIND: ("the next part of a record", "one of type {}"),
+    manifest_kernels.OPEN_RECORD: ("the rest of a record", "the end"),
+}
 COMPARATOR = "leveldb.BytewiseComparator"
-_MOST_LEVELS = 64
 # A tag with this bit can be skipped by its length.
 _IGNORABLE = 1 << 13
 _COMPARATOR, _LOG, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE = 1, 2, 3, 4, 5, 6
@@ -35,9 +44,6 @@ _NUMBERS = {**_NEEDED, 9: "a log number", 10: "a log number", 203: "the largest 
 _NUMBERS |= {_GROUP: "the rest of a group"}
 _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
 _COLUMN_FAMILY, _ADD, _DROP = 200, 201, 202
-# Of a new file's own tags: the end, and a bit that says that it can't be ignored.
-_NO_MORE, _ESSENTIAL = 1, 1 << 6
-_BLOB_FILE, _EPOCH = 4, 13
 _MOST_KEPT = 256
 _read: dict[bytes, Mapping[str, ColumnFamily]] = {}
 """What has been read, by a digest of the bytes, the oldest first."""
@@ -71,15 +77,24 @@ def read_manifest(file: StoredFile) -> Mapping[str, ColumnFamily]:
 
 def _families(content: bytes, file: StoredFile) -> dict[str, ColumnFamily]:
     families, numbers, rest = {0: ColumnFamily(0, "default")}, dict[int, int](), 0
-    for offset, record in _records(content, file.shown):
-        numbers.pop(_GROUP, None)
-        _Edit(Coded(record, file.shown), families, numbers, offset).apply()
-        # RocksDB carries out the changes of a group only when all are there.
-        if rest and numbers.get(_GROUP) != rest - 1:
-            raise DamagedError(
-                f"a change that {rest - 1} of its group follow", "another", file=file.shown, offset=offset
-            )
-        rest = numbers.get(_GROUP, 0)
+    records, bounds, offsets = _joined(content, file.shown)
+    at = 0
+    while at < len(offsets):
+        usual = UsualChanges(records, bounds, at)
+        if not rest and usual.count and usual.carry_out(families, numbers):
+            at += usual.count
+            continue
+        for number in range(at, at + max(usual.count, 1)):
+            record, offset = records[bounds[number] : bounds[number + 1]].tobytes(), int(offsets[number])
+            numbers.pop(_GROUP, None)
+            _Edit(Coded(record, file.shown), families, numbers, offset).apply()
+            # RocksDB carries out the changes of a group only when all are there.
+            if rest and numbers.get(_GROUP) != rest - 1:
+                raise DamagedError(
+                    f"a change that {rest - 1} of its group follow", "another", file=file.shown, offset=offset
+                )
+            rest = numbers.get(_GROUP, 0)
+        at += max(usual.count, 1)
     if rest:
         raise DamagedError("all changes of a group", f"{rest} are missing", file=file.shown)
     for number, what in _NEEDED.items():
@@ -94,41 +109,24 @@ def _families(content: bytes, file: StoredFile) -> dict[str, ColumnFamily]:
     return by_name
 
 
-def _records(data: bytes, name: str) -> Iterator[tuple[int, bytes]]:
-    """Yields each record with its offset. The file must end behind one."""
-    bytes_ = np.frombuffer(data + bytes(kernels.SLACK), np.uint8)
-    position, parts, begun = 0, bytearray(), None
-    while position < len(data):
-        left = _BLOCK - position % _BLOCK
-        if left < _HEADER:
-            rest = data[position : position + left]
-            if any(rest) or len(rest) < left:
-                raise DamagedError("zeros until the block's end", "other bytes", file=name, offset=position)
-            position += left
-            continue
-        coded = Coded(data[position : position + _HEADER], name, position)
-        coded.take(4, "a checksum")
-        length, kind = coded.fixed(2, "a length"), coded.fixed(1, "a type")
-        if length + _HEADER > min(left, len(data) - position):
-            raise DamagedError("a record inside its block and file", f"{length} bytes", file=name, offset=position)
-        _check(bytes_, position, length, name)
-        # A record begins only when none is open, and goes on only when one is.
-        if kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST) or (begun is None) != (kind in (_WHOLE, _FIRST)):
-            raise DamagedError("the next part of a record", f"one of type {kind}", file=name, offset=position)
-        begun = position if begun is None else begun
-        parts += data[position + _HEADER : position + _HEADER + length]
-        position += _HEADER + length
-        if kind in (_WHOLE, _LAST):
-            yield begun, bytes(parts)
-            parts, begun = bytearray(), None
-    if begun is not None:
-        raise DamagedError("the rest of a record", "the end", file=name, offset=begun)
+def _joined(data: bytes, name: str) -> tuple[Bytes, Positions, Positions]:
+    """Returns the records, one behind the other, where each begins and ends there, and its offset in the file.
 
-
-def _check(data: np.ndarray[tuple[int], np.dtype[np.uint8]], position: int, length: int, name: str) -> None:
-    """Checks the checksum of a part of a record, which covers its type and data."""
-    if kernels.record_mismatch(data, position, length):
-        raise DamagedError("a record that its checksum fits", "another", file=name, offset=position)
+    The file must end behind a record.
+    """
+    most, failure = len(data) // manifest_kernels.HEADER + 1, np.zeros(3, np.int64)
+    records, bounds, offsets = (
+        np.zeros(len(data) + SLACK, np.uint8),
+        np.zeros(most + 1, np.int64),
+        np.zeros(most, np.int64),
+    )
+    bytes_ = np.frombuffer(data + bytes(SLACK), np.uint8)
+    count = manifest_kernels.joined(bytes_, len(data), records, bounds, offsets, failure)
+    if count >= 0:
+        return records, bounds[: count + 1], offsets[:count]
+    why, offset, found = failure.tolist()
+    expected, other = _DAMAGE[why]
+    raise DamagedError(expected, other.format(found), file=name, offset=offset)
 
 
 class _Edit:
@@ -181,8 +179,8 @@ class _Edit:
     def _new_file(self, tag: int) -> LiveFile:
         coded = self._coded
         level, number = coded.varint("a level"), coded.varint("a file's number")
-        if level >= _MOST_LEVELS:
-            raise coded.damaged(f"a level below {_MOST_LEVELS}", f"{level}")
+        if level >= MOST_LEVELS:
+            raise coded.damaged(f"a level below {MOST_LEVELS}", f"{level}")
         if tag == _NEW_FILE_3 and coded.varint("a path's number"):
             raise RefusedError(f"{coded.file}: its files are in several folders")
         size = coded.varint("a file's size")
@@ -191,11 +189,11 @@ class _Edit:
             raise coded.damaged("keys with their tags", f"{min(len(smallest), len(largest))} bytes")
         sequences = coded.varint("a file's least sequence"), coded.varint("a file's largest sequence")
         epoch = 0
-        while tag == _NEW_FILE_4 and (own := coded.varint("a file's tag")) != _NO_MORE:
+        while tag == _NEW_FILE_4 and (own := coded.varint("a file's tag")) != NO_MORE:
             value = coded.bytes("a tag's value")
-            if own & _ESSENTIAL or (own == _BLOB_FILE and value and value != b"\0"):
+            if own & ESSENTIAL or (own == BLOB_FILE and value and value != b"\0"):
                 raise RefusedError(f"{coded.file}: a file has the property {own}, which isn't read")
-            if own == _EPOCH:
+            if own == EPOCH:
                 epoch = Coded(value, coded.file).varint("a file's epoch")
         return LiveFile(number, level, size, smallest, largest, sequences, epoch)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes
-from flinkstate.rocksdb import difference_kernels, kernels, prefix_kernels
+from flinkstate.rocksdb import difference_kernels, kernels, manifest_kernels, prefix_kernels
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.newer_rows import newer_rows
 from flinkstate.rocksdb.pending_rows import PendingRows
+from flinkstate.rocksdb.usual_changes import UsualChanges
 from flinkstate.rocksdb.write_manifest import manifest_bytes
 from flinkstate.rocksdb.write_sst_file import Buffers, SstWriter
 
@@ -18,7 +19,8 @@ def use_kernels() -> None:
     data, numbers, failure = np.zeros(2 * SLACK, np.uint8), np.zeros(16, np.int64), np.zeros(3, np.int64)
     nothing = np.zeros(0, np.int64)
     kernels.crc_mismatch(data, nothing, nothing)
-    kernels.record_mismatch(np.frombuffer(bytes(2 * SLACK), np.uint8), 0, 0)
+    manifest_kernels.joined(np.frombuffer(bytes(SLACK), np.uint8), 0, data, numbers, numbers, failure)
+    UsualChanges(data, nothing, 0)
     kernels.content_sizes(data, nothing, nothing, nothing)
     kernels.entries_ends(data, np.zeros((0, 3), np.int64), nothing)
     kernels.index_entries(data, 0, 0, True, 0, data, numbers, numbers, numbers, numbers, failure)

@@ -53,6 +53,8 @@ def test_a_person_fills_the_form_and_a_killed_run_succeeds(
     run = _newest_run(migration)
     assert airflow.api.run(DAG, run)["conf"]["job"] == migration.job
 
+    # Airflow's page draws itself anew all the time.
+    person.open("about:blank")
     killed = Killed.at_work(migration, run)
     migration.wait_for(run, "approve", "awaiting_input")
     killed.check_went_on()

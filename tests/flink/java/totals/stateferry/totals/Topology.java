@@ -25,7 +25,7 @@ final class Topology {
         long checkpointMillis = options.optional("checkpoint-millis").map(Long::parseLong).orElse(0L);
         int customers = Integer.parseInt(options.optional("customers").orElse("400"));
         int digits = Integer.parseInt(options.optional("digits").orElse("3"));
-        double rate = Double.parseDouble(options.optional("rate").orElse("2000"));
+        double rate = Double.parseDouble(options.optional("rate").orElse("250"));
         DataGeneratorSource<Purchase> source = new DataGeneratorSource<>(
                 new Purchase.Generator(customers, digits),
                 ENDLESS,
