@@ -16,9 +16,9 @@ keys and the sequence numbers which the MANIFEST says is checked where they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from flinkstate.errors import DamagedError
 
@@ -26,6 +26,8 @@ from flinkstate.errors import DamagedError
 # where a compaction of RocksDB 8.10 has cut off a range, the rest begins with the number of an entry that may be in
 # another file, or gone, and with the type behind all others (24).
 RANGE_DELETE = 15
+# The largest number of 56 bits stands for what has none.
+_NO_SEQUENCE = (1 << 56) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,11 @@ def check_visible(families: Iterable[ColumnFamily], last: int, next_file: int, m
 
 def _check_file(file: LiveFile, last: int, next_file: int, shown: str, manifest: str) -> None:
     least, largest = file.sequences
+    if largest >= _NO_SEQUENCE:
+        found = f"{largest} in {shown}"
+        raise DamagedError(
+            f"sequence numbers below {_NO_SEQUENCE}, which RocksDB keeps for itself", found, file=manifest
+        )
     if largest > last:
         found = f"{shown} goes up to {largest}, and RocksDB would not show these entries"
         raise DamagedError(f"entries up to the last sequence number {last}", found, file=manifest)
@@ -116,14 +123,24 @@ def _check_newest_first(files: Sequence[LiveFile], family: str, manifest: str) -
 
     if all(follow(newer, older) for newer, older in pairwise(files)):
         return
-    for newer, older in combinations(files, 2):
-        share_keys = newer.smallest[:-8] <= older.largest[:-8] and older.smallest[:-8] <= newer.largest[:-8]
-        if share_keys and not follow(newer, older):
+    for newer, older in _with_shared_keys(files):
+        if not follow(newer, older):
             found = " and ".join(f"{one.name} ({one.sequences[0]} to {one.sequences[1]})" for one in (newer, older))
             raise DamagedError(
                 f"files of level 0 of {family} with sequence numbers of their own, the newest with the largest",
                 f"{found}: RocksDB would show one or the other version of their keys", file=manifest,
             )  # fmt: skip
+
+
+def _with_shared_keys(files: Sequence[LiveFile]) -> Iterator[tuple[LiveFile, LiveFile]]:
+    """Yields pairs of files that may have a key in common, the newer one first."""
+    by_key = sorted(files, key=lambda file: file.smallest[:-8])
+    for place, file in enumerate(by_key):
+        at = place + 1
+        while at < len(by_key) and by_key[at].smallest[:-8] <= file.largest[:-8]:
+            older, newer = sorted((file, by_key[at]), key=lambda one: one.age)
+            yield newer, older
+            at += 1
 
 
 def _check_disjoint(files: Sequence[LiveFile], level: int, family: str, manifest: str) -> None:

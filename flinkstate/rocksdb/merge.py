@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 
 import numpy as np
@@ -55,20 +56,24 @@ def fragments_of(ranges: Sequence[tuple[int, DeletedRange]]) -> Fragments:
     begun: dict[bytes, list[tuple[int, DeletedRange]]] = {}
     for run, one in ranges:
         begun.setdefault(one.start, []).append((run, one))
-    open_: list[tuple[int, DeletedRange]] = []
+    # What has begun, the newest first: of those that have ended only the first ones are dropped.
+    open_: list[tuple[int, int, bytes]] = []
     keys: list[bytes] = []
     newest: list[tuple[int, int]] = []
     for start, end in pairwise(points):
-        open_ = [(run, one) for run, one in open_ if one.end > start] + begun.get(start, [])
+        for run, one in begun.get(start, []):
+            heappush(open_, (-one.sequence, run, one.end))
+        while open_ and open_[0][2] <= start:
+            heappop(open_)
         if open_:
             keys += [start, end]
-            newest.append(max((one.sequence, -run) for run, one in open_))
+            newest.append(open_[0][:2])
     joined = b"".join(keys)
     return Fragments(
         np.frombuffer(joined + bytes(SLACK), np.uint8).copy(),
         np.cumsum([0, *map(len, keys)]).astype(np.int64),
-        np.array([sequence for sequence, _ in newest], np.uint64),
-        np.array([-run for _, run in newest], np.int64),
+        np.array([-sequence for sequence, _ in newest], np.uint64),
+        np.array([run for _, run in newest], np.int64),
     )
 
 

@@ -339,9 +339,11 @@ class SstFile:
         if not len(index):
             # A file may consist of deleted ranges.
             return
+        # Each by itself first: the sum of two large ones would be negative.
+        is_inside = all(one.min() >= 0 and one.max() <= self.stored.size for one in (index.offsets, index.sizes))
         ends = index.offsets + index.sizes + TRAILER
         in_order = (index.offsets[1:] >= ends[:-1]).all()
-        if index.offsets[0] < 0 or (index.sizes < 0).any() or (ends > self.stored.size).any() or not in_order:
+        if not is_inside or (ends > self.stored.size).any() or not in_order:
             raise DamagedError("blocks inside the file, one behind the other", "others", file=self.name, offset=at)
 
     def read_block(self, handle: Handle, largest: int) -> Bytes:

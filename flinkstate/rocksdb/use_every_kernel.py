@@ -20,7 +20,7 @@ def use_kernels() -> None:
     nothing = np.zeros(0, np.int64)
     kernels.crc_mismatch(data, nothing, nothing)
     manifest_kernels.joined(np.frombuffer(bytes(SLACK), np.uint8), 0, data, numbers, numbers, failure)
-    UsualChanges(data, nothing, 0)
+    UsualChanges(data, np.zeros(1, np.int64), 0)
     kernels.content_sizes(data, nothing, nothing, nothing)
     kernels.entries_ends(data, np.zeros((0, 3), np.int64), nothing)
     kernels.index_entries(data, 0, 0, True, 0, data, numbers, numbers, numbers, numbers, failure)

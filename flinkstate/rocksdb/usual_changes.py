@@ -40,7 +40,8 @@ class UsualChanges:
 
     def __init__(self, records: Bytes, bounds: Positions, first: int) -> None:
         most = min(len(bounds) - 1 - first, _MOST)
-        files, families = np.zeros((_MOST, COLUMNS), np.int64), np.zeros(most, np.int64)
+        # Only what is written is read: to clear all of it would take longer than to read a change.
+        files, families = np.empty((_MOST, COLUMNS), np.int64), np.empty(most, np.int64)
         numbers, taken = np.full((2, len(NUMBERS)), -1, np.int64), np.zeros(1, np.int64)
         self.count = int(manifest_kernels.usual_changes(records, bounds, first, files, families, numbers, taken))
         self._records, self._files, self._families = records, files[: taken[0]], families[: self.count]

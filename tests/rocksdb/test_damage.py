@@ -6,6 +6,7 @@ What RocksDB wrote has a checksum on each block and record, so each damage is na
 from __future__ import annotations
 
 import random
+import time
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -18,6 +19,9 @@ from flinkstate.keyed.stored_files import stored_files
 from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.files import StoredFile
 from flinkstate.rocksdb.kernels import SLACK
+from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile, check_visible
+from flinkstate.rocksdb.merge import fragments_of
+from flinkstate.rocksdb.sst_file import DeletedRange
 from tests.rocksdb import writing
 from tests.rocksdb.goldens import NATIVE, SAVEPOINTS, keyed, opened
 from tests.rocksdb.writing import stored
@@ -207,3 +211,44 @@ def test_sizes_are_checked_before_memory_is_taken(kind: int, size: int) -> None:
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_handles_whose_sums_are_beyond_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index with a right checksum, of whose first block offset and size are more together than a number can be."""
+    index = writing.Table._index
+
+    def lying(table: writing.Table, blocks: list[tuple[bytes, bytes]]) -> bytes:
+        (first, _), *rest = blocks
+        return index(table, [(first, writing.varint(1) + writing.varint(2**63 - 2)), *rest])
+
+    monkeypatch.setattr(writing.Table, "_index", lying)
+    entries: list[writing.Entry] = [(b"\1%04d" % number, 1, 1, b"v" * 100) for number in range(9)]
+    files = writing.database([[entries]], [6])
+    with pytest.raises(DamagedError, match=r"\.sst, offset \d+: .*blocks inside the file"):
+        read(stored(files))
+
+
+def test_a_sequence_number_that_no_entry_can_have() -> None:
+    for number in (2**56 - 1, 2**63 - 1, 2**64 - 1):
+        entries: list[writing.Entry] = [(b"\1a", 1, 1, b"v")]
+        edits = [
+            writing.varint(1) + writing.sized(b"leveldb.BytewiseComparator"),
+            writing.varint(200) + writing.varint(1) + writing.varint(201) + writing.sized(b"state"),
+            writing.numbers(10, number),
+            writing.varint(200) + writing.varint(1) + writing.new_file(9, 0, 100, entries, sequences=(1, number)),
+        ]
+        files = {"CURRENT": b"MANIFEST-000001\n", "MANIFEST-000001": writing.log(edits), "000009.sst": b""}
+        with pytest.raises(DamagedError, match=f"^MANIFEST-000001: .* {number} in 000009.sst of state"):
+            read(stored(files))
+
+
+def test_many_files_of_level_0_and_many_deleted_ranges_take_no_time() -> None:
+    """Each pair of them was looked at."""
+    files = [LiveFile(n, 0, 1, b"%09d\1\5" % n + bytes(6), b"%09d\1\5" % n + bytes(6), (5, 5)) for n in range(20_000)]
+    ranges = [(0, DeletedRange(b"%09d" % n, b"%09d" % (99_999 - n), n)) for n in range(20_000)]
+    began = time.process_time()
+    check_visible([ColumnFamily(1, "state", {file.number: file for file in files})], 5, 20_001, "MANIFEST")
+    found = fragments_of(ranges)
+    assert time.process_time() - began < 10
+    # The innermost range is the newest.
+    assert found.sequences.tolist() == [*range(20_000), *reversed(range(19_999))]
