@@ -41,9 +41,11 @@ class InventoryCounts(StateCounts):
     if the savepoint has the flag state. `flags_not_set` are false or have expired.
 
     `unwritable_nulls` are null values that the value's serializer can't write, of entries that would become rows.
+    `outlived` are living entries that would give way to what has expired and stays, though the job doesn't see it.
     """
 
     unwritable_nulls: int = 0
+    outlived: int = 0
     flagged: int = 0
     flagged_with_rows: int = 0
     flagged_without_rows: int = 0

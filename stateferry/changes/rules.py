@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from flinkstate.errors import RefusedError, RejectedError, StateferryError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import FlinkType, KryoType, MapType
-from flinkstate.ttl import StateTtlConfig
+from flinkstate.ttl import StateTtlConfig, StateVisibility
 from flinkstate.values.codecs import encode
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import InventoryCounts
@@ -91,12 +91,30 @@ class Rules:
 
     def open_questions(self, operator: str, met: InventoryCounts) -> Iterator[RejectedError]:
         """Yields an error for each question that the snapshot asks and the plan doesn't answer."""
-        if (flagged := met.contradictions) and self.on_contradiction is Contradiction.STOP:
+        if met.outlived:
+            yield ContradictionsError(
+                f"state {self.legacy.name} of operator {operator}: {met.outlived:,} living "
+                f"{noun(met.outlived, 'entry', 'entries')} would give way to rows or flags that have expired and stay "
+                "(--keep-expired, or a --state-ttl that doesn't drop them). A job doesn't see these, unless its "
+                "visibility is ReturnExpiredIfNotCleanedUp: then say so in --state-ttl. Else let them go: leave "
+                "--keep-expired out, or say drop in --state-ttl"
+            )
+        elif (flagged := met.contradictions) and self.on_contradiction is Contradiction.STOP:
             yield ContradictionsError(
                 f"state {self.legacy.name} of operator {operator}: {flagged:,} {noun(flagged, 'key is', 'keys are')} "
                 f"flagged as migrated and still {noun(flagged, 'has', 'have')} a blob; say which of the two counts: "
                 "--on-contradiction blob or --on-contradiction rows"
             )
+
+    @property
+    def as_seen_by_the_job(self) -> Rules | None:
+        """Rules by which nothing counts that has expired, if these keep what a job wouldn't see; else None."""
+        told = self.planned_ttl
+        ttl = self.ttl if told is None else told.time_to_live
+        sees_expired = told is not None and told.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        if sees_expired or ttl is None or not self.keep_expired:
+            return None
+        return replace(self, ttl=ttl, keep_expired=False)
 
     @property
     def keeps_rest(self) -> bool:

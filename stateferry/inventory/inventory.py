@@ -41,7 +41,7 @@ from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, par
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo, rewrites_keys
 from stateferry.changes.upgrade.restore_lost import GroupLosses
-from stateferry.changes.who_wins import KeySets, entries_that_stay, key_sets_of, rows_that_stay
+from stateferry.changes.who_wins import KeySets, entries_that_stay, key_sets_of, outlived, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
 from stateferry.inventory.blob_times import BlobTimes
@@ -156,6 +156,9 @@ class InventoryTask:
 
     def _count(self, group: GroupSections, finders: Mapping[str, ClassFinder], inventory: Inventory) -> None:
         sets = {rules.legacy.name: key_sets_of(group, rules, self.changes.states) for rules in self.changes.rules}
+        for rules in self.changes.rules:
+            met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
+            met.outlived += outlived(group, rules, sets[rules.legacy.name], self.changes.states)
         signs = SignsOfGroup.all_of(self.changes.rules, self.changes.states)
         keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
         rewritten = RewrittenKeys()

@@ -189,8 +189,8 @@ class OperatorJudge:
             expired = self.tally.expired.get(state, Counter())
             gone = tuple(sorted(group for group, count in expired.items() if count))
             yield self._counted(f"{name}: no expired entry", sum(expired.values()), state, gone)
-        leftover = 0 if rules.drop_legacy_blobs else counts.leftover_blobs
-        yield self._counted(f"{name}: no blob left over in the source", leftover, state)
+        if not rules.drop_legacy_blobs:
+            yield self._counted(f"{name}: no blob left over in the source", counts.leftover_blobs, state)
         yield self._plain(state)
 
     def _aged(self, planned: PlannedTtl) -> Iterator[Check]:

@@ -52,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
 
     _check_two(options)
     with named_by_options(options):
-        plan, since = _plan(options)
+        plan, since, run_id = _plan(options)
         resolved = resolve(plan, open_source(plan))
         if plan.lazy:
-            resolved = resolved.moving(chosen_before(plan))
+            resolved = resolved.moving(chosen_before(plan, run_id))
     # This is checked before Spark starts, because a target that can't be read needs no Spark.
     opened = open_staged(plan.target)
     if isinstance(opened, Check):
@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
     return _answer(checks, notes, as_json=options.json)
 
 
-def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str]:
-    """The plan, and whose `now` it has; empty if an option or a plan file says it."""
+def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str, str | None]:
+    """The plan; whose `now` it has, which is empty if an option or a plan file says it; and the id of the run named."""
     from stateferry.basics.durations import moment
     from stateferry.runs.checks.plan_check import planned
     from stateferry.runs.plan.homes import default_home
@@ -81,17 +81,19 @@ def _plan(options: argparse.Namespace) -> tuple[MigrationPlan, str]:
     values = plan_values_of_options(options, of_run)
     plan = planned(values)
     if run is not None and plan.now == run.plan.now:
-        return plan, f"now is {moment(plan.now)}, as in run {run.plan.run_id}"
+        return plan, f"now is {moment(plan.now)}, as in run {run.plan.run_id}", run.plan.run_id
+    run_id = run.plan.run_id if run is not None else None
     can_expire = any(state.ttl_ms is not None for one in plan.operators for state in one.states) or plan.state_ttls
     if "now" in values or not can_expire:
-        return plan, ""
+        return plan, "", run_id
     if (maker := _maker_of(plan)) is not None:
         now = f"now is {moment(maker.now)}, as in run {maker.run_id}, whose target this is"
-        return plan.model_copy(update={"now": maker.now}), now
-    return plan, (
+        return plan.model_copy(update={"now": maker.now}), now, run_id
+    since = (
         f"now is this moment, as no run under {plan.home} has the target {plan.target}: what has expired since that "
         "was made counts as kept by mistake. Name the run (--run) or its now (--now)"
     )
+    return plan, since, run_id
 
 
 def _maker_of(plan: MigrationPlan) -> MigrationPlan | None:

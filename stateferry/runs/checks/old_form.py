@@ -26,13 +26,14 @@ from stateferry.runs.record.step_facts import SnapshotFacts
 
 
 def old_state(
-    like: str, operator: Operator, name: str, made: KeyedState, *, of_flink_2: bool
+    plan: MigrationPlan, operator: Operator, name: str, made: KeyedState, *, of_flink_2: bool
 ) -> tuple[KeyedState, OldForm] | None:
     """Returns the state that rows become, with its form; None if it is a map by Flink's map serializer.
 
     `made` is the state that they become without a savepoint to go by. `of_flink_2` says which Flink the rows are of.
     """
-    source = Savepoint.open(like)
+    assert plan.like is not None
+    source = Savepoint.open(plan.like, files_from=plan.files_from)
     there = next((one for one in source.metadata.operators if one.id == operator.id), None)
     header = source.keyed_header(there) if there is not None else None
     states = {one.name: one for one in source.keyed_states(there)} if there is not None else {}

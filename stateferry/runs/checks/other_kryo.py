@@ -26,6 +26,7 @@ from stateferry.changes.upgrade.for_other_kryo import (
     by_kryo_2,
     elements_by_kryo,
     expect_rewritable,
+    rewrites_keys,
     states_by_kryo,
 )
 from stateferry.changes.upgrade.kryo_keys import as_written, has_other_hashes
@@ -160,13 +161,28 @@ def _states(
             found[operator.id] = by_kryo
             problems += _not_rewritable(operator, by_kryo.values(), line)
             migrated = {one.legacy.name for one in rules.get(operator.id, ())}
-            problems += _changed_twice(operator, (by_kryo[name] for name in by_kryo.keys() & migrated))
+            of_migrated = [by_kryo[name] for name in sorted(by_kryo.keys() & migrated)]
+            problems += (*_changed_twice(operator, of_migrated), *_ranked_otherwise(plan, operator, of_migrated))
     keyed = {operator.id for operator in source.keyed_operators()}
     for operator in source.metadata.operators:
         of_others = {} if operator.id in keyed else of_operators.get(operator.id, {})
         if of_others:
             problems += declared_in_vain(of_others, list(_values(source, operator)), operator, back=back is not None)
     return found
+
+
+def _ranked_otherwise(plan: MigrationPlan, operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
+    """Yields a problem for each state whose keys have other ranks in the savepoint than among the rewritten bytes.
+
+    A lazy run's snapshot ranks the former, and the writers the latter.
+    """
+    for state in states if plan.lazy else ():
+        if rewrites_keys(state) or plan.largest_first:
+            what, option = ("keys", "--lazy") if rewrites_keys(state) else ("sizes", "--largest-first")
+            yield (
+                f"state {state.name} of operator {operator.label}: a lazy run goes by {what} that --to changes: leave "
+                f"{option} out, or migrate the result in another run"
+            )
 
 
 def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> dict[bytes, dict[str, FlinkType]]:

@@ -19,7 +19,7 @@ from stateferry.runs.checks.field_of_pojo import field_problems
 from stateferry.runs.checks.kryo_maps import map_contradiction, with_known_map
 from stateferry.runs.checks.named_flag import lazy_problems
 from stateferry.runs.checks.other_kryo import makes_for_flink_2, metadata_version, with_other_kryo
-from stateferry.runs.checks.planned_ttls import find_planned_ttls, with_planned_ttl
+from stateferry.runs.checks.planned_ttls import find_planned_ttls, rewritten_lists, with_planned_ttl
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.checks.reverse_check import state_to_make
 from stateferry.runs.checks.separate_places import check_separate_places
@@ -124,7 +124,8 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         seen.add(one.operator.id)
     problems += layout_problems(plan, source)
     by_id = {one.operator.id: one for one, _ in planned}
-    ttls = find_planned_ttls(plan, source, {id_: one.rules for id_, one in by_id.items()}, problems)
+    before = {(one.operator.id, state.legacy): state.new for one, states in planned for state in states}
+    ttls = find_planned_ttls(plan, source, {id_: one.rules for id_, one in by_id.items()}, before, problems)
     problems += () if plan.no_timers else lost_timers(source)
     native = native_operators(plan, source)
     for operator in (one for one in source.keyed_operators() if one.id in native):
@@ -132,14 +133,15 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     found = (by_id.get(operator.id) or OperatorChanges.none(source, operator) for operator in source.metadata.operators)
     operators = {one.operator.id: replace(one, ttls=ttls.get(one.operator.id, ())) for one in found}
     operators = with_other_kryo(plan, source, operators, problems)
+    problems += rewritten_lists(operators.values())
     if problems:
         raise PlanError("\n".join(problems))
     layout = wanted_layout(plan, source, [one.operator for one, _ in planned], native)
     rewrites = any(one.by_kryo or one.elements for one in operators.values())
     operators = {id_: replace(one, new_max=layout.of(one.operator).max_parallelism) for id_, one in operators.items()}
     conversion = Conversion(layout, operators, metadata_version(plan, source, rewrites=rewrites))
-    before = tuple((operators[one.operator.id], state) for one, states in planned for state in states)
-    resolved = ResolvedPlan(plan, source, conversion, before)
+    migrated_before = tuple((operators[one.operator.id], state) for one, states in planned for state in states)
+    resolved = ResolvedPlan(plan, source, conversion, migrated_before)
     resolved.rewrites()
     return resolved
 

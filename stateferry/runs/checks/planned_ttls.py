@@ -5,15 +5,18 @@ What the plan gives for a legacy state or for its new state is for both of them,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flinkstate.basics.did_you_mean import there_are
+from flinkstate.keyed.state import StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.durations import format_duration
+from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl, Rules
 from stateferry.changes.section_timestamps import why_no_timestamps
+from stateferry.changes.upgrade.kryo_keys import as_written
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 
@@ -63,15 +66,23 @@ def _problems_of_rules(
 
 
 def find_planned_ttls(
-    plan: MigrationPlan, source: Savepoint, of_operators: Mapping[bytes, Sequence[Rules]], problems: list[str]
+    plan: MigrationPlan,
+    source: Savepoint,
+    of_operators: Mapping[bytes, Sequence[Rules]],
+    migrated_before: Mapping[tuple[bytes, str], str],
+    problems: list[str],
 ) -> dict[bytes, tuple[PlannedTtl, ...]]:
-    """Finds the states by operator id, and adds a line to `problems` for each that can't have a time to live."""
+    """Finds the states by operator id, and adds a line to `problems` for each that can't have a time to live.
+
+    `migrated_before` are the new names of legacy states that the savepoint doesn't have any more.
+    """
     migrated = {
         (id_, name): rules for id_, several in of_operators.items() for rules in several for name in rules.names
     }
     planned: dict[bytes, tuple[PlannedTtl, ...]] = {}
-    for wanted in plan.state_ttls:
-        operator = source.operator(wanted.operator)
+    for told in plan.state_ttls:
+        operator = source.operator(told.operator)
+        wanted = told.model_copy(update={"state": migrated_before.get((operator.id, told.state), told.state)})
         rules = migrated.get((operator.id, wanted.state))
         if rules is not None and wanted.state != rules.flag_name:
             continue
@@ -84,6 +95,22 @@ def find_planned_ttls(
         if state is not None and not found:
             planned[operator.id] = (*before, PlannedTtl(state, wanted.config, plan.now, wanted.drops))
     return planned
+
+
+def rewritten_lists(changes: Iterable[OperatorChanges]) -> Iterator[str]:
+    """Yields a problem for each list that loses elements while all of them are written for another Flink.
+
+    Where an element ends follows from its type, and that isn't the same before and after.
+    """
+    for one in changes:
+        for planned in (ttl for ttl in one.ttls if ttl.drops and ttl.state.kind is StateKind.LIST):
+            known = one.by_kryo.get(planned.state.name)
+            if known is not None and known.value is not None and as_written(known.value) != planned.state.value:
+                yield (
+                    f"state {planned.state.name} of operator {one.operator.label} is a list whose elements are written "
+                    "for another Flink, so this run can't drop those that have expired: leave drop out of its "
+                    "--state-ttl, and drop them in another run"
+                )
 
 
 def _problems(wanted: StateTtlPlan, source: Savepoint, operator: Operator, migrated: _Migrated) -> Iterator[str]:

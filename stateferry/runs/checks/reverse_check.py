@@ -49,7 +49,7 @@ def state_to_make(
     form = None
     if plan.like is None:
         problems += how_declared(plan, state, operator)
-    elif (old := old_state(plan.like, operator, state.legacy, legacy, of_flink_2=of_flink_2)) is not None:
+    elif (old := old_state(plan, operator, state.legacy, legacy, of_flink_2=of_flink_2)) is not None:
         legacy, form = old
     found = [*ttl_problems(state, new, operator), *_of_legacy(state, legacy, states, where)]
     if state.flag is not None and (flag := states.get(state.flag)) is not None:

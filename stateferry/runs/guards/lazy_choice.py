@@ -17,6 +17,7 @@ from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_fields import folder_of
 from stateferry.runs.record.facts import JobStarted
 from stateferry.runs.record.run_list import readable_runs
+from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.step_facts import LazyChoice, MigrateFacts, RescaleFacts, SnapshotFacts, ValidateFacts
 
 _NEWEST = 5
@@ -53,10 +54,16 @@ def _of_state(
     return LazyChoice(*name, order.value, last, ranks.migrated, left, moved, size, moved_size)
 
 
-def chosen_before(plan: MigrationPlan) -> tuple[LazyChoice, ...]:
-    """What the lazy run that made the plan's target has chosen; refuses a target of which no run is known."""
-    for run in readable_runs(plan.home, plan.job):
+def chosen_before(plan: MigrationPlan, run_id: str | None) -> tuple[LazyChoice, ...]:
+    """What the lazy run that made the plan's target has chosen; refuses a target of which no run is known.
+
+    That is the run named, else one that was published, else the newest: later runs may have the same target.
+    """
+    published = (RunState.PUBLISHED, RunState.ROLLED_BACK)
+    for run in (*readable_runs(plan.home, plan.job, published), *readable_runs(plan.home, plan.job)):
         if not run.plan.lazy or folder_of(run.plan.target) != folder_of(plan.target):
+            continue
+        if run_id not in (None, run.plan.run_id):
             continue
         snapshot = run.facts_if_sound(SnapshotFacts)
         if snapshot is not None and snapshot.lazy is not None:
