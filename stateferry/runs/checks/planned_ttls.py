@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from flinkstate.basics.did_you_mean import there_are
 from flinkstate.keyed.state import StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.programs import compile_type
 from stateferry.basics.durations import format_duration
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl, Rules
@@ -100,12 +103,15 @@ def find_planned_ttls(
 def rewritten_lists(changes: Iterable[OperatorChanges]) -> Iterator[str]:
     """Yields a problem for each list that loses elements while all of them are written for another Flink.
 
-    Where an element ends follows from its type, and that isn't the same before and after.
+    Where an element ends follows from its type, and that may not be the same before and after.
     """
     for one in changes:
         for planned in (ttl for ttl in one.ttls if ttl.drops and ttl.state.kind is StateKind.LIST):
             known = one.by_kryo.get(planned.state.name)
-            if known is not None and known.value is not None and as_written(known.value) != planned.state.value:
+            if known is None or known.value is None or planned.state.value is None:
+                continue
+            before, after = (compile_type(type_) for type_ in (planned.state.value, as_written(known.value)))
+            if not np.array_equal(before.code, after.code):
                 yield (
                     f"state {planned.state.name} of operator {one.operator.label} is a list whose elements are written "
                     "for another Flink, so this run can't drop those that have expired: leave drop out of its "
