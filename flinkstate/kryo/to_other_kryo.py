@@ -20,7 +20,7 @@ from flinkstate.kryo.classes import COPIED_AS, IDENTITY_MAP, KNOWN, ClassTable, 
 from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
 from flinkstate.kryo.reading import declared_reading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.programs import WalkProgram
+from flinkstate.serializers.programs import WalkProgram, compile_type
 from flinkstate.serializers.types import (
     DeclaredKryoType,
     FlinkType,
@@ -95,6 +95,8 @@ class Recoder:
 
     program: WalkProgram
     followed: bool = False
+    # The program walks lists of its type.
+    of_lists: bool = False
     kryos: tuple[KryoType, ...] = field(init=False)
     _tables: tuple[Any, ...] = field(init=False)
     _of_parts: Positions = field(init=False)
@@ -146,6 +148,9 @@ class Recoder:
         wanted = by_5 & ~by_2 if self._for_five else by_2 & ~by_5
         made = self._recode(data, starts, ends, heads, kept | wanted)
         self._expect_one_meaning(data, starts - heads, ends, np.flatnonzero(by_2 & by_5), made)
+        if self.of_lists:
+            for five, rows in ((False, by_2 & ~by_5), (True, by_5 & ~by_2)):
+                self._expect_elements_of_one_meaning(data, starts[rows], ends[rows], five)
         return made
 
     def by_kryo_5(self, data: Bytes, starts: Positions, ends: Positions) -> Flags:
@@ -162,6 +167,22 @@ class Recoder:
             before, after = data[starts[row] : ends[row]], made.data[begins[row] : made.ends[row]]
             if not np.array_equal(before, after):
                 raise RefusedValueError(_BY_BOTH if self._for_five else _BY_BOTH + _WHAT_HELPS, int(starts[row]))
+
+    def _expect_elements_of_one_meaning(self, data: Bytes, starts: Positions, limits: Positions, five: bool) -> None:
+        """Refuses lists of this Kryo with an element that the other one could have written as well.
+
+        RocksDB adds elements to a list without reading it, so those of an upgraded job stand behind those before it.
+        """
+        element = recoder(compile_type(self.program.type))
+        while len(starts):
+            ends = element.ends_by(data, starts, limits, five=five)
+            both = (element.ends_by(data, starts, ends, five=not five) == ends) & (ends >= 0)
+            begins, stops, heads = starts[both], ends[both], np.zeros(int(both.sum()), np.int64)
+            made = element._recode(data, begins, stops, heads, np.zeros(len(heads), np.bool_))
+            element._expect_one_meaning(data, begins, stops, np.arange(len(heads)), made)
+            # A comma stands between two elements.
+            more = (ends >= 0) & (ends + 1 < limits)
+            starts, limits = ends[more] + 1, limits[more]
 
     def ends_by(
         self, data: Bytes, starts: Positions, limits: Positions, *, five: bool, declared: bool = False
@@ -232,9 +253,9 @@ class Recoder:
 
 
 @lru_cache(maxsize=64)
-def recoder(program: WalkProgram, *, followed: bool = False) -> Recoder:
+def recoder(program: WalkProgram, *, followed: bool = False, of_lists: bool = False) -> Recoder:
     """Returns what writes the values of a program's type."""
-    return Recoder(program, followed)
+    return Recoder(program, followed, of_lists)
 
 
 def _kryo_of(part: OpaqueType) -> KryoType:

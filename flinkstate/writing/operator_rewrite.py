@@ -19,6 +19,7 @@ from flinkstate.errors import PlanError, RefusedError
 from flinkstate.hashing.key_groups import KeyGroupRange, key_group_prefix_bytes, ranges
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
+from flinkstate.keyed.key_group_check import hash_is_certain
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
@@ -151,7 +152,7 @@ class OperatorRewrite:
             return prepared
         if prepared.destination.changes_key_groups:
             for state in keyed_states(merged, operator.label):
-                _refuse_unstable(state if rewrite is None else rewrite.state(state), operator.label)
+                _refuse_unstable(state if rewrite is None else rewrite.state(state), operator)
         header = prepared.transform.header(merged)
         prepared.header = header if rewrite is None else rewrite.header(header)
         natives = (subtask.native_keyed for subtask in operator.subtasks)
@@ -356,20 +357,26 @@ def why_not_distributed(operator: Operator) -> str | None:
     return f"it {_RAW_OPERATOR}" if any(one.raw_operator is not None for one in operator.subtasks) else None
 
 
-def _refuse_unstable(state: KeyedState, operator: str) -> None:
+def _refuse_unstable(state: KeyedState, operator: Operator) -> None:
     """Refuses a state whose keys' new key groups can't be computed from their bytes."""
+    where = f"operator {operator.label}"
     if state.asynchronous:
         raise RefusedError(
-            f"operator {operator}: {state.name} is asynchronous (V2) state, whose keys can't be read: keep the max "
-            "parallelism"
+            f"{where}: {state.name} is asynchronous (V2) state, whose keys can't be read: keep the max parallelism"
         )
     if isinstance(state.namespace, OpaqueType) and state.kind is StateKind.TIMERS:
         raise RefusedError(
-            f"operator {operator}: the elements of {state.name} can't be read: {state.namespace.reason}. Keep the "
-            "max parallelism"
+            f"{where}: the elements of {state.name} can't be read: {state.namespace.reason}. Keep the max parallelism"
         )
     if reason := why_no_hash(state.key):
         raise RefusedError(
-            f"operator {operator}: its keys ({type_name(state.key)}) can't be hashed for another max parallelism: "
+            f"{where}: its keys ({type_name(state.key)}) can't be hashed for another max parallelism: "
             f"{reason}. Keep the max parallelism"
+        )
+    # With more key groups, those in which the keys are show it.
+    if operator.max_parallelism == 1 and not hash_is_certain(state.key):
+        raise RefusedError(
+            f"{where}: its keys ({type_name(state.key)}) can't be hashed for another max parallelism: "
+            "all are in one key group, so nothing shows whether the job fills these rows by position or by name. Keep "
+            "the max parallelism"
         )

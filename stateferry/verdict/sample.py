@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
-from flinkstate.basics.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.key_group_file import KeyGroupFile
@@ -36,6 +37,7 @@ MOST_BYTES = 48 << 20
 _LEAST_BYTES = 1 << 16
 _WINDOWS = 4
 _TIMESTAMP = 8
+_MayEnd = Callable[[Positions], Flags]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +76,33 @@ class _Serializer:
         self.classes = ClassFinder(self.kryo)
 
     def add(self, data: Bytes, starts: Positions, ends: Positions) -> None:
-        if self.why_not is not None or not len(starts):
+        if self.is_done or not len(starts):
             return
         if self.are_keys and not self.five and not self.other_bytes:
             self.other_bytes = changed_by_kryo_5(self.kryo, data, starts, ends)
         try:
-            self.classes.add(data, starts, ends)
+            if not self.two_meanings:
+                self.classes.add(data, starts, ends)
         except RefusedValueError as error:
             self._refused(error, data, starts, ends)
         except (DamagedError, RefusedError) as error:
             self.why_not = str(error)
+        if self.two_meanings:
+            # Others may be by one Kryo for certain.
+            with contextlib.suppress(DamagedError, RefusedError):
+                self.classes.add(data, *self._of_one_meaning(data, starts, ends))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether more values would say no more."""
+        return self.why_not is not None and not self.two_meanings
+
+    def _of_one_meaning(self, data: Bytes, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
+        """Those of the values that only one of both Kryos can have written."""
+        by_2, by_5 = (
+            KryoExtents(data, five, sys.maxsize).ends(self.kryo, starts, ends) == ends for five in (False, True)
+        )
+        return starts[by_2 != by_5], ends[by_2 != by_5]
 
     def _refused(self, error: RefusedValueError, data: Bytes, starts: Positions, ends: Positions) -> None:
         """A value that both Kryos can read in their way: its class is read as the one that wrote it."""
@@ -140,7 +159,7 @@ class Finder:
         if self.read >= self.most or self.why_not is not None:
             return True
         kinds = [one for one in self._serializers.values() if isinstance(one, _Serializer)]
-        return self.has_kryo and all(one.why_not is not None for one in kinds)
+        return self.has_kryo and all(one.is_done for one in kinds)
 
     def add_whole(self, data: Bytes, starts: Positions, ends: Positions) -> None:
         """Reads values of the type that end where it is said."""
@@ -149,11 +168,17 @@ class Finder:
             self._add(self.type, data, starts[wanted], ends[wanted])
             self.read += len(starts[wanted])
         else:
-            self.add(data, starts, ends)
+            self.add(data, starts, ends, lambda found: found == ends)
 
-    def add(self, data: Bytes, starts: Positions, limits: Positions) -> Positions:
-        """Reads values of the type, behind which there may be more. Returns where they end, -1 if that isn't known."""
-        ends, walk = self._walked(data, starts, limits, self.five)
+    def add(self, data: Bytes, starts: Positions, limits: Positions, may_end: _MayEnd | None = None) -> Positions:
+        """Reads values of the type, behind which there may be more. Returns where they end, -1 if that isn't known.
+
+        `may_end` says of ends whether a value can end there.
+        """
+        mine, ends = np.ones(len(starts), np.bool_), np.full(len(starts), -1, np.int64)
+        if may_end is not None:
+            mine = ~self._only_by_the_other(data, starts, limits, may_end)
+        ends[mine], walk = self._walked(data, starts[mine], limits[mine], self.five)
         other = np.flatnonzero(ends < 0)
         if len(other) and not walk.enough:
             of_other, by_other = self._walked(data, starts[other], limits[other], not self.five)
@@ -164,6 +189,17 @@ class Finder:
                 for kryo, (begins, stops) in walk.unread.items():
                     self._add(kryo, data, begins, stops)
         return ends
+
+    def _only_by_the_other(self, data: Bytes, starts: Positions, limits: Positions, may_end: _MayEnd) -> Flags:
+        """Which values end where one can if the other Kryo wrote them, and not if this one did.
+
+        What one Kryo writes may begin like what the other does: a map by Kryo 2 like an empty one by Kryo 5.
+        """
+        by_mine, by_other = (
+            KryoExtents(data, five, sys.maxsize).ends(self.type, starts, limits) for five in (self.five, not self.five)
+        )
+        fits: Flags = (by_other >= 0) & may_end(by_other) & ~((by_mine >= 0) & may_end(by_mine))
+        return fits
 
     def _walked(self, data: Bytes, starts: Positions, limits: Positions, five: bool) -> tuple[Positions, KryoExtents]:
         walk = KryoExtents(data, five, self.most - self.read)
@@ -320,6 +356,11 @@ def _add_entries(finders: Sequence[Finder], data: Bytes, start: int, end: int) -
             at = finder.add(data, at, limit)
 
 
+def _ends_an_element(ends: Positions, data: Bytes, limits: Positions) -> Flags:
+    found: Flags = (ends == limits) | (data[np.minimum(ends, len(data) - 1)] == ord(","))
+    return found
+
+
 def _add(section: Section, place: Place, state: KeyedState, finder: Finder) -> None:
     starts, ends, data = section.value_starts, section.ends, section.data
     timestamp = _TIMESTAMP if state.ttl else 0
@@ -333,8 +374,8 @@ def _add(section: Section, place: Place, state: KeyedState, finder: Finder) -> N
             finder.add(data, keys, section.key_ends)
     elif place is Place.ELEMENT:
         while len(starts) and not finder.enough:
-            stops = finder.add(data, starts + timestamp, ends)
             # A comma stands between two elements.
+            stops = finder.add(data, starts + timestamp, ends, partial(_ends_an_element, data=data, limits=ends))
             more = (stops >= 0) & (stops + 1 < ends)
             starts, ends = stops[more] + 1, ends[more]
     elif state.kind is StateKind.MAP:

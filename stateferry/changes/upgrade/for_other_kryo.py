@@ -266,7 +266,8 @@ def _with_values(section: Section, state: KeyedState, heads: Positions) -> Secti
             *write_values(_scala_program(state), section.data, section.value_starts, section.ends, heads, kept)
         )
     else:
-        made = recoder(_value_program(state)).recode(section.data, section.value_starts, section.ends, heads, kept)
+        writer = recoder(_value_program(state), of_lists=state.kind is StateKind.LIST)
+        made = writer.recode(section.data, section.value_starts, section.ends, heads, kept)
     starts = np.append(0, made.ends[:-1])
     key_ends = starts + heads - _LENGTH
     put_lengths(made.data, key_ends, made.ends - key_ends - _LENGTH)

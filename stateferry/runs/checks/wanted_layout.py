@@ -73,6 +73,11 @@ def kept(plan: MigrationPlan, source: Savepoint) -> Iterator[str]:
             f"--max-parallelism {plan.max_parallelism} is not for {names}: its max parallelism is 1, which a job sets "
             "for what it can't run in parallel"
         )
+    elif plan.max_parallelism not in (None, 1) and all(operator.max_parallelism == 1 for operator in operators):
+        yield (
+            "the max parallelism of all operators is 1, so nothing shows which of them can't run in parallel: if the "
+            f"new job has any, such as windowAll, Flink refuses a savepoint that gives them {plan.max_parallelism}"
+        )
     if plan.rescales_only and isinstance(plan.parallelism, int):
         for operator in operators:
             reason = why_kept(operator, plan.parallelism)
