@@ -195,9 +195,11 @@ class Finder:
 
         What one Kryo writes may begin like what the other does: a map by Kryo 2 like an empty one by Kryo 5.
         """
-        by_mine, by_other = (
-            KryoExtents(data, five, sys.maxsize).ends(self.type, starts, limits) for five in (self.five, not self.five)
-        )
+        # No more values are read than these.
+        count = min(len(starts), self.most - self.read)
+        by_mine, by_other = np.full((2, len(starts)), -1, np.int64)
+        for found, five in ((by_mine, self.five), (by_other, not self.five)):
+            found[:count] = KryoExtents(data, five, sys.maxsize).ends(self.type, starts[:count], limits[:count])
         fits: Flags = (by_other >= 0) & may_end(by_other) & ~((by_mine >= 0) & may_end(by_mine))
         return fits
 
