@@ -19,6 +19,7 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.lease import LeaseHeldError
 from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.control.rejecting import check_may_continue
 from stateferry.runs.record.facts import Began, Returned
 from stateferry.runs.record.run_states import RunState
@@ -71,6 +72,12 @@ def run_of(context: Context, which: str = FOLDER) -> Run:
 def rehearsal_of(context: Context) -> Run:
     """The rehearsal on which the cut-over of this DAG run is decided."""
     return run_of(context, REHEARSAL)
+
+
+def stop_asked(context: Context) -> StopAsked | None:
+    """That this DAG run has asked for the stop of the job, which is kept before it is asked for."""
+    with fail_if_refused():
+        return rehearsal_of(context).facts(StopAsked)
 
 
 def newest_rehearsal_of(context: Context) -> Run:

@@ -11,10 +11,12 @@ import json
 import logging
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, BaseNotifier
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
 from stateferry.airflow.dag_runs.page_links import question_url
 from stateferry.airflow.requests.jobs import Configuration, Event, Notice, configuration
@@ -39,6 +41,20 @@ def tell(context: Context, event: Event, job: str, text: str) -> None:
     for one in notices:
         if event in one.events:
             _send(one, context, event, job, text)
+
+
+@contextmanager
+def telling_of_failure(context: Context, event: Event, job: str, what: str) -> Iterator[None]:
+    """Tells of the error with which the task fails for good: one that no retry can help, or that of the last try."""
+    try:
+        yield
+    except (AirflowRescheduleException, AirflowSkipException):
+        raise
+    except Exception as error:
+        ti = context["ti"]
+        if isinstance(error, AirflowFailException) or ti.try_number > ti.max_tries:
+            tell(context, event, job, f"{what}: {error}")
+        raise
 
 
 def _send(one: Notice, context: Context, event: Event, job: str, text: str) -> None:

@@ -97,6 +97,18 @@ def check_may_be_published(rehearsal: Run) -> None:
         raise refusal(f"{printable(str(error))}. {NOT_STOPPED}") from None
 
 
+def _check_nothing_published_since(rehearsal: Run) -> None:
+    """Refuses a job that somebody else has cut over meanwhile: the job that runs now is the new one."""
+    plan = rehearsal.plan
+    with fail_if_refused(), Control(plan.catalog_uri) as control:
+        standing = control.standing(plan.job)
+    if standing is not None and standing.published_at > rehearsal.changes()[0].at:
+        raise refusal(
+            f"publication {standing.sequence} of job {plan.job} (run {standing.record.run_id}) was made after "
+            f"rehearsal {plan.run_id} began, so the job that runs may be the new one. {NOT_STOPPED}: trigger a new run"
+        )
+
+
 def rehearsal_must_be_made_again(context: Context, log: Any) -> bool:
     """Whether the rehearsal will be too old when the job may be stopped; then waits until it is time for another one.
 
@@ -121,6 +133,7 @@ def wait_until_the_job_may_stop(context: Context, log: Any, base: Run | None = N
     """
     request, rehearsal = request_of(context), rehearsal_of(context)
     decision = approved_decision(rehearsal)
+    _check_nothing_published_since(rehearsal)
     begins = _begins(request, decision)
     _check_age(request, _newest(context, rehearsal, decision), begins)
     if base is not None and (age := _age(base, begins)) > _FRESH_MS:

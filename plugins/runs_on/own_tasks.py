@@ -11,13 +11,12 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of, stop_asked
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import OWN_RETURN, OWN_START, OWN_STOP, RETURN_ASKED, START_ASKED
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
 from stateferry.airflow.requests.sources import completed_at
 from stateferry.basics.durations import moment, now_ms
-from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
@@ -77,10 +76,10 @@ class OwnTasks:
         yield from ()
 
     def is_stopping(self, order: SavepointOrder) -> bool:
-        return self._asked_to_stop() is not None
+        return stop_asked(self._context) is not None
 
     def stop(self, order: SavepointOrder) -> TakenSavepoint:
-        taken, asked = self._savepoint(), self._asked_to_stop()
+        taken, asked = self._savepoint(), stop_asked(self._context)
         if taken is None or asked is None:
             raise refusal(f"the last task of {OWN_STOP} has returned no savepoint: expected {{'savepoint': 'PATH'}}")
         with fail_if_refused():
@@ -93,7 +92,7 @@ class OwnTasks:
         return taken
 
     def stopped_in_the_end(self, order: SavepointOrder) -> TakenSavepoint | None:
-        return self._savepoint() or (None if self._asked_to_stop() is None else _ENDED_UNKNOWN)
+        return self._savepoint() or (None if stop_asked(self._context) is None else _ENDED_UNKNOWN)
 
     @property
     def new_job_id(self) -> str | None:
@@ -125,10 +124,6 @@ class OwnTasks:
     def _answer(self, group: str) -> object:
         (last,) = self._context["dag"].task_group_dict[group].get_leaves()
         return self._context["ti"].xcom_pull(task_ids=last.task_id)
-
-    def _asked_to_stop(self) -> StopAsked | None:
-        with fail_if_refused():
-            return rehearsal_of(self._context).facts(StopAsked)
 
 
 def _job_id(answer: object) -> str | None:

@@ -11,6 +11,8 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import Program
 from stateferry.runs.plan.upgrade_options import SAME_FLINK
 
+OLD_PROGRAM = "old_jar, old_entry_class and old_program_args"
+
 _NO_JOB = ""
 
 
@@ -26,10 +28,9 @@ def check_programs(request: MigrationRequest) -> None:
     """
     if request.start_job:
         check_new_flink(request)
-        _check("new", "jar, entry_class and program_args", request.new_program(), request.new_job_conn_id)
+        check_program("new", "jar, entry_class and program_args", request.new_program(), request.new_job_conn_id)
     if request.has("old_jar"):
-        names = "old_jar, old_entry_class and old_program_args"
-        _check("old", names, request.old_program(), request.flink_conn_id)
+        check_program("old", OLD_PROGRAM, request.old_program(), request.flink_conn_id)
 
 
 def check_stop(request: MigrationRequest) -> None:
@@ -67,7 +68,8 @@ def _line(version: str) -> str:
     return version.partition(".")[0]
 
 
-def _check(which: str, names: str, program: Program, connection: str) -> None:
+def check_program(which: str, names: str, program: Program, connection: str) -> None:
+    """Fails for good if Flink can't start the program that these fields of the form name."""
     try:
         FlinkHook(connection).check_program(jar_run_of(_NO_JOB, program, None))
     except FlinkUnreachableError:

@@ -29,9 +29,10 @@ from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED
 from stateferry.airflow.requests.jobs import Event
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.shared_application_task import dismiss
+from stateferry.basics.durations import moment
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.control.outage_limit import OutageExceeded
+from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.predict.estimates import Prediction, estimate_text
 from stateferry.runs.predict.prediction import outage_of, part_times, predicted
 from stateferry.runs.record.catch_ups import CatchUps
@@ -173,6 +174,13 @@ def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
     if rehearsal is None:
         task = task_of_run(folder is not None, SavepointTaken.name)
         return f"this DAG run has no run, because no savepoint was taken{_why(context, task)}"
+    asked = rehearsal.facts_if_sound(StopAsked)
+    if asked is not None:
+        back = _back(rehearsal.facts_if_sound(Returned)) or f"; whether it runs says the log of the task {RETURN}"
+        return printable(
+            f"the job was asked to stop at {moment(asked.at)}, and this DAG run has no run"
+            f"{_why(context, SavepointTaken.name)}{back}"
+        )
     decision = rehearsal.facts_if_sound(Decision)
     name, last = f"rehearsal {rehearsal.plan.run_id}", rehearsal.changes()[-1]
     if decision is not None and decision.answer is not Answer.ASKED:
@@ -202,6 +210,8 @@ def _why(context: Context, task: str) -> str:
 def _problem(run: Run, request: MigrationRequest, context: Context) -> str:
     last = run.changes()[-1]
     name, back = f"run {run.plan.run_id} of job {run.plan.job}", _back(run.facts(Returned))
+    if not back and request.stops_job and task_state(context, RETURN) == "failed":
+        back = f"; the old job was not started again: see the log of the task {RETURN}"
     wanted = RunState.VERIFIED if run.plan.rehearse else RunState.PUBLISHED
     if run.state is not wanted:
         exceeded = run.facts(OutageExceeded)

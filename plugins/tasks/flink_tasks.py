@@ -22,6 +22,7 @@ from stateferry.airflow.dag_runs.dag_run import (
     request_of,
     run_of,
     skip,
+    stop_asked,
     wait_for_lease,
 )
 from stateferry.airflow.dag_runs.decided_cut_over import begin_as_decided
@@ -106,6 +107,9 @@ class TakeSavepoint(TaskWithFlink):
         directory = str(request.savepoint_directory)
         by_flink = request.stops_job and request.runs_on != "own tasks"
         order = flink.savepoint_order(str(request.flink_job), directory, stop=by_flink, savepoint_format=kind)
+        if request.stops_job:
+            # The old job may have been started again before there was a run that could say so.
+            check_not_returned(rehearsal_of(context))
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
         self._wait(context, request, order, occasion, base)
         requested_at = _asked_at(context, request)
@@ -155,7 +159,16 @@ class TakeSavepoint(TaskWithFlink):
         if not request.stops_job:
             # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
             wait_until_ready(context, self.rehearsal or FOLDER, self.log)
-        elif not (place := place_of(request, context)).is_stopping(order):
+            return
+        place = place_of(request, context)
+        is_stopping, was_asked = place.is_stopping(order), stop_asked(context) is not None
+        if is_stopping and not was_asked:
+            raise refusal(
+                f"job {order.job} has ended, and this run hasn't asked Flink to stop it: somebody else has stopped it. "
+                "This run doesn't take what it was stopped with, because another job may go on from there: look which "
+                "job runs, and trigger a new run"
+            )
+        if not is_stopping:
             place.check()
             _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
             wait_for_slots(context, self.log)
@@ -220,11 +233,10 @@ def _asked_at(context: Context, request: MigrationRequest) -> int:
     """
     if not request.stops_job:
         return _first_asked(context)
-    rehearsal = rehearsal_of(context)
-    before = rehearsal.facts_if_sound(StopAsked) if request.runs_on == "own tasks" else None
+    before = stop_asked(context) if request.runs_on == "own tasks" else None
     at = _first_asked(context) if before is None else before.at
     limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
-    rehearsal.keep(StopAsked(at, limit, request.has_way_back))
+    rehearsal_of(context).keep(StopAsked(at, limit, request.has_way_back))
     return at
 
 
@@ -268,6 +280,12 @@ class StartJob(TaskWithFlink):
             skip(self.log, f"start_job is off: start the new job from {run.plan.target}")
         check_not_returned(run)
         publication_of(run)
+        if (before := run.facts(JobStarted)) is not None:
+            # A person may clear the task long after: Flink may have forgotten the job, or others have replaced it.
+            self.log.info("the new job was started already, as job %s", before.job_id)
+            if self.asks:
+                skip(self.log, "so nobody is asked to start it")
+            return before.to_json()
         place = place_of(request, context)
         # Recorded before the start: a job that isn't up in time may still run, and a rollback must know it.
         program = (request.jar, request.entry_class, request.program_args, request.job_parallelism)

@@ -20,9 +20,11 @@ from stateferry.airflow.requests.sources import home_folder
 from stateferry.airflow.runs_on.places import check_place
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.plan.plan_text import shown
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -126,9 +128,12 @@ def _why_no_cut_over(job: str, occasion: Occasion) -> str:
         standing = control.standing(job)
     if standing is not None and standing.record.run_id != occasion.short_id:
         return f"publication {standing.sequence} of job {job} stands"
+    own = {occasion.short_id, occasion.rehearsal().short_id}
     for run in runs_of(home_folder(), job):
-        tried = run.plan is not None and not run.plan.rehearse and run.run_id.startswith(_BY_SCHEDULE[0])
-        if tried and run.run_id != occasion.short_id:
+        if run.plan is None or run.run_id in own or not run.run_id.startswith(_BY_SCHEDULE[0]):
+            continue
+        # A try may have ended after the stop, and before there was a run but the rehearsal.
+        if not run.plan.rehearse or Run.open(run.folder).facts_if_sound(StopAsked) is not None:
             return f"the schedule has tried to cut over job {job} before (run {run.run_id})"
     return ""
 

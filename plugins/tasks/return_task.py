@@ -6,21 +6,22 @@ After a checkpoint, the old job would read again what the new job has processed,
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-from airflow.sdk.exceptions import AirflowFailException
 
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import (
     fail_if_refused,
     planned_by,
+    rehearsal_of,
     request_of,
     skip,
+    stop_asked,
     task_state,
     why_refused,
 )
-from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.notices import tell, telling_of_failure
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.when_to_stop import is_approved
 from stateferry.airflow.flink.hook import FlinkHook
@@ -61,13 +62,10 @@ class ReturnToOldJob(TaskWithFlink):
         self.asks = asks
 
     def execute(self, context: Context) -> dict[str, Any]:
-        try:
+        with telling_of_failure(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed"):
             started = self._return(context)
             if self.asks:
                 return started
-        except AirflowFailException as error:
-            tell(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed: {error}")
-            raise
         text = f"the cut-over of job {_job(context)} has failed{_why(context)}, and the old job runs again from "
         text += str(started["savepoint"])
         tell(context, "returned", _job(context), text)
@@ -85,6 +83,9 @@ class ReturnToOldJob(TaskWithFlink):
         published = _publication(run) if run is not None else None
         if stopped_with is None and (published is None or not request.start_job):
             skip(self.log, _nothing_happened(request))
+        # Before there is a run, only the rehearsal can keep that the old job was started again.
+        keepers = [one for one in (run, rehearsal_of(context) if request.stops_job else None) if one is not None]
+        self._skip_if_returned(keepers)
         new_flink = FlinkHook(request.new_job_conn_id)
         place = place_of(request, context)
         new_job = self._new_job(context, new_flink, run, place)
@@ -102,15 +103,20 @@ class ReturnToOldJob(TaskWithFlink):
                 f"old job from {savepoint}"
             )
         returned = Returned("the old job was started again", savepoint)
-        if run is not None:
-            run.keep(returned)
+        for one in keepers:
+            one.keep(returned)
         if self.asks:
             return _asked(request, context, run, savepoint)
         started = place.start_old(savepoint)
-        if run is not None:
-            run.keep(replace(returned, ended_at=now_ms()))
+        for one in keepers:
+            one.keep(replace(returned, ended_at=now_ms()))
         self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}
+
+    def _skip_if_returned(self, keepers: Iterable[Run]) -> None:
+        for one in keepers:
+            if (before := one.facts_if_sound(Returned)) is not None and before.ended_at is not None:
+                skip(self.log, f"the old job was started again already, from {before.savepoint}")
 
     def _new_job(self, context: Context, hook: FlinkHook, run: Run | None, place: RunsOn) -> str | None:
         """The id of the new job, if there may be one."""
@@ -133,6 +139,9 @@ class ReturnToOldJob(TaskWithFlink):
 
         It was lost, or a person has marked it as failed while Flink took the savepoint, which is waited for.
         """
+        if stop_asked(flink.context) is None:
+            # If the job has ended, somebody else has stopped it.
+            return None
         found = place_of(request, flink.context).stopped_in_the_end(stop_order(flink, request))
         if found is None:
             return None

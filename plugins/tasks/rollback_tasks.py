@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -9,8 +10,9 @@ from airflow.sdk import BaseOperator
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.airflow.dag_runs.dag_run import PLAN_TASK, fail_if_refused, skip
-from stateferry.airflow.dag_runs.notices import tell
+from stateferry.airflow.dag_runs.notices import tell, telling_of_failure
 from stateferry.airflow.dag_runs.refusals import refusal
+from stateferry.airflow.flink.errors import FlinkError, FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL
 from stateferry.airflow.flink.task import HOUR, FlinkTask
@@ -20,7 +22,7 @@ from stateferry.airflow.requests.rollback_request import RollbackRequest, rollba
 from stateferry.airflow.requests.sources import home_folder, read_metadata
 from stateferry.airflow.runs_on.places import operator_of
 from stateferry.airflow.runs_on.port import POLL_SECONDS
-from stateferry.airflow.runs_on.programs import jar_run_of
+from stateferry.airflow.runs_on.programs import OLD_PROGRAM, check_program, jar_run_of
 from stateferry.airflow.runs_on.session import start_old_program
 from stateferry.airflow.tasks.approval import AskForApproval
 from stateferry.airflow.tasks.flink_tasks import TaskWithFlink
@@ -56,6 +58,9 @@ class PlanRollback(BaseOperator):
             consequences = _consequences(undo, savepoint)
             if conversion is not None:
                 consequences = consequences_of(request, conversion)
+        cancels = None
+        if not (request.converts or request.by_operator):
+            cancels = _checked_in_flink(request)
         if request.by_operator:
             consequences += operator_of(_published(undo), request, context).changes_back(savepoint)
         for line in consequences:
@@ -64,6 +69,7 @@ class PlanRollback(BaseOperator):
             "request": request.model_dump(),
             "undo": undo.sequence,
             "new_job": new_job,
+            "cancels": cancels,
             "savepoint": savepoint,
             "consequences": consequences,
             "conversion": conversion,
@@ -103,10 +109,12 @@ class CancelNewJob(TaskWithFlink):
             skip(self.log, "the operator ends the new job when it starts the old one")
         flink = FlinkTask(FlinkHook(request.new_job_conn_id), context)
         cancelled = None
-        if request.flink_job is not None:
-            cancelled = flink.cancel(request.flink_job, timeout=HOUR, poll_interval=POLL_SECONDS)
-        if request.restart_job and new_job is not None:
-            _check_over(flink.hook, new_job)
+        with _telling(context):
+            # The job that the name meant when it was planned: by now another one may have it.
+            if (job_id := _planned(context)["cancels"]) is not None:
+                cancelled = flink.cancel(job_id, timeout=HOUR, poll_interval=POLL_SECONDS)
+            if request.restart_job and new_job is not None:
+                _check_over(flink.hook, new_job)
         if cancelled is None:
             skip(self.log, "flink_job is empty, so no job is cancelled")
         return cancelled
@@ -127,7 +135,7 @@ class RollBack(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         request, planned = _request(context), _planned(context)
         _skip_if_converted(self.log, request)
-        with fail_if_refused(), _control() as control:
+        with _telling(context), fail_if_refused(), _control() as control:
             undo = _undone(control, str(request.job), planned)
             rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
@@ -146,15 +154,36 @@ class StartOldJob(TaskWithFlink):
         if not request.restart_job:
             skip(self.log, f"restart_job is off: restore the job from {savepoint}")
         job = str(request.job)
-        if request.by_operator:
-            with fail_if_refused(), _control() as control:
-                run = _published(_undone(control, job, _planned(context)))
-            started = operator_of(run, request, context).go_back(savepoint)
-        else:
-            flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
-            started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint))
+        with _telling(context):
+            if request.by_operator:
+                with fail_if_refused(), _control() as control:
+                    run = _published(_undone(control, job, _planned(context)))
+                started = operator_of(run, request, context).go_back(savepoint)
+            else:
+                flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+                started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint))
         tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
         return started
+
+
+def _checked_in_flink(request: RollbackRequest) -> str | None:
+    """The id of the job to cancel, if any; fails for good if Flink can't start the old program in its place."""
+    if request.restart_job:
+        check_program("old", OLD_PROGRAM, request.old_program(), request.flink_conn_id)
+    if request.flink_job is None:
+        return None
+    try:
+        return FlinkHook(request.new_job_conn_id).job_id(request.flink_job)
+    except FlinkUnreachableError:
+        raise
+    except FlinkError as error:
+        raise refusal(f"flink_job: {error}. Nothing has been rolled back") from None
+
+
+def _telling(context: Context) -> AbstractContextManager[None]:
+    """Tells of a failure: no job may run then."""
+    job = str(_request(context).job)
+    return telling_of_failure(context, "red", job, f"the rollback of job {job} has failed, and perhaps no job runs")
 
 
 def _skip_if_converted(log: Any, request: RollbackRequest) -> None:

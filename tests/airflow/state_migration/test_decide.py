@@ -40,6 +40,7 @@ from stateferry.basics.durations import now_ms
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.predict.differences import SourceLayout
 from stateferry.runs.predict.estimates import Estimate, Prediction
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp
@@ -433,10 +434,30 @@ def test_nothing_stops_the_job_without_a_yes_outside_the_window_or_on_an_old_reh
     with pytest.raises(AirflowRescheduleException):
         stop.execute(context(rehearsal, asked(tmp_path, window=later), occasion))
     assert flink.orders == []
-    # The stop was ordered by an earlier try, which was killed: what has begun is finished, whatever the clock says.
+    # Somebody else has ended it: another job may go on from there.
     flink.found = "a trigger"
+    with pytest.raises(AirflowFailException, match="somebody else has stopped it"):
+        stop.execute(context(rehearsal, asked(tmp_path, window=later), occasion))
+    assert flink.orders == []
+    # The stop was ordered by an earlier try, which was killed: what has begun is finished, whatever the clock says.
+    rehearsal.keep(StopAsked(now_ms()))
     stop.execute(context(rehearsal, asked(tmp_path, window=later), occasion))
     assert [order.stop for order in flink.orders] == [True]
+
+
+def test_a_job_that_was_cut_over_after_the_rehearsal_began_is_not_stopped(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink
+) -> None:
+    """By the other DAG, or by a command: the job of this name is the new one by now."""
+    decided(rehearsal)
+    plan = rehearsal.plan
+    with Control(plan.catalog_uri) as control:
+        lease = control.acquire(plan.job, "another run")
+        control.publish(lease, record_of(plan).model_copy(update={"run_id": "another run"}), replaces=None)
+        control.release(lease)
+    with pytest.raises(AirflowFailException, match=r"publication 1 of job .* was made after rehearsal .* runs on"):
+        TakeSavepoint(task_id="take_savepoint").execute(context(rehearsal, request_, occasion))
+    assert flink.orders == []
 
 
 def test_the_job_is_not_stopped_while_another_run_works_on_it(
@@ -660,6 +681,11 @@ def test_a_job_that_was_stopped_by_a_task_that_was_lost_is_started_again(
     said = here["ti"].xcom_pull()
     here["ti"].xcom_pull = lambda task_ids, key=None: said if task_ids == "plan" else None
     flink.found = TakenSavepoint(JOB, "/savepoints/with-which-it-stopped")
+    task = ReturnToOldJob(task_id="return_to_old_job")
+    with pytest.raises(AirflowSkipException, match="was not stopped"):
+        # Somebody else has stopped it.
+        task.execute(here)
+    rehearsal.keep(StopAsked(now_ms()))
     started: list[JarRun] = []
 
     def start(_: FlinkTask, run: JarRun, *__: Any, **___: Any) -> dict[str, Any]:
@@ -669,13 +695,21 @@ def test_a_job_that_was_stopped_by_a_task_that_was_lost_is_started_again(
     waited: list[Goal] = []
     monkeypatch.setattr(FlinkTask, "start", start)
     monkeypatch.setattr(FlinkTask, "wait_for", lambda _, __, goal, **___: waited.append(goal))
-    task = ReturnToOldJob(task_id="return_to_old_job")
     if answer is Answer.APPROVED:
         assert task.execute(here)["savepoint"] == "/savepoints/with-which-it-stopped"
         assert [(run.jar, run.savepoint) for run in started] == [("old.jar", "/savepoints/with-which-it-stopped")]
         # Running isn't enough: its state may still be restored.
         assert waited == [UP_WITH_CHECKPOINT]
-        flink.found = None
+        # The job has gone on since then: nobody starts it from that savepoint once more, and the run is over.
+        with pytest.raises(AirflowSkipException, match="started again already, from /savepoints/with-which-it-stopped"):
+            task.execute(here)
+        with pytest.raises(AirflowFailException, match="the old job was started again"):
+            TakeSavepoint(task_id="take_savepoint").execute(here)
+        with pytest.raises(
+            AirflowFailException, match=r"was asked to stop at .*the old job runs again from /savepoints"
+        ):
+            Conclude(task_id="conclude").execute(here)
+        return
     with pytest.raises(AirflowSkipException, match="no savepoint was taken, so job orders was not stopped"):
         task.execute(here)
 

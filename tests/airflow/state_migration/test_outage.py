@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
 
 from flinkstate.errors import PlanError, RejectedError
+from stateferry.airflow.dag_runs import notices
 from stateferry.airflow.flink.errors import FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.task import FlinkTask
@@ -281,22 +282,28 @@ def test_the_notice_and_the_last_task_say_why_the_new_job_did_not_start(
         return {"job_id": run.job_id, "state": "FINISHED", "seconds": 1.0}
 
     monkeypatch.setattr(FlinkTask, "start", start)
-    monkeypatch.setattr(return_task, "tell", lambda _, *said: told.append(said))
+    for module in (return_task, notices):
+        monkeypatch.setattr(module, "tell", lambda _, *said: told.append(said))
     cut = Cut(tmp_path, home, occasion, minutes=1, outage_limit=None)
+    vars(cut.context["ti"])["max_tries"] = 1
     cut.publish()
     cut.context["ti"].xcom_push = lambda key, value: cut.xcoms.update({("start_job", key): value})
     with pytest.raises(AirflowFailException, match="no checkpoint"):
         StartJob(task_id="start_job").execute(cut.context)
     monkeypatch.setattr(ReturnToOldJob, "_new_job", lambda *_: None)
-    with pytest.raises(FlinkTimeoutError, match="no slots"):
-        ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+    for _ in range(2):
+        with pytest.raises(FlinkTimeoutError, match="no slots"):
+            ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+        cut.context["ti"].try_number += 1
+    # Of the last try people are told.
+    assert told == [("returned", "main", "the cut-over of job main has failed: no slots")]
     wanted = "rolled back, not published: no checkpoint; the old job was to run again from /old: see the log of"
     with pytest.raises(AirflowFailException, match=wanted):
         Conclude(task_id="conclude").execute(cut.context)
     cannot.pop("old.jar")
     ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
     why = "the cut-over of job main has failed (no checkpoint), and the old job runs again from /old"
-    assert told == [("returned", "main", why)]
+    assert told[1:] == [("returned", "main", why)]
     with pytest.raises(AirflowFailException, match="not published: no checkpoint; the old job runs again from /old"):
         Conclude(task_id="conclude").execute(cut.context)
 

@@ -17,6 +17,7 @@ from stateferry.airflow.migration_dag import migration_dags
 from stateferry.airflow.requests.form import migration_params
 from stateferry.airflow.tasks.plan_task import PlanOperator
 from stateferry.runs.catalog.publications import Control, Record
+from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.conftest import AS_OF
 
@@ -73,6 +74,18 @@ def test_the_schedule_cuts_over_once(configure: Any, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert f"the schedule has tried to cut over job orders before (run {first.plan.run_id})" in said
     assert "so this run rehearses: cut over by the form" in said
+
+
+def test_the_schedule_does_not_stop_the_job_again_if_there_was_no_run_yet(
+    configure: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure()
+    first, rehearsal = (planned(f"scheduled__{night}", "scheduled") for night in (1, 2))
+    first.folder.remove()
+    rehearsal.keep(StopAsked(1))
+    capsys.readouterr()
+    assert planned("scheduled__3", "scheduled").plan.rehearse
+    assert f"has tried to cut over job orders before (run {rehearsal.plan.run_id})" in capsys.readouterr().out
 
 
 def test_the_next_night_tells_of_those_that_did_not_take_place(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from stateferry.airflow.flink.errors import FlinkTimeoutError
+from stateferry.airflow.dag_runs import notices
+from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.identity import flink_id
-from stateferry.airflow.flink.jobs import Goal
+from stateferry.airflow.flink.jobs import Goal, JarRun
 from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
 from stateferry.airflow.requests.planning import Occasion, default_catalog, planned
 from stateferry.airflow.requests.request import MigrationRequest
@@ -21,6 +22,7 @@ from stateferry.airflow.tasks.flink_tasks import StartJob
 from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, StartOldJob
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rollback import Rollback
+from stateferry.runs.record.facts import JobStarted
 from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
@@ -28,6 +30,20 @@ from tests.support.records import record_of
 
 STARTING = {"dag_id": "state_migration", "task_id": "start_job", "map_index": -1, "run_id": "manual"}
 NEW_JOB = flink_id("job", *map(str, STARTING.values()))
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that Flink was asked for; it has all but one."""
+    checked: list[str] = []
+
+    def check(_: FlinkHook, run: JarRun) -> None:
+        checked.append(run.jar)
+        if run.jar == "gone.jar":
+            raise FlinkError("there is no gone.jar")
+
+    monkeypatch.setattr(FlinkHook, "check_program", check)
+    return checked
 
 
 @pytest.fixture
@@ -56,11 +72,55 @@ def start_too_late(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cancel(run: Run) -> Any:
     """What the rollback does before it undoes anything, if no job was named that is to be cancelled."""
-    asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar"}
-    said = PlanRollback(task_id="plan").execute(
+    said = planned_rollback(run)
+    return CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+
+
+def planned_rollback(run: Run, **others: str) -> dict[str, Any]:
+    asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar", **others}
+    return PlanRollback(task_id="plan").execute(
         {"params": asked, "dag_run": SimpleNamespace(conf=None, triggering_user_name=None)}
     )
-    return CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+
+
+def test_a_program_that_flink_does_not_have_is_named_before_anything_is_cancelled(
+    published: Run, programs: list[str]
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"the old job can't be started.* there is no gone.jar"):
+        planned_rollback(published, old_jar="gone.jar")
+    assert programs == ["gone.jar"]
+
+
+def test_the_job_is_cancelled_that_the_name_meant_when_it_was_planned(
+    published: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have started another one under that name while the approval was waited for."""
+    meant, cancelled = {"totals": "a1"}, list[str]()
+    monkeypatch.setattr(FlinkHook, "job_id", lambda _, job: meant.get(job, job))
+    said = planned_rollback(published, flink_job="totals")
+    meant["totals"] = "b2"
+    monkeypatch.setattr(FlinkTask, "cancel", lambda _, job, **__: cancelled.append(job))
+    with pytest.raises(AirflowSkipException):
+        CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+    assert cancelled == ["a1"]
+
+
+def test_people_are_told_of_a_rollback_that_fails_for_good(published: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, ...]] = []
+    monkeypatch.setattr(notices, "tell", lambda _, *said: told.append(said))
+
+    def cannot(*_: object, **__: object) -> NoReturn:
+        raise FlinkTimeoutError("no slots")
+
+    monkeypatch.setattr(FlinkTask, "start", cannot)
+    ti = TaskInstance(planned_rollback(published))
+    vars(ti).update(STARTING, try_number=1, max_tries=1)
+    for _ in range(2):
+        with pytest.raises(FlinkTimeoutError):
+            StartOldJob(task_id="start_old_job").execute({"ti": ti})  # type: ignore[typeddict-item]
+        vars(ti)["try_number"] += 1
+    why = "the rollback of job demo has failed, and perhaps no job runs: no slots"
+    assert told == [("red", published.plan.job, why)]
 
 
 def test_no_job_is_started_from_a_publication_that_does_not_stand(
@@ -72,6 +132,13 @@ def test_no_job_is_started_from_a_publication_that_does_not_stand(
     starting = context(published, MigrationRequest(start_job=True, jar="new.jar"))
     with pytest.raises(AirflowFailException, match="doesn't stand: of job demo's publications none stands"):
         StartJob(task_id="start_job").execute(starting)
+
+
+def test_a_job_that_was_started_is_not_started_once_more(published: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    published.keep(JobStarted.of_json({"job_id": "ab", "state": "RUNNING", "seconds": 1.0}, "a test"))
+    monkeypatch.setattr(FlinkTask, "start", lambda *_, **__: pytest.fail("it was started"))
+    starting = context(published, MigrationRequest(start_job=True, jar="new.jar"))
+    assert StartJob(task_id="start_job").execute(starting)["job_id"] == "ab"
 
 
 @pytest.mark.parametrize("state", ["CANCELED", "FAILED", None])

@@ -21,10 +21,10 @@ from stateferry.airflow.tasks.way_back import ConvertBack
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
-from tests.airflow.state_migration.test_rollback import published
+from tests.airflow.state_migration.test_rollback import programs, published
 from tests.airflow.state_migration.test_steps import TaskInstance
 
-__all__ = ["published"]
+__all__ = ["programs", "published"]
 
 ASKED = {
     "job": "demo",
