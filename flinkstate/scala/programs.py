@@ -143,7 +143,7 @@ class _Compiler:
 
     def _nullable(self, source: FlinkType, made: FlinkType) -> None:
         """Compiles a value, with a flag for null before it."""
-        null = _null_of(made)
+        null = null_of(made)
         if isinstance(source, OptionType):
             self._option(source.value, made, _NULL)
         elif null is not None and (source is Scalar.UNIT or not has_scala(source)):
@@ -209,7 +209,7 @@ class _Compiler:
         return ScalaProgram(type_, np.array(self.code, np.int64), self.registers, copied)
 
 
-def _null_of(made: FlinkType) -> bytes | None:
+def null_of(made: FlinkType) -> bytes | None:
     """Returns what a type's own serializer writes of null; None if it can't."""
     try:
         return encode(made, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.keyed.key_group_check import hash_is_certain
+from flinkstate.scala.programs import null_of
 from flinkstate.serializers.type_parts import has_scala, opaque_parts, with_parts
 from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import (
@@ -80,14 +81,22 @@ def _has_known_hash(type_: FlinkType) -> bool:
 
 
 def has_no_value(type_: FlinkType) -> bool:
-    """Whether some value of flink-scala becomes null, which an Either of Flink's doesn't hold."""
+    """Whether some value of flink-scala becomes null, which an Either of Flink's, or another Option's, doesn't hold."""
     return isinstance(type_, OptionType) or type_ is Scalar.UNIT
+
+
+def may_become_one(type_: FlinkType) -> bool:
+    """Whether two values of flink-scala may become equal ones, as None and Some(null) do.
+
+    Of keys of a map, or elements of a set, Java would keep one.
+    """
+    return any(isinstance(one, OptionType) and null_of(one.value) is not None for one in with_parts(type_))
 
 
 def _text(type_: FlinkType) -> str:
     """The text, with a zero for what can't be rewritten."""
     match type_:
-        case OptionType(OptionType(value)) if value is not Scalar.STRING:
+        case OptionType(value) if has_no_value(value):
             # Flink's serializers have one null for both.
             return "\0"
         case OptionType(value):
@@ -101,7 +110,7 @@ def _text(type_: FlinkType) -> str:
             return f"Either<{_text(left)}, {_text(right)}>"
         case EnumType(class_name, ids=tuple()):
             return f"Enum<com.acme.{simple_name(class_name)}>"
-        case TraversableType(CaseClassType((key, value))) if "Map" in type_.builder:
+        case TraversableType(CaseClassType((key, value))) if "Map" in type_.builder and not may_become_one(key):
             return f"Types.MAP<{_text(key)}, {_text(value).rstrip('?')}>"
         case TraversableType(element):
             return f"Types.LIST<{_text(element)}>"

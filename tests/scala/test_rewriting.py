@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from flinkstate.classfiles.class_file import PUBLIC, ClassFile, Member
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.scala.programs import ScalaProgram, compile_scala, compile_scala_list
@@ -35,9 +38,11 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.values.codecs import decode_whole, encode
 from flinkstate.values.java_values import EitherValue, OptionValue, PojoValue, Singleton
-from stateferry.runs.checks.declared_scala import as_told
+from stateferry.runs.checks.declarations import Declarations
+from stateferry.runs.checks.declared_scala import as_told, declared_scala
 from stateferry.verdict.removed import suggestion
 
+_OPERATOR: Any = SimpleNamespace(label="main")
 STRING, LONG = Scalar.STRING, Scalar.LONG
 PAIR = CaseClassType((STRING, LONG), "scala.Tuple2")
 READING = CaseClassType((STRING, OptionType(LONG), Scalar.INTEGER), "com.acme.Reading")
@@ -45,6 +50,9 @@ LIST = "scala.collection.immutable.List.canBuildFrom[Any]"
 MAP = "implicitly[scala.collection.generic.CanBuildFrom[Map[String,Long],(String, Long),Map[String,Long]]]"
 SET = "implicitly[scala.collection.generic.CanBuildFrom[scala.collection.immutable.Set[Long],Long,Set[Long]]]"
 NONE = OptionValue(None, False)
+BY_OPTION = TraversableType(
+    CaseClassType((CaseClassType((OptionType(STRING), LONG), "scala.Tuple2"), LONG), "scala.Tuple2"), MAP
+)
 
 
 def some(value: Any) -> OptionValue:
@@ -88,6 +96,14 @@ CASES: list[tuple[FlinkType, str, list[Any], Any]] = [
         "Types.MAP<String, Types.LIST<Pojo<X>(b, a)?>>",
         [[("a", [some(("q", 1)), NONE]), ("b", [])]],
         [("a", [PojoValue("X", {"a": 1, "b": "q"}), None]), ("b", [])],
+    ),
+    # A list keeps both None and Some(null).
+    (TraversableType(OptionType(STRING), SET), "Types.LIST<String>", [[NONE, some(None)]], [None, None]),
+    (
+        BY_OPTION,
+        "Types.LIST<Tuple2<Tuple2<String, Long>, Long>>",
+        [[((NONE, 1), 2), ((some(None), 1), 3)]],
+        [((None, 1), 2), ((None, 1), 3)],
     ),
     (OptionType(TraversableType(LONG, LIST)), "List<Long>", [some([1]), NONE], [1]),
     (CaseClassType((Scalar.UNIT, LONG), "scala.Tuple2"), "Tuple2<Void, Long>", [(Singleton.UNIT, 1)], (None, 1)),
@@ -201,6 +217,10 @@ def test_null_where_there_is_none_is_refused() -> None:
         (Scalar.UNIT, "Void?", "expected Void"),
         (OptionType(OptionType(LONG)), "Long?", "an Option of an Option is not rewritten"),
         (CaseClassType((OptionType(OptionType(LONG)),), "B"), "Pojo<B>(a)", "an Option of an Option is not rewritten"),
+        (OptionType(OptionType(STRING)), "String", "an Option of an Option is not rewritten"),
+        (OptionType(Scalar.UNIT), "Void?", "an Option of a Unit is not rewritten"),
+        (TraversableType(OptionType(STRING), SET), "Set<String>", r"a Set of Option<String> .* say Types.LIST"),
+        (BY_OPTION, "Types.MAP<Tuple2<String, Long>, Long>", r"a Map with keys of Tuple2<.* say Types.LIST"),
         (OptionType(KryoType("java.util.UUID")), "Kryo<java.util.UUID>?", "is java.util.UUID, serialized by Kryo"),
         (ListType(PAIR), "Types.LIST<Tuple2>", "is not rewritten"),
         (OptionType(PojoType("P", (PojoField("a", LONG),))), "Pojo<P>?", "can't be described"),
@@ -223,8 +243,36 @@ def test_nothing_is_suggested_for_what_is_not_rewritten() -> None:
     for type_ in (LONG, EitherType(LONG, LONG, SCALA_TRY), OptionType(KryoType("X")), CaseClassType((), "E")):
         assert suggestion(type_) is None
     assert suggestion(EitherType(STRING, OptionType(LONG), SCALA_EITHER)) is None
-    for type_ in (OptionType(OptionType(LONG)), CaseClassType((LONG, OptionType(OptionType(PAIR))), "A")):
-        assert suggestion(type_) is None
+    for inner in (OptionType(LONG), OptionType(STRING), OptionType(PAIR), Scalar.UNIT):
+        assert suggestion(OptionType(inner)) is None
+        assert suggestion(CaseClassType((LONG, OptionType(inner)), "A")) is None
     wide = suggestion(CaseClassType((LONG,) * 26, "com.acme.Wide"))
     assert wide is not None
     assert wide.startswith("Pojo<com.acme.Reading>(f0, f1")
+
+
+def test_a_field_that_none_makes_null_is_not_primitive() -> None:
+    """Flink reads null into a field `long` with an exception, and no savepoint says which of both a field is."""
+
+    def told(source: FlinkType, text: str, **descriptors: str) -> list[str]:
+        fields = tuple(Member(name, descriptor, PUBLIC) for name, descriptor in descriptors.items())
+        reading = ClassFile("com.acme.R", "java.lang.Object", (), PUBLIC, fields, None, False)
+        declared = Declarations(_OPERATOR, {"s": text}, JobClasses("d", {"com.acme.R": reading}))
+        declared_scala(source, "s", declared)
+        return declared.problems
+
+    pojo = "Pojo<com.acme.R>(zone, age, mid)"
+    string, boxed = "Ljava/lang/String;", "Ljava/lang/Long;"
+    around = CaseClassType((READING, OptionType(READING), TraversableType(READING, LIST)), "com.acme.Around")
+    by_reading = TraversableType(CaseClassType((STRING, EitherType(STRING, READING, SCALA_EITHER)), "P"), MAP)
+    for source, text in (
+        (READING, pojo),
+        (around, f"Tuple3<Tuple3<String, Long?, Integer>, {pojo}?, Types.LIST<Tuple3<String, Long?, Integer>>>"),
+        (around, f"Tuple3<Tuple3<String, Long?, Integer>, Tuple3<String, Long?, Integer>?, Types.LIST<{pojo}>>"),
+        (by_reading, f"Types.MAP<String, Either<String, {pojo}>>"),
+    ):
+        assert told(source, text, zone=string, age=boxed, mid="I") == []
+        (problem,) = told(source, text, zone=string, age="J", mid="I")
+        assert "the field age of com.acme.R is of a primitive type, which can't be null" in problem
+        assert problem.endswith("declare it as Long")
+    assert "is Integer, and not Long" in told(READING, pojo, zone=string, age="I", mid="I")[0]

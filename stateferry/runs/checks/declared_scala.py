@@ -14,7 +14,7 @@ from flinkstate.kryo.job_pojos import known_type, stored_fields
 from flinkstate.metadata.metadata import Operator
 from flinkstate.scala.programs import compile_scala
 from flinkstate.serializers.built_snapshots import snapshot_of
-from flinkstate.serializers.type_parts import has_scala, with_parts
+from flinkstate.serializers.type_parts import has_scala
 from flinkstate.serializers.type_text import parse_type_text, type_text
 from flinkstate.serializers.types import (
     FLINK_EITHER,
@@ -34,10 +34,11 @@ from flinkstate.serializers.types import (
     SetType,
     TraversableType,
     TupleType,
+    children,
     type_name,
 )
 from stateferry.runs.checks.declarations import KEY, Declarations
-from stateferry.verdict.removed import has_no_value, suggestion
+from stateferry.verdict.removed import has_no_value, may_become_one, suggestion
 
 _T = TypeVar("_T")
 _TUPLES = "org.apache.flink.api.java.tuple."
@@ -62,9 +63,9 @@ def declared_scala(type_: FlinkType, path: str, declared: Declarations) -> Flink
     except (RefusedError, UsageError) as error:
         declared.problems.append(f"{where}: --declared {text!r}: {error}")
         return type_
-    pojos = dict.fromkeys(one for one in with_parts(found.made) if isinstance(one, PojoType))
-    for pojo in pojos:
-        declared.problems.extend(f"{where}: --declared {text!r}: {one}" for one in _not_of_class(pojo, declared.job))
+    pojos = _pojos(found.source, found.made)
+    problems = dict.fromkeys(one for source, pojo in pojos for one in _not_of_class(source, pojo, declared.job))
+    declared.problems.extend(f"{where}: --declared {text!r}: {one}" for one in problems)
     return found
 
 
@@ -77,22 +78,44 @@ def as_told(type_: FlinkType, text: str) -> ScalaType:
     return found
 
 
-def _not_of_class(pojo: PojoType, job: JobClasses | None) -> Iterator[str]:
-    """Yields what people say of a POJO's fields and its class doesn't.
+def _pojos(source: FlinkType, made: FlinkType) -> Iterator[tuple[CaseClassType, PojoType]]:
+    """Yields each case class that becomes a POJO, with that."""
+    source = source.value if isinstance(source, OptionType) else source
+    if not has_scala(source):
+        return
+    made = made.value if isinstance(made, NullableType) else made
+    old, new = children(source), children(made)
+    match source, made:
+        case CaseClassType(names=names), PojoType(fields=fields):
+            yield source, made
+            types = {one.name: one.type for one in fields}
+            new = tuple(types[name] for name in names)
+        case TraversableType(pair), MapType():
+            old = children(pair)
+    for part, other in zip(old, new, strict=True):
+        yield from _pojos(part, other)
+
+
+def _not_of_class(source: CaseClassType, pojo: PojoType, job: JobClasses | None) -> Iterator[str]:
+    """Yields what people say of a POJO's fields and its class doesn't, and which fields can't hold what they get.
 
     No savepoint says their names, and Flink leaves out the value of a field that the class hasn't, without an error.
     """
     if job is None or pojo.class_name not in job.classes:
         yield f"which fields {pojo.class_name} has is not known: give the new job's jar, too: --classes new-job.jar"
         return
-    fields = {field.name: known_type(field.descriptor) for field, _ in stored_fields(pojo.class_name, job)}
+    fields = {field.name: field.descriptor for field, _ in stored_fields(pojo.class_name, job)}
     if fields.keys() != {one.name for one in pojo.fields}:
         yield f"{pojo.class_name} has other fields: {', '.join(fields) or 'none'}"
         return
+    parts = dict(zip(source.names, source.fields, strict=True))
     for one in pojo.fields:
-        made, stored = one.type.value if isinstance(one.type, NullableType) else one.type, fields[one.name]
+        made = one.type.value if isinstance(one.type, NullableType) else one.type
+        what, stored = f"the field {one.name} of {pojo.class_name}", known_type(fields[one.name])
         if stored is not None and stored != made:
-            yield f"the field {one.name} of {pojo.class_name} is {type_name(stored)}, and not {type_name(made)}"
+            yield f"{what} is {type_name(stored)}, and not {type_name(made)}"
+        elif len(fields[one.name]) == 1 and isinstance(parts[one.name], OptionType | NullableType):
+            yield f"{what} is of a primitive type, which can't be null: declare it as {type_name(made)}"
 
 
 def what_to_say(type_: FlinkType, operator: str, path: str) -> str:
@@ -256,8 +279,9 @@ def _as_it_is(source: FlinkType, declared: Declared | None) -> FlinkType:
 
 
 def _option(value: FlinkType, declared: Declared | None, *, nullable: bool) -> _Both:
-    if isinstance(value, OptionType) and value.value is not Scalar.STRING:
-        raise RefusedError("an Option of an Option is not rewritten, because Flink has one null for both")
+    if has_no_value(value):
+        what = "an Option" if isinstance(value, OptionType) else "a Unit"
+        raise RefusedError(f"an Option of {what} is not rewritten, because Flink has one null for both")
     has_declared_null = declared is not None and declared.nullable
     inner, made = _made(value, replace(declared, nullable=False) if declared is not None else None, nullable=False)
     if has_declared_null or (declared is None and not nullable):
@@ -325,6 +349,8 @@ def _collection(source: TraversableType, declared: Declared | None) -> _Both:
     if kind == "Map":
         return _map(source, declared.arguments or (None, None), by_hint=by_hint)
     (argument,) = declared.arguments or (None,)
+    if kind == "Set":
+        _expect_different(source.element, f"a Set of {type_name(source.element)}")
     inner, element = _made(source.element, argument, nullable=by_hint or kind == "Set")
     made: FlinkType = ListType(NullableType(element, 0) if by_hint else element)
     if kind == "Set":
@@ -336,8 +362,18 @@ def _map(source: TraversableType, arguments: tuple[Declared | None, ...], *, by_
     pair = source.element
     if not isinstance(pair, CaseClassType) or len(pair.fields) != 2 or len(arguments) != 2:
         raise UsageError("expected Map<...> with two types, for a collection of pairs")
+    _expect_different(pair.fields[0], f"a Map with keys of {type_name(pair.fields[0])}")
     key, made_key = _made(pair.fields[0], arguments[0], nullable=by_hint)
     value, made_value = _made(pair.fields[1], arguments[1], nullable=True)
     inner = replace(source, element=replace(pair, fields=(key, value)))
     made = MapType(NullableType(made_key, 0) if by_hint else made_key, made_value)
     return inner, NullableType(made, 0) if by_hint else made
+
+
+def _expect_different(type_: FlinkType, what: str) -> None:
+    """Refuses elements of a Set and keys of a Map of which Java would keep one of two."""
+    if may_become_one(type_):
+        raise RefusedError(
+            f"{what} is not rewritten, because None and Some(null) become one null in it, and an entry would be lost: "
+            "say Types.LIST<...>, which keeps both"
+        )
