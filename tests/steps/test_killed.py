@@ -323,6 +323,7 @@ def test_run_after_another_killed_before_any_of_its_effects(
         undisturbed.restore(world.root)
 
 
+@pytest.mark.full
 def test_run_killed_twice(first_night: Night, every: int, capsys: pytest.CaptureFixture[str]) -> None:
     first = first_night.points.pictures
     for number in range(5, len(first), len(first) // (6 if every == 1 else 2)):

@@ -86,7 +86,8 @@ def troubled(tmp_path: Path) -> Iterator[HdfsServer]:
         yield server
 
 
-@pytest.mark.parametrize("node", ["name", pytest.param("data", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("node", ["name", "data"])
 def test_a_run_survives_the_loss_of_a_node(
     node: str,
     troubled: HdfsServer,

@@ -69,6 +69,7 @@ def cut_over(ferry: Ferry, old: RemoteJob, told: str, **wanted: object) -> str:
     pytest.fail(f"the machine is too busy: {body}")
 
 
+@pytest.mark.full
 def test_the_cut_over_converts_what_changed_since_the_last_catch_up(
     ferry: Ferry, old: RemoteJob, flink: FlinkCluster
 ) -> None:
