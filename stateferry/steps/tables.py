@@ -49,6 +49,7 @@ from stateferry.tables.update import (
     advance_main,
     commit_update,
     is_cut_off,
+    is_shown,
     plan_update,
     tables_of_state,
     withdraw_run,
@@ -243,14 +244,18 @@ def accounts(resolved: ResolvedPlan) -> list[AccountTask]:
 
 
 def _advance(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
-    """Moves the tables' `main` to this run and updates their view; False if a table is of a newer savepoint already."""
+    """Moves the tables' `main` to this run and updates their view; False if a table is of a newer savepoint already.
+
+    If a later run has moved `main` on since an earlier try, the view is that run's.
+    """
     home = table_home(resolved)
     states = [StateTables(*one.of) for one in facts.tables]
     rules = {tables_of_state(resolved.plan.job, one.operator, of): of for one, of in resolved.migrations}
     with reaching(resolved.plan.warehouse, "written"):
         moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
         for tables in moved:
-            put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
+            if is_shown(home, tables, resolved.plan.run_id):
+                put_current_view(home, tables, rules[tables].ttl if rules[tables].drops_expired else None)
     return moved == states
 
 

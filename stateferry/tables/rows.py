@@ -200,14 +200,26 @@ def _add(found: dict[str, pa.Array], name: str, array: pa.Array | None) -> None:
 
 
 def _typed(type_: FlinkType, data: Buffer, starts: Positions, ends: Positions) -> pa.Array | None:
-    """Decodes values. Returns None if the type has no columns, nulls if a value doesn't fit into them."""
+    """Decodes values; those that don't fit into the type's columns become null. Returns None if it has no columns."""
     wanted = column_type(type_)
-    if wanted is None:
-        return None
+    return None if wanted is None else _fitting(type_, wanted, data, starts, ends)
+
+
+def _fitting(type_: FlinkType, wanted: pa.DataType, data: Buffer, starts: Positions, ends: Positions) -> pa.Array:
     try:
         array, stops = column_decoder.decode(type_, data, starts, ends)
     except RefusedError:
-        return pa.nulls(len(starts), wanted)
+        # The error names no more than one of them, so halves are tried until each is alone.
+        count = len(starts)
+        if count < 2:
+            return pa.nulls(count, wanted)
+        parts = slice(count // 2), slice(count // 2, count)
+        halves = [_fitting(type_, wanted, data, starts[part], ends[part]) for part in parts]
+        try:
+            return pa.concat_arrays(halves)
+        except pa.ArrowInvalid:
+            # Together they are longer than Arrow's arrays can be.
+            return pa.nulls(count, wanted)
     for row in np.flatnonzero(stops != ends)[:1]:
         raise DamagedError("the end of the value", f"{ends[row] - stops[row]} more bytes", offset=int(stops[row]))
     return array if array.type == wanted else array.cast(wanted)

@@ -29,6 +29,7 @@ from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import chunks_to_fold
 from stateferry.tables.iceberg import schemas as names
 from stateferry.tables.iceberg.commits import (
+    COLUMNS_CHANGED,
     MAIN,
     RunMark,
     TableHome,
@@ -39,6 +40,7 @@ from stateferry.tables.iceberg.commits import (
     ensure_table,
     evolve_schema,
     files_by_chunk,
+    keeps_columns,
     read_mark,
     stands,
     withdraw,
@@ -127,14 +129,16 @@ def plan_update(
     }
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
+    done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
+    if not done:
+        found = {name: evolve_schema(table, schemas[name]) for name, table in found.items()}
     rebuild = before.layout.difference(layout) if before else None
+    if before and not rebuild and not all(map(keeps_columns, found.values())):
+        rebuild = COLUMNS_CHANGED
     knows = before is not None and before.tells_ferried
     legacy = replace(legacy, is_published=is_published, lazy_cut=lazy_cut, knows_ferried=knows)
     if before and not rebuild:
         layout = before.layout
-    done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
-    if not done:
-        found = {name: evolve_schema(table, schemas[name]) for name, table in found.items()}
     run_number = 1 + max(_last_run(table) for table in found.values())
     tells_ferried = not is_published or lazy_cut is not None
     step = TableUpdate(
@@ -324,6 +328,12 @@ def advance_main(home: TableHome, tables: names.StateTables, run_id: str) -> boo
     with home.at_once() as catalog:
         entries, ledger = _tables_of(catalog, tables)
         return advance(entries, run_id) and advance(ledger, run_id)
+
+
+def is_shown(home: TableHome, tables: names.StateTables, run_id: str) -> bool:
+    """Whether `main` shows the run, and none that came later."""
+    marks = (read_mark(table, table.snapshot_by_name(MAIN)) for table in _tables_of(home.catalog(), tables))
+    return all(mark is not None and mark.run_id == run_id for mark in marks)
 
 
 def is_cut_off(home: TableHome, tables: names.StateTables, run_id: str, made: Mapping[str, int]) -> bool:

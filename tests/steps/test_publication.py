@@ -297,3 +297,22 @@ def test_a_rehearsal_whose_tables_another_run_moved_writes_its_rows_again(tmp_pa
     assert do_step("tables", "--plan", plan) == 0
     assert the_run(tmp_path, "one").state is RunState.VERIFIED
     assert shown_keys(tmp_path) == {"cold", "hot"}
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_late_leaves_the_view_to_the_later_run(tmp_path: Path, plan_of: PlanOf) -> None:
+    plan = plan_of("one", rehearse=True)
+    for step in BEFORE_PUBLICATION:
+        assert do_step(step, "--plan", plan) == 0
+    # It is killed when it has moved `main`, before the view follows.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tables, "put_current_view", killed)
+        assert do_step("tables", "--plan", plan) == INTERRUPTED
+    assert shown_keys(tmp_path) == {"cold", "hot"}
+    free_the_lease(tmp_path)
+    rehearsed(tmp_path, plan_of, "two", LegacyState(blobs={"other": ({"x": 1}, 0)}, checkpoint_id=9))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tables, "put_current_view", killed)
+        assert do_step("tables", "--plan", plan) == 0
+    assert has_moved(the_run(tmp_path, "one"))
+    assert shown_keys(tmp_path) == {"other"}

@@ -15,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flinkstate.columns import kernels
-from flinkstate.serializers.types import FlinkType, Scalar
+from flinkstate.columns.arrays import Column
+from flinkstate.errors import RefusedError
+from flinkstate.serializers.types import FlinkType, MapType, Scalar, TupleType
 from flinkstate.values.codecs import encode
+from flinkstate.values.java_values import Instant
 from stateferry.tables.rows import UserKeys
 from tests.support.legacy_states import LegacyState, UserMap
 from tests.support.table_nights import Nights
@@ -70,6 +73,44 @@ def test_user_keys_are_the_same_in_a_dictionary_and_without(values: list[object]
 def test_numbers_are_not_worth_a_dictionary() -> None:
     columns = columns_of(UserKeys(Scalar.LONG), Scalar.LONG, [1] * 12)
     assert [column.type for column in columns.values()] == [pa.binary(8), pa.int64()]
+
+
+_NEVER = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "good", "others"),
+    [
+        (Scalar.DATE, 86_400_000, [_NEVER, -_NEVER]),
+        (Scalar.INSTANT, Instant(5, 0), [Instant(31_556_889_864_403_199, 999_999_999)]),
+        (TupleType((Scalar.STRING, Scalar.DATE), "Tuple2"), ("a", 0), [("b", _NEVER)]),
+        (MapType(Scalar.STRING, Scalar.LONG), [("a", 1)], [[("b", 2), (None, 3)]]),
+    ],
+)
+def test_values_that_a_column_can_not_hold_are_null_and_no_others(
+    type_: FlinkType, good: object, others: list[object]
+) -> None:
+    (held,) = columns_of(UserKeys(type_), type_, [good])["user_key"]
+    values = [good, *others, good, good, others[0], *[good] * 20, others[-1]]
+    columns = columns_of(UserKeys(type_), type_, values)
+    assert [value.as_py() for value in columns["user_key"]] == [held.as_py() if one is good else None for one in values]
+    assert held.is_valid
+    assert columns["user_key_raw"].to_pylist() == [encode(type_, value) for value in values]
+    alone = columns_of(UserKeys(type_), type_, others)["user_key"]
+    assert (alone.null_count, alone.type) == (len(others), columns["user_key"].type)
+
+
+def test_values_that_are_too_long_together_are_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffers = [None, pa.py_buffer(np.array([0, 1 << 30], np.int32)), pa.py_buffer(np.zeros(1 << 30, np.uint8))]
+    long = pa.Array.from_buffers(pa.string(), 1, buffers)
+
+    def one_at_a_time(_: FlinkType, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Column:
+        if len(starts) > 1:
+            raise RefusedError("2147483648 elements or bytes in one column")
+        return long, ends
+
+    monkeypatch.setattr("stateferry.tables.rows.column_decoder.decode", one_at_a_time)
+    assert columns_of(UserKeys(Scalar.STRING), Scalar.STRING, ["a", "b"])["user_key"].to_pylist() == [None, None]
 
 
 def entry_file(nights: Nights, run: str) -> pq.ParquetFile:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flinkstate.serializers.types import Scalar
+from flinkstate.values.codecs import decode_whole
 from stateferry.changes.rules import Contradiction, ContradictionsError, Nulls, NullsCannotBeKeptError
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.update import VanishedKeysError, advance_main, commit_update, write_chunk
@@ -191,6 +192,28 @@ def test_when_a_columns_type_changed_no_row_lacks_what_it_had(nights: Nights, mo
     assert len(rows) == 90
     assert all(row["value_raw"] is not None for row in rows)
     assert nights.counts("third", state).keys_unchanged == 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [{"value": Scalar.INTEGER}, {"ttl": False}])
+def test_when_a_run_cut_short_changed_the_columns_no_row_lacks_what_it_had(
+    nights: Nights, change: dict[str, Any]
+) -> None:
+    state = LegacyState(maps(30), ttl=True)
+    options: dict[str, Any] = {"ttl": TTL, "now": NOW}
+    nights.run("first", state, **options)
+    other = state.with_changes(**change, checkpoint_id=2).write(str(nights.folder / "other"))
+    nights.plan("cut short", other, nights.rules(other, **({} if "ttl" in change else options)))
+    nights.run("third", state.with_changes(checkpoint_id=3), **options)
+    assert nights.steps["third"].rebuild == "the tables' columns changed"
+    found = {
+        (row["key"], row["user_key"]): (decode_whole(Scalar.LONG, row["value_raw"]), row["value"], row["timestamp"])
+        for row in table_rows(nights.home, nights.steps["third"].entries)
+    }
+    entries = state.migrated(nights.rules(other, **options)).items()
+    assert found == {entry: (value, value, timestamp) for entry, (value, timestamp) in entries}
+    assert {row["timestamp"] for row in _ledger(nights, "third")} == {FRESH}
+    assert nights.counts("fourth", state.with_changes(checkpoint_id=4), **options).keys_unchanged == 30
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ from stateferry.tables.iceberg.types import iceberg_schema, shape
 
 CATALOG = "stateferry"
 MAIN = "main"
+COLUMNS_CHANGED = "the tables' columns changed"
 _REMOTE_IO = "stateferry.tables.iceberg.remote_io.RemoteIO"
 
 _RUN_ID, _RUN, _CHECKPOINT, _LAYOUT = (f"stateferry.{name}" for name in ("run-id", "run", "checkpoint-id", "layout"))
@@ -169,7 +170,7 @@ class TableLayout:
         if self.drops_nulls != other.drops_nulls:
             return f"null values are {'left out' if other.drops_nulls else 'kept'} now"
         # Earlier rows would have no values in the new columns.
-        return "the tables' columns changed" if self.columns != other.columns else None
+        return COLUMNS_CHANGED if self.columns != other.columns else None
 
     def to_json(self) -> str:
         """Returns the layout as JSON, for a property of the table."""
@@ -244,26 +245,37 @@ def evolve_schema(table: Table, schema: pa.Schema) -> Table:
     return table.refresh()
 
 
+def keeps_columns(table: Table) -> bool:
+    """Whether the newest run in `main` has written all columns of the table.
+
+    A run that never moved `main` may have changed columns: they may be as before again, but their ids are others.
+    """
+    newest = _newest_marked(table, table.snapshot_by_name(MAIN))
+    written = table.schemas().get(newest.schema_id) if newest and newest.schema_id is not None else None
+    ids = {field.field_id for field in table.schema().fields}
+    return written is not None and ids <= {field.field_id for field in written.fields}
+
+
 def is_marked(snapshot: Snapshot) -> bool:
     """Whether a run made this snapshot."""
     return snapshot.summary is not None and _RUN in snapshot.summary.additional_properties
 
 
 def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
-    """Returns the mark of the newest run up to the snapshot. Snapshots of others, as of maintenance, have no mark."""
-    for found in ancestors_of(snapshot, table.metadata):
-        if is_marked(found):
-            assert found.summary is not None
-            stored = found.summary.additional_properties
-            layout = TableLayout.of_json(table.properties[f"{_LAYOUT}.{stored[_LAYOUT]}"])
-            return RunMark(
-                stored[_RUN_ID],
-                int(stored[_RUN]),
-                int(stored[_CHECKPOINT]),
-                layout,
-                stored.get(_TELLS_FERRIED) == "true",
-            )
-    return None
+    """Returns the mark of the newest run up to the snapshot."""
+    found = _newest_marked(table, snapshot)
+    if found is None:
+        return None
+    assert found.summary is not None
+    stored = found.summary.additional_properties
+    layout = TableLayout.of_json(table.properties[f"{_LAYOUT}.{stored[_LAYOUT]}"])
+    tells_ferried = stored.get(_TELLS_FERRIED) == "true"
+    return RunMark(stored[_RUN_ID], int(stored[_RUN]), int(stored[_CHECKPOINT]), layout, tells_ferried)
+
+
+def _newest_marked(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
+    """Returns the newest run's snapshot up to this one. Snapshots of others, as of maintenance, have no mark."""
+    return next(filter(is_marked, ancestors_of(snapshot, table.metadata)), None)
 
 
 def committed(table: Table, run_id: str) -> Snapshot | None:
