@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import (
+    REHEARSAL,
     fail_if_refused,
     planned_by,
-    rehearsal_of,
     request_of,
     skip,
     stop_asked,
@@ -83,8 +83,7 @@ class ReturnToOldJob(TaskWithFlink):
         published = _publication(run) if run is not None else None
         if stopped_with is None and (published is None or not request.start_job):
             skip(self.log, _nothing_happened(request))
-        # Before there is a run, only the rehearsal can keep that the old job was started again.
-        keepers = [one for one in (run, rehearsal_of(context) if request.stops_job else None) if one is not None]
+        keepers = _keepers(context, run)
         self._skip_if_returned(keepers)
         new_flink = FlinkHook(request.new_job_conn_id)
         place = place_of(request, context)
@@ -208,6 +207,13 @@ def _run(context: Context) -> Run | None:
     planned = planned_by(context)
     assert planned is not None, "this task comes after plan"
     return Run.if_there(Location.of(planned["folder"]))
+
+
+def _keepers(context: Context, run: Run | None) -> list[Run]:
+    """Which runs keep that the old job was started again: before there is a run of its own, only the rehearsal can."""
+    folder = (planned_by(context) or {}).get(REHEARSAL)
+    rehearsal = Run.if_there(Location.of(folder)) if folder else None
+    return [one for one in (run, rehearsal) if one is not None]
 
 
 def _publication(run: Run) -> Publication | None:
