@@ -66,9 +66,7 @@ class ReturnToOldJob(TaskWithFlink):
             started = self._return(context)
             if self.asks:
                 return started
-        text = f"the cut-over of job {_job(context)} has failed{_why(context)}, and the old job runs again from "
-        text += str(started["savepoint"])
-        tell(context, "returned", _job(context), text)
+        _tell_returned(context, str(started["savepoint"]))
         return started
 
     def _return(self, context: Context) -> dict[str, Any]:
@@ -84,7 +82,7 @@ class ReturnToOldJob(TaskWithFlink):
         if stopped_with is None and (published is None or not request.start_job):
             skip(self.log, _nothing_happened(request))
         keepers = _keepers(context, run)
-        self._skip_if_returned(keepers)
+        self._skip_if_returned(context, keepers)
         new_flink = FlinkHook(request.new_job_conn_id)
         place = place_of(request, context)
         new_job = self._new_job(context, new_flink, run, place)
@@ -112,9 +110,11 @@ class ReturnToOldJob(TaskWithFlink):
         self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}
 
-    def _skip_if_returned(self, keepers: Iterable[Run]) -> None:
+    def _skip_if_returned(self, context: Context, keepers: Iterable[Run]) -> None:
         for one in keepers:
             if (before := one.facts_if_sound(Returned)) is not None and before.ended_at is not None:
+                # An earlier try may have been lost before it told anybody.
+                _tell_returned(context, before.savepoint)
                 skip(self.log, f"the old job was started again already, from {before.savepoint}")
 
     def _new_job(self, context: Context, hook: FlinkHook, run: Run | None, place: RunsOn) -> str | None:
@@ -157,6 +157,12 @@ class ReturnToOldJob(TaskWithFlink):
         # The job may have completed a checkpoint before it ended.
         _check_no_checkpoint(hook, new_job, state)
         self.log.info("job %s is %s", new_job, state)
+
+
+def _tell_returned(context: Context, savepoint: str) -> None:
+    job = _job(context)
+    text = f"the cut-over of job {job} has failed{_why(context)}, and the old job runs again from {savepoint}"
+    tell(context, "returned", job, text)
 
 
 def _asked(request: MigrationRequest, context: Context, run: Run | None, savepoint: str) -> dict[str, Any]:

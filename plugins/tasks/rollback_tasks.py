@@ -110,14 +110,29 @@ class CancelNewJob(TaskWithFlink):
         flink = FlinkTask(FlinkHook(request.new_job_conn_id), context)
         cancelled = None
         with _telling(context):
-            # The job that the name meant when it was planned: by now another one may have it.
             if (job_id := _planned(context)["cancels"]) is not None:
+                _check_no_other(flink.hook, str(request.flink_job), job_id)
                 cancelled = flink.cancel(job_id, timeout=HOUR, poll_interval=POLL_SECONDS)
             if request.restart_job and new_job is not None:
                 _check_over(flink.hook, new_job)
         if cancelled is None:
             skip(self.log, "flink_job is empty, so no job is cancelled")
         return cancelled
+
+
+def _check_no_other(hook: FlinkHook, name: str, approved: str) -> None:
+    """Fails for good if another job has the name of the one whose end was approved, as after a restart by hand."""
+    try:
+        now = hook.job_id(name)
+    except FlinkUnreachableError:
+        raise
+    except FlinkError:
+        return
+    if now != approved and (state := hook.job_state(now)) is not None and state not in TERMINAL:
+        raise refusal(
+            f"job {now}, which is {state}, is {name} now, and not job {approved}, whose end was approved. Nothing has "
+            "been cancelled or rolled back: trigger a new rollback"
+        )
 
 
 def _check_over(hook: FlinkHook, new_job: str) -> None:

@@ -270,6 +270,7 @@ def test_a_field_that_none_makes_null_is_not_primitive() -> None:
         (around, f"Tuple3<Tuple3<String, Long?, Integer>, {pojo}?, Types.LIST<Tuple3<String, Long?, Integer>>>"),
         (around, f"Tuple3<Tuple3<String, Long?, Integer>, Tuple3<String, Long?, Integer>?, Types.LIST<{pojo}>>"),
         (by_reading, f"Types.MAP<String, Either<String, {pojo}>>"),
+        (OptionType(TraversableType(READING, LIST)), f"List<{pojo}>?"),
     ):
         assert told(source, text, zone=string, age=boxed, mid="I") == []
         (problem,) = told(source, text, zone=string, age="J", mid="I")

@@ -83,7 +83,9 @@ def _pojos(source: FlinkType, made: FlinkType) -> Iterator[tuple[CaseClassType, 
     source = source.value if isinstance(source, OptionType) else source
     if not has_scala(source):
         return
-    made = made.value if isinstance(made, NullableType) else made
+    # A list by hint is nullable by itself, and once more with a question mark.
+    while isinstance(made, NullableType):
+        made = made.value
     old, new = children(source), children(made)
     match source, made:
         case CaseClassType(names=names), PojoType(fields=fields):

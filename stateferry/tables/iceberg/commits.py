@@ -251,7 +251,10 @@ def keeps_columns(table: Table) -> bool:
     A run that never moved `main` may have changed columns: they may be as before again, but their ids are others.
     """
     newest = _newest_marked(table, table.snapshot_by_name(MAIN))
-    written = table.schemas().get(newest.schema_id) if newest and newest.schema_id is not None else None
+    if newest is None:
+        # There is none, or somebody's maintenance has removed its snapshot: then nothing says otherwise.
+        return True
+    written = None if newest.schema_id is None else table.schemas().get(newest.schema_id)
     ids = {field.field_id for field in table.schema().fields}
     return written is not None and ids <= {field.field_id for field in written.fields}
 

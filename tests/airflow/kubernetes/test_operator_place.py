@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 from pydantic import ValidationError
 
+from stateferry.airflow.dag_runs.dag_run import rehearsal_of
 from stateferry.airflow.flink.errors import FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.kubernetes.resource import FlinkResource
@@ -23,7 +24,7 @@ from stateferry.airflow.runs_on.places import check_place
 from stateferry.airflow.tasks.decide_task import Decide
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
-from stateferry.runs.control.outage_limit import record_start
+from stateferry.runs.control.outage_limit import StopAsked, record_start
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer
@@ -127,6 +128,7 @@ def test_a_native_savepoint_of_which_nobody_heard_brings_the_old_job_back(
     made = cut_over(source="checkpoint", format="native", no_timers=True)
     taken = made.place.stop(replace(made.order("NATIVE"), key=("d", SavepointTaken.name, "-1", "r")))
     monkeypatch.setattr("stateferry.airflow.tasks.return_task.is_approved", lambda _: True)
+    rehearsal_of(made.context).keep(StopAsked(1))
     back = ReturnToOldJob(task_id="return_to_old_job").execute(made.context)
     assert back["savepoint"] == taken.location
     assert made.flinks.restored[back["job_id"]] == taken.location

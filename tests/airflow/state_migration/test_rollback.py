@@ -100,6 +100,12 @@ def test_the_job_is_cancelled_that_the_name_meant_when_it_was_planned(
     said = planned_rollback(published, flink_job="totals")
     meant["totals"] = "b2"
     monkeypatch.setattr(FlinkTask, "cancel", lambda _, job, **__: cancelled.append(job))
+    states = {"b2": "RUNNING"}
+    monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: states.get(job, "CANCELED"))
+    with pytest.raises(AirflowFailException, match=r"job b2, which is RUNNING, is totals now, and not job a1"):
+        CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+    assert not cancelled
+    states["b2"] = "FINISHED"
     with pytest.raises(AirflowSkipException):
         CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
     assert cancelled == ["a1"]
