@@ -680,12 +680,11 @@ def test_a_job_that_was_stopped_by_a_task_that_was_lost_is_started_again(
     here = context(rehearsal, request_, occasion)
     said = here["ti"].xcom_pull()
     here["ti"].xcom_pull = lambda task_ids, key=None: said if task_ids == "plan" else None
-    flink.found = TakenSavepoint(JOB, "/savepoints/with-which-it-stopped")
     task = ReturnToOldJob(task_id="return_to_old_job")
-    with pytest.raises(AirflowSkipException, match="was not stopped"):
-        # Somebody else has stopped it.
-        task.execute(here)
     rehearsal.keep(StopAsked(now_ms()))
+    with pytest.raises(AirflowSkipException, match="no savepoint was taken, so job orders was not stopped"):
+        task.execute(here)
+    flink.found = TakenSavepoint(JOB, "/savepoints/with-which-it-stopped")
     started: list[JarRun] = []
 
     def start(_: FlinkTask, run: JarRun, *__: Any, **___: Any) -> dict[str, Any]:
@@ -712,6 +711,18 @@ def test_a_job_that_was_stopped_by_a_task_that_was_lost_is_started_again(
         return
     with pytest.raises(AirflowSkipException, match="no savepoint was taken, so job orders was not stopped"):
         task.execute(here)
+
+
+def test_a_job_that_somebody_else_has_stopped_is_left_alone(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink
+) -> None:
+    decided(rehearsal)
+    here = context(rehearsal, request_, occasion)
+    said = here["ti"].xcom_pull()
+    here["ti"].xcom_pull = lambda task_ids, key=None: said if task_ids == "plan" else None
+    flink.found = TakenSavepoint(JOB, "/savepoints/of-somebody-else")
+    with pytest.raises(AirflowSkipException, match="no savepoint was taken, so job orders was not stopped"):
+        ReturnToOldJob(task_id="return_to_old_job").execute(here)
 
 
 def test_the_stop_is_looked_for_by_the_order_that_it_was_given_by(
