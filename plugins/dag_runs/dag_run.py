@@ -19,9 +19,10 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.lease import LeaseHeldError
 from stateferry.runs.catalog.publications import Control, Publication
+from stateferry.runs.control import outage_limit
 from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.control.rejecting import check_may_continue
-from stateferry.runs.record.facts import Began, Returned
+from stateferry.runs.record.facts import Began
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 
@@ -128,12 +129,7 @@ def leave_out(task: BaseOperator, context: Context, tasks: Mapping[str, str]) ->
 def check_not_returned(run: Run) -> None:
     """Refuses to continue after the old job was started again: a person may clear a task later."""
     with fail_if_refused():
-        returned = run.facts(Returned)
-    if returned is not None:
-        raise refusal(
-            f"run {run.plan.run_id} is over: {returned.reason}. The old job has processed input since then, so this "
-            "run's savepoint is out of date: trigger a new run"
-        )
+        outage_limit.check_not_returned(run)
 
 
 def check_not_rejected(run: Run) -> None:

@@ -34,7 +34,7 @@ from stateferry.airflow.runs_on.port import POLL_SECONDS, RunsOn
 from stateferry.airflow.tasks.flink_tasks import STOPPED, TaskWithFlink, stop_order
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control, Publication
-from stateferry.runs.control.outage_limit import OutageExceeded
+from stateferry.runs.control.outage_limit import OutageExceeded, record_return
 from stateferry.runs.control.rollback import Rollback
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run
@@ -85,14 +85,7 @@ class ReturnToOldJob(TaskWithFlink):
         self._skip_if_returned(context, keepers)
         new_flink = FlinkHook(request.new_job_conn_id)
         place = place_of(request, context)
-        new_job = self._new_job(context, new_flink, run, place)
-        if new_job is not None:
-            self._end(new_flink, new_job)
-        if self.asks and run is not None and run.facts_if_sound(JobStarted) is not None:
-            raise refusal(f"the new job {_HAS_PROCESSED}")
-        with fail_if_refused():
-            if run is not None and published is not None and not self.asks:
-                _roll_back(run, published)
+        ended = self._undo(context, new_flink, run, place)
         savepoint = stopped_with if run is None else stopped_with or run.plan.source
         if not request.has_way_back:
             raise refusal(
@@ -101,14 +94,33 @@ class ReturnToOldJob(TaskWithFlink):
             )
         returned = Returned("the old job was started again", savepoint)
         for one in keepers:
-            one.keep(returned)
+            record_return(one, returned)
         if self.asks:
             return _asked(request, context, run, savepoint)
+        # A step that a person has marked as failed may have gone on until the return was recorded.
+        self._undo(context, new_flink, run, place, ended)
         started = place.start_old(savepoint)
         for one in keepers:
             one.keep(replace(returned, ended_at=now_ms()))
         self.log.warning("the old job runs again, as job %s, from %s", started["job_id"], savepoint)
         return started | {"savepoint": savepoint}
+
+    def _undo(
+        self, context: Context, new_flink: FlinkHook, run: Run | None, place: RunsOn, ended: str | None = None
+    ) -> str | None:
+        """Makes sure that the new job has ended without a checkpoint, and that the run's publication doesn't stand.
+
+        Returns the new job, if there was one; `ended` is known to have ended.
+        """
+        new_job = self._new_job(context, new_flink, run, place)
+        if new_job is not None and new_job != ended:
+            self._end(new_flink, new_job)
+        if self.asks and run is not None and run.facts_if_sound(JobStarted) is not None:
+            raise refusal(f"the new job {_HAS_PROCESSED}")
+        with fail_if_refused():
+            if not self.asks and run is not None and (published := _publication(run)) is not None:
+                _roll_back(run, published)
+        return new_job
 
     def _skip_if_returned(self, context: Context, keepers: Iterable[Run]) -> None:
         for one in keepers:

@@ -19,6 +19,7 @@ from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication, Record
 from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.control.claimable import offer_claimable
+from stateferry.runs.control.outage_limit import check_not_returned
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.runs import Run
@@ -107,7 +108,11 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
     )
     already = standing is not None and standing.record == record
     replaces = standing.sequence if standing is not None and not already else None
-    published = standing if already and standing else control.publish(lease, record, replaces=replaces)
+    published = (
+        standing
+        if already and standing
+        else control.publish(lease, record, replaces=replaces, check=lambda: check_not_returned(run))
+    )
     target_metadata.roll_forward(record.metadata_digest, metadata)
     return published
 

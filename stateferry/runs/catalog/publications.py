@@ -11,6 +11,7 @@ is either rejected or published, in whatever order both are tried.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -89,10 +90,13 @@ class RolledBack:
 class Control(Leases):
     """Reads and changes the records of control: leases, publications and rejections."""
 
-    def publish(self, held: Lease, record: Record, *, replaces: int | None) -> Publication:
+    def publish(
+        self, held: Lease, record: Record, *, replaces: int | None, check: Callable[[], None] = lambda: None
+    ) -> Publication:
         """Makes the record the standing publication, if the one that stands now has the sequence `replaces`.
 
-        To publish again what stands already is no error, so that a run that was killed may repeat it.
+        To publish again what stands already is no error, so that a run that was killed may repeat it. `check` raises
+        an error if nothing may be published; it is called while the job is locked.
         """
         with self._engine.begin() as connection:
             self._check_held(connection, held)
@@ -100,6 +104,7 @@ class Control(Leases):
             if before is not None and before.record.run_id == record.run_id and before.record == record:
                 return before
             self._check_may_publish(connection, held.job, record.run_id)
+            check()
             _check_follows(held.job, record, before, replaces)
             published = Publication(
                 held.job,

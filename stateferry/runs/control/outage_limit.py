@@ -1,7 +1,7 @@
 """The outage of a cut-over as it happens: since when the job stands still, and that it has taken longer than it may.
 
-Its limit and the start of the new job exclude each other: whichever is recorded first. So the old job is never started
-again beside a new job of which nobody knows.
+Its limit and the way back exclude the start of the new job, and the way back excludes the publication: whichever is
+recorded first, under the job's lock. So the old job is never started again beside a new job of which nobody knows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 from flinkstate.errors import RejectedError
 from stateferry.basics.durations import rough_duration
 from stateferry.runs.catalog.lease import job_locked
-from stateferry.runs.record.facts import NewJob, RunFacts
+from stateferry.runs.record.facts import NewJob, Returned, RunFacts
 from stateferry.runs.record.runs import Run
 
 
@@ -47,13 +47,30 @@ class OutageExceeded(RunFacts):
 
 
 def record_start(run: Run, new_job: NewJob) -> None:
-    """Records that the new job is about to be started; refuses that once the outage has exceeded its limit."""
+    """Records that the new job is about to be started; refuses that once the old job is to be started again."""
     with job_locked(run.plan.catalog_uri, run.plan.job):
+        check_not_returned(run)
         exceeded = run.facts(OutageExceeded)
         if exceeded is None:
             run.keep(new_job)
             return
     raise RejectedError(f"run {run.plan.run_id} starts no new job: {exceeded.reason}, and the old job is started again")
+
+
+def check_not_returned(run: Run) -> None:
+    """Refuses to continue after the old job was started again: a person may give a step again later."""
+    returned = run.facts(Returned)
+    if returned is not None:
+        raise RejectedError(
+            f"run {run.plan.run_id} is over: {returned.reason}. The old job has processed input since then, so this "
+            "run's savepoint is out of date: trigger a new run"
+        )
+
+
+def record_return(run: Run, returned: Returned) -> None:
+    """Records that the old job is about to be started again: from now on the run publishes and starts nothing."""
+    with job_locked(run.plan.catalog_uri, run.plan.job):
+        run.keep(returned)
 
 
 def exceed_unless_started(run: Run, exceeded: OutageExceeded) -> NewJob | None:

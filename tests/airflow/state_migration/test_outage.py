@@ -28,7 +28,13 @@ from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked, record_start
+from stateferry.runs.control.outage_limit import (
+    OutageExceeded,
+    StopAsked,
+    check_not_returned,
+    record_return,
+    record_start,
+)
 from stateferry.runs.predict.estimates import Estimate, Prediction
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.run_states import RunState
@@ -430,3 +436,37 @@ def test_a_job_that_start_job_is_about_to_start_is_waited_for_and_ended(
     monkeypatch.setattr(return_task, "POLL_SECONDS", 0.01)
     task.execute(cut.context)
     assert (looks, ended, started) == (["start_job"] * 3, ["ab"], ["old.jar"])
+
+
+def test_what_a_step_does_until_the_return_is_recorded_is_undone_and_later_it_does_nothing(
+    tmp_path: Path, home: Path, occasion: Occasion, started: list[str], checkpoints: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    cut = Cut(tmp_path, home, occasion, minutes=1)
+    ended: list[str] = []
+
+    def record_late(run: Run, returned: Returned) -> None:
+        if run.folder == cut.run.folder:
+            # A person has marked these steps as failed, and they are still at work.
+            cut.publish()
+            record_start(run, NewJob("ab"))
+            checkpoints["ab"] = False
+        record_return(run, returned)
+
+    task = ReturnToOldJob(task_id="return_to_old_job")
+    monkeypatch.setattr(return_task, "record_return", record_late)
+    monkeypatch.setattr(task, "_end", lambda _, job: ended.append(job))
+    task.execute(cut.context)
+    assert (ended, started, cut.standing()) == (["ab"], ["old.jar"], None)
+    with pytest.raises(RejectedError, match="is over: the old job was started again"):
+        record_start(cut.run, NewJob("cd"))
+
+
+def test_after_the_return_nothing_is_published(tmp_path: Path, home: Path, occasion: Occasion) -> None:
+    run = Cut(tmp_path, home, occasion, minutes=1).run
+    record_return(run, Returned("the old job was started again", "/old"))
+    with Control(run.plan.catalog_uri) as control:
+        held = control.acquire(run.plan.job, run.plan.run_id)
+        with pytest.raises(RejectedError, match="is over: the old job was started again"):
+            control.publish(held, record_of(run.plan), replaces=None, check=lambda: check_not_returned(run))
+        assert control.standing(run.plan.job) is None
