@@ -97,20 +97,40 @@ def known_type(descriptor: str) -> FlinkType | None:
     return _SCALARS.get(descriptor) or _ARRAYS.get(descriptor)
 
 
+def descriptor_of(name: str) -> str:
+    """Returns how a field is described that is of a class: `Ljava/lang/Long;`, `[J`, `I`."""
+    return name.replace(".", "/") if name.startswith("[") or name in _NUMBERS else f"L{name.replace('.', '/')};"
+
+
+def component_of(array: str) -> str:
+    """Returns the class of what is in an array, both as `JavaType` names them."""
+    inner = array[1:]
+    return inner[1:-1] if inner.startswith("L") else inner
+
+
 def why_no_pojo(name: str, job: JobClasses) -> str | None:
     """Says why Flink doesn't take a class of the job for a POJO; None if it does, or if that can't be said."""
     names = job.superclasses(name)
+    if job.classes[name].access & ENUM:
+        return "it is an enum"
     if names[-1] != _OBJECT:
         return None
     chain = tuple(job.classes[one] for one in names[:-1])
     try:
         _expect_constructed(chain[0])
         _expect_no_methods_of_its_own(chain)
-        for field, _ in stored_fields(name, job):
+        fields = stored_fields(name, job)
+        _expect_names(fields)
+        for field, _ in fields:
             _expect_reachable(field, chain, name)
     except RefusedError as error:
         return str(error)
     return None
+
+
+def is_met_again(name: str, around: tuple[str, ...], job: JobClasses) -> bool:
+    """Whether Flink gives a field of this class to Kryo because it is in an object of the class, or of a subclass."""
+    return any(name in job.superclasses(one) for one in around)
 
 
 def stored_fields(name: str, job: JobClasses) -> tuple[tuple[Member, str], ...]:
@@ -139,7 +159,7 @@ def pojo_type(class_name: str, kryo: KryoType, *, of_flink_2: bool) -> PojoType:
 
 @dataclass(frozen=True, slots=True)
 class _Pojos:
-    """Finds the types of fields; a class that is met in one of its own fields, `around`, is left to Kryo there."""
+    """Finds the types of fields; a class that is met in its own fields, or a subclass's, `around`, is left to Kryo."""
 
     job: JobClasses
     kryo: KryoType
@@ -156,8 +176,7 @@ class _Pojos:
 
     def _fields(self, name: str, chain: tuple[ClassFile, ...], around: tuple[str, ...]) -> Iterator[PojoField]:
         fields = stored_fields(name, self.job)
-        if not fields:
-            raise RefusedError("it has no fields")
+        _expect_names(fields)
         for field, declared_in in sorted(fields, key=lambda one: one[0].name.encode("utf-16-be")):
             if field.access & SYNTHETIC:
                 raise RefusedError(f"it has a field {field.name} that a compiler made")
@@ -171,6 +190,8 @@ class _Pojos:
             raise RefusedError(f"its field {field.name} has a type that can't be read, {field.signature}") from None
         if type_.name == "*":
             raise RefusedError(f"its field {field.name} is an array of a class with type arguments")
+        if is_met_again(plain.name, around, self.job):
+            return self._by_kryo(plain.name)
         return self._collection(type_, field, around) or self._of_class(plain.name, field, around)
 
     def _collection(self, type_: JavaType, field: Member, around: tuple[str, ...]) -> FlinkType | None:
@@ -192,10 +213,10 @@ class _Pojos:
 
     def _of_class(self, name: str, field: Member, around: tuple[str, ...]) -> FlinkType:
         """Returns the type of objects of a class, as `JavaType` names it."""
-        if (found := known_type(_descriptor(name))) is not None:
+        if (found := known_type(descriptor_of(name))) is not None:
             return found
         if name.startswith("["):
-            component = name[1:].removeprefix("L").removesuffix(";")
+            component = component_of(name)
             return ArrayType(self._of_class(component, field, around), component)
         if name in _LEFT_TO_KRYO:
             return self._by_kryo(name)
@@ -215,11 +236,6 @@ class _Pojos:
 def _is_no_pojo(name: str, job: JobClasses) -> bool:
     """Whether Flink gives the objects of a class of the job to Kryo."""
     return why_no_pojo(name, job) is not None or not stored_fields(name, job)
-
-
-def _descriptor(name: str) -> str:
-    """Returns how a field is described that is of a class: `Ljava/lang/Long;`, `[J`, `I`."""
-    return name.replace(".", "/") if name.startswith("[") or name in _NUMBERS else f"L{name.replace('.', '/')};"
 
 
 def _chain(name: str, job: JobClasses) -> tuple[ClassFile, ...]:
@@ -257,6 +273,16 @@ def _expect_constructed(own: ClassFile) -> None:
 def _expect_no_methods_of_its_own(chain: tuple[ClassFile, ...]) -> None:
     if any(method.name in ("readObject", "writeObject") for one in chain for method in one.methods):
         raise RefusedError("it has a method readObject or writeObject")
+
+
+def _expect_names(fields: tuple[tuple[Member, str], ...]) -> None:
+    """Refuses a class without fields, and one that has a field of the same name as one of its superclass."""
+    if not fields:
+        raise RefusedError("it has no fields")
+    names = [field.name for field, _ in fields]
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise RefusedError(f"it and its superclass have a field {twice} each")
 
 
 def _expect_reachable(field: Member, chain: tuple[ClassFile, ...], name: str) -> None:

@@ -3,10 +3,12 @@
 | the new class | Flink |
 |---|---|
 | has more fields, or lacks some | migrates each value: new fields are null or 0, removed ones are dropped |
+| lacks a field, whose class is gone too | can't skip the old values, and throws an exception at the start |
 | has a field of another type | refuses the state |
 | has a field in a superclass of the class that had it | reads it as before |
-| has a field in a subclass of the class that had it | takes it for a removed and a new one |
+| has a field in a subclass of the class that had it, or in one of another name | takes it for a removed and a new one |
 | has a field that is static or transient now | throws an exception at the start |
+| doesn't extend a class any more that had a field and is there still | throws an exception at the start |
 | isn't a POJO any more | gives it to Kryo, and refuses the state |
 | is an enum with more constants, or in another order | reads each as before |
 | is an enum without a constant | can't read the header |
@@ -22,9 +24,8 @@ from enum import Enum
 
 from flinkstate.classfiles.class_file import ENUM, Member
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.signatures import parse_type
 from flinkstate.errors import RefusedError
-from flinkstate.kryo.job_pojos import KNOWN_TYPES, known_type, stored_fields, why_no_pojo
+from flinkstate.kryo.job_pojos import is_met_again, stored_fields, why_no_pojo
 from flinkstate.serializers.types import (
     AvroRecordType,
     CaseClassType,
@@ -40,12 +41,14 @@ from flinkstate.serializers.types import (
 )
 from stateferry.basics.quantities import noun
 from stateferry.verdict.journey import Journey, Part, Place
+from stateferry.verdict.new_field_types import fits, has_open_parts, shown
 from stateferry.verdict.outcomes import Finding, Outcome
 from stateferry.verdict.unknown import TRY_IT
 
 _TUPLES = "org.apache.flink.api.java.tuple."
 _OBJECT, _RECORD = "java.lang.Object", "java.lang.Record"
 _NO_SERIALIZER = "a present field should have its associated new field serializer available"
+_NO_SNAPSHOT = "field serializer snapshots should be present."
 _BY_OTHERS = ("java.", "javax.", "org.apache.flink.", "scala.", "com.twitter.")
 
 
@@ -131,8 +134,9 @@ def _differences(old: FlinkType, job: JobClasses, within: tuple[str, ...]) -> It
     elif isinstance(old, EnumType):
         yield from _of_enum(old, job)
     elif isinstance(old, KryoType):
-        # Types.GENERIC gives it to Kryo all the same.
-        yield from (replace(one, or_else=True) for one in _by_kryo(old.class_name, job))
+        # Types.GENERIC gives it to Kryo all the same, and Flink a class that is inside of itself.
+        if old.class_name not in within:
+            yield from (replace(one, or_else=True) for one in _by_kryo(old.class_name, job))
     elif not isinstance(old, OpaqueType | AvroRecordType):
         if isinstance(old, TupleType) and not isinstance(old, CaseClassType):
             yield from _of_tuple(old.class_name, job)
@@ -168,15 +172,84 @@ def _of_pojo(old: PojoType, job: JobClasses, within: tuple[str, ...]) -> Iterato
             yield _not_given(name)
         return
     try:
-        chain = job.superclasses(name)
-        why = why_no_pojo(name, job)
+        if (other := _no_pojo(old, job)) is not None:
+            yield other
+        else:
+            yield from _of_fields(old, job, within)
     except RefusedError as error:
         yield _Difference(_Change.UNKNOWN, str(error))
         return
+    for subclass in old.registered_subclasses:
+        for one in _differences(subclass, job, within):
+            changed = _Change.UNKNOWN if one.change in (_Change.MIGRATES, _Change.RENAMES) else one.change
+            yield replace(one, change=changed, text=f"{one.text}, and it is a subclass of {name}")
+    for _, subclass in old.other_subclasses:
+        for one in _differences(subclass, job, within):
+            text = f"{one.text}, and it is a subclass of {name} that isn't registered: Flink compares none of these"
+            # It reads their values as before, into fields that may not take them.
+            yield one if one.change is _Change.UNREADABLE else replace(one, change=_Change.UNKNOWN, text=text)
+
+
+def _no_pojo(old: PojoType, job: JobClasses) -> _Difference | None:
+    """Says why Flink takes the class for no POJO any more, or why that can't be said; None if it is one."""
+    name = old.class_name
+    last, why = job.superclasses(name)[-1], why_no_pojo(name, job)
     if why is not None:
-        text = f"{name} isn't a POJO for Flink any more, because {why}, so Flink gives it to Kryo"
-        yield _Difference(_Change.REFUSES, text)
-        return
+        text = f"{name} isn't a POJO for Flink any more, because {why}, so Flink gives it to another serializer"
+        return _Difference(_Change.REFUSES, text)
+    if last.startswith(_TUPLES):
+        if not any(one.described_in.startswith(_TUPLES) for one in old.fields):
+            return _Difference(_Change.UNKNOWN, f"{name} is a tuple now, which was not tried")
+        if not stored_fields(name, job):
+            return _Difference(_Change.REFUSES, f"{name} is a tuple without fields of its own now")
+        return None
+    if last.startswith("java.") and last not in (_OBJECT, _RECORD):
+        return _Difference(_Change.UNKNOWN, f"{name} extends {last} now, which was not tried")
+    return None if last in (_OBJECT, _RECORD) else _not_given(last)
+
+
+@dataclass(frozen=True, slots=True)
+class _OldFields:
+    """The fields that a header describes, by what Flink finds of them in the new classes.
+
+    `kept` come with the new field. Flink doesn't find the others: the class has a field of the same name elsewhere
+    (`moved`), or none (`removed`). `unstored` it finds, where the class stores none, as (field, class).
+    """
+
+    kept: tuple[tuple[PojoField, Member, str], ...]
+    moved: tuple[tuple[PojoField, str], ...]
+    removed: tuple[PojoField, ...]
+    unstored: tuple[tuple[PojoField, str], ...]
+
+
+def _old_fields(old: PojoType, new: dict[str, tuple[Member, str]], job: JobClasses) -> _OldFields:
+    kept, moved, removed, unstored = [], [], [], []
+    for field in old.fields:
+        found, stored = _found_in(field, job), new.get(field.name)
+        if found is None:
+            if stored is None:
+                removed.append(field)
+            else:
+                moved.append((field, stored[1]))
+        elif stored is None or stored[1] != found:
+            unstored.append((field, found))
+        else:
+            kept.append((field, *stored))
+    return _OldFields(tuple(kept), tuple(moved), tuple(removed), tuple(unstored))
+
+
+def _found_in(field: PojoField, job: JobClasses) -> str | None:
+    """Returns the class in which Flink finds a field: the one that had it, or one of its superclasses now."""
+    if field.described_in.startswith(("java.", "org.apache.flink.")):
+        return field.described_in
+    for one in job.superclasses(field.described_in):
+        if one in job.classes and any(member.name == field.name for member in job.classes[one].fields):
+            return one
+    return None
+
+
+def _of_fields(old: PojoType, job: JobClasses, within: tuple[str, ...]) -> Iterator[_Difference]:
+    name, chain = old.class_name, job.superclasses(old.class_name)
     if chain[-1].startswith(_TUPLES):
         # Flink's own tuples have these fields.
         old = replace(old, fields=tuple(one for one in old.fields if not one.described_in.startswith(_TUPLES)))
@@ -184,48 +257,58 @@ def _of_pojo(old: PojoType, job: JobClasses, within: tuple[str, ...]) -> Iterato
     if chain[-1] == _RECORD and new.keys() != {field.name for field in old.fields}:
         yield _Difference(_Change.UNKNOWN, f"{name} is a record with other fields now, which was not tried")
         return
-    yield from _of_names(old, new, job)
-    annotated = any(job.classes[one].for_flink for one in chain if one in job.classes)
-    for field in old.fields:
-        # By @TypeInfo a field may have any serializer.
-        if field.name in new and not annotated:
-            yield from _of_field(name, field, new[field.name][0], job, (*within, name))
-    for subclass in old.subclasses:
-        for one in _differences(subclass, job, within):
-            changed = _Change.UNKNOWN if one.change in (_Change.MIGRATES, _Change.RENAMES) else one.change
-            yield replace(one, change=changed, text=f"{one.text}, and it is a subclass of {name}")
+    fields = _old_fields(old, new, job)
+    names = {field.name for field in old.fields}
+    yield from _of_names(name, fields, [one for one, _ in new.values() if one.name not in names], job)
+    gone = (*fields.removed, *(field for field, _ in fields.moved))
+    of_types = [one for field in gone for one in _unread(field.type, job)]
+    # By @TypeInfo a field may have any serializer.
+    if not any(job.classes[one].for_flink for one in chain if one in job.classes):
+        for field, now, declared_in in fields.kept:
+            as_declared = not within and declared_in == name
+            of_types += _of_field(name, field, now, job, (*within, name), as_declared=as_declared)
+    for one in of_types:
+        # In a POJO such a header counts as none.
+        is_absent = one.change is _Change.UNREADABLE
+        yield replace(one, exception=f"IllegalStateException: {_NO_SNAPSHOT}") if is_absent else one
 
 
-def _of_names(old: PojoType, new: dict[str, tuple[Member, str]], job: JobClasses) -> Iterator[_Difference]:
-    name, chain = old.class_name, job.superclasses(old.class_name)
-    removed = [one for one in old.fields if one.name not in new]
-    added = [new[one][0] for one in new if one not in {field.name for field in old.fields}]
-    unstored = {field.name for one in chain if one in job.classes for field in job.classes[one].fields} - new.keys()
-    for gone in removed:
-        if gone.name in unstored:
-            text = f"the field {gone.name} of {name} is static or transient now"
-            yield _Difference(_Change.REFUSES, text, f"IllegalStateException: {_NO_SERIALIZER}")
-    # Flink looks for a field in the class that had it, and in its superclasses.
-    moved = [
-        one
-        for one in old.fields
-        if one.name in new
-        and one.described_in in chain
-        and chain.index(new[one.name][1]) < chain.index(one.described_in)
-    ]
-    if removed:
-        names = _fields(name, [one.name for one in removed])
+def _of_names(name: str, fields: _OldFields, added: list[Member], job: JobClasses) -> Iterator[_Difference]:
+    chain = job.superclasses(name)
+    for field, found in fields.unstored:
+        text = f"the field {field.name} of {name} is static or transient now"
+        if found not in chain:
+            text = f"Flink finds the field {field.name} of {name} in {found}, which it doesn't extend any more"
+        yield _Difference(_Change.REFUSES, text, f"IllegalStateException: {_NO_SERIALIZER}")
+    if fields.removed:
+        names = _fields(name, [one.name for one in fields.removed])
         yield _Difference(_Change.MIGRATES, f"{names} removed: the values are dropped")
+    for gone in fields.removed:
+        if gone.described_in and gone.described_in not in job.classes:
+            text = f"the field {gone.name} was in {gone.described_in}, which is not in the jars that were given"
+            yield _Difference(_Change.MIGRATES, text)
     if added:
         names = _fields(name, [one.name for one in added])
         yield _Difference(_Change.MIGRATES, f"{names} new: null or 0 in each value")
-    for one in moved:
-        text = f"the field {one.name} of {name} is in {new[one.name][1]} now, not in {one.described_in}"
-        yield _Difference(_Change.RENAMES, text)
-    for gone in removed:
-        alike = [one.name for one in added if _may_be(one, gone.type)]
+    for one, declared_in in fields.moved:
+        text = f"the field {one.name} of {name} is in {declared_in} now, not in {one.described_in}"
+        absent = one.described_in not in job.classes
+        yield _Difference(_Change.RENAMES, f"{text}, which is not in the jars that were given" if absent else text)
+    for gone in fields.removed:
+        alike = [one.name for one in added if fits(one, gone.type) is not False]
         if alike:
             yield _Difference(_Change.RENAMES, f"{name} lacks the field {gone.name}, and has {' and '.join(alike)} new")
+
+
+def _unread(old: FlinkType, job: JobClasses) -> Iterator[_Difference]:
+    """Yields why Flink may not read the serializer of a field that isn't there any more: it needs it to skip values."""
+    if isinstance(old, EnumType):
+        yield from _of_enum(old, job)
+    named = old.class_name if isinstance(old, PojoType | KryoType | TupleType) else None
+    if named is not None and named not in job.classes and not named.startswith(("[", *_BY_OTHERS)):
+        yield _not_given(named)
+    for child in children(old):
+        yield from _unread(child, job)
 
 
 def _fields(class_name: str, names: list[str]) -> str:
@@ -237,13 +320,19 @@ def _not_given(name: str) -> _Difference:
 
 
 def _of_field(
-    pojo: str, old: PojoField, new: Member, job: JobClasses, within: tuple[str, ...]
+    pojo: str, old: PojoField, new: Member, job: JobClasses, within: tuple[str, ...], *, as_declared: bool
 ) -> Iterator[_Difference]:
-    if not _may_be(new, old.type):
-        now, before = _shown(new), type_name(old.type)
-        yield _Difference(_Change.REFUSES, f"the field {old.name} of {pojo} is of {now} now, and was of {before}")
+    """`as_declared`: whether the type variables of the field are the state's own, which is declared as before."""
+    fit, what = fits(new, old.type), f"the field {old.name} of {pojo}"
+    if fit is False:
+        yield _Difference(_Change.REFUSES, f"{what} is of {shown(new)} now, and was of {type_name(old.type)}")
+    elif fit is None and not (as_declared and has_open_parts(new)):
+        yield _Difference(
+            _Change.UNKNOWN, f"{what} is of {shown(new)} now: whether that is {type_name(old.type)} is not known"
+        )
     elif isinstance(old.type, KryoType):
-        yield from _by_kryo(old.type.class_name, job)
+        if not is_met_again(old.type.class_name, within, job):
+            yield from _by_kryo(old.type.class_name, job)
     else:
         yield from _differences(old.type, job, within)
 
@@ -256,32 +345,6 @@ def _by_kryo(name: str, job: JobClasses) -> Iterator[_Difference]:
 
 def _has_serializer(name: str, job: JobClasses) -> bool:
     """Whether Flink takes the class for an enum or a POJO."""
-    chain = job.superclasses(name)
     if job.classes[name].access & ENUM:
         return True
-    return chain[-1] == _OBJECT and bool(stored_fields(name, job)) and why_no_pojo(name, job) is None
-
-
-def _may_be(new: Member, old: FlinkType) -> bool:
-    """Whether a field of this type can have the serializer `old`; which fields its class has isn't looked at here."""
-    known = known_type(new.descriptor)
-    if known is not None:
-        return known == old
-    try:
-        java, plain = parse_type(new.signature or new.descriptor), parse_type(new.descriptor)
-    except ValueError:
-        return True
-    if java.name == "T":
-        return True
-    if isinstance(old, PojoType | EnumType | KryoType):
-        return old.class_name == plain.name
-    return old not in KNOWN_TYPES
-
-
-def _shown(field: Member) -> str:
-    try:
-        name = parse_type(field.descriptor).name
-    except ValueError:
-        return field.descriptor
-    known = known_type(field.descriptor)
-    return name.removeprefix("java.lang.") if known is None else type_name(known)
+    return job.superclasses(name)[-1] == _OBJECT and why_no_pojo(name, job) is None

@@ -15,13 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.classfiles.class_file import PUBLIC, ClassFile, Member
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.snapshots import SnapshotParser
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import (
+    ArrayType,
     FlinkType,
     KryoType,
     ListType,
@@ -163,6 +166,26 @@ def test_an_object_of_a_subclass_is_refused(version: str) -> None:
     for refused in (by_compiled_code(one.kryo, meant, one.written), by_plain_code(one.kryo, meant, one.written)):
         assert isinstance(refused, RefusedError)
         assert "KryoPojos$Special" in str(refused)
+
+
+def test_a_field_of_a_class_around_it_stays_with_kryo() -> None:
+    """Also one of a superclass, as in `Knot` of `tests/flink/test_new_classes.py`; what is in an array doesn't."""
+
+    def made(name: str, superclass: str, *fields: Member) -> ClassFile:
+        new = Member("<init>", "()V", PUBLIC)
+        return ClassFile(name, superclass, (), PUBLIC, fields, None, False, (new,), PUBLIC)
+
+    up = made("Up", "java.lang.Object", Member("n", "J", PUBLIC))
+    knot = made("Knot", "Up", *(Member(name, f"{name};", PUBLIC) for name in ("LUp", "LKnot", "[LUp", "[[LUp")))
+    found = pojo_type("Knot", KryoType("Knot", classes=JobClasses("", {"Up": up, "Knot": knot})), of_flink_2=True)
+    kryos = {one.name: one.type.class_name for one in found.fields if isinstance(one.type, KryoType)}
+    inside = PojoType("Up", (PojoField("n", Scalar.LONG),))
+    assert kryos == {"LUp": "Up", "LKnot": "Knot"}
+    assert {one.name: one.type for one in found.fields if one.name not in kryos} == {
+        "[LUp": ArrayType(inside, "Up"),
+        "[[LUp": ArrayType(ArrayType(inside, "Up"), "[LUp;"),
+        "n": Scalar.LONG,
+    }
 
 
 def test_a_type_with_a_pojo_is_told_and_said_again() -> None:

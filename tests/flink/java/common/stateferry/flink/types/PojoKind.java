@@ -31,6 +31,11 @@ final class PojoKind<T> extends Kind<T> {
         }
         for (int i = 0; i < pojo.getArity(); i++) {
             Field field = pojo.getPojoFieldAt(i).getField();
+            Class<?> inner = field.getType().isArray() ? field.getType().getComponentType() : field.getType();
+            if (inner.isAssignableFrom(type) && inner != Object.class) {
+                // A value would go on without end, so such a field stays null.
+                continue;
+            }
             fields.add(new FieldKind(field, of(field.getGenericType())));
         }
     }

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** A list has become a map. */
+public class Charts {
+    public java.util.Map<Long, Long> all;
+    public long total;
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** An enum. */
+public enum Counts {
+    ONE,
+    TWO
+}

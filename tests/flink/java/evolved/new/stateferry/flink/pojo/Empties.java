@@ -1,0 +1,5 @@
+package stateferry.flink.pojo;
+
+/** It has no fields. */
+public class Empties {
+}

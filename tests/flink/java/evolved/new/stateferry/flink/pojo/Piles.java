@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** A list. */
+public class Piles extends java.util.ArrayList<String> {
+    public long total;
+}

@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** It loses all fields. */
+public class Empties {
+    public long total;
+}

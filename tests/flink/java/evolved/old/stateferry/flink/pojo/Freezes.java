@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** It becomes a record. */
+public class Freezes {
+    public String name;
+    public long total;
+}

@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** The superclass. */
+public class Knotted {
+    public String name;
+}

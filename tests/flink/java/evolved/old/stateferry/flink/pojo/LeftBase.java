@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** A superclass that stays when its subclass leaves it. */
+public class LeftBase {
+    public String name;
+}

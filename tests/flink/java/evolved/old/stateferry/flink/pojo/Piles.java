@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** It becomes a list. */
+public class Piles {
+    public long total;
+}
