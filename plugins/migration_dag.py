@@ -41,8 +41,8 @@ def migration_dags() -> Iterator[DAG]:
     found = configuration()
     yield _dag(found.of_dag(DAG_ID))
     for job in found.jobs:
-        if job.dag_id != DAG_ID and not _problem(job):
-            yield _dag(job)
+        if job.dag_id != DAG_ID and isinstance(made := _dag_or_problem(job), DAG):
+            yield made
 
 
 def tell_problems() -> None:
@@ -51,19 +51,18 @@ def tell_problems() -> None:
     In the file of the DAGs it would take all of them down.
     """
     found = configuration()
-    problems = [*found.problems, *notice_problems(found), *filter(None, map(_problem, found.jobs))]
+    of_jobs = [made for job in found.jobs if isinstance(made := _dag_or_problem(job), str)]
+    problems = [*found.problems, *notice_problems(found), *of_jobs]
     if problems:
         raise ValueError("\n".join(["the configuration of state_migration has problems:", *problems]))
 
 
-def _problem(job: ConfiguredJob) -> str:
-    """Why the job's own tasks make no DAG; empty if they do."""
+def _dag_or_problem(job: ConfiguredJob) -> DAG | str:
+    """The DAG of the job, or why its own tasks, or its request in the form, make none."""
     try:
-        if job.own_tasks is not None:
-            _dag(job)
+        return _dag(job)
     except ValueError as error:
         return f"{job.origin.removesuffix('.request')}: {error}"
-    return ""
 
 
 def _dag(job: ConfiguredJob | None) -> DAG:

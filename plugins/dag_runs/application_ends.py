@@ -26,7 +26,8 @@ def application_file(name: str) -> str:
     """The application's file, as the driver sees it; that may differ from the path here."""
     named = os.environ.get(JOBS_VARIABLE)
     if named:
-        return str(Path(named) / f"{name}.py")
+        # It may be an address, whose slashes count.
+        return f"{named.rstrip('/')}/{name}.py"
     spec = find_spec("stateferry.spark_jobs")
     if spec is None or not spec.submodule_search_locations:
         raise refusal(f"stateferry is not installed here: install it, or set {JOBS_VARIABLE}")

@@ -71,7 +71,14 @@ def pages_app() -> FastAPI:
         response_class=HTMLResponse,
         dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))],
     )
+    app.add_exception_handler(StateferryError, _unreadable)
     return app
+
+
+def _unreadable(request: Request, error: Exception) -> Page:
+    """What is shown while the home can't be read."""
+    top = element("header", _navigation(_base(request), ""), element("h1", "The runs can't be read"), class_="top")
+    return Page(document("Stateferry", top, element("main", notice("", str(error))), refresh=10), 503)
 
 
 def _jobs(request: Request, user: GetUserDep, session: SessionDep) -> Page:

@@ -11,8 +11,10 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import APPROVAL, BACK, JOB, PLACE, START, STOP
 from stateferry.airflow.requests.rollback_request import RollbackRequest
 from stateferry.runs.plan.option_marks import RUN, SOURCE, STATES, Kind, OptionField, option_fields
+from stateferry.runs.plan.plan_fields import valid_parallelism
 
-_DURATION = r"^[1-9][0-9]*(\.[0-9]+)?(ms|s|m|h|d)$"
+# As a request takes it: a number of up to three digits needs its unit.
+_DURATION = r"^\s*([0-9]+(\.[0-9]{1,9})? ?(ms|s|m|h|d)|(0+|0*[1-9][0-9]{3,})(\.0{1,9})?)\s*$"
 _OPTIONAL_DURATION = rf"({_DURATION})|^$"
 _OPTIONAL_SHARE = r"^([0-9]+(\.[0-9]+)? ?%?)?$"
 _PARALLELISM = r"^([1-9][0-9]*|.+=\s*[0-9]+\s*)?$"
@@ -44,6 +46,8 @@ def _form(model: type[BaseModel], given: BaseModel | None) -> dict[str, Param]:
 def _param(one: OptionField, section: str, value: object) -> Param:
     # The page keeps its button off as long as a text that can't be null is empty.
     default = None if one.default == "" else one.default
+    if one.option.kind is Kind.PARALLELISM and value is not None:
+        value = _shown_parallelism(one.name, value)
     # The form renders Markdown only in `description_md`, and only if there is no plain description.
     return Param(
         None if value == "" else value,
@@ -52,6 +56,17 @@ def _param(one: OptionField, section: str, value: object) -> Param:
         description_md=_description(one),
         **_rules(one, default),
     )
+
+
+def _shown_parallelism(name: str, value: object) -> int | str:
+    """The parallelism as people write it into the form, which has no field for an object."""
+    given = valid_parallelism(value)
+    if isinstance(given, int):
+        return given
+    text = ",".join(f"{operator}={number}" for operator, number in given.items())
+    if valid_parallelism(text) != given:
+        raise ValueError(f"{name}: the form can't show {given}: name each operator by its id")
+    return text
 
 
 def _description(one: OptionField) -> str:

@@ -18,6 +18,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import PydanticUseDefault
 
 from flinkstate.errors import PlanError
 from stateferry.runs.plan.option_marks import Kind, Option
@@ -82,6 +83,13 @@ def _people(value: object) -> object:
     return value
 
 
+def _default_if_empty(value: object) -> object:
+    """The value; the field's default for an empty text, which names no connection."""
+    if isinstance(value, str) and not value.strip():
+        raise PydanticUseDefault
+    return value
+
+
 def list_or_none(value: object) -> object:
     """The list, or None if it is empty: the form's editor makes an empty list of an empty field."""
     if isinstance(value, str) and value.strip():
@@ -90,6 +98,7 @@ def list_or_none(value: object) -> object:
 
 
 Text = Annotated[StrictStr | None, BeforeValidator(_given)]
+Connection = Annotated[StrictStr, BeforeValidator(_default_if_empty)]
 Number = Annotated[StrictInt | None, Field(ge=1, le=32768), BeforeValidator(_given)]
 ParallelismOfOperators = Annotated[int | str | dict[str, int] | None, PlainValidator(_parallelism_of_operators)]
 Duration = Annotated[StrictStr, BeforeValidator(_duration)]

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, StrictStr
 from flinkstate.errors import PlanError
 from stateferry.airflow.kubernetes.resource import PLURALS
 from stateferry.airflow.kubernetes.spec import Spec
-from stateferry.airflow.requests.request_parts import PLACE, Request, Text
+from stateferry.airflow.requests.request_parts import PLACE, Connection, Request, Text
 from stateferry.runs.plan.option_marks import Kind, Option
 
 RESOURCE = re.compile(r"(?:(?P<kind>[a-z]+)/)?(?P<name>[a-z0-9]([-a-z0-9.]*[a-z0-9])?)")
@@ -46,7 +46,7 @@ class Place(Request):
         ),
     ] = "session"
     kubernetes_conn_id: Annotated[
-        StrictStr,
+        Connection,
         Option(Kind.TEXT, "Kubernetes connection", "Airflow's connection of type Kubernetes", section=PLACE),
     ] = "kubernetes_default"
     namespace: Annotated[

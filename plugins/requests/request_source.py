@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import StrictBool, StrictStr
+from pydantic import StrictBool
 
-from stateferry.airflow.requests.request_parts import Request, Text
+from stateferry.airflow.requests.request_parts import Connection, Request, Text
 from stateferry.runs.plan.option_marks import SOURCE, Kind, Option
 
 # The fields that each source has, and those that it needs.
@@ -87,7 +87,7 @@ class Source(Request):
         ),
     ] = None
     flink_conn_id: Annotated[
-        StrictStr,
+        Connection,
         Option(Kind.TEXT, "Flink connection", "Airflow's connection of type Flink", section=SOURCE),
     ] = "flink_default"
 

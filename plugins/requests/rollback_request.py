@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from pydantic import StrictBool, StrictStr
+from pydantic import StrictBool
 
-from stateferry.airflow.requests.request_parts import BACK, JOB, Approval, OldJob, Text, checked
+from stateferry.airflow.requests.request_parts import BACK, JOB, Approval, Connection, OldJob, Text, checked
 from stateferry.runs.plan.option_marks import Kind, Option
 
 
@@ -59,7 +59,7 @@ class RollbackRequest(Approval, OldJob):
         ),
     ] = "session"
     kubernetes_conn_id: Annotated[
-        StrictStr,
+        Connection,
         Option(Kind.TEXT, "Kubernetes connection", "Airflow's connection of type Kubernetes", row=-26, section=BACK),
     ] = "kubernetes_default"
     patch: Annotated[
@@ -85,7 +85,7 @@ class RollbackRequest(Approval, OldJob):
         ),
     ] = None
     flink_conn_id: Annotated[
-        StrictStr,
+        Connection,
         Option(
             Kind.TEXT,
             "Flink connection",

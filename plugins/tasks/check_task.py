@@ -52,6 +52,8 @@ class CheckSavepoint(SparkSubmitOperator):
             application_args=[
                 one for option, name in values.items() for one in (option, f"{{{{ {_NAMED}.get('{name}', '') }}}}")
             ],
+            # A look changes nothing, so it may be taken again.
+            durable=False,
             **kwargs,
         )
 

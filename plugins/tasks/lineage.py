@@ -36,7 +36,9 @@ def lineage_of(run: Run, step: Step) -> OperatorLineage[Any, Any]:
             return OperatorLineage(inputs=[_source(run)])
         case Step.MIGRATE | Step.RESCALE:
             facts = run.facts(MigrateFacts if step is Step.MIGRATE else RescaleFacts)
-            return OperatorLineage(inputs=[_source(run)], outputs=[_written(run, facts)])
+            # Of migrate and rescale, mostly one alone writes files.
+            outputs = [] if facts is not None and facts.files == 0 else [_written(run, facts)]
+            return OperatorLineage(inputs=[_source(run)], outputs=outputs)
         case Step.VALIDATE:
             checks = () if report is None else report.checks
             return OperatorLineage(inputs=[_source(run), _checked(run, checks)], run_facets=_tests(checks))
@@ -67,7 +69,8 @@ def _written(run: Run, facts: WritingFacts | None) -> OutputDataset:
     facets: dict[str, Any] = {}
     if facts is not None:
         statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-        facets["outputStatistics"] = statistics(rowCount=facts.rows, size=facts.bytes, fileCount=facts.files)
+        rows = facts.rows if facts.counts else None
+        facets["outputStatistics"] = statistics(rowCount=rows, size=facts.bytes, fileCount=facts.files)
     return OutputDataset(*_new_savepoint(run), outputFacets=facets)
 
 

@@ -99,6 +99,8 @@ class StepOperator(SparkSubmitOperator):
             application="{{ task.application_file() }}",
             application_args=["--run", f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK}').get('{of_run}') }}}}"],
             outlets=self.assets.outlets(step, rehearses=of_run != FOLDER),
+            # The run's lease and facts make another try safe; an earlier driver says nothing of a cleared task.
+            durable=False,
             **kwargs,
         )
         self.step, self.of_run = step, of_run

@@ -57,6 +57,13 @@ def test_it_is_ready_once_spark_has_started(shared: SharedApplication) -> None:
     assert not shared.is_ready()
 
 
+def test_that_spark_has_started_is_no_word_of_a_step_that_waits_for_it(shared: SharedApplication) -> None:
+    shared.announce("a")
+    assert shared.ask("snapshot") == 1
+    shared.say_ready("a")
+    assert shared.output(1) == Output("")
+
+
 def test_without_an_application_nobody_can_be_asked(shared: SharedApplication, uri: str) -> None:
     assert not shared.is_alive()
     assert shared.ask("snapshot") is None

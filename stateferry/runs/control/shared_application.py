@@ -198,9 +198,10 @@ class SharedApplication(ControlDatabase):
     # For the application.
 
     def say_ready(self, name: str) -> None:
-        """Tells that Spark has started."""
+        """Tells that Spark has started, unless a step waits already: it would take that for its own first words."""
         with self._engine.begin() as connection:
-            if self._row(connection) is not None:
+            row = self._row(connection)
+            if row is not None and row["answered"] == row["asked"]:
                 self._set(connection, name, output="Spark has started")
 
     def request(self, name: str) -> StepRequest | None:

@@ -17,9 +17,17 @@ from stateferry.airflow.flink.operators import FlinkRunJarOperator, FlinkSavepoi
 from stateferry.airflow.requests.planning import Occasion, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.steps import StepOperator
+from stateferry.changes.counts import ConversionCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import MigrateFacts, SnapshotFacts, StateSize, TablesFacts, TablesOfState
+from stateferry.runs.record.step_facts import (
+    MigrateFacts,
+    RescaleFacts,
+    SnapshotFacts,
+    StateSize,
+    TablesFacts,
+    TablesOfState,
+)
 from stateferry.runs.report.report import Report, SavepointDigests
 from stateferry.tables.counts import TableCounts
 from tests.airflow.state_migration.test_steps import TaskInstance
@@ -97,6 +105,23 @@ def test_a_migration_has_written_the_new_savepoint(run: Run, heard: Heard) -> No
     assert [one["name"] for one in event["inputs"]] == [run.plan.source]
     (published,) = heard(step("cut_over", run))["outputs"]
     assert published["name"] == run.plan.target
+
+
+def test_a_step_that_had_nothing_to_do_has_written_nothing(run: Run, heard: Heard) -> None:
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
+    event = heard(step("rescale", run))
+    assert event["outputs"] == []
+    assert [one["name"] for one in event["inputs"]] == [run.plan.source]
+
+
+def test_rows_are_told_by_a_step_that_has_counted_them(run: Run, heard: Heard) -> None:
+    run.keep(RescaleFacts(files=4, bytes=800, seconds=1.0, ended_at=0))
+    (written,) = heard(step("rescale", run))["outputs"]
+    statistics = written["outputFacets"]["outputStatistics"]
+    assert (statistics["size"], statistics["fileCount"], "rowCount" in statistics) == (800, 4, False)
+    run.keep(MigrateFacts(files=4, bytes=800, counts={"main/a": ConversionCounts(rows_written=7)}, seconds=1.0))
+    (written,) = heard(step("migrate", run))["outputs"]
+    assert written["outputFacets"]["outputStatistics"]["rowCount"] == 7
 
 
 def test_the_checks_are_assertions_on_the_new_savepoint_and_tests_of_the_run(run: Run, heard: Heard) -> None:

@@ -197,6 +197,21 @@ def test_nothing_is_changed_by_a_page(world: World) -> None:
             assert answer.status_code == 405, page
 
 
+@pytest.mark.parametrize("text", ['{"format": 999}', "no JSON"])
+def test_a_home_that_cant_be_read_is_told(world: World, home: Path, text: str) -> None:
+    (home / "format.json").write_text(text)
+    pages = ["/", *pages_of(world.orders), f"/dags/{ORDERS}/runs/manual__orders%2B1"]
+    for page in pages:
+        answer = world.get("ada", page)
+        assert answer.status_code == 503, page
+        assert str(home) in answer.text
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert world.status(None, page) == 401, page
+        assert world.status("a forged token", page) == 403, page
+    (home / "format.json").unlink()
+    world.words("ada", "/")
+
+
 def test_a_list_has_what_the_reader_may_read(world: World) -> None:
     assert "There is no run yet that you may look at" in world.words("nobody", "/")
     ada = world.words("ada", "/")

@@ -73,6 +73,22 @@ def test_the_form_itself_refuses_wrong_values(name: str, value: object) -> None:
         migration_params()[name].resolve(value)
 
 
+@pytest.mark.parametrize("text", ["90s", "1.25 h", " 2 h ", "0", "0.001s", "01500", "1500.0", "030d"])
+def test_the_form_takes_every_duration_that_a_request_does(text: str) -> None:
+    for name in ("start_timeout", "ttl"):
+        migration_params()[name].resolve(text)
+    MigrationRequest(start_timeout=text)
+
+
+@pytest.mark.parametrize("text", ["30", "0999", "1.5", "1.s", ".5s", "1w", "-1s", "1h30m", "1.0123456789s"])
+def test_the_form_refuses_what_is_no_duration(text: str) -> None:
+    for name in ("start_timeout", "ttl"):
+        with pytest.raises(ParamValidationError):
+            migration_params()[name].resolve(text)
+    with pytest.raises(ValueError, match="expected a duration"):
+        MigrationRequest(start_timeout=text)
+
+
 STOPPED = CHECKPOINT | STATE | {"flink_job": "a", "savepoint_directory": "/s", "stop_with": "checkpoint"}
 
 

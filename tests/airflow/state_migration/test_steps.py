@@ -23,10 +23,12 @@ from airflow.sdk.exceptions import (
 )
 
 from flinkstate.errors import TransientError, UsageError
+from stateferry.airflow.dag_runs.application_ends import application_file
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused
 from stateferry.airflow.requests.planning import Occasion, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks import steps
+from stateferry.airflow.tasks.check_task import CheckSavepoint
 from stateferry.airflow.tasks.steps import JobAssets, StepOperator
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rejecting import reject
@@ -131,6 +133,31 @@ def test_the_application_is_told_the_runs_folder(run: Run, submits: Submit, tmp_
     said = (tmp_path / "said").read_text()
     assert said.endswith(f"spark_jobs/rescale.py --run {run.folder.path}\n")
     assert "--master local[1]" in said
+
+
+def test_a_step_can_be_submitted_to_yarn_in_cluster_mode(
+    run: Run, submits: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    submits(f'echo "$@" > {tmp_path}/said')
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(cluster))
+    run.keep(RescaleFacts(seconds=1.0, ended_at=0))
+    execute("rescale", run)
+    said = (tmp_path / "said").read_text()
+    assert "--master yarn" in said
+    assert "--deploy-mode cluster" in said
+
+
+@pytest.mark.parametrize("step", ["rescale", "check"])
+def test_a_task_that_is_tried_again_submits_its_application_again(step: str) -> None:
+    """The run says what is done: that its driver has ended well, says nothing of a task that was cleared."""
+    assert not (CheckSavepoint(task_id=step) if step == "check" else StepOperator(task_id=step, step=step)).durable
+
+
+@pytest.mark.parametrize("folder", ["local:///opt/jobs", "hdfs://nn:8020/apps/", "s3a://bucket/apps", "/opt/jobs"])
+def test_the_applications_may_be_on_a_store(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATEFERRY_SPARK_JOBS", folder)
+    assert application_file("migrate") == f"{folder.rstrip('/')}/migrate.py"
 
 
 def test_a_failure_that_the_run_tells_is_not_tried_again(run: Run, submits: Submit, tmp_path: Path) -> None:
