@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -20,8 +22,11 @@ from flinkstate.writing.copy_savepoint import copy_with
 from flinkstate.writing.new_entries import Given, NewRows, new_rows
 from flinkstate.writing.new_savepoint import NewState, write_new
 
+# A path or URI.
+Place: TypeAlias = str | os.PathLike[str]
 
-def open(path: str, *, files_from: Mapping[str, str] | None = None) -> OpenSavepoint:
+
+def open(path: Place, *, files_from: Mapping[str, str] | None = None) -> OpenSavepoint:
     """Opens a savepoint or checkpoint: the folder with its `_metadata`, as a path or URI.
 
     `files_from` has, for a checkpoint that was moved, the new beginnings of its files' addresses by the old ones.
@@ -30,11 +35,11 @@ def open(path: str, *, files_from: Mapping[str, str] | None = None) -> OpenSavep
     >>> [operator.name for operator in savepoint.operators]
     ['main']
     """
-    return OpenSavepoint(Savepoint.open(path, files_from=files_from))
+    return OpenSavepoint(Savepoint.open(os.fspath(path), files_from=files_from))
 
 
 def write(
-    target: str,
+    target: Place,
     uid: str,
     key: FlinkType,
     states: Sequence[NewState],
@@ -51,7 +56,7 @@ def write(
     >>> [entry.value for entry in flinkstate.open("fresh").operator("counter").state("count").entries()]
     [3]
     """
-    write_new(target, uid, key, states, parallelism, max_parallelism)
+    write_new(os.fspath(target), uid, key, states, parallelism, max_parallelism)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -87,7 +92,9 @@ class OpenSavepoint:
         """Returns the operator with this uid, name or id. If there is none, the error says which one was meant."""
         return OpenOperator(self._opened, self._opened.operator(name))
 
-    def copy(self, target: str, replacing: Mapping[tuple[str, str], Given] | None = None, *, raw: bool = False) -> None:
+    def copy(
+        self, target: Place, replacing: Mapping[tuple[str, str], Given] | None = None, *, raw: bool = False
+    ) -> None:
         """Writes the savepoint into a new folder, with the entries of some states replaced; the rest is carried over.
 
         `replacing` has the new entries by operator (uid, name or id) and state. They are `Entry` objects, mappings
@@ -103,14 +110,15 @@ class OpenSavepoint:
         True
         """
         new: dict[bytes, dict[str, NewRows]] = {}
-        for (of, name), entries in (replacing or {}).items():
+        for pair, entries in (replacing or {}).items():
+            of, name = _pair(pair)
             operator = self._opened.operator(of)
             described = self._opened.state(operator, name)
             of_operator = new.setdefault(operator.id, {})
             if name in of_operator:
                 raise UsageError(f"state {name} of operator {operator.label} is given twice")
-            of_operator[name] = new_rows(described, entries, operator.max_parallelism, raw=raw)
-        copy_with(self._opened, target, new)
+            of_operator[name] = new_rows(described, entries, operator.max_parallelism, raw=raw, may_be_read=True)
+        copy_with(self._opened, os.fspath(target), new)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -224,7 +232,7 @@ class OpenState:
         for name in names:
             if name not in wanted.names:
                 raise UsageError(f"state {self.name} has no column {name!r}. {there_are(name, wanted.names)}")
-        only = KeyGroupRange(*key_groups) if key_groups else None
+        only = None if key_groups is None else _range(key_groups, self.operator.max_parallelism - 1)
         batches = read_batches(
             self.operator._opened, self.operator.id, self.name, only, raw=raw, rows_per_batch=rows_per_batch
         )
@@ -238,4 +246,21 @@ class OpenState:
         >>> next(state.entries()).user_key.startswith("item")
         True
         """
-        yield from read_entries(self.operator._opened, self.operator._operator, self._described, key_group)
+        last = self.operator.max_parallelism - 1
+        if key_group is not None and key_group not in range(last + 1):
+            raise UsageError(f"expected a key group from 0 to {last}, found {key_group!r}")
+        return read_entries(self.operator._opened, self.operator._operator, self._described, key_group)
+
+
+def _pair(given: object) -> tuple[str, str]:
+    match given:
+        case (str(operator), str(state)):
+            return operator, state
+    raise UsageError(f"expected the pair (operator, state) of what is replaced, found {given!r}")
+
+
+def _range(given: object, last: int) -> KeyGroupRange:
+    match given:
+        case (int(start), int(end)) if 0 <= start <= end <= last:
+            return KeyGroupRange(start, end)
+    raise UsageError(f"expected the first and the last key group, from 0 to {last}, found {given!r}")

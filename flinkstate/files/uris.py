@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
+from pathlib import PurePath
 from urllib.parse import unquote
 
 from flinkstate.errors import UsageError
@@ -68,6 +70,30 @@ def store_in(name: str) -> str:
 def _same_scheme(scheme: str) -> str:
     known = OTHER_SCHEMES.get(scheme, scheme)
     return _ALIKE.get(known, known)
+
+
+def real_name(name: str) -> str:
+    """Returns the one name of a place on a store, or where a path leads, behind all symbolic links."""
+    return canonical_uri(name) if "://" in name else os.path.realpath(name)
+
+
+def lies_in(inner: str, outer: str) -> bool:
+    """Whether one place is the other or lies in it; both have their real names."""
+    if f"{inner}/".startswith(f"{outer}/"):
+        return True
+    if "://" in inner or "://" in outer:
+        return False
+    # A mount shows the same folder under another path.
+    with suppress(OSError):
+        there = os.stat(outer)
+        return any(_is(str(folder), there) for folder in (PurePath(inner), *PurePath(inner).parents))
+    return False
+
+
+def _is(folder: str, there: os.stat_result) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.stat(folder), there)
+    return False
 
 
 def path_of_file_uri(uri: str) -> str:

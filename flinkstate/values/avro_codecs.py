@@ -11,7 +11,7 @@ from typing import Any
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import varint
 from flinkstate.serializers.types import AvroRecordType, AvroUnionType, Scalar, type_name
-from flinkstate.values.codec_parts import MOST_WITHOUT_BYTES, Codec, cut_short, read_count, read_i32
+from flinkstate.values.codec_parts import MOST_WITHOUT_BYTES, Codec, as_list, cut_short, read_count, read_i32
 from flinkstate.values.java_values import PojoValue, UnionValue
 
 _I32 = struct.Struct(">i")
@@ -85,7 +85,7 @@ def blocks(item: Codec, what: str) -> Codec:
                 items.append(value)
 
     def encode(items: Any) -> bytes:
-        if not items:
+        if len(as_list(items)) == 0:
             return b"\0"
         return varint(len(items)) + b"".join(map(item.encode, items)) + b"\0"
 

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from flinkstate.errors import DamagedError, RefusedError
 
 Decode = Callable[[bytes, int, int], tuple[Any, int]]
@@ -69,10 +71,17 @@ def read_tag(data: bytes, position: int, limit: int, what: str, other: int) -> b
     return byte == 1
 
 
+def as_list(items: Any) -> Any:
+    """Returns the items of a list. Refuses what else Python iterates over: a text's characters, the keys of a dict."""
+    if type(items) is not list and isinstance(items, (str, bytes, bytearray, dict)):
+        raise ValueError(f"expected a list, found a {type(items).__name__}")
+    return items
+
+
 def number(layout: str, what: str) -> Codec:
     """Returns the codec of a number, by its format in Python's `struct`."""
     packer = struct.Struct(">" + layout)
-    size, unpack = packer.size, packer.unpack_from
+    size, unpack, pack = packer.size, packer.unpack_from, packer.pack
 
     def decode(data: bytes, position: int, limit: int) -> tuple[Any, int]:
         end = position + size
@@ -80,7 +89,13 @@ def number(layout: str, what: str) -> Codec:
             raise cut_short(position, size, limit, what)
         return unpack(data, position)[0], end
 
-    return Codec(decode, packer.pack, size)
+    def encode(value: Any) -> bytes:
+        # To Python these are the numbers 1 and 0.
+        if value is True or value is False:
+            raise ValueError(f"{what} is a number")
+        return pack(value)
+
+    return Codec(decode, encode, size)
 
 
 def fields(
@@ -105,15 +120,23 @@ def fields(
         found = packer.unpack(raw)
         value = make(*found)
         if value is None:
-            raise DamagedError(what, f"the fields {', '.join(map(str, found))}", offset=position)
+            raise DamagedError(what, _shown(found), offset=position)
         return value, end
 
     def encode(value: Any) -> bytes:
         if value is None and null_bytes is not None:
             return null_bytes
-        return packer.pack(*parts(value))
+        found = parts(value)
+        raw = packer.pack(*found)
+        if raw == null_bytes or bool in map(type, found) or make(*found) is None:
+            raise ValueError(f"expected {what}, found {_shown(found)}")
+        return raw
 
     return Codec(decode, encode, size)
+
+
+def _shown(found: tuple[Any, ...]) -> str:
+    return f"the fields {', '.join(map(str, found))}"
 
 
 def constant(raw: bytes, value: object, what: str) -> Codec:
@@ -142,9 +165,9 @@ def boolean(what: str) -> Codec:
         return read_flag(data, position, limit, what), position + 1
 
     def encode(value: Any) -> bytes:
-        # Without this a null would silently become false.
-        if value is None:
-            raise ValueError(f"{what} has no null")
+        # Whether anything else is true, such as null or a text, doesn't say that it was meant.
+        if value is not True and value is not False and not isinstance(value, np.bool_):
+            raise ValueError(f"{what} is True or False")
         return b"\x01" if value else b"\x00"
 
     return Codec(decode, encode, 1)
@@ -158,7 +181,13 @@ def byte_array(what: str) -> Codec:
         end = start + read_count(data, position, limit, f"the length of {what}", 1)
         return data[start:end], end
 
-    return Codec(decode, lambda value: _I32.pack(len(value)) + bytes(value), 4)
+    def encode(value: Any) -> bytes:
+        raw = bytes(value)
+        if len(raw) != len(value):
+            raise ValueError(f"{len(value)} elements of more than one byte")
+        return _I32.pack(len(raw)) + raw
+
+    return Codec(decode, encode, 4)
 
 
 def sequence(parts: tuple[Codec, ...]) -> Codec:
@@ -173,7 +202,7 @@ def sequence(parts: tuple[Codec, ...]) -> Codec:
         return tuple(values), position
 
     def encode(values: Any) -> bytes:
-        return b"".join(part.encode(value) for part, value in zip(parts, values, strict=True))
+        return b"".join(part.encode(value) for part, value in zip(parts, as_list(values), strict=True))
 
     return Codec(decode, encode, sum(part.least for part in parts))
 
@@ -196,7 +225,7 @@ def counted(item: Codec, what: str) -> Codec:
         return items, position
 
     def encode(items: Any) -> bytes:
-        return _I32.pack(len(items)) + b"".join(map(item.encode, items))
+        return _I32.pack(len(items)) + b"".join(map(item.encode, as_list(items)))
 
     return Codec(decode, encode, 4)
 

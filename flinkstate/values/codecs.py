@@ -43,6 +43,7 @@ from flinkstate.values.avro_codecs import blocks, fixed, record, union
 from flinkstate.values.codec_parts import (
     Codec,
     Decode,
+    as_list,
     byte_array,
     converted,
     counted,
@@ -150,7 +151,7 @@ def codec(type_: FlinkType) -> Codec:
         case AvroArrayType(element):
             return blocks(codec(element), f"a {type_name(type_)}")
         case AvroMapType(value):
-            return blocks(sequence((codec(type_.key), codec(value))), f"a {type_name(type_)}")
+            return _map(blocks(sequence((codec(type_.key), codec(value))), f"a {type_name(type_)}"))
         case AvroUnionType(branches):
             return union(type_, tuple(codec(branch.type) for branch in branches))
         case AvroRecordType():
@@ -230,7 +231,7 @@ def _row(fields: tuple[Codec, ...], has_kind: bool) -> Codec:
             raise ValueError(f"the row kind {row.kind.name} where none is written")
         mask = (row.kind.value & 1) << 1 | row.kind.value >> 1
         body = b""
-        for field, value in zip(fields, row.fields, strict=True):
+        for field, value in zip(fields, as_list(row.fields), strict=True):
             mask = mask << 1 | (value is None)
             body += b"" if value is None else field.encode(value)
         return (mask << unused).to_bytes(size, "big") + body

@@ -23,6 +23,7 @@ form is written. A null Timestamp has 12 bytes like any other, although Flink it
 from __future__ import annotations
 
 import struct
+from operator import index
 
 from flinkstate.errors import DamagedError
 from flinkstate.serializers.binary import varint
@@ -159,6 +160,9 @@ def _decode_big_integer(data: bytes, position: int, limit: int) -> tuple[int | N
 
 
 def _encode_big_integer(value: int | None) -> bytes:
+    if value is True or value is False:
+        raise ValueError("a BigInteger is a number")
+    value = None if value is None else index(value)
     if value in _SHORT_FORMS:
         return _I32.pack(_SHORT_FORMS.index(value))
     assert value is not None

@@ -23,9 +23,20 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.batches import schema
 from flinkstate.reading.entries import Entry
 from flinkstate.serializers.type_parts import with_parts
-from flinkstate.serializers.types import FlinkType, ListType, MapType, PrimitiveArrayType, Scalar, type_name
+from flinkstate.serializers.types import (
+    EnumType,
+    FlinkType,
+    ListType,
+    MapType,
+    OpaqueType,
+    PrimitiveArrayType,
+    Scalar,
+    type_name,
+)
+from flinkstate.values.codec_parts import as_list
 from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import Singleton, TtlValue
+from flinkstate.writing.twice_in_maps import refuse_twice
 
 _AT_ONCE = 1 << 14
 _FIELDS = ("key_group", "key", "namespace", "user_key", "value", "timestamp")
@@ -40,12 +51,15 @@ Given: TypeAlias = "Iterable[Entry | Mapping[str, Any]] | pa.Table | pa.RecordBa
 NewRows = Mapping[int, list[bytes]]
 
 
-def new_rows(state: KeyedState, entries: Given, max_parallelism: int, *, raw: bool = False) -> NewRows:
+def new_rows(
+    state: KeyedState, entries: Given, max_parallelism: int, *, raw: bool = False, may_be_read: bool = False
+) -> NewRows:
     """Returns the rows of these entries by key group. `raw`: they are Arrow's, with Flink's bytes in their columns.
 
-    An entry's own key group counts only if the hash of such keys can't be computed.
+    An entry's own key group counts only if the hash of such keys can't be computed. Entries that `may_be_read` from
+    the state may have what Flink writes no more: a null in a MapState under time to live without a timestamp.
     """
-    encoder = _Encoder(state, max_parallelism, raw=raw)
+    encoder = _Encoder(state, max_parallelism, raw=raw, may_be_read=may_be_read)
     parts = iter(_parts(state, entries, raw=raw))
     while some := list(islice(parts, _AT_ONCE)):
         encoder.add(some)
@@ -69,8 +83,19 @@ def _parts(state: KeyedState, given: Given, *, raw: bool) -> Iterator[Mapping[st
         return
     if raw:
         raise UsageError("raw entries are those of an Arrow table, batch or reader: give one, or no raw=True")
+    if isinstance(given, (Mapping, str, bytes)) or not isinstance(given, Iterable):
+        raise UsageError(
+            f"state {state.name}: expected entries, or a table, batch or reader of Arrow, found a {_class_of(given)}"
+        )
     for entry in given:
-        yield entry if isinstance(entry, Mapping) else {name: getattr(entry, name) for name in _FIELDS}
+        if isinstance(entry, Entry):
+            yield {name: getattr(entry, name) for name in _FIELDS}
+        elif isinstance(entry, Mapping):
+            yield entry
+        else:
+            raise UsageError(
+                f"state {state.name}: expected an Entry or a mapping with its fields, found a {_class_of(entry)}"
+            )
 
 
 def _check_columns(state: KeyedState, found: pa.Schema, *, raw: bool) -> None:
@@ -99,22 +124,28 @@ def _check_columns(state: KeyedState, found: pa.Schema, *, raw: bool) -> None:
 class _Encoder:
     """Gathers the rows of a state by key group. Two of one key (and namespace and user key) are refused."""
 
-    def __init__(self, state: KeyedState, max_parallelism: int, *, raw: bool) -> None:
+    def __init__(self, state: KeyedState, max_parallelism: int, *, raw: bool, may_be_read: bool) -> None:
         if state.kind is StateKind.TIMERS or state.asynchronous:
             what = "has timers" if state.kind is StateKind.TIMERS else "is asynchronous (V2) state"
             raise RefusedError(f"state {state.name} {what}, which can't be written from entries")
         self.rows: dict[int, list[bytes]] = {}
         self._state, self._max_parallelism, self._raw = state, max_parallelism, raw
+        self._bare_nulls = state.kind is StateKind.MAP and (may_be_read or not state.ttl)
         self._prefix = key_group_prefix_bytes(max_parallelism)
+        # An enum's hash is another one in each JVM, and so may be that of a class that isn't known: Flink itself may
+        # have such a key in two key groups.
+        moves = any(isinstance(part, (EnumType, OpaqueType)) for part in with_parts(state.key))
+        self._same_from = 0 if moves else self._prefix
         self._seen: set[bytes] = set()
 
     def add(self, entries: list[Mapping[str, Any]]) -> None:
         keys = [self._part(entry, "key", self._state.key) for entry in entries]
         for entry, key, key_group in zip(entries, keys, self._key_groups(entries, keys), strict=True):
             whole = key_group.to_bytes(self._prefix, "big") + self._whole_key(entry, key)
-            if whole in self._seen:
+            same = whole[self._same_from :]
+            if same in self._seen:
                 raise UsageError(f"state {self._state.name}: two entries with the same key: {_shown(entry)}")
-            self._seen.add(whole)
+            self._seen.add(same)
             value = self._value(entry)
             row = len(whole).to_bytes(4, "big") + whole + len(value).to_bytes(4, "big") + value
             self.rows.setdefault(key_group, []).append(row)
@@ -131,7 +162,9 @@ class _Encoder:
         if self._raw:
             return self._raw_bytes(value)
         try:
-            return encode(type_, value)
+            written = encode(type_, value)
+            refuse_twice(type_, value)
+            return written
         except (UsageError, RefusedError) as error:
             raise type(error)(f"state {self._state.name}: {error}") from error
 
@@ -177,18 +210,25 @@ class _Encoder:
         value, timestamp = entry["value"], entry.get("timestamp")
         if self._raw:
             return self._raw_bytes(value)
-        if state.kind is StateKind.MAP and value is None and timestamp is None:
+        if self._bare_nulls and value is None and timestamp is None:
             # With a timestamp it is a null that the serializer of the values has written.
             return b"\x01"
         if not state.ttl and timestamp is not None:
             raise UsageError(f"state {state.name} has no time to live, and so no timestamps: {_shown(entry)}")
         if state.kind is StateKind.LIST:
+            self._check_list(value)
             stamps = timestamp if state.ttl else [None] * len(value)
             if not isinstance(stamps, list) or len(stamps) != len(value):
                 raise UsageError(f"state {state.name} needs a timestamp for each element: {_shown(entry)}")
             return b",".join(map(self._element, value, stamps))
         null_flag = b"\x00" if state.kind is StateKind.MAP else b""
         return null_flag + self._element(value, timestamp)
+
+    def _check_list(self, value: Any) -> None:
+        try:
+            len(as_list(value))
+        except (TypeError, ValueError):
+            raise UsageError(f"state {self._state.name}: expected a list, found {value!r:.100}") from None
 
     def _element(self, value: Any, timestamp: int | None) -> bytes:
         stored = self._state.stored_value
@@ -204,6 +244,10 @@ class _Encoder:
 def _with_length(part: bytes) -> bytes:
     length = len(part)
     return part + length.to_bytes(max((length.bit_length() + 7) // 8, 1), "little")
+
+
+def _class_of(given: object) -> str:
+    return type(given).__name__
 
 
 def _shown(entry: Mapping[str, Any]) -> str:

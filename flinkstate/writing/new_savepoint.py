@@ -20,6 +20,7 @@ from flinkstate.keyed.state import keyed_states
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
 from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
 from flinkstate.reading.reader import operator_id
+from flinkstate.serializers.binary import encode_modified_utf8
 from flinkstate.serializers.built_snapshots import (
     list_snapshot,
     map_snapshot,
@@ -34,6 +35,8 @@ from flinkstate.writing.writer import SavepointWriter
 
 # The last version of `_metadata` that Flink 1.20 reads; newer ones read it too.
 _METADATA_VERSION = 4
+_OF_ROCKSDB = "default"
+_MOST_BYTES_OF_NAME = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,15 @@ class NewState:
             raise UsageError(f"state {self.name}: expected the kind VALUE, LIST or MAP, found {self.kind!r}")
         if (self.kind == "MAP") != (self.user_key is not None):
             raise UsageError(f"state {self.name}: expected a user_key for a MAP, and for no other kind")
+        if self.name == _OF_ROCKSDB:
+            raise UsageError(
+                f"Flink refuses a state {self.name!r} on RocksDB, which has a column family of that name itself: give "
+                "the state another name"
+            )
+        if (size := len(encode_modified_utf8(self.name))) > _MOST_BYTES_OF_NAME:
+            raise UsageError(
+                f"a state's name has {_MOST_BYTES_OF_NAME} bytes at most, {self.name[:20]!r}... has {size}"
+            )
         value = ttl_snapshot(snapshot_of(self.value)) if self.ttl else snapshot_of(self.value)
         if self.user_key is not None:
             value = map_snapshot(snapshot_of(self.user_key), value)

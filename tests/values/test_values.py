@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -611,11 +612,47 @@ def test_an_unknown_subclass_is_refused_by_name() -> None:
         (COLOR, "PINK"),
         (ANIMAL, PojoValue("com.acme.Bird", {})),
         (RowType((), False), RowValue((), RowKind.DELETE)),
+        (RowType((Scalar.STRING,), False), RowValue("a")),  # type: ignore[arg-type]
+        (Scalar.BOOLEAN, "false"),
+        (Scalar.BOOLEAN, 1),
+        (Scalar.BYTE, True),
+        (Scalar.INTEGER, False),
+        (Scalar.LONG_VALUE, True),
+        (Scalar.DOUBLE, True),
+        (Scalar.BIG_INTEGER, True),
+        (Scalar.BIG_INTEGER, 1.0),
+        (Scalar.DATE, True),
+        (Scalar.DATE, -(2**63)),
+        (Scalar.LOCAL_DATE, LocalDate(2023, 2, 31)),
+        (Scalar.LOCAL_TIME, LocalTime(24, 0, 0, 0)),
+        (Scalar.LOCAL_DATE_TIME, LocalDateTime(LocalDate(2023, 13, 1), LocalTime(0, 0, 0, 0))),
+        (Scalar.INSTANT, Instant(0, -1)),
+        (Scalar.SQL_TIMESTAMP, SqlTimestamp(-(2**63), 0)),
+        (ListType(Scalar.STRING), "abc"),
+        (ListType(Scalar.LONG), b"abc"),
+        (ListType(Scalar.STRING), {"a": 1}),
+        (ListType(Scalar.STRING), 5),
+        (AvroArrayType(Scalar.AVRO_STRING), "abc"),
+        (AvroArrayType(Scalar.AVRO_STRING), None),
+        (TupleType((Scalar.STRING, Scalar.STRING), PAIR.class_name), "ab"),
+        (MapType(Scalar.STRING, Scalar.STRING), ["ab"]),
+        (PrimitiveArrayType(Scalar.BYTE), np.array([1, 2])),
     ],
 )
 def test_what_is_no_value_of_the_type_is_not_written(type_: FlinkType, value: Any) -> None:
     with pytest.raises(UsageError, match="is no value of the type"):
         encode(type_, value)
+
+
+def test_what_python_has_for_the_same_value_is_written() -> None:
+    assert encode(Scalar.BOOLEAN, np.bool_(True)) == b"\1"
+    assert encode(Scalar.LONG, np.int64(7)) == encode(Scalar.LONG, 7)
+    assert encode(Scalar.BIG_INTEGER, np.int64(300)) == encode(Scalar.BIG_INTEGER, 300)
+    expected = encode(ListType(Scalar.LONG), [1, 2])
+    for same in ((1, 2), np.array([1, 2]), range(1, 3)):
+        assert encode(ListType(Scalar.LONG), same) == expected
+    for of_strings in (MapType(Scalar.STRING, Scalar.LONG), AvroMapType(Scalar.LONG)):
+        assert encode(of_strings, {"a": 1}) == encode(of_strings, [("a", 1)])
 
 
 def test_positions_outside_the_bytes_are_a_mistake_of_the_caller() -> None:

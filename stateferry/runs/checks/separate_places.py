@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import PurePath
-
 from flinkstate.errors import PlanError
 from flinkstate.files.storage import Location
-from flinkstate.files.uris import canonical_uri, store_in
+from flinkstate.files.uris import lies_in, real_name, store_in
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_fields import folder_of
 
@@ -24,7 +20,7 @@ def check_separate_places(plan: MigrationPlan) -> None:
     the new savepoint and the cut-over repeat it before they write.
     """
     source, target = (_real_folder(name) for name in (plan.source, plan.target))
-    if _lies_in(target, source) or _lies_in(source, target):
+    if lies_in(target, source) or lies_in(source, target):
         raise PlanError(
             f"target {plan.target} is {target}, and source {plan.source} is {source}: symbolic links or mounts make "
             "the one contain the other. A run never writes into its source: give the target a folder of its own"
@@ -33,14 +29,14 @@ def check_separate_places(plan: MigrationPlan) -> None:
     if plan.catalog_uri.startswith(_IN_FILE):
         places.append(("catalog", plan.catalog_uri.removeprefix(_IN_FILE)))
     for what, place in places:
-        if _lies_in(_real_folder(place), source):
+        if lies_in(_real_folder(place), source):
             raise PlanError(
                 f"{what} {place} is {_real_folder(place)}, which lies in the source {plan.source}. A run never writes "
                 f"into its source: choose a folder elsewhere"
             )
     for what, place in (("runs", f"{plan.home}/runs"), ("tables", plan.warehouse)):
         folder = _real_folder(place)
-        if _lies_in(target, folder) or _lies_in(folder, target):
+        if lies_in(target, folder) or lies_in(folder, target):
             raise PlanError(
                 f"target {plan.target} and {folder}, the folder of the {what}, lie one in the other, where `stateferry "
                 "clean` removes what no run has: give the target a folder of its own"
@@ -56,22 +52,4 @@ def check_buckets(plan: MigrationPlan) -> None:
 
 
 def _real_folder(name: str) -> str:
-    return canonical_uri(folder_of(name)) if "://" in name else os.path.realpath(folder_of(name))
-
-
-def _lies_in(inner: str, outer: str) -> bool:
-    if f"{inner}/".startswith(f"{outer}/"):
-        return True
-    if "://" in inner or "://" in outer:
-        return False
-    # A mount shows the same folder under another path.
-    with suppress(OSError):
-        there = os.stat(outer)
-        return any(_is(str(folder), there) for folder in (PurePath(inner), *PurePath(inner).parents))
-    return False
-
-
-def _is(folder: str, there: os.stat_result) -> bool:
-    with suppress(OSError):
-        return os.path.samestat(os.stat(folder), there)
-    return False
+    return real_name(folder_of(name))
