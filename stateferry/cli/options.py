@@ -106,14 +106,14 @@ def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any
     values = dict(of_run or {})
     if options.plan is not None:
         try:
-            values |= plan_values(Path(options.plan).read_bytes(), options.plan)
+            values = _overridden(values, plan_values(Path(options.plan).read_bytes(), options.plan))
         except OSError as error:
             raise UsageError(f"the plan can't be read: {error}") from None
     _check_names(given)
     values |= {name: given[name] for name in _OF_THE_COMMAND if given.get(name) is not None}
     if given.get("catalog") is not None:
         values["catalog_uri"] = given["catalog"]
-    values |= plan_values_of(given)
+    values = _overridden(values, plan_values_of(given))
     for name, option in (("source", "--savepoint"), ("target", "--target")):
         if name not in values:
             raise UsageError(f"{option} is missing: give it, or a plan file (--plan) that has {name}")
@@ -124,6 +124,12 @@ def plan_values_of_options(options: argparse.Namespace, of_run: Mapping[str, Any
             "Flink"
         )
     return values
+
+
+def _overridden(values: Mapping[str, Any], by: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with those of `by` in their place; a digest goes with the classes of which it is."""
+    left_out = {"classes_digest"} if "classes" in by else set[str]()
+    return {name: value for name, value in values.items() if name not in left_out} | dict(by)
 
 
 def _check_names(given: dict[str, Any]) -> None:

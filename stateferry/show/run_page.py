@@ -9,7 +9,6 @@ from stateferry.basics.durations import moment
 from stateferry.basics.quantities import noun, shown_amount
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.record.run_states import ENDED, RunState
-from stateferry.runs.report.report import Report
 from stateferry.runs.report.report_text import foreseen_lines, tables_line
 from stateferry.show import convergence_section, layout_sections, run_sections
 from stateferry.show.document import document, figures, notice, state
@@ -95,11 +94,10 @@ def _notices(view: RunView) -> Iterator[Markup]:
         yield notice("bad", f"The old job is running again, from {view.returned.savepoint}: {view.returned.reason}.")
     if view.state in (RunState.FAILED, RunState.REJECTED) and view.reason:
         yield notice("bad", view.reason)
-    report: Report | None = view.report
+    report, tables = view.report, view.tables_problem
     if report is not None and report.is_green and view.state is RunState.PUBLISHED and report.tables_pending:
-        tables = view.tables_problem
         kind = "bad" if tables is not None and tables.published_differs else "warn"
-        yield notice(kind, f"{tables_line(report)}.", None if tables is None else tables.reason)
+        yield notice(kind, f"{tables_line(report, tables)}.")
     for note in view.snapshot.notes if view.snapshot is not None else ():
         yield notice("warn", f"Note: {note}")
     foreseen = foreseen_lines(report, is_over=view.state in ENDED) if report is not None else []

@@ -37,6 +37,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.step_facts import RescaleFacts, ValidateFacts
 from stateferry.runs.record.target_access import TargetAccess
 from stateferry.runs.record.target_claim import claim_target, target_content
+from stateferry.runs.report.proven import remove_report
 from stateferry.steps import movement
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
@@ -127,8 +128,9 @@ def begin(work: RunAtWork) -> None:
     work.remove_drafts()
     run.forget(ValidateFacts, RescaleFacts, SentFiles)
     run.exchange.remove()
-    # An earlier try that was stopped or failed the validation left this `_metadata`; its files are about to change.
+    # An earlier try left this `_metadata`, and perhaps a report; its files are about to change.
     run.staged_metadata.remove()
+    remove_report(run)
     movements = movement.movement(work.resolved)
     run.rescale_plan.write_atomically(movement.to_json(movements))
     for line in movement.movement_lines(movements):

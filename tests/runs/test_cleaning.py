@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.file_names import METADATA, claim_name
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control
@@ -122,6 +122,30 @@ def test_state_files_that_are_another_runs_by_now_stay(world: World) -> None:
     assert world.savepoint() != {}
     assert main(["clean", "--keep", "1", "--older-than", "0s"]) == 0
     assert world.savepoint() != {}
+
+
+@pytest.mark.slow
+def test_state_files_that_another_jobs_run_has_claimed_since_stay(world: World) -> None:
+    """Somebody has removed the files of the run that failed, and another job's run writes there now."""
+    killed_before(world, r"^open to write .*to-publish")
+    target = world.root / world.target
+    (claim,) = target.glob("*.claim")
+    claim.rename(target / claim_name("run-of-another-job"))
+    files = world.savepoint()
+    assert main(EVERYTHING_OLD) == 0
+    assert runs(world) == []
+    assert world.savepoint() == files
+
+
+@pytest.mark.slow
+def test_runs_of_another_catalog_stay(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    published_nights(world, 1)
+    before = Picture.of(world.root).content
+    assert main([*EVERYTHING_OLD, "--catalog", f"sqlite:///{world.root}/other.db"]) == 0
+    after = Picture.of(world.root).content
+    assert {name for name, data in after.items() if data != before.get(name)} == {"other.db"}
+    assert before.keys() <= after.keys()
+    assert f"because only {world.home.catalog_uri} knows what is published" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import argparse
 import inspect
 import re
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -142,6 +143,25 @@ def test_each_option_goes_from_the_command_line_into_the_plan(option: OptionFiel
     assert option.default != expected
     without = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE, *needed]))
     assert (without == values) is False
+
+
+def test_other_classes_than_those_of_a_plan_have_a_digest_of_their_own(tmp_path: Path) -> None:
+    values = plan_values_of_options(parser().parse_args([*PLACES, "--job=j", *STATE, "--classes", str(JAR)]))
+    before, file, other = plan_of(values), tmp_path / "plan.json", tmp_path / "other.jar"
+    file.write_text(before.to_json())
+    with ZipFile(JAR) as jar, ZipFile(other, "w") as less:
+        name = next(one for one in jar.namelist() if one.endswith(".class"))
+        less.writestr(name, jar.read(name))
+    for values in (
+        plan_values_of_options(parser().parse_args(["--plan", str(file), "--classes", str(other)])),
+        plan_values_of_options(parser().parse_args(["--classes", str(other)]), before.model_dump()),
+    ):
+        plan = plan_of(values)
+        assert plan.classes == (str(other),)
+        assert plan.classes_digest != before.classes_digest
+        assert plan.job_classes is not None
+    same = plan_of(plan_values_of_options(parser().parse_args(["--plan", str(file)])))
+    assert same.classes_digest == before.classes_digest
 
 
 def test_the_compression_is_found_out_unless_it_is_given() -> None:

@@ -18,6 +18,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot, map_snapshot, simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
+from stateferry.cli import main
 from stateferry.proof.expected.check_result import Check
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.record.facts import HeldFiles, TablesProblem
@@ -200,7 +201,7 @@ def test_a_wrong_list_of_changed_keys_is_found(
 
 
 def test_files_that_are_held_are_read_once_more_when_they_are_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """There are no tables, but the step that would write them."""
     first, second = two(tmp_path)
@@ -218,6 +219,14 @@ def test_files_that_are_held_are_read_once_more_when_they_are_published(
     one = find_run(str(tmp_path / "home"), "catch-up", "catch-up-4")
     problem = one.facts(TablesProblem)
     assert (one.state, problem is not None and problem.published_differs) == (RunState.PUBLISHED, True)
+
+    home = ["--home", str(tmp_path / "home")]
+    for command in (["report", one.folder.shown], ["status", *home]):
+        capsys.readouterr()
+        assert main(command) == (command[0] == "report")
+        said = capsys.readouterr().out
+        assert "is published, but the files in" in said
+        assert "pending" not in said
 
     # The alarm stays until the files have been read again.
     monkeypatch.setattr(tables, "_check_published", is_away)

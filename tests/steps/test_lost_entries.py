@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import PlanError, RefusedError, RejectedError
+from flinkstate.keyed.header import VALUE_SERIALIZER, BackendKind, StateMeta
+from flinkstate.metadata.metadata import InlineBytes, OperatorHandle
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.types import PojoType
+from flinkstate.serializers.built_snapshots import kryo_snapshot, simple_snapshot
+from flinkstate.serializers.types import PojoType, Scalar
+from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.flat_maps import FlatLosses
 from stateferry.changes.upgrade.for_other_kryo import states_by_kryo
@@ -23,6 +27,7 @@ from stateferry.changes.upgrade.restore_lost import WithLosses
 from stateferry.cli import main
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.checks.before_upgrade import hold_against
+from stateferry.runs.guards.all_losses import all_losses
 from stateferry.runs.guards.lost_values import expect_same_job
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.step_facts import SnapshotFacts
@@ -284,3 +289,26 @@ def test_check_names_what_it_cannot_compare(capsys: pytest.CaptureFixture[str]) 
     assert "that is of another job" in capsys.readouterr().err
     assert main(["check", str(UPGRADED), "--for", "flink-2", "--state-ttl", "main/mainState=1d"]) == 2
     assert "give --before as well" in capsys.readouterr().err
+
+
+def test_check_cannot_tell_of_what_it_does_not_compare() -> None:
+    source, old = Savepoint.open(str(UPGRADED)), Savepoint.open(str(BEFORE))
+    (main_now,), (main_old,) = source.keyed_operators(), old.keyed_operators()
+    by_kryo = StateMeta("tags", BackendKind.OPERATOR, (), ((VALUE_SERIALIZER, kryo_snapshot("java.util.UUID")),))
+    plain = replace(by_kryo, name="counts", serializers=((VALUE_SERIALIZER, simple_snapshot(Scalar.LONG)),))
+    header = build_operator_header(OperatorHeader(False, (by_kryo, plain), ()))
+    first, *rest = main_old.subtasks
+    handle = OperatorHandle((), InlineBytes("operator state", header))
+    with_tags = replace(main_old, subtasks=(replace(first, managed_operator=handle), *rest))
+    other: dict[str, Any] = {"id": b"0" * 16, "name": None, "uid": None}
+    for now, before, why in (
+        ((main_now,), (main_old,), None),
+        ((main_now, replace(main_now, **other)), (main_old,), "has keyed state by Kryo, and no keyed state in"),
+        ((main_now,), (main_old, replace(main_old, **other)), r"has keyed state by Kryo in .* \(mainState\), and none"),
+        ((main_now,), (with_tags,), "state tags of operator main is operator state by Kryo"),
+    ):
+        wanted = Savepoint(source.folder, replace(source.metadata, operators=now))
+        held = Savepoint(old.folder, replace(old.metadata, operators=before))
+        found = all_losses(wanted, held, (), 0, None).not_compared
+        assert len(found) == (why is not None), found
+        assert why is None or re.search(why, found[0]), found

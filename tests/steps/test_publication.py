@@ -54,6 +54,55 @@ def test_a_verified_run_is_published_without_its_source(tmp_path: Path, plan_of:
     assert (tmp_path / "one" / METADATA).exists()
 
 
+def test_a_report_goes_with_what_was_validated(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    plan = plan_of("one")
+    for step in BEFORE_PUBLICATION:
+        assert do_step(step, "--plan", plan) == 0
+    assert main(["report", "one"]) == 0
+    run = the_run(tmp_path, "one")
+    assert run.report_page.is_file()
+    written = next((tmp_path / "one").glob("*-keyed-*"))
+    content = written.read_bytes()
+    written.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert do_step("cut_over", "--plan", plan) == 1
+    capsys.readouterr()
+    assert main(["report", "one"]) == 1
+    assert "no report yet; it is failed: run one: the staged savepoint's files are not" in capsys.readouterr().out
+    assert not run.report_page.exists()
+
+    # A try that was killed after the step migrate has no report of what an earlier one has written.
+    for step in ("migrate", "rescale", "validate", "migrate"):
+        run.forget(*(FACTS_OF[Step.MIGRATE], FACTS_OF[Step.RESCALE]) if run.report.exists() else ())
+        assert do_step(step, "--plan", plan) == 0
+    capsys.readouterr()
+    assert main(["report", "one"]) == 1
+    assert "no report yet; it is staged" in capsys.readouterr().out
+
+
+def test_a_report_says_how_its_run_has_ended_and_whether_it_holds(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    plan = plan_of("one")
+    for step in BEFORE_PUBLICATION:
+        assert do_step(step, "--plan", plan) == 0
+    run = the_run(tmp_path, "one")
+    run.enter(RunState.REJECTED, 0, "by me")
+    capsys.readouterr()
+    assert main(["report", "one"]) == 0
+    assert capsys.readouterr().out.endswith("run one is rejected: by me\n")
+    run.forget(FACTS_OF[Step.VALIDATE])
+    assert main(["report", "one"]) == 1
+    assert "the validation that wrote this report no longer stands" in capsys.readouterr().out
+    assert main(["report", "one", "--json"]) == 1
+    said = capsys.readouterr()
+    assert Report.of_json(said.out).is_green
+    assert "no longer stands" in said.err
+
+
 @pytest.mark.slow
 def test_a_run_that_was_killed_after_its_validation_needs_no_source(
     tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -145,6 +194,8 @@ def test_tables_that_fail_after_the_publication_are_told_and_go_on_later(
     run = the_run(tmp_path, "one")
     assert (run.state, run.facts(TablesFacts)) == (RunState.PUBLISHED, None)
     assert main(["status"]) == 0
+    assert f"tables pending: there is no savepoint at {tmp_path}/source" in capsys.readouterr().out
+    assert main(["report", "one"]) == 0
     assert f"tables pending: there is no savepoint at {tmp_path}/source" in capsys.readouterr().out
     (tmp_path / "away").rename(tmp_path / "source")
     assert do_step("tables", "--plan", plan) == 0

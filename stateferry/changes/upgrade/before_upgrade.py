@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from flinkstate.hashing.key_groups import KeyGroupRange
@@ -57,11 +56,10 @@ class BeforeUpgrade:
     def rows(self, key_group: int) -> dict[str, Section]:
         """Returns all rows of a key group, by state."""
         found: dict[str, list[Section]] = {}
-        with ExitStack() as opened:
-            for file in self.savepoint.open_all(self.operator, opened, KeyGroupRange(key_group, key_group)):
-                names = [state.name for state in file.header.states]
-                wanted = {index for index, name in enumerate(names) if name in self.states}
-                for section in file.sections_of(key_group, wanted):
-                    if len(section):
-                        found.setdefault(names[section.state], []).append(own_copy(section))
+        for file in self.savepoint.open_with(self.operator, KeyGroupRange(key_group, key_group)):
+            names = [state.name for state in file.header.states]
+            wanted = {index for index, name in enumerate(names) if name in self.states}
+            for section in file.sections_of(key_group, wanted):
+                if len(section):
+                    found.setdefault(names[section.state], []).append(own_copy(section))
         return {name: together(sections) for name, sections in found.items()}

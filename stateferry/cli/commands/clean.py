@@ -81,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
 def _clean(cleaning: Cleaning) -> None:
     from stateferry.runs.plan.run_options import new_run_id
 
+    _say_what_stays(cleaning)
     removed = list(_show(cleaning, cleaning.remove_temporary_folders()))
     if cleaning.dry_run:
         _sum_up(cleaning, [*removed, *_show(cleaning, cleaning.clean())])
@@ -90,6 +91,16 @@ def _clean(cleaning: Cleaning) -> None:
         _sum_up(cleaning, [*removed, *_show(cleaning, cleaning.clean())])
     finally:
         cleaning.control.release(lease)
+
+
+def _say_what_stays(cleaning: Cleaning) -> None:
+    others = {run.plan.catalog_shown: run for run in cleaning.of_other_catalogs() if run.plan}
+    for catalog, run in others.items():
+        say(
+            f"job {cleaning.job}: runs of another catalog stay, and the tables, because only {catalog} knows what is "
+            f"published: {run.run_id} is one of them",
+            sys.stderr,
+        )
 
 
 def _show(cleaning: Cleaning, removals: Iterable[Removal]) -> Iterator[Removal]:

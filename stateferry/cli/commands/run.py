@@ -308,7 +308,10 @@ def _do_steps(pipeline: Pipeline) -> None:
         try:
             pipeline.carry_out(Step.TABLES)
         finally:
-            show_tables(Report.read(run.report), sys.stdout)
+            report = Report.read(run.report)
+            # Of a try that failed before its checks the error says all.
+            if report.tables or not report.tables_pending:
+                show_tables(report, sys.stdout)
     if run.plan.rehearse:
         _say_result(run)
 

@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
             jobs[job] = {
                 "published": None if standing is None else _shown(standing),
                 "tables_problem": None if problem is None else problem.reason,
+                "published_differs": problem is not None and problem.published_differs,
                 "times": [] if run is None else [asdict(time) for time in part_times(run)],
                 "before": _shown(before[0]) if before else None,
                 "convergence": [asdict(one) | {"line": one.line} for one in convergence_of(home, job)],
@@ -92,7 +93,9 @@ def _lines(job: str, facts: dict[str, Any]) -> list[str]:
         lines.append(
             f"  published: {published['target']} (publication {published['sequence']}, run {published['run_id']})"
         )
-        if published["tables_pending"]:
+        if facts["published_differs"]:
+            lines.append(f"  published files differ: {facts['tables_problem']}")
+        elif published["tables_pending"]:
             why = facts["tables_problem"] or "this step comes after the publication"
             lines.append(f"  tables pending: {why}")
         if facts["times"]:

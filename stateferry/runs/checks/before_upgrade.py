@@ -11,8 +11,9 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.key_group_extents import key_group_extents
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.type_parts import kept_by_kryo, with_classes
 from flinkstate.serializers.types import FlinkType, KryoType, PojoType, children, type_name
+from flinkstate.writing.operator_file import read_operator_header
 from stateferry.changes.rules import Rules
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.changes.upgrade.for_other_kryo import all_by_kryo_2, expect_rewritable, states_by_kryo
@@ -97,6 +98,37 @@ def hold_against(
         why = f": it has no keyed state of operator {missing[0]}, so it is of another job" if missing else ""
         problems.append(f"{where} and {source.folder.shown} have no state with values by Kryo in common{why}")
     return found, problems
+
+
+def not_held_against(old: Savepoint, source: Savepoint, by_kryo: ByKryo, job: JobClasses | None) -> Iterator[str]:
+    """Yields what is by Kryo and is never compared: operators that one savepoint lacks, and state without keys."""
+    where = f"{old.folder.shown} (--before)"
+    before = {operator.id for operator in old.keyed_operators()}
+    # Flink 1 names no operators.
+    labels = {operator.id: operator.label for operator in (*old.metadata.operators, *source.metadata.operators)}
+    for label in (labels[id_] for id_ in by_kryo if id_ not in before):
+        yield f"operator {label} has keyed state by Kryo, and no keyed state in {where}"
+    for operator in old.metadata.operators:
+        label = labels[operator.id]
+        try:
+            keyed = old.keyed_states(operator) if operator.id in before - by_kryo.keys() else ()
+            states = ", ".join(states_by_kryo({state.name: state for state in keyed}, job))
+            without_keys = list(dict.fromkeys(_operator_states_by_kryo(old, operator, job)))
+        except RefusedError as error:
+            yield f"operator {label} of {where} can't be looked into: {error}"
+            continue
+        if states:
+            yield f"operator {label} has keyed state by Kryo in {where} ({states}), and none any more"
+        for name in without_keys:
+            yield f"state {name} of operator {label} is operator state by Kryo in {where}: that isn't compared"
+
+
+def _operator_states_by_kryo(old: Savepoint, operator: Operator, job: JobClasses | None) -> Iterator[str]:
+    for handle in (subtask.managed_operator for subtask in operator.subtasks):
+        header = None if handle is None else read_operator_header(old.folder, handle)
+        for meta in () if header is None else (*header.lists, *header.broadcasts):
+            if any(kept_by_kryo(with_classes(one.type, job)) for _, one in meta.serializers):
+                yield meta.name
 
 
 def _too_new(where: str, old: Savepoint, source: Savepoint) -> str:

@@ -4,12 +4,14 @@
 |---|---|
 | runs with their staged savepoints | the newest runs; the published run and the run that a rollback brings back |
 | drafts in the targets of all runs, left behind by writers that were killed | drafts that were changed recently |
-| state files in a removed run's target | every folder with a `_metadata`, and every target that was ever published |
+| state files in a removed run's target | folders with a `_metadata` or another run's claim, targets ever published |
 | branches of removed runs | `main`, branches with other names |
 | snapshots of the tables | heads of kept branches, and what the standing publication or its predecessor names |
 | data and metadata files that no snapshot names | all others |
 | uploads to an S3 store that were never completed: of targets, runs and tables | uploads that were begun recently |
 | at any age: temporary folders of this machine's processes that have ended | those of processes that run |
+
+Runs of another catalog, and what they wrote, are kept, and then the job's tables as well.
 
 Cleaning needs the job's lease, but for temporary folders. It removes things in such an order that a later run, or
 another cleaning, can continue after an interruption.
@@ -26,8 +28,10 @@ from flinkstate.errors import TransientError
 from flinkstate.files.storage import Location
 from flinkstate.files.temporary_folder import remove_temporary_folder, size_of
 from flinkstate.files.unfinished_uploads import unfinished_uploads
-from flinkstate.metadata.file_names import METADATA, drafts, is_state_file
+from flinkstate.metadata.file_names import METADATA, claimed_by, drafts, is_state_file
+from stateferry.basics.catalog_address import without_password
 from stateferry.basics.durations import MILLISECONDS_PER_UNIT
+from stateferry.runs.catalog.control_tables import sqlite_file
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.homes import default_rest_catalog, default_warehouse
 from stateferry.runs.record.facts import Claim
@@ -92,18 +96,28 @@ class Cleaning:
 
     def clean(self) -> Iterator[Removal]:
         """Removes one thing after the other, and yields each of them."""
-        runs = runs_of(self.home, self.job)
+        others = self.of_other_catalogs()
+        runs = [run for run in runs_of(self.home, self.job) if run not in others]
         protected = self.control.protected_runs(self.job)
         going = [run for run in removable(runs, protected, self.rule, self.now) if self._may_go(run)]
         staying = [run for run in runs if run not in going]
-        in_use = self._targets_in_use(staying)
+        in_use = self._targets_in_use([*staying, *others])
         for run in going:
             yield from self._target(run, in_use)
             yield self._run(run)
         yield from self._drafts(staying)
         kept_runs = {run.run_id for run in staying} | protected
-        yield from self._tables(kept_runs, runs)
+        if not others:
+            yield from self._tables(kept_runs, runs)
         yield from self._uploads(runs)
+
+    def of_other_catalogs(self) -> list[RunSummary]:
+        """The runs that plan for another catalog: this one doesn't know which of them is published or at work.
+
+        Their tables may have the same names and the same folder as those of this catalog.
+        """
+        own = _database(self.catalog_uri)
+        return [run for run in runs_of(self.home, self.job) if run.plan and _database(run.plan.catalog_uri) != own]
 
     def _may_go(self, run: RunSummary) -> bool:
         if run.changes:
@@ -124,6 +138,9 @@ class Cleaning:
         target = Location.of(run.plan.target)
         entries = target.listed()
         if target.path in in_use or any(entry.location.name == METADATA for entry in entries):
+            return
+        # The files of a run that failed may have been removed by hand, for a run of another job or home.
+        if any(claimed_by(entry.location.name) not in (None, run.run_id) for entry in entries):
             return
         left = [entry for entry in entries if is_state_file(entry.location.name)]
         if not left:
@@ -202,3 +219,9 @@ def _drafts_if_reached(place: str) -> list[Location]:
     except TransientError:
         # The HDFS of an earlier target may be gone. If it isn't, the next cleaning finds them.
         return []
+
+
+def _database(catalog_uri: str) -> str:
+    """What is the same for all addresses of one catalog."""
+    file = sqlite_file(catalog_uri)
+    return without_password(catalog_uri) if file is None else str(file.resolve())

@@ -25,14 +25,14 @@ from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, states_by_kryo
 from stateferry.changes.upgrade.lost_entries import Loss
 from stateferry.changes.upgrade.restore_lost import GroupLosses, RowLosses
-from stateferry.runs.checks.before_upgrade import hold_against
+from stateferry.runs.checks.before_upgrade import hold_against, not_held_against
 from stateferry.runs.guards.lost_values import expect_same_job, losses_line
 from stateferry.runs.plan.state_ttls import StateTtlPlan
 
 
 @dataclass(slots=True)
 class AllLosses:
-    """What was found: counts and rows by operator and state, and why other states couldn't be compared."""
+    """What was found: counts and rows by operator and state, and why other states weren't compared."""
 
     before: str
     counts: dict[tuple[str, str], LossCounts] = field(default_factory=dict)
@@ -80,6 +80,7 @@ def all_losses(
     before, problems = hold_against(old, savepoint, by_kryo, given, now, job)
     if not before:
         raise RefusedError("\n".join(problems))
+    problems += not_held_against(old, savepoint, by_kryo, job)
     found = AllLosses(old.folder.shown, not_compared=tuple(problems))
     for id_, one in before.items():
         _of_operator(savepoint, savepoint.operator(id_.hex()), one, by_kryo[id_], found)

@@ -16,6 +16,7 @@ from stateferry.runs.report.report import Report
 
 # The many digests of what the snapshot read, and moments in milliseconds.
 _NOT_REPORTED = ("read", ENDED_AT)
+_OF_NEW_SAVEPOINT = (ValidateFacts, RescaleFacts, MigrateFacts)
 
 
 def reported_facts(run: Run, steps: Iterable[Step]) -> dict[str, dict[str, Any]]:
@@ -41,7 +42,7 @@ def proven_report(run: Run) -> Report:
     except DamagedError:
         if facts is None or facts.report is None:
             raise
-    if report is None or (facts is not None and facts.report not in (None, digest_of_report(report))):
+    if report is None or (facts is not None and not _is_of(report, facts)):
         run.forget(ValidateFacts)
         raise RejectedError(
             f"run {run.plan.run_id}: {run.report.shown} is not the report that the validation has written, so nothing "
@@ -50,13 +51,23 @@ def proven_report(run: Run) -> Report:
     return report
 
 
+def is_proven(run: Run, report: Report) -> bool:
+    """Whether the run's validation still stands, and has written this report; nothing is changed."""
+    facts = run.facts_if_sound(ValidateFacts)
+    return facts is not None and _is_of(report, facts)
+
+
+def _is_of(report: Report, facts: ValidateFacts) -> bool:
+    return facts.report in (None, digest_of_report(report))
+
+
 def green_report(run: Run) -> Report:
     """The report, if it is green; else the next try writes the new savepoint and validates it again."""
     report = proven_report(run)
     if report.is_green:
         return report
-    # The cause may be fixed.
-    forget_new_savepoint(run)
+    # The cause may be fixed. Until the next try, the report says what differs.
+    run.forget(*_OF_NEW_SAVEPOINT)
     if (changed := source_check.changed_source(report.failed)) is not None:
         raise RejectedError(f"{changed} ({run.report.shown})")
     failed = ", ".join(check.name for check in report.failed)
@@ -66,5 +77,12 @@ def green_report(run: Run) -> Report:
 
 
 def forget_new_savepoint(run: Run) -> None:
-    """Has the next try write the new savepoint again, and validate it."""
-    run.forget(ValidateFacts, RescaleFacts, MigrateFacts)
+    """Has the next try write the new savepoint again, and validate it: what the run had validated is no more."""
+    run.forget(*_OF_NEW_SAVEPOINT)
+    remove_report(run)
+
+
+def remove_report(run: Run) -> None:
+    """Removes the report and its page, which are of files that are no more, or are about to change."""
+    run.report.remove()
+    run.report_page.remove()

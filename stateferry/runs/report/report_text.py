@@ -16,6 +16,7 @@ from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.predict.estimates import prediction_lines
 from stateferry.runs.predict.prediction import PartTime
+from stateferry.runs.record.facts import TablesProblem
 from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, SnapshotFacts
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import PUBLISHED_FILES, Report
@@ -27,10 +28,17 @@ _AGES = "ages"
 _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "bold red", Outcome.COULD_NOT_TELL: "yellow"}
 
 
-def show_report(report: Report, file: TextIO, *, width: int | None = None, is_over: bool = False) -> None:
+def show_report(
+    report: Report,
+    file: TextIO,
+    *,
+    width: int | None = None,
+    is_over: bool = False,
+    problem: TablesProblem | None = None,
+) -> None:
     """Prints the report to the file; its table is not wider than `width`, if that is given.
 
-    `is_over` says whether the cut-over that was predicted is over.
+    `is_over` says whether the cut-over that was predicted is over, `problem` what is wrong since the publication.
     """
     source = report.source
     with console_on(file, width) as console:
@@ -47,8 +55,9 @@ def show_report(report: Report, file: TextIO, *, width: int | None = None, is_ov
         for note in report.notes:
             print_line(console, f"note: {note}")
         console.print(_verdict(report))
-        if report.tables_pending and report.is_green:
-            print_line(console, tables_line(report))
+        # Where the tables were checked, `show_tables` says how they are.
+        if report.is_green and not report.tables and (report.tables_pending or problem is not None):
+            print_line(console, tables_line(report, problem), "" if problem is None else "bold red")
 
 
 def foreseen_lines(report: Report, *, is_over: bool = False) -> list[str]:
@@ -56,18 +65,23 @@ def foreseen_lines(report: Report, *, is_over: bool = False) -> list[str]:
     return [] if report.prediction is None else prediction_lines(report.prediction, is_over=is_over)
 
 
-def show_tables(report: Report, file: TextIO, *, width: int | None = None) -> None:
+def show_tables(
+    report: Report, file: TextIO, *, width: int | None = None, problem: TablesProblem | None = None
+) -> None:
     """Prints the checks of the tables, which are made last, to the file."""
     with console_on(file, width) as console:
         for line in fact_lines(Step.TABLES, report.facts.get(Step.TABLES, {})):
             print_line(console, line)
         if report.tables:
             _show(console, report.tables)
-        print_line(console, tables_line(report), "bold red" if report.tables_pending else "bold green")
+        red = report.tables_pending or problem is not None
+        print_line(console, tables_line(report, problem), "bold red" if red else "bold green")
 
 
-def tables_line(report: Report) -> str:
-    """How far the tables have followed the new savepoint."""
+def tables_line(report: Report, problem: TablesProblem | None = None) -> str:
+    """How far the tables have followed the new savepoint, or what is wrong since the publication."""
+    if problem is not None:
+        return problem.reason if problem.published_differs else f"tables pending: {problem.reason}"
     if not report.tables_pending:
         if any(check.name != PUBLISHED_FILES for check in report.tables):
             return "tables: they hold what the new savepoint does"
