@@ -19,6 +19,7 @@ from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from stateferry.basics.quantities import noun
 from stateferry.changes.changed_keys import KeyList, in_result
 from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.proof.above_base import AboveBase
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import Snapshot, changed_rows, row_sums, together
@@ -199,12 +200,16 @@ class CatchUpTally:
         self._size, self._base, self._whole = size, base, whole
         self._after, self._before, self._sampled = Tally(size), Tally(size), Tally(size)
         self._problems: list[str] = []
-        self._unread = set(base.subtasks)
+        self._unread, self._unseen = set(base.subtasks), set(base.result.handles)
         self._keys = self._files = 0
+        self._above: list[AboveBase] = []
 
-    def take(self, result: ChangedResult | KeyedResult | CarriedResult) -> None:
+    def take(self, result: ChangedResult | KeyedResult | CarriedResult | AboveBase) -> None:
         """Adds the result of one task."""
-        if isinstance(result, KeyedResult):
+        if isinstance(result, AboveBase):
+            self._above.append(result)
+            self._unseen.discard(result.subtask)
+        elif isinstance(result, KeyedResult):
             self._sampled.take(result)
         elif isinstance(result, CarriedResult):
             self._after.take(result)
@@ -262,6 +267,19 @@ class CatchUpTally:
         yield _compared(f"{label}: changed keys as they were", self._before)
         yield _compared(f"{label}: changed keys as they are", self._after)
         yield self._read_whole(label)
+        yield self._above_base(label)
+
+    def _above_base(self, label: str) -> Check:
+        problems = [problem for one in self._above for problem in one.problems]
+        problems += [f"subtask {one} of the result wasn't looked at" for one in sorted(self._unseen)]
+        rows, files = (sum(of) for of in ([one.rows for one in self._above], [one.files for one in self._above]))
+        return Check(
+            f"{label}: above the base",
+            Outcome.FAILED if problems else Outcome.PASSED,
+            "the base's files as they were, and rows of listed keys alone",
+            problems[0] if problems else f"{rows} {noun(rows, 'row')} in {files} {noun(files, 'file')}",
+            samples=tuple(problems[:MOST_SAMPLES]),
+        )
 
     def _read_whole(self, label: str) -> Check:
         total, sampled = self.total(), self._sampled

@@ -26,6 +26,7 @@ from flinkstate.metadata.savepoint_properties import in_version
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.operator_changes import Conversion
+from stateferry.proof.above_base import AboveBase, AboveBaseTask
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.proof.catch_up import (
     BaseAccount,
@@ -53,8 +54,8 @@ from stateferry.proof.metadata_check import (
 from stateferry.proof.operator_pairs import OperatorPair, operator_pairs
 from stateferry.proof.tally import Derived, Tally
 
-CheckTask = KeyedTask | CarriedTask | ChangedTask
-CheckResult = KeyedResult | CarriedResult | ChangedResult
+CheckTask = KeyedTask | CarriedTask | ChangedTask | AboveBaseTask
+CheckResult = KeyedResult | CarriedResult | ChangedResult | AboveBase
 # The accounts of the staged savepoint by operator and new state.
 StagedStates = dict[StateRef, Account]
 # What a catch-up can build on, by operator and state; and what one builds on, by operator id.
@@ -205,7 +206,7 @@ def tally_up(
             whole = _whole(pair, conversion, base[pair.old.id], seed_of(source))
             of_base[pair.old.hex_id] = CatchUpTally(size, base[pair.old.id], whole.result)
     for result in results:
-        if isinstance(result, ChangedResult) or result.operator in of_base:
+        if isinstance(result, ChangedResult | AboveBase) or result.operator in of_base:
             of_base[result.operator].take(result)
         else:
             tallies[result.operator].take(result)

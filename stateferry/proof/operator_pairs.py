@@ -10,10 +10,8 @@ from flinkstate.metadata.chunks import plan_chunks
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from stateferry.changes.operator_changes import Conversion
-from stateferry.proof.catch_up import (
-    BaseOperator,
-    ChangedTask,
-)
+from stateferry.proof.above_base import AboveBaseTask, above_base_tasks
+from stateferry.proof.catch_up import BaseOperator, ChangedTask
 from stateferry.proof.changed_layout import Databases
 from stateferry.proof.changed_rows import Snapshot
 from stateferry.proof.expected.sampling import SampleSpec
@@ -82,13 +80,15 @@ class OperatorPair:
 
     def changed(
         self, conversion: Conversion, base: BaseOperator, whole: frozenset[int], seed: int
-    ) -> Iterator[ChangedTask]:
+    ) -> Iterator[ChangedTask | AboveBaseTask]:
         """The tasks that read changed keys; there are none if a subtask can't be read in the staged savepoint."""
         own, checks = conversion.of(self.old), self.checks_keys(conversion)
         there = {one.index: one.native_keyed for one in self.new.subtasks if one.native_keyed is not None}
         if base.result.handles.keys() - there.keys():
             return
         results = Databases(self.staged.folder, there), base.result
+        listed = {index: (one.source.handle, one.changed) for index, one in base.subtasks.items()}
+        yield from above_base_tasks(self.old.hex_id, own, *results, listed)
         for subtask in self.old.subtasks:
             if subtask.native_keyed is not None and (earlier := base.subtasks.get(subtask.index)) is not None:
                 range_ = subtask.native_keyed.range

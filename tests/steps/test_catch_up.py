@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from flinkstate.errors import DamagedError, PlanError, RefusedError, RejectedError, TransientError, UsageError
@@ -25,11 +26,13 @@ from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.difference import differing_rows
+from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.scan import entries_of
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.writing.heap_timers_writer import HeapTimersWriter
+from flinkstate.writing.newer_files import NewerFilesWriter
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
@@ -395,6 +398,40 @@ def test_a_wrong_list_of_changed_keys_is_found(
     # The same command, with nothing altered, writes it again.
     report, _ = caught_up(second, tmp_path, 3, 1)
     assert report.is_green
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_row_of_another_key_in_a_newer_file_is_found(
+    parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hide what the base has, in a key group that isn't read whole."""
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1, parallelism=parallelism)
+    write, hidden = NewerFilesWriter.write, list[bytes]()
+
+    def hiding(self: NewerFilesWriter, state: int, wanted: PendingRows, there: PendingRows) -> None:
+        if wanted.rows and not hidden:
+            data = wanted.in_order().data
+            with NativeFile(self._folder, self._base.handle, 128, 0) as file:
+                listed = there.in_order().data[: there.bytes].tobytes()
+                rows = [
+                    section.data[begin:end].tobytes()
+                    for section in file.sections(int(data[4]))
+                    if section.state == state
+                    for begin, end in zip(section.starts.tolist(), section.ends.tolist(), strict=True)
+                ]
+            hidden.append(next(row for row in rows if row not in listed))
+            there.add(np.frombuffer(hidden[0], np.uint8))
+        write(self, state, wanted, there)
+
+    monkeypatch.setattr(checks_of_proof, "sampled_groups", lambda *_: frozenset([5]))
+    monkeypatch.setattr(NewerFilesWriter, "write", hiding)
+    with pytest.raises(RejectedError, match="nothing is published"):
+        caught_up(second, tmp_path, 2, 1, parallelism=parallelism)
+    since = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2")
+    (failed,) = Report.read(since.report).failed
+    assert failed.name.endswith("above the base")
+    assert hidden[0][4:12].hex() in failed.actual
 
 
 @pytest.mark.parametrize("which", [b"key-", b"key-9"], ids=["all", "one that vanished"])

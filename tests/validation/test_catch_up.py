@@ -25,6 +25,7 @@ from stateferry.proof.catch_up import (
     BaseSubtask,
     CatchUpTally,
     ChangedResult,
+    ChangedTask,
     sampled_groups,
 )
 from stateferry.proof.changed_layout import Databases
@@ -139,11 +140,14 @@ def test_subtasks_without_files_of_their_own_get_no_task(tmp_path: Path) -> None
     (operator,) = source.keyed_operators()
     nothing: Any = None
     subtask = operator.subtasks[0]
-    base = BaseOperator({0: BaseSubtask(nothing, {}, {}, {})}, {}, Databases(nothing, {0: subtask.native_keyed}))
+    assert subtask.native_keyed is not None
+    earlier = BaseSubtask(Snapshot(source.folder, subtask.native_keyed), {}, {}, {})
+    base = BaseOperator({0: earlier}, {}, Databases(nothing, {0: subtask.native_keyed}))
 
     def tasks(old: Subtask, new: Subtask, base: BaseOperator) -> list[int]:
         pair = OperatorPair(source, source, replace(operator, subtasks=(old,)), replace(operator, subtasks=(new,)))
-        return [task.subtask for task in pair.changed(conversion_of(source), base, frozenset(), 1)]
+        every = pair.changed(conversion_of(source), base, frozenset(), 1)
+        return [task.subtask for task in every if isinstance(task, ChangedTask)]
 
     without = replace(subtask, native_keyed=None)
     assert tasks(subtask, subtask, base) == [0]
@@ -177,11 +181,14 @@ def result(side: Side, found: Account, blob_entries: int = 0) -> KeyedResult:
     return KeyedResult("hex", side, 0, accounts={NEW: found}, counts=counts)
 
 
+NO_RESULT = Databases(Location.of("/base"), {})
+
+
 def tally(**other: Any) -> CatchUpTally:
     """A base of ten entries, of which three belong to changed keys, that have five now; of the other key group four."""
     nothing: Any = None
     subtask = BaseSubtask(nothing, {}, {}, {})
-    base = BaseOperator({0: subtask}, {NEW: BaseAccount(account(g1=6, g2=4), SourceCounts(blob_entries=10))}, nothing)
+    base = BaseOperator({0: subtask}, {NEW: BaseAccount(account(g1=6, g2=4), SourceCounts(blob_entries=10))}, NO_RESULT)
     made = CatchUpTally(4, base, frozenset([2]))
     values: dict[str, Any] = {
         "after": (result(Side.SOURCE, account(g1=5), 5), result(Side.STAGED, account(g1=5))),
@@ -204,15 +211,16 @@ def test_the_result_is_the_base_without_what_was_and_with_what_is() -> None:
         assert book.of(NEW).counts.tolist() == [0, 8, 4, 0]
         assert book.of(NEW).sums.tolist() == [0, 8000, 4000, 0]
     assert total.counts[NEW].blob_entries == 12
-    assert outcomes(tally()) == [True] * 4
+    assert outcomes(tally()) == [True] * 5
     assert [(check.expected, check.actual) for check in tally().checks("main")][1:] == [
         ("3 entries, checksum 0000000000000bb8", "3 entries, checksum 0000000000000bb8"),
         ("5 entries, checksum 0000000000001388", "5 entries, checksum 0000000000001388"),
         ("what follows from the base and the changed keys", "4 entries"),
+        ("the base's files as they were, and rows of listed keys alone", "0 rows in 0 files"),
     ]
     assert [check.name for check in tally().checks("main")] == [
         "main: changed keys listed", "main: changed keys as they were", "main: changed keys as they are",
-        "main: key group 2 read whole",
+        "main: key group 2 read whole", "main: above the base",
     ]  # fmt: skip
 
 
@@ -227,15 +235,16 @@ def test_the_result_is_the_base_without_what_was_and_with_what_is() -> None:
     ],
 )
 def test_what_differs_is_found(other: dict[str, Any], failed: int) -> None:
-    assert outcomes(tally(**other)) == [number != failed for number in range(4)]
+    assert outcomes(tally(**other)) == [number != failed for number in range(5)]
 
 
 def test_a_subtask_that_no_task_has_read_is_found() -> None:
     nothing: Any = None
     subtask = BaseSubtask(nothing, {}, {}, {})
-    made = CatchUpTally(4, BaseOperator({3: subtask}, {}, nothing), frozenset([2]))
-    (first, *_) = made.checks("main")
+    made = CatchUpTally(4, BaseOperator({3: subtask}, {}, replace(NO_RESULT, handles={1: nothing})), frozenset([2]))
+    (first, *_, last) = made.checks("main")
     assert (first.outcome, first.actual) == (Outcome.FAILED, "subtask 3 wasn't read")
+    assert (last.outcome, last.actual) == (Outcome.FAILED, "subtask 1 of the result wasn't looked at")
 
 
 def test_key_groups_with_entries_are_read_whole() -> None:

@@ -1,0 +1,138 @@
+"""What a catch-up has written: the files of its base as they were, and above them rows of listed keys alone.
+
+So no row of any other key differs from the base's, which was validated: RocksDB shows the newest entry of a row, and
+finds entries of other keys in the base's files alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from flinkstate.keyed.native_file import NativeFile
+from flinkstate.keyed.stored_files import stored_files
+from flinkstate.metadata.metadata import NativeHandle
+from flinkstate.rocksdb.live_files import LiveFile
+from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.scan import entries_of
+from flinkstate.rocksdb.sst_file import SstFile
+from stateferry.changes.changed_keys import in_result
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.proof.changed_layout import Databases
+
+_KEY = 40
+
+
+@dataclass(frozen=True, slots=True)
+class AboveBase:
+    """What lies above the base in one subtask's database of the result, and what is wrong with it."""
+
+    operator: str
+    subtask: int
+    files: int
+    rows: int
+    problems: tuple[str, ...]
+
+    read: ClassVar[None] = None
+
+    @property
+    def size(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class AboveBaseTask:
+    """Looks at one subtask's database of the result; `changed` are the listed keys of the source's subtasks."""
+
+    operator: str
+    subtask: int
+    conversion: OperatorChanges
+    staged: Databases
+    base: Databases
+    changed: tuple[Mapping[str, Prefixes], ...]
+
+    def do(self) -> AboveBase:
+        """Compares the live files, and reads each row of those that the base hasn't."""
+        before = _families(self.base, self.subtask, self.conversion.new_max)
+        problems: list[str] = []
+        files = rows = 0
+        with _opened(self.staged, self.subtask, self.conversion.new_max) as now:
+            keys = _joined(in_result(one, self.conversion) for one in self.changed)
+            stored = stored_files(self.staged.folder, self.staged.handles[self.subtask])
+            for name, family in now.database.families.items():
+                there = before.get(name, {})
+                for gone in there.keys() - family.files.keys():
+                    problems.append(f"{now.name}: state {name} has no file {there[gone].name} any more")
+                for number, live in family.files.items():
+                    if (same := there.get(number)) is not None:
+                        if live != same:
+                            problems.append(f"{now.name}: {live.name} of state {name} isn't as the base has it")
+                        continue
+                    files += 1
+                    with SstFile(stored[live.name], live, name, family.id) as table:
+                        count, strange = _rows(table, now.prefix, keys.get(name, Prefixes.of(())))
+                    rows += count
+                    if strange:
+                        problems.append(f"{table.name}: state {name}: {strange}")
+        return AboveBase(self.operator, self.subtask, files, rows, tuple(problems))
+
+
+def _opened(of: Databases, subtask: int, max_parallelism: int) -> NativeFile:
+    return NativeFile(of.folder, of.handles[subtask], max_parallelism, subtask)
+
+
+def _families(of: Databases, subtask: int, max_parallelism: int) -> dict[str, dict[int, LiveFile]]:
+    with _opened(of, subtask, max_parallelism) as file:
+        return {name: dict(family.files) for name, family in file.database.families.items()}
+
+
+def _joined(lists: Iterator[dict[str, Prefixes]]) -> dict[str, Prefixes]:
+    found: dict[str, list[Prefixes]] = {}
+    for one in lists:
+        for state, keys in one.items():
+            found.setdefault(state, []).append(keys)
+    return {state: some[0] if len(some) == 1 else Prefixes.of(_each(some)) for state, some in found.items()}
+
+
+def _each(lists: list[Prefixes]) -> Iterator[bytes]:
+    for one in lists:
+        yield from (one.keys[start:end].tobytes() for start, end in pairwise(one.bounds.tolist()))
+
+
+def _rows(table: SstFile, prefix: int, keys: Prefixes) -> tuple[int, str]:
+    """The number of a file's entries, and what is strange about one of them, if anything is."""
+    seen, strange = 0, ""
+    for data, starts, ends in entries_of(table, prefix, 0, 1 << 16):
+        seen += len(starts)
+        others = np.flatnonzero(~keys.rows_of(data, starts, ends))
+        if len(others) and not strange:
+            first = int(others[0])
+            key = data[starts[first] + 4 : ends[first]].tobytes()
+            strange = f"a row of a key that isn't listed: {key[:_KEY].hex()}"
+    if seen != table.entries or table.range_deletions:
+        strange = strange or f"{seen} of {table.entries} entries were looked at, {table.range_deletions} delete ranges"
+    return seen, strange
+
+
+def above_base_tasks(
+    operator: str,
+    conversion: OperatorChanges,
+    staged: Databases,
+    base: Databases,
+    changed: Mapping[int, tuple[NativeHandle, Mapping[str, Prefixes]]],
+) -> Iterator[AboveBaseTask]:
+    """A task for each subtask of the result; `changed` has the key groups and listed keys of the source's subtasks."""
+    for subtask, handle in base.handles.items():
+        lists = tuple(
+            keys
+            for source, keys in changed.values()
+            if conversion.changes_key_groups or not source.range.intersection(handle.range).is_empty
+        )
+        yield AboveBaseTask(
+            operator, subtask, conversion,
+            *(Databases(one.folder, {subtask: one.handles[subtask]}) for one in (staged, base)), lists,
+        )  # fmt: skip
