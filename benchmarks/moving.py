@@ -23,6 +23,7 @@ from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import ranges
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
+from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.restore_plan import RestorePlan, plan_restore
 from flinkstate.reading.reader import Savepoint
@@ -89,7 +90,11 @@ class OldFiles:
 def open_old_files(savepoint: Savepoint, opened: ExitStack) -> OldFiles:
     """Opens the files of a savepoint with one keyed operator."""
     (operator,) = savepoint.keyed_operators()
-    files = savepoint.open_all(operator, opened)
+    files = tuple(
+        opened.enter_context(open_keyed(savepoint.folder, one.keyed, operator.max_parallelism, one.index))
+        for one in operator.subtasks
+        if one.keyed is not None
+    )
     descriptors = []
     for file in files:
         descriptors.append(os.open(savepoint.folder.child(file.name.rpartition("/")[2]).path, os.O_RDONLY))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -141,20 +141,16 @@ class Savepoint:
             found.append(known)
         return tuple(found)
 
-    def open_all(
-        self, operator: Operator, opened: ExitStack, key_groups: KeyGroupRange | None = None
-    ) -> tuple[KeyedFile, ...]:
-        """Returns the operator's keyed state files by subtask; given key groups, only the files with any of these.
+    def open_with(self, operator: Operator, key_groups: KeyGroupRange) -> Generator[KeyedFile]:
+        """Yields the files with any of these key groups, in the groups' order, each open until the next one.
 
-        The files stay open as long as `opened` does.
+        There may be more of them than a process may have open.
         """
-        files = []
-        for subtask, handle in _keyed(operator):
-            wanted = handle.range if key_groups is None else handle.range.intersection(key_groups)
-            if key_groups is None or not wanted.is_empty:
-                file = open_keyed(self.folder, handle, operator.max_parallelism, subtask, wanted=list(wanted))
-                files.append(opened.enter_context(file))
-        return tuple(files)
+        for subtask, handle in sorted(_keyed(operator), key=lambda one: one[1].range.start):
+            wanted = list(handle.range.intersection(key_groups))
+            if wanted:
+                with open_keyed(self.folder, handle, operator.max_parallelism, subtask, wanted=wanted) as file:
+                    yield file
 
     def keyed_header(self, operator: Operator) -> KeyedHeader | None:
         """Returns the header of all subtasks' states. The files of some may lack a state that was first used late."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import RefusedError, UsageError
+from flinkstate.files.storage import Location
+from flinkstate.files.uris import lies_in, real_name
 from flinkstate.hashing.key_groups import range_for_operator_index
 from flinkstate.keyed.compression import Buffer
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator
@@ -25,6 +26,7 @@ def copy_with(source: Savepoint, target: str, new: Mapping[bytes, Replaced]) -> 
 
     Everything is prepared, and what can't be written is refused, before the first file is.
     """
+    _refuse_inside(source.folder, target)
     operators = source.metadata.operators
     layout = Layout(native=frozenset(operator.id for operator in operators if has_native_state(operator)))
     rewrites = []
@@ -37,6 +39,11 @@ def copy_with(source: Savepoint, target: str, new: Mapping[bytes, Replaced]) -> 
     as_format = native_properties if layout.native else canonical_properties
     properties = as_format(source.metadata)
     writer.commit(replace(source.metadata, operators=written, properties=properties))
+
+
+def _refuse_inside(source: Location, target: str) -> None:
+    if lies_in(real_name(Location.of(target).shown), real_name(source.shown)):
+        raise UsageError(f"{target} lies in the savepoint {source.shown}, which is never written into: choose another")
 
 
 def _refuse_finished(operator: Operator, replaced: Replaced) -> None:
@@ -64,8 +71,7 @@ def _keyed(
     ids = {state.name: number for number, state in enumerate(header.states)}
     written = {}
     for index, key_groups in sorted(ranges.items()):
-        with ExitStack() as opened:
-            files = TransformedFiles(rewrite, rewrite.source.open_all(old, opened, key_groups))
+        with rewrite.open_old(key_groups) as files:
 
             def entries(key_group: int, files: TransformedFiles = files) -> Iterator[tuple[int, Buffer, int]]:
                 yield from files.entries(key_group)

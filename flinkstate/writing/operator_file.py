@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -37,6 +38,8 @@ VERSION = 6
 _UNCOMPRESSED = 5
 _COPY = 4 << 20
 _LARGEST_HEADER = 64 << 20
+# Of so many subtasks the files stay open.
+_MOST_OPEN = 32
 _START = 5  # the version, and whether the file is compressed
 
 
@@ -104,23 +107,24 @@ class RewritesElements(Protocol):
 
 
 class ElementFile:
-    """One subtask's operator state file, open for reading; use it as a context manager.
+    """One subtask's operator state file, open for reading; a context manager. A closed one opens itself when needed.
 
     With `rewrite` its elements are those that the states have then.
     """
 
     def __init__(self, folder: Location, handle: OperatorHandle, rewrite: RewritesElements | None = None) -> None:
-        self._rewrite = rewrite
-        self.file, self.name, size = open_stream(folder, handle.stream)
+        self._rewrite, self._open = rewrite, partial(open_stream, folder, handle.stream)
+        file, self.name, size = self._open()
+        self._file: Any = file
         try:
             offsets = sorted({offset for state in handle.states for offset in state.offsets})
             end = offsets[0] if offsets else size
             if not 0 < end <= min(size, _LARGEST_HEADER) or (offsets and offsets[-1] >= size):
                 raise DamagedError(f"offsets inside the file's {size} bytes", f"{offsets}", file=self.name)
-            header = parse_operator_header(bytes(self.file.read(end)), self.name)
+            header = parse_operator_header(bytes(file.read(end)), self.name)
             self.header = header if rewrite is None else rewrite.header_of_elements(header)
         except BaseException:
-            self.file.close()
+            self.close()
             raise
         self._ends = dict(pairwise([*offsets, size]))
 
@@ -128,7 +132,13 @@ class ElementFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.file.close()
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file until it is needed again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def element(self, state: str, offset: int) -> Iterator[bytes]:
         """Yields the bytes of the element of a state at an offset, in portions."""
@@ -140,9 +150,11 @@ class ElementFile:
 
     def _portions(self, offset: int) -> Iterator[bytes]:
         position, end = offset, self._ends[offset]
-        self.file.seek(position)
+        if self._file is None:
+            self._file, _, _ = self._open()
+        self._file.seek(position)
         while position < end:
-            portion = bytes(self.file.read(min(_COPY, end - position)))
+            portion = bytes(self._file.read(min(_COPY, end - position)))
             if not portion:
                 raise DamagedError(f"{end - position} more bytes", "the end", file=self.name, offset=position)
             position += len(portion)
@@ -269,7 +281,9 @@ def redistribute_files(
         for subtask in operator.subtasks:
             if subtask.managed_operator is not None:
                 handle = subtask.managed_operator
-                files[subtask.index] = opened.enter_context(ElementFile(source, handle, rewrite))
+                file = files[subtask.index] = opened.enter_context(ElementFile(source, handle, rewrite))
+                if len(files) > _MOST_OPEN:
+                    file.close()
                 states = {state.name: StatePartitions(state.mode, state.offsets) for state in handle.states}
                 shares[subtask.index].append(OperatorStateShare(subtask.index, states))
         new_shares = redistribute(shares, parallelism)
@@ -326,6 +340,8 @@ def _merge(
                         out.write(portion)
                 before = states.get(name, StatePartitions(partitions.mode, ()))
                 states[name] = StatePartitions(partitions.mode, (*before.offsets, *offsets))
+            if len(files) > _MOST_OPEN:
+                files[share.handle].close()
         return OperatorHandle(
             tuple(PartitionedState(name, partitions.mode, partitions.offsets) for name, partitions in states.items()),
             out.written(),

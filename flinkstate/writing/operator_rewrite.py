@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
@@ -239,9 +238,8 @@ class OperatorRewrite:
             found = next((subtask.native_keyed for subtask in self.old.subtasks if subtask.index == index), None)
             if found is not None:
                 return writer.carry_native(self.source.folder, self.old.hex_id, index, found)
-        with ExitStack() as opened:
-            transformed = self.open_old(opened, key_groups)
-            return self.write_keyed(writer, index, key_groups, transformed.entries)
+        with self.open_old(key_groups) as old:
+            return self.write_keyed(writer, index, key_groups, old.entries)
 
     def write_keyed(
         self, writer: SavepointWriter, index: int, key_groups: KeyGroupRange, entries: EntriesOf
@@ -270,21 +268,15 @@ class OperatorRewrite:
         """Whether the blocks of a new database are compressed."""
         return self.compression not in (Compression.NONE, Compression.STORED)
 
-    def open_old(self, opened: ExitStack, key_groups: KeyGroupRange) -> TransformedFiles:
-        """Opens the old files that have any of these key groups."""
-        files = self.source.open_all(self.old, opened, key_groups)
-        for file in files:
-            if isinstance(file, NativeFile) and file.subtask in self.only:
-                file.read_only(self.only[file.subtask])
-        return TransformedFiles(self, files)
+    def open_old(self, key_groups: KeyGroupRange) -> TransformedFiles:
+        """Opens the old files that have any of these key groups, one after another."""
+        return TransformedFiles(self, key_groups)
 
     def send(self, key_groups: KeyGroupRange) -> Iterator[GroupedEntries]:
         """Yields the entries of old key groups, grouped by the key groups that they go to."""
-        with ExitStack() as opened:
-            transformed = self.open_old(opened, key_groups)
-            for file in transformed.files:
-                for key_group in file.handle.range.intersection(key_groups):
-                    yield from transformed.of_group(file, key_group)
+        with self.open_old(key_groups) as old:
+            for key_group in key_groups:
+                yield from old.of_group(key_group)
 
 
 # Yields for a key group: state id, entries, where the last entry begins; one state after another.
@@ -292,27 +284,46 @@ EntriesOf = Callable[[int], Iterator[tuple[int, Buffer, int]]]
 
 
 class TransformedFiles:
-    """An operator's old keyed files, read through its transform."""
+    """An operator's old keyed files, read through its transform; a context manager.
 
-    def __init__(self, rewritten: OperatorRewrite, files: tuple[KeyedFile, ...]) -> None:
-        self.files = files
+    One of them is open at a time, so key groups are asked for in ascending order.
+    """
+
+    def __init__(self, rewritten: OperatorRewrite, key_groups: KeyGroupRange) -> None:
+        self._files, self._only = rewritten.source.open_with(rewritten.old, key_groups), rewritten.only
         self._transform, self._destination = rewritten.transform, rewritten.destination
         self._rewrite = None if rewritten.rewrite is None else rewritten.rewrite.sections
-        self._states = {file.name: keyed_states(file.header, file.name) for file in files}
+        self._file: KeyedFile | None = None
+        self._states: tuple[KeyedState, ...] = ()
         self._window = np.empty(WINDOW, np.uint8)
+        self._next_file()
 
-    def of_group(self, file: KeyedFile, key_group: int) -> Iterator[GroupedEntries]:
-        """Yields the new entries of an old key group."""
-        group = GroupSections(file, key_group, self._states[file.name], self._window, rewrite=self._rewrite)
-        yield from self._transform.entries(group, self._destination)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def _next_file(self) -> None:
+        file = self._file = next(self._files, None)
+        if file is not None:
+            self._states = keyed_states(file.header, file.name)
+            if isinstance(file, NativeFile) and file.subtask in self._only:
+                file.read_only(self._only[file.subtask])
+
+    def of_group(self, key_group: int) -> Iterator[GroupedEntries]:
+        """Yields the new entries of an old key group, none if no file has it."""
+        while self._file is not None and self._file.handle.range.end < key_group:
+            self._next_file()
+        if self._file is not None and key_group in self._file.handle.range:
+            group = GroupSections(self._file, key_group, self._states, self._window, rewrite=self._rewrite)
+            yield from self._transform.entries(group, self._destination)
 
     def entries(self, key_group: int) -> Iterator[tuple[int, Buffer, int]]:
         """Yields the entries of a key group that stays the same (an `EntriesOf`)."""
-        for file in self.files:
-            if key_group in file.handle.range:
-                for entries in self.of_group(file, key_group):
-                    for last_start in entries.last_starts.tolist():
-                        yield entries.state, entries.data[: entries.bounds[-1]], last_start
+        for entries in self.of_group(key_group):
+            for last_start in entries.last_starts.tolist():
+                yield entries.state, entries.data[: entries.bounds[-1]], last_start
 
 
 def changes_layout(old: Operator, new: Operator) -> bool:

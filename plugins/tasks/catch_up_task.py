@@ -32,12 +32,11 @@ from stateferry.airflow.tasks.plan_task import occasion_of
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.control.catching_up import MOST, catch_up, catch_ups_of
+from stateferry.runs.control.catching_up import MOST, catch_up, catch_ups_of, is_validated, made_before
 from stateferry.runs.record.catch_ups import CatchUps, base_of_cut_over
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import ValidateFacts
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -114,11 +113,12 @@ class CatchUp(SparkSubmitOperator):
 
     def _one(self, context: Context, request: MigrationRequest, rehearsal: Run, base: Run, number: int) -> Run:
         occasion = replace(occasion_of(context), run_id=f"{rehearsal.plan.run_id}.{CATCH_UP}_{number}")
-        run = Run.if_there(run_folder(base.plan.home, base.plan.job, occasion.short_id))
+        folder = run_folder(base.plan.home, base.plan.job, occasion.short_id)
+        with fail_if_refused():
+            run = made_before(folder, base)
         if run is None:
             run = self._planned(context, request, occasion, base)
-        validated = run.facts(ValidateFacts)
-        if validated is None or not validated.green:
+        if not is_validated(run):
             self._wait_for_lease(run)
             self._carry_out(context, run)
         return run
@@ -145,9 +145,10 @@ class CatchUp(SparkSubmitOperator):
         try:
             super().execute(context)
         except Exception as error:
-            last = run.changes()[-1]
-            if last.state is RunState.FAILED:
-                raise _CannotError(last.reason) from None
+            # There is none yet if the run was killed as it began, and Spark didn't start.
+            last = run.changes()[-1:]
+            if last and last[0].state is RunState.FAILED:
+                raise _CannotError(last[0].reason) from None
             if refused := own_refusal(str(error)):
                 raise _CannotError(refused) from None
             raise

@@ -60,8 +60,8 @@ class CatchUpTask:
 
     def write(self) -> CaughtUpFile:
         """Writes what the source has of these keys; its key groups stay the same."""
-        with ExitStack() as opened:
-            return self._written(self.rewrite.open_old(opened, self.base.handle.range).entries)
+        with self.rewrite.open_old(self.base.handle.range) as old:
+            return self._written(old.entries)
 
     def receive(self, exchange: Exchange) -> CaughtUpFile:
         """Writes what the files of the exchange have for the subtask's key groups."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def named_run(name: str, job: str | None, home_of: Callable[[], str]) -> Run:
     """The run; the home is needed only for an id."""
     from flinkstate.files.storage import Location
-    from stateferry.runs.record.run_list import find_run, runs_of
+    from stateferry.runs.record.run_list import find_run, runs_of, those_named
     from stateferry.runs.record.runs import Run
 
     if "/" in name:
@@ -25,8 +25,7 @@ def named_run(name: str, job: str | None, home_of: Callable[[], str]) -> Run:
     home = home_of()
     if job is not None:
         return find_run(home, job, name)
-    all_runs = runs_of(home)
-    found = [one for one in all_runs if one.run_id == name] or [one for one in all_runs if one.run_id.startswith(name)]
+    found = those_named(runs_of(home), name)
     if len(found) != 1:
         several = ", ".join(f"{one.run_id} of job {one.job}" for one in found)
         raise UsageError(

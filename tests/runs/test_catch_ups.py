@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flinkstate.errors import RefusedError
-from stateferry.runs.control.catching_up import catch_ups_of
+from flinkstate.errors import RefusedError, UsageError
+from stateferry.runs.control.catching_up import catch_ups_of, made_before
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
+from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 from tests.runs.test_prediction import a_run
 
@@ -99,3 +100,14 @@ def test_a_cut_over_builds_on_the_last_one_unless_it_converts_everything(tmp_pat
     last.folder.remove()
     with pytest.raises(RefusedError, match=r"catch-up run-2 was removed .*: rehearse anew"):
         base_of_cut_over(rehearsal)
+
+
+def test_another_run_of_the_same_id_is_no_catch_up(tmp_path: Path) -> None:
+    rehearsal, other = a_run(tmp_path, 1, 10, rehearse=True), a_run(tmp_path, 2, 10, rehearse=True)
+    made = a_run(tmp_path, 3, 10, rehearse=True, output_format="native", since=rehearsal.plan.run_id)
+    with pytest.raises(UsageError, match=r"run-3 .* exists already, and is no catch-up with run run-2: rehearse anew"):
+        made_before(made.folder, other)
+    assert Run.if_there(made.folder) == made
+    # It has no source any more, and isn't validated.
+    assert made_before(made.folder, rehearsal) is None
+    assert Run.if_there(made.folder) is None

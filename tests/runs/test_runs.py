@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from flinkstate.errors import DamagedError, PlanError, RejectedError, StateferryError, UsageError
 from flinkstate.files.storage import Location
+from stateferry.cli.named_run import named_run
+from stateferry.runs.checks.plan_check import planned
 from stateferry.runs.control.cleaning import Retention, removable
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
@@ -184,6 +186,51 @@ def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
         find_run(str(tmp_path), "orders", "20260102")
     with pytest.raises(UsageError, match=r"job orders has no run 'x'\. There are: "):
         find_run(str(tmp_path), "orders", "x")
+
+
+def test_the_beginning_of_a_rehearsal_s_id_means_none_of_its_catch_ups(tmp_path: Path) -> None:
+    for run_id in (
+        "20260101-a",
+        "20260101-a.catch_up_1",
+        "20260101-a.catch_up_2",
+        f"{'r' * 90}",
+        f"{'r' * 80}.catch_up_1",
+    ):
+        Run.create(plan_at(tmp_path, run_id=run_id), NOW)
+    Run.create(plan_at(tmp_path, run_id="20260101-a.catch_up_1-0123ab"), NOW)
+    for name, found in (("2026", "20260101-a"), ("20260101-a.catch_up_2", "20260101-a.catch_up_2"), ("r", "r" * 90)):
+        assert find_run(str(tmp_path), "orders", name).plan.run_id == found
+        assert named_run(name, None, lambda: str(tmp_path)).plan.run_id == found
+    with pytest.raises(UsageError, match=r"job orders has 3 runs '20260101-a\.catch'"):
+        find_run(str(tmp_path), "orders", "20260101-a.catch")
+    # Another job has a run of the same name.
+    Run.create(plan_at(tmp_path, run_id="20260101-a", job="other"), NOW)
+    with pytest.raises(UsageError, match=r"has 2 runs '2026': 20260101-a of job .*, 20260101-a of job .*"):
+        named_run("2026", None, lambda: str(tmp_path))
+
+
+def test_the_base_is_named_without_doubt_also_if_it_was_removed(tmp_path: Path) -> None:
+    def since(name: str) -> str | None:
+        asked = plan_at(tmp_path, output_format="native", since=name).model_dump(exclude={"now", "now_from"})
+        return planned(asked).since
+
+    for number, base in ((1, "20260101-a"), (2, "20260101-a.catch_up_1")):
+        Run.create(
+            plan_at(
+                tmp_path, run_id=f"20260101-a.catch_up_{number}", output_format="native", since=base, rehearse=True
+            ),
+            NOW,
+        )
+    # The rehearsal was removed: its whole id still means it, and the beginning of the others' ids means none of them.
+    assert since("20260101-a") == "20260101-a"
+    with pytest.raises(UsageError, match="job orders has 2 runs '20260101'"):
+        since("20260101")
+    Run.create(plan_at(tmp_path, run_id="later", output_format="native", since="gone-1", rehearse=True), NOW)
+    assert since("gone") == "gone-1"
+    Run.create(plan_at(tmp_path, run_id="latest", output_format="native", since="gone-2", rehearse=True), NOW)
+    with pytest.raises(UsageError, match=r"job orders has no run 'gone'.*if it was removed"):
+        since("gone")
+    assert since("later") == "later"
 
 
 @given(st.lists(st.text(), unique=True, max_size=20))

@@ -12,7 +12,7 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.types import FlinkType, RowType, Scalar, TupleType
-from flinkstate.writing.operator_rewrite import _refuse_unstable
+from flinkstate.writing.operator_rewrite import Layout, _refuse_unstable
 from stateferry.runs.checks.wanted_layout import kept
 
 LONG = Scalar.LONG
@@ -39,6 +39,6 @@ def test_rows_as_keys(key: FlinkType) -> None:
 def test_a_whole_job_with_one(parallelisms: tuple[int, ...], wanted: int | None, notes: int) -> None:
     plan: Any = SimpleNamespace(max_parallelism=wanted, rescales_only=False, parallelism=None)
     source: Savepoint = SimpleNamespace(metadata=SimpleNamespace(operators=tuple(map(_operator, parallelisms, "ab"))))  # type: ignore[assignment]
-    found = list(kept(plan, source))
+    found = list(kept(plan, source, Layout({}, wanted)))
     assert len(found) == notes
     assert all("windowAll" in note for note in found)

@@ -197,3 +197,42 @@ def test_what_is_refused_ends_the_command_as_it_ends_a_run(
     # Flink drops it, as nobody holds it.
     assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 3
     assert "isn't there any more as it was" in capsys.readouterr().err
+
+
+def test_one_whose_checkpoint_was_dropped_is_made_anew_with_the_newest(
+    home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = rehearsed(job.kept(), tmp_path / "target", home)
+    arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
+
+    def cut_short(*_: object) -> int:
+        job.goes_on()
+        return 75
+
+    with monkeypatch.context() as patch:
+        # It can't be held there.
+        patch.setattr("stateferry.runs.record.held_checkpoint.hold", lambda checkpoint, *_: checkpoint)
+        patch.setattr("stateferry.cli.shared_steps.without_tables", cut_short)
+        assert main(arguments) == 75
+    dropped = find_run(str(home), "orders", f"{rehearsal.name}.catch_up_1")
+    assert not Path(dropped.plan.source).exists()
+    take(4.0)
+    # The beginning of its id means the rehearsal.
+    assert main(["catch-up", rehearsal.name[:9], *arguments[2:]]) == 0
+    made = find_run(str(home), "orders", dropped.plan.run_id)
+    assert (made.plan.source, made.state) == (made.held.shown, RunState.STAGED)
+
+
+def test_one_that_was_killed_as_it_was_planned_goes_on(
+    home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = rehearsed(job.kept(), tmp_path / "target", home)
+    arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
+    with monkeypatch.context() as patch:
+        patch.setattr("stateferry.cli.shared_steps.without_tables", lambda *_: 75)
+        assert main(arguments) == 75
+    made = find_run(str(home), "orders", f"{rehearsal.name}.catch_up_1")
+    made.state_file.remove()
+    take(4.0)
+    assert main(arguments) == 0
+    assert [one.state for one in made.changes()][:2] == [RunState.PLANNED, RunState.RUNNING]

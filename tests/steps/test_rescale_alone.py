@@ -190,6 +190,24 @@ def test_an_operator_that_cannot_be_parallel_keeps_its_layout(
     assert "note: --parallelism 4 is not for gate, which keeps 1 subtask" in said
 
 
+def test_an_operator_without_state_has_at_most_the_new_max_parallelism(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wide(one: Operator) -> Operator:
+        return replace(one, parallelism=100) if one.label == "gate" else one
+
+    source = changed(tmp_path, wide)
+    assert main(command(tmp_path, "--max-parallelism", "64", source=source)) == 0
+    assert layouts(tmp_path / "world" / "target")["gate"] == (64, 64)
+    said = capsys.readouterr().out
+    assert "note: --max-parallelism 64 is less than the subtasks of gate, which has nothing to distribute" in said
+    # With a number for all, it gets that.
+    wanted = command(tmp_path, "--parallelism", "8", "--max-parallelism", "64", source=source, job="other")
+    assert main([str(tmp_path / "eight") if one.endswith("target") and "/" in one else one for one in wanted]) == 0
+    assert set(layouts(tmp_path / "eight").values()) == {(8, 64)}
+    assert "the subtasks of gate" not in capsys.readouterr().out
+
+
 def test_raw_operator_state_stays_with_its_subtasks_unless_the_operator_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,21 +103,21 @@ def _one(options: argparse.Namespace, rehearsal: Run, base: Run, number: int, le
     """The catch-up of this number, validated."""
     from stateferry.basics.durations import now_ms
     from stateferry.cli.shared_steps import without_tables
+    from stateferry.runs.control.catching_up import is_validated, made_before
     from stateferry.runs.plan.plan_json import plan_of
+    from stateferry.runs.record.catch_ups import catch_up_id
     from stateferry.runs.record.held_checkpoint import hold_newest
     from stateferry.runs.record.run_folder import HELD, run_folder
     from stateferry.runs.record.runs import Run
-    from stateferry.runs.record.step_facts import ValidateFacts
 
-    run_id = f"{rehearsal.plan.run_id[:80]}.catch_up_{number}"
+    run_id = catch_up_id(rehearsal.plan.run_id, number)
     folder = run_folder(base.plan.home, base.plan.job, run_id)
-    made = Run.if_there(folder)
+    made = made_before(folder, base)
     if made is None:
         source = hold_newest(lambda: _newer(options, base), folder.child(HELD), say).shown
         of_this = {"run_id": run_id, "source": source, "since": base.plan.run_id, "full_every": None}
         made = Run.create(plan_of(base.plan.model_dump(mode="json") | of_this), now_ms())
-    validated = made.facts(ValidateFacts)
-    if (validated is None or not validated.green) and (code := without_tables(made, lent)):
+    if not is_validated(made) and (code := without_tables(made, lent)):
         raise _EndedError(code)
     return made
 

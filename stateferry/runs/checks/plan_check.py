@@ -35,7 +35,7 @@ from stateferry.runs.checks.wanted_layout import layout_problems, wanted_layout
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
-from stateferry.runs.record.run_list import find_run, runs_of
+from stateferry.runs.record.run_list import find_run, runs_of, those_named
 
 
 def open_source(plan: MigrationPlan) -> Savepoint:
@@ -77,14 +77,21 @@ def _known_base(plan: MigrationPlan, since: str) -> MigrationPlan:
 
     Then a run that has begun from it says which it was.
     """
-    try:
-        return find_run(plan.home, plan.job, since).plan
-    except UsageError as error:
-        for one in runs_of(plan.home, plan.job):
-            if one.plan is not None and one.plan.since is not None and one.plan.since.startswith(since):
-                return one.plan.model_copy(update={"run_id": one.plan.since})
-        # It may have been there, and was removed since.
-        raise UsageError(f"{error}; if it was removed, leave --since out, which converts everything") from None
+    of_job = runs_of(plan.home, plan.job)
+    plans = {one.plan.since: one.plan for one in of_job if one.plan is not None and one.plan.since is not None}
+    removed = {base: plans[base] for base in plans.keys() - {one.run_id for one in of_job}}
+    if since not in removed:
+        try:
+            return find_run(plan.home, plan.job, since).plan
+        except UsageError as error:
+            if those_named(of_job, since):
+                raise
+            begins = [base for base in removed if base.startswith(since)]
+            if len(begins) != 1:
+                # It may have been there, and was removed since.
+                raise UsageError(f"{error}; if it was removed, leave --since out, which converts everything") from None
+            since = begins[0]
+    return removed[since].model_copy(update={"run_id": since})
 
 
 def _naming_operator(plan: MigrationPlan, source: Savepoint) -> tuple[Operator, str]:

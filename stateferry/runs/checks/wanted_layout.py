@@ -3,7 +3,8 @@
 A number is the parallelism of the migrated operators. If no state is migrated, it is that of all operators, except of
 those that can't have it: an operator whose max parallelism is 1 is not parallel, and state that only the operator
 itself can distribute stays with its subtasks (Flink distributes it when the job starts). An operator that the plan
-names must be able to have what the plan says.
+names must be able to have what the plan says. One without state has at most as many subtasks as the new max
+parallelism: nothing of it has to be distributed, and Flink reads no operator that has more.
 
 A job sets a max parallelism of 1 only for operators that can't be parallel, and Flink then refuses another one. So a
 new max parallelism is for the other operators, unless the whole job has 1.
@@ -41,7 +42,16 @@ def wanted_layout(
             for operator in operators
             if plan.operators or why_kept(maximum.of(operator), plan.parallelism) is None
         }
+    for operator in source.metadata.operators:
+        most = maximum.of(operator).max_parallelism
+        if _is_cut(operator, most):
+            parallelism.setdefault(operator.id, most)
     return Layout(parallelism, plan.max_parallelism, _compression(plan, source), native, not_parallel)
+
+
+def _is_cut(operator: Operator, most: int) -> bool:
+    """Whether the operator has more subtasks than this max parallelism, and nothing that must be distributed."""
+    return operator.parallelism > most and (operator.fully_finished or not _has_state(operator))
 
 
 def _compression(plan: MigrationPlan, source: Savepoint) -> Compression:
@@ -64,8 +74,8 @@ def why_kept(operator: Operator, parallelism: int) -> str | None:
     return why_not_distributed(operator)
 
 
-def kept(plan: MigrationPlan, source: Savepoint) -> Iterator[str]:
-    """Yields a note for each operator that keeps its layout, although the plan has one for all operators."""
+def kept(plan: MigrationPlan, source: Savepoint, layout: Layout) -> Iterator[str]:
+    """Yields a note for each operator that doesn't get the layout that the plan has for all operators."""
     operators = source.metadata.operators
     if plan.max_parallelism is not None and (not_parallel := _not_parallel(source)):
         names = ", ".join(operator.label for operator in operators if operator.id in not_parallel)
@@ -73,7 +83,14 @@ def kept(plan: MigrationPlan, source: Savepoint) -> Iterator[str]:
             f"--max-parallelism {plan.max_parallelism} is not for {names}: its max parallelism is 1, which a job sets "
             "for what it can't run in parallel"
         )
-    elif plan.max_parallelism not in (None, 1) and all(operator.max_parallelism == 1 for operator in operators):
+    if (most := plan.max_parallelism) is not None:
+        cut = [one.label for one in operators if _is_cut(one, most) and layout.of(one).parallelism == most]
+        if cut:
+            yield (
+                f"--max-parallelism {most} is less than the subtasks of {', '.join(cut)}, which has nothing to "
+                f"distribute: the new savepoint gives it {most}, and Flink refuses a job that gives it more"
+            )
+    if plan.max_parallelism not in (None, 1) and all(operator.max_parallelism == 1 for operator in operators):
         yield (
             "the max parallelism of all operators is 1, so nothing shows which of them can't run in parallel: if the "
             f"new job has any, such as windowAll, Flink refuses a savepoint that gives them {plan.max_parallelism}"

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from flinkstate.errors import UsageError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.basics.durations import now_ms
+from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.run_options import MOST_NEWER
 from stateferry.runs.predict.prediction import catch_up_seconds, copy_seconds
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import ValidateFacts
+from stateferry.runs.record.temporary_folders import TemporaryFolders
 
 # The last one, in the outage, adds its own file.
 MOST = MOST_NEWER - 1
@@ -52,6 +56,38 @@ def catch_up(
     return why
 
 
+def made_before(folder: Location, base: Run) -> Run | None:
+    """The catch-up since the base that an earlier try has planned, if it is validated or can go on, else None.
+
+    Flink drops what nobody holds. Without its source a run never goes on, so it is removed: one that reads a newer
+    source takes its place.
+    """
+    if (run := Run.if_there(folder)) is None:
+        return None
+    plan = run.plan
+    if plan.since != base.plan.run_id:
+        raise UsageError(
+            f"run {plan.run_id} of job {plan.job} exists already, and is no catch-up with run {base.plan.run_id}: "
+            "rehearse anew, with a run_id of at most 80 signs that no other run begins with"
+        )
+    if is_validated(run) or _file_of_source(run).is_file():
+        return run
+    with Control(plan.catalog_uri) as control:
+        lease = control.acquire(plan.job, plan.run_id)
+        try:
+            TemporaryFolders(run.temporary_folders).take_over()
+            run.remove()
+        finally:
+            control.release(lease)
+    return None
+
+
+def is_validated(run: Run) -> bool:
+    """Whether the run is validated, and green."""
+    validated = run.facts(ValidateFacts)
+    return validated is not None and validated.green
+
+
 def _one_catch_up(run: Run) -> OneCatchUp:
     legacy = {state.legacy for operator in run.plan.operators for state in operator.states}
     lists = run.facts(CaughtUp) or CaughtUp()
@@ -62,5 +98,9 @@ def _one_catch_up(run: Run) -> OneCatchUp:
 
 def _completed_ms(run: Run) -> int:
     """When the run's source was complete, in milliseconds."""
+    return _file_of_source(run).modified_at()
+
+
+def _file_of_source(run: Run) -> Location:
     place = Location.of(run.plan.source)
-    return (place if place.name == METADATA else place.child(METADATA)).modified_at()
+    return place if place.name == METADATA else place.child(METADATA)

@@ -6,7 +6,7 @@ that finds a difference corrects it.
 
 from __future__ import annotations
 
-from stateferry.basics.durations import moment
+from stateferry.basics.durations import moment, now_ms
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control, RunEndedError
 from stateferry.runs.record.run_states import RunState, StateChange
@@ -35,6 +35,9 @@ def approve(run: Run, control: Control, now: int, reason: str) -> None:
 
 def check_may_continue(run: Run, control: Control) -> StateChange:
     """Raises an error if the run was rejected or rolled back; else returns its last change."""
+    if not run.changes():
+        # Whoever planned it was killed before the run got its first state.
+        run.enter(RunState.PLANNED, now_ms())
     _say_in_folder(run, control)
     last = run.changes()[-1]
     when = moment(last.at)

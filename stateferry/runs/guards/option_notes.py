@@ -141,7 +141,7 @@ def _entries(inventory: Inventory, operator: str, state: str) -> int:
 def _of_the_layout(resolved: ResolvedPlan) -> Iterator[str]:
     plan = resolved.plan
     yield from _of_the_parallelism(resolved)
-    yield from kept(plan, resolved.source)
+    yield from kept(plan, resolved.source, resolved.layout)
     if plan.output_format == "native":
         yield from _of_the_format(resolved)
     operators = resolved.source.metadata.operators

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,10 @@ from stateferry.runs.record.facts import RunFacts
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.runs import Run
 
+# As many signs of the rehearsal's id are in the ids of its catch-ups: an id has at most 100.
+_OF_ID = 80
+# Airflow's have a digest behind the number.
+_BEHIND = re.compile(r"\.catch_up_[0-9]+(-[0-9a-f]{6})?", re.ASCII)
 # A shorter one must save at least this share of the one before it.
 _GAIN = 0.1
 # One that took no longer (in seconds) is built on, whatever the copy took: there it is chance which of them is faster.
@@ -79,6 +84,16 @@ class CatchUps(RunFacts):
     def _before_last(self) -> int:
         """When the source of the last one's base was complete."""
         return self.done[-2].at if len(self.done) > 1 else self.began_at
+
+
+def catch_up_id(rehearsal: str, number: int) -> str:
+    """The id of the catch-up with this number that the command makes with the rehearsal."""
+    return f"{rehearsal[:_OF_ID]}.catch_up_{number}"
+
+
+def is_catch_up_of(rehearsal: str, run_id: str) -> bool:
+    """Whether the id is that of a catch-up with the rehearsal."""
+    return run_id.startswith(begins := rehearsal[:_OF_ID]) and _BEHIND.fullmatch(run_id, len(begins)) is not None
 
 
 def base_of_cut_over(rehearsal: Run) -> Run | None:

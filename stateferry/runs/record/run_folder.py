@@ -82,6 +82,13 @@ class RunFolder:
     temporary_folders = _Inside("temporary.json")
     _steps = _Inside("steps")
 
+    def remove(self) -> None:
+        """Removes the folder; the plan goes last, because a folder without one counts as a run that never began."""
+        for entry in self.folder.entries():
+            if entry.name != PLAN_FILE:
+                entry.remove()
+        self.folder.remove()
+
     def file_of(self, kind: type[RunFacts]) -> Location:
         """The file of these facts."""
         return self._steps.child(f"{kind.name}.json")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from flinkstate.basics.did_you_mean import there_are
 from flinkstate.errors import StateferryError, TransientError, UsageError
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.run_folder import PLAN_FILE, RunFolder, folder_name, runs_folder
+from stateferry.runs.record.catch_ups import is_catch_up_of
+from stateferry.runs.record.run_folder import RunFolder, folder_name, runs_folder
 from stateferry.runs.record.run_states import (
     ENDED,
     RunState,
@@ -49,13 +50,6 @@ class RunSummary(RunFolder):
         """When the run got its present state, in milliseconds; 0 if that isn't known."""
         return self.changes[-1].at if self.changes else 0
 
-    def remove(self) -> None:
-        """Removes the folder; the plan goes last, because a folder without one counts as a run that never began."""
-        for entry in self.folder.entries():
-            if entry.name != PLAN_FILE:
-                entry.remove()
-        self.folder.remove()
-
 
 def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
     """The runs of the job, or of all jobs, the newest first."""
@@ -66,10 +60,20 @@ def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
     return sorted(runs, key=lambda run: (run.planned_at, run.run_id), reverse=True)
 
 
+def those_named(runs: Sequence[RunSummary], name: str) -> list[RunSummary]:
+    """The runs with this id, or those whose ids begin with it, without the catch-ups of one that is among them."""
+    found = [run for run in runs if run.run_id == name] or [run for run in runs if run.run_id.startswith(name)]
+    return [
+        one
+        for one in found
+        if not any(one.job == other.job and is_catch_up_of(other.run_id, one.run_id) for other in found)
+    ]
+
+
 def find_run(home: str, job: str, run_id: str) -> Run:
     """The run with this id, or the only run whose id begins with it."""
     of_job = runs_of(home, job)
-    found = [run for run in of_job if run.run_id == run_id] or [run for run in of_job if run.run_id.startswith(run_id)]
+    found = those_named(of_job, run_id)
     if len(found) != 1:
         known = [run.run_id for run in of_job]
         how_many = "no run" if not found else f"{len(found)} runs"

@@ -24,6 +24,7 @@ from stateferry.runs.control.catching_up import catch_ups_of
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, ShownTimers
 from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, ValidateFacts
@@ -210,6 +211,26 @@ def test_a_lost_application_is_tried_again_with_the_same_run(
     spark = of_spark(4.0)
     caught_up(rehearsal, request_, occasion)
     assert submitted == [["--run", spark.runs[0].folder.shown]]
+
+
+def test_one_whose_checkpoint_was_dropped_is_planned_anew_in_the_next_try(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_spark()
+    # It can't be held there, and an executor is lost.
+    monkeypatch.setattr(catch_up_task, "held", lambda newest, *_: str(newest()))
+    monkeypatch.setattr(SparkSubmitOperator, "execute", lambda *_: (_ for _ in ()).throw(AirflowException("137")))
+    with pytest.raises(AirflowException, match="137"):
+        caught_up(rehearsal, request_, occasion)
+    (made,) = (one for one in runs_of(rehearsal.plan.home, rehearsal.plan.job) if "catch_up" in one.run_id)
+    assert made.plan is not None
+    Location.of(made.plan.source).remove()
+    # A task that was killed as it planned the run leaves it without a state.
+    made.state_file.remove()
+    spark = of_spark(4.0)
+    caught_up(rehearsal, request_, occasion)
+    assert [run.plan.run_id for run in spark.runs] == [made.run_id]
+    assert spark.runs[0].plan.source != made.plan.source
 
 
 def test_a_red_one_is_no_base_if_the_task_was_lost_before_it_knew(
