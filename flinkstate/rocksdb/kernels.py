@@ -358,14 +358,79 @@ def _ordered_after(keys, start, size, raw, position, shared, new_size):
     return result if result != 0 else new_size - size
 
 
+@_inlined
+def long_varint(data, position, limit):
+    """Returns an unsigned 63-bit number and the position behind it, or a negative position."""
+    value = np.int64(0)
+    shift = np.int64(0)
+    while position < limit and shift < 63:
+        byte = np.int64(data[np.uint64(position)])
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    return value, np.int64(-1)
+
+
+@_inlined
+def place(prefixes, begin, end, data, start, stop):
+    """Returns 0 if the key begins with the prefix, else -1 if all keys that do are smaller, or 1 if they are larger."""
+    found = np.int64(0)
+    size = end - begin
+    common = min(size, stop - start)
+    for at in range(common):
+        if prefixes[begin + at] != data[start + at]:
+            found = np.int64(-1) if prefixes[begin + at] < data[start + at] else np.int64(1)
+            break
+    if found == 0 and common < size:
+        found = np.int64(1)
+    return found
+
+
 @_kernel
-def index_entries(block, end, restarts, delta_coded, trailer, keys, bounds, offsets, sizes, result, failure):
+def _last_below(block, end, restarts, restart, delta_coded, trailer, prefixes, first, last):
+    """Returns the last restart point of an index whose key, and all before it, are below all keys with the prefix.
+
+    The search begins at `restart`, which is returned if there is none behind it; -1 if a restart point is damaged.
+    """
+    low, step, high = restart, np.int64(1), restarts
+    is_found = False
+    while high - low > 1:
+        # First in growing steps: the next prefix is often near.
+        middle = (low + high) // 2 if is_found else min(low + step, high - 1)
+        begin = _restart(block, end, restarts, middle)
+        if begin < 0 or begin >= end:
+            return np.int64(-1)
+        shared, position = _varint(block, begin, end)
+        if position < 0 or shared > 0:
+            return np.int64(-1)
+        unshared, position = _varint(block, position, end)
+        if position >= 0 and not delta_coded:
+            _, position = _varint(block, position, end)
+        if position < 0 or unshared > end - position or unshared < trailer:
+            return np.int64(-1)
+        if place(prefixes, first, last, block, position, position + unshared - trailer) > 0:
+            low = middle
+            step *= 2
+        else:
+            high = middle
+            is_found = True
+    return low
+
+
+@_kernel
+def index_entries(
+    block, end, restarts, delta_coded, trailer, every, prefixes, limits, keys, bounds, offsets, sizes, result, failure
+):
     """Reads an index block: for each block its handle and the key that its keys are at most.
 
-    RocksDB searches by the restart points behind `end`, so these must be right, and the keys in their order. `trailer`
-    is 8 if the keys have tags, else 0. Fills `bounds` (where each key begins in `keys`), `offsets` and `sizes`;
-    `result[0]` is the number of bytes of keys. Returns the number of entries, or a negative one on failure:
-    `NEED_KEY` as the failure's code means that an array is too small.
+    Unless it reads `every` one, it reads those that may have keys that begin with one of the prefixes, which it looks
+    for by the restart points behind `end`, as RocksDB does. So these must be right, and the keys in their order.
+    `trailer` is 8 if the keys have tags, else 0. Fills `bounds` (where each key begins in `keys`), `offsets` and
+    `sizes`; `result` becomes the number of bytes of keys, and whether the first and the last entry were read. Returns
+    the number of entries, or a negative one on failure: `NEED_KEY` as the failure's code means that an array is too
+    small.
     """
     position = np.int64(0)
     count = np.int64(0)
@@ -375,7 +440,17 @@ def index_entries(block, end, restarts, delta_coded, trailer, keys, bounds, offs
     offset = np.int64(0)
     size = np.int64(0)
     restart = np.int64(0)
-    while position < end:
+    prefix = np.int64(0)
+    result[1] = result[2] = 0
+    while position < end and (every or prefix < len(limits) - 1):
+        if not every and position == _restart(block, end, restarts, restart):
+            first, last = limits[prefix], limits[prefix + 1]
+            below = _last_below(block, end, restarts, restart, delta_coded, trailer, prefixes, first, last)
+            if below < 0:
+                return _fail(failure, BAD_RESTART, position, 0)
+            if below > restart:
+                restart, previous_size = below, 0
+                position = _restart(block, end, restarts, restart)
         begin = position
         shared, position = _varint(block, position, end)
         if position < 0:
@@ -397,14 +472,18 @@ def index_entries(block, end, restarts, delta_coded, trailer, keys, bounds, offs
         # The keys with their tags stand where their successors find them.
         if count + 1 >= len(bounds) or at + previous_size + shared + unshared + SLACK > len(keys):
             return _fail(failure, NEED_KEY, begin, 0)
-        for byte in range(shared):
-            keys[at + byte] = keys[previous + byte]
+        key_size = shared + unshared - trailer
+        if (
+            previous_size > 0
+            and _ordered_after(keys, previous, previous_size - trailer, block, position, shared, key_size) < 0
+        ):
+            return _fail(failure, BAD_ORDER, begin, 0)
+        if previous != at:
+            for byte in range(shared):
+                keys[at + byte] = keys[previous + byte]
         for byte in range(unshared):
             keys[at + shared + byte] = block[position + byte]
         position += unshared
-        length_before = previous_size - trailer
-        if count > 0 and compared(keys, previous, length_before, keys, at, shared + unshared - trailer, 0) > 0:
-            return _fail(failure, BAD_ORDER, begin, 0)
         handle_end = end if delta_coded else position + length
         if handle_end > end:
             return _fail(failure, BAD_ENTRY, begin, 0)
@@ -423,32 +502,27 @@ def index_entries(block, end, restarts, delta_coded, trailer, keys, bounds, offs
                 return _fail(failure, BAD_ENTRY, begin, 0)
         if not delta_coded and position != handle_end:
             return _fail(failure, BAD_ENTRY, begin, 0)
-        bounds[count] = at
-        offsets[count] = offset
-        sizes[count] = size
         previous, previous_size = at, shared + unshared
-        at += shared + unshared
-        count += 1
-    if restart != restarts and end > 0:
+        if every or place(prefixes, limits[prefix], limits[prefix + 1], keys, at, at + key_size) <= 0:
+            bounds[count] = at
+            offsets[count] = offset
+            sizes[count] = size
+            at += previous_size
+            count += 1
+            if begin == 0:
+                result[1] = 1
+            if position == end:
+                result[2] = 1
+        # What is at most this key is in no later block.
+        while prefix < len(limits) - 1 and (
+            place(prefixes, limits[prefix], limits[prefix + 1], keys, previous, previous + key_size) < 0
+        ):
+            prefix += 1
+    if every and restart != restarts and end > 0:
         return _fail(failure, BAD_RESTART, 0, 0)
     bounds[count] = at
     result[0] = at
     return count
-
-
-@_inlined
-def long_varint(data, position, limit):
-    """Returns an unsigned 63-bit number and the position behind it, or a negative position."""
-    value = np.int64(0)
-    shift = np.int64(0)
-    while position < limit and shift < 63:
-        byte = np.int64(data[np.uint64(position)])
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    return value, np.int64(-1)
 
 
 @_inlined

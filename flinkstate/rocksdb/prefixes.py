@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.rocksdb import prefix_kernels
-from flinkstate.rocksdb.sst_file import Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +59,6 @@ class Prefixes:
 
     def _at(self, number: int) -> bytes:
         return self.keys[self.bounds[number] : self.bounds[number + 1]].tobytes()
-
-    def blocks_of(self, index: Index) -> Index:
-        """Returns the blocks of an index that may have keys with one of the prefixes."""
-        may_match = np.zeros(len(index), np.bool_)
-        prefix_kernels.blocks_with(index.keys, index.bounds, index.trailer, self.keys, self.bounds, may_match)
-        blocks = np.flatnonzero(may_match)
-        starts, ends = index.bounds[:-1][blocks], index.bounds[1:][blocks]
-        sizes = ends - starts
-        bounds = np.append(0, np.cumsum(sizes))
-        keys = index.keys[np.repeat(starts - bounds[:-1], sizes) + np.arange(bounds[-1])]
-        return replace(
-            index, keys=keys, bounds=bounds, offsets=index.offsets[blocks], sizes=index.sizes[blocks],
-            begins=index.begins and bool(may_match[:1].any()), ends=index.ends and bool(may_match[-1:].any()),
-        )  # fmt: skip
 
     def rows_of(self, data: Bytes, starts: Positions, key_ends: Positions) -> Flags:
         """Says which rows of a scan, which are in the order of their keys, have one of the prefixes."""

@@ -182,13 +182,11 @@ class SortedRun:
                 self._table = next(self._tables, None)
                 if self._table is None:
                     return False
-                self._parts = self._table.indexes(self._first, self._last)
+                self._parts = self._table.indexes(self._first, self._last, self._only)
             self._part, self._next = next(self._parts, None), 0
             if self._part is None:
                 self._table.close()
                 self._table = None
-            elif self._only is not None:
-                self._part = self._only.blocks_of(self._part)
         assert self._table is not None  # as it has a part
         if self.most is not None:
             if self.most <= 0:

@@ -31,6 +31,7 @@ from flinkstate.rocksdb.files import (
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.live_files import RANGE_DELETE, LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
+from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.sst_blocks import (
     CRC32C,
     TRAILER,
@@ -298,17 +299,24 @@ class SstFile:
         with self:
             return any(one.start < after and one.end > low for one in self.deleted_ranges())
 
-    def indexes(self, low: bytes, high: bytes) -> Iterator[Index]:
-        """Yields the data blocks that may have keys from `low` to `high`: all at once, or by parts of the index."""
-        top = _cut(self._index_of(self._index_handle), low, high)
+    def indexes(self, low: bytes, high: bytes, only: Prefixes | None = None) -> Iterator[Index]:
+        """Yields the data blocks that may have keys from `low` to `high`: all at once, or by parts of the index.
+
+        With `only`, these are the blocks that may have keys with one of the prefixes.
+        """
+        if only is None or only.has_every_key:
+            only = EVERY_KEY
+        top = _cut(self._index_of(self._index_handle, only), low, high)
         if not self._is_partitioned:
             yield top
             return
         for part in range(len(top)):
-            begins, ends = part == 0 and top.begins, part == len(top) - 1 and top.ends
-            yield _cut(replace(self._index_of(top.handle(part)), begins=begins, ends=ends), low, high)
+            own = self._index_of(top.handle(part), only)
+            begins = own.begins and part == 0 and top.begins
+            ends = own.ends and part == len(top) - 1 and top.ends
+            yield _cut(replace(own, begins=begins, ends=ends), low, high)
 
-    def _index_of(self, handle: Handle) -> Index:
+    def _index_of(self, handle: Handle, only: Prefixes) -> Index:
         block = self.read_block(handle, _LARGEST_META)
         end = entries_end(block, len(block) - SLACK, self.name, handle.offset)
         restarts = (len(block) - SLACK - end) // 4 - 1
@@ -316,10 +324,11 @@ class SstFile:
         while True:
             keys, bounds = np.zeros(room, np.uint8), np.zeros(end // 3 + 2, np.int64)
             offsets, sizes = np.zeros((2, len(bounds)), np.int64)
-            result, failure = np.zeros(1, np.int64), np.zeros(3, np.int64)
+            result, failure = np.zeros(3, np.int64), np.zeros(3, np.int64)
             count = kernels.index_entries(
-                block, end, restarts, self._is_delta_coded, self._trailer, keys, bounds, offsets, sizes, result, failure
-            )
+                block, end, restarts, self._is_delta_coded, self._trailer, only.has_every_key, only.keys, only.bounds,
+                keys, bounds, offsets, sizes, result, failure,
+            )  # fmt: skip
             if count >= 0:
                 break
             # Keys grow by at most what an entry adds to the one before, so a sound index fits in the end.
@@ -330,7 +339,7 @@ class SstFile:
             room *= 4
         index = Index(
             keys[: result[0]].copy(), bounds[: count + 1].copy(), offsets[:count].copy(), sizes[:count].copy(),
-            self._trailer,
+            self._trailer, bool(result[1]), bool(result[2]),
         )  # fmt: skip
         self._check_handles(index, handle.offset)
         return index

@@ -23,7 +23,7 @@ def use_kernels() -> None:
     UsualChanges(data, np.zeros(1, np.int64), 0)
     kernels.content_sizes(data, nothing, nothing, nothing)
     kernels.entries_ends(data, np.zeros((0, 3), np.int64), nothing)
-    kernels.index_entries(data, 0, 0, True, 0, data, numbers, numbers, numbers, numbers, failure)
+    kernels.index_entries(data, 0, 0, True, 0, True, data, numbers, data, numbers, numbers, numbers, numbers, failure)
     kernels.walk(
         data, np.zeros((0, 3), np.int64), data, numbers, 0, data, 1, 0, 1, True, data, SLACK, numbers, numbers, numbers,
         np.zeros(1, np.uint64), np.zeros(16, np.int64), failure,
@@ -39,7 +39,6 @@ def use_kernels() -> None:
         np.zeros(0, np.uint64), data, np.zeros((2, 4), np.uint64), data, SLACK, numbers, numbers,
         np.zeros(16, np.int64),
     )  # fmt: skip
-    prefix_kernels.blocks_with(data, numbers, 0, data, numbers, np.zeros(0, np.bool_))
     prefix_kernels.rows_with(data, nothing, nothing, data, numbers, np.zeros(0, np.bool_))
     _write()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,15 +13,16 @@ import pytest
 
 from flinkstate.basics.array_types import Bytes
 from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.rocksdb import kernels, sorted_run
 from flinkstate.rocksdb import scan as scans
-from flinkstate.rocksdb import sorted_run
 from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.files import (
     StoredFile,
     read_pieces,
 )
+from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
-from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored
+from tests.rocksdb.writing import DELETE, MERGE, SINGLE_DELETE, SNAPPY, VALUE, Entry, database, stored, varint
 
 GROUPS = 4
 
@@ -115,3 +117,65 @@ def test_all_entries_of_a_file_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
         for start, end in zip(starts, ends, strict=True)
     ]
     assert found == [one for one, *_ in sorted(entries) if 1 <= one[0] < 3]
+
+
+def index_block(keys: Sequence[bytes], handles: Sequence[tuple[int, int]], interval: int, delta: bool) -> bytes:
+    """An index with a restart point for each so many entries; `delta` says whether handles follow from those before."""
+    out, restarts = bytearray(), list[int]()
+    for number, (one, (offset, size)) in enumerate(zip(keys, handles, strict=True)):
+        shared, before = 0, keys[number - 1] if number else b""
+        if number % interval:
+            pairs = enumerate(zip(one, before, strict=False))
+            shared = next((at for at, (a, b) in pairs if a != b), min(len(one), len(before)))
+        else:
+            restarts.append(len(out))
+        handle = varint(offset) + varint(size)
+        if delta and shared:
+            change = size - handles[number - 1][1]
+            handle = varint(change << 1 if change >= 0 else (-change << 1) - 1)
+        out += varint(shared) + varint(len(one) - shared) + (b"" if delta else varint(len(handle)))
+        out += one[shared:] + handle
+    return bytes(out) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_of_an_index_only_what_may_have_a_prefix_is_read(seed: int) -> None:
+    chosen = random.Random(seed)
+    trailer, interval, delta = 8 * (seed % 2), chosen.choice([1, 1, 2, 16]), chosen.random() < 0.7
+    plain = sorted(
+        {b"\0key-%03d" % chosen.randrange(400) + b"/" * chosen.randrange(3) for _ in range(chosen.randrange(1, 200))}
+    )
+    keys = [one + bytes([7]) * trailer for one in plain]
+    handles, offset = list[tuple[int, int]](), 0
+    for _ in keys:
+        handles.append((offset, chosen.randrange(10, 400)))
+        offset += handles[-1][1] + 5
+    block = index_block(keys, handles, interval, delta)
+    restarts = int.from_bytes(block[-4:], "little")
+    data = np.frombuffer(block + bytes(SLACK), np.uint8).copy()
+    some = [chosen.choice(plain)[: chosen.randrange(1, 10)] for _ in range(chosen.randrange(4))]
+    only = Prefixes.of([*some, *(b"\0key-%03d" % chosen.randrange(400) for _ in range(chosen.randrange(20)))])
+    prefixes = [only.keys[start:end].tobytes() for start, end in itertools.pairwise(only.bounds.tolist())]
+
+    def read(every: bool) -> tuple[list[tuple[bytes, int, int]], bool, bool]:
+        found, bounds = np.zeros(20_000, np.uint8), np.zeros(len(keys) + 2, np.int64)
+        places, result, failure = np.zeros((2, len(bounds)), np.int64), np.zeros(3, np.int64), np.zeros(3, np.int64)
+        count = kernels.index_entries(
+            data, len(block) - 4 - 4 * restarts, restarts, delta, trailer, every, only.keys, only.bounds, found, bounds,
+            places[0], places[1], result, failure,
+        )  # fmt: skip
+        assert count >= 0, failure
+        each = itertools.pairwise(bounds[: count + 1].tolist())
+        entries = [(found[a:b].tobytes(), *at) for (a, b), at in zip(each, places.T.tolist(), strict=False)]
+        return entries, bool(result[1]), bool(result[2])
+
+    everything = [(one, *handle) for one, handle in zip(keys, handles, strict=True)]
+    assert read(every=True) == (everything, True, True)
+
+    def may_have(number: int, prefix: bytes) -> bool:
+        is_before = number > 0 and prefix < plain[number - 1] and not plain[number - 1].startswith(prefix)
+        return not is_before and (prefix <= plain[number] or plain[number].startswith(prefix))
+
+    wanted = [number for number in range(len(keys)) if any(may_have(number, prefix) for prefix in prefixes)]
+    expected = [everything[number] for number in wanted], 0 in wanted, len(keys) - 1 in wanted
+    assert read(every=False) == expected
