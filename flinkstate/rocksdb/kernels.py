@@ -449,7 +449,7 @@ def index_entries(
             if below < 0:
                 return _fail(failure, BAD_RESTART, position, 0)
             if below > restart:
-                restart, previous_size = below, 0
+                restart, previous_size = below, np.int64(0)
                 position = _restart(block, end, restarts, restart)
         begin = position
         shared, position = _varint(block, position, end)

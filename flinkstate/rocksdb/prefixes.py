@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,6 +40,14 @@ class Prefixes:
         bounds = [one.bounds[1:] + end for one, end in zip(parts, ends[:-1], strict=True)]
         keys = np.concatenate([one.keys[: one.bounds[-1]] for one in parts])
         return cls(keys if len(keys) else np.zeros(1, np.uint8), np.concatenate([np.zeros(1, np.int64), *bounds]))
+
+    def and_of(self, other: Prefixes) -> Prefixes:
+        """These and the other ones."""
+        return self if self.has_every_key else Prefixes.of((*self.each(), *other.each()))
+
+    def each(self) -> Iterator[bytes]:
+        """Yields the prefixes one after another."""
+        return (self.keys[start:end].tobytes() for start, end in pairwise(self.bounds.tolist()))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1

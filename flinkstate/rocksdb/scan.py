@@ -107,12 +107,15 @@ class Scan:
         return Found(made, int(run.state[kernels.OUT]), needed)
 
 
-def entries_of(table: SstFile, prefix: int, low: int, high: int) -> Iterator[tuple[Bytes, Positions, Positions]]:
+def entries_of(
+    table: SstFile, prefix: int, low: int, high: int, only: Prefixes | None = None
+) -> Iterator[tuple[Bytes, Positions, Positions]]:
     """Yields the keys of all entries of one file in these key groups, deletions among them, in order.
 
-    Each yields `data`, where rows start, and where their keys end; it is valid until the next one is asked for.
+    With `only`, these are the entries of the blocks that may have keys with one of the prefixes. Each time it yields
+    `data`, where rows start, and where their keys end; these are valid until the next ones are asked for.
     """
-    run = SortedRun([table], prefix, low, high, PORTION, keep_open=True)
+    run = SortedRun([table], prefix, low, high, PORTION, keep_open=True, only=only)
     out = np.zeros(PORTION + SLACK, np.uint8)
     starts, key_ends, ends = np.zeros((3, PORTION // BYTES_OF_A_ROW), np.int64)
     tags, needed = np.zeros(len(starts), np.uint64), 1

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
@@ -82,17 +81,13 @@ def in_both_forms(keys: Prefixes, state: KeyedState, prefix: int) -> Prefixes:
     type_ = key_type(state)
     if type_ is None or keys.has_every_key or not any(one.five is None for one in kept_by_kryo(type_)):
         return keys
-    every = {*_each(keys)}
+    every = {*keys.each()}
     for five in (False, True):
         other = state.with_kryo(partial(replace, for_five=five))
         # What one Kryo can't write, it hasn't written.
         with suppress(DamagedError, RefusedError):
-            every.update(_each(_for_other_kryo(keys, other, prefix)))
+            every.update(_for_other_kryo(keys, other, prefix).each())
     return Prefixes.of(every)
-
-
-def _each(keys: Prefixes) -> Iterator[bytes]:
-    return (keys.keys[start:end].tobytes() for start, end in pairwise(keys.bounds.tolist()))
 
 
 def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict[str, Prefixes]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -95,12 +94,10 @@ def _joined(lists: Iterator[dict[str, Prefixes]]) -> dict[str, Prefixes]:
     for one in lists:
         for state, keys in one.items():
             found.setdefault(state, []).append(keys)
-    return {state: some[0] if len(some) == 1 else Prefixes.of(_each(some)) for state, some in found.items()}
-
-
-def _each(lists: list[Prefixes]) -> Iterator[bytes]:
-    for one in lists:
-        yield from (one.keys[start:end].tobytes() for start, end in pairwise(one.bounds.tolist()))
+    return {
+        state: some[0] if len(some) == 1 else Prefixes.of(key for one in some for key in one.each())
+        for state, some in found.items()
+    }
 
 
 def _rows(table: SstFile, prefix: int, keys: Prefixes) -> tuple[int, str]:
@@ -132,7 +129,5 @@ def above_base_tasks(
             for source, keys in changed.values()
             if conversion.changes_key_groups or not source.range.intersection(handle.range).is_empty
         )
-        yield AboveBaseTask(
-            operator, subtask, conversion,
-            *(Databases(one.folder, {subtask: one.handles[subtask]}) for one in (staged, base)), lists,
-        )  # fmt: skip
+        now, before = (Databases(one.folder, {subtask: one.handles[subtask]}) for one in (staged, base))
+        yield AboveBaseTask(operator, subtask, conversion, now, before, lists)

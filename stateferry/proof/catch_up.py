@@ -8,7 +8,8 @@ both sides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.above_base import AboveBase
 from stateferry.proof.carried_check import CarriedResult
 from stateferry.proof.changed_layout import Databases
-from stateferry.proof.changed_rows import Snapshot, changed_rows, row_sums, together
+from stateferry.proof.changed_rows import Snapshot, changed_rows, row_sums, some_keys, together
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
@@ -32,6 +33,9 @@ from stateferry.proof.expected.sampling import SampleSpec
 from stateferry.proof.keyed_check import KeyedTask
 from stateferry.proof.keyed_result import KeyedResult, Side
 from stateferry.proof.tally import Tally
+
+# Entries of the key groups that are read whole.
+_MOST_WHOLE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class ChangedResult:
     problems: list[str]
     keys: int
     files: int = 0
+    others: int = 0
     read: BytesRead = field(default_factory=BytesRead)
 
     @property
@@ -118,7 +123,8 @@ class ChangedTask:
 
     def do(self) -> ChangedResult:
         """Reads the changed keys, and finds out whether they are all."""
-        only, groups = self.base.changed, together(self.conversion, self.base.changed.keys())
+        listed, groups = self.base.changed, together(self.conversion, self.base.changed.keys())
+        only = listed if self.whole else self._with_others(listed)
         # What the base had of them was sampled when it was validated.
         spec = SampleSpec(self.seed, 1.0 / max(self.of, 1))
         keys = in_result(only, self.conversion)
@@ -139,13 +145,22 @@ class ChangedTask:
         after = read(Side.SOURCE, source, spec), read(Side.STAGED, self.staged, spec)
         before = read(Side.SOURCE, base), read(Side.STAGED, self.base_result)
         # What a key has in the states of a group counts together.
-        listed = ([only[name] for name in group] for group in groups)
-        count = sum(max(map(len, some)) for some in listed if not any(one.has_every_key for one in some))
-        result = ChangedResult(self.operator, self.subtask, after, before, list(self._other_lists()), count)
+        count, read_keys = (
+            sum(max(len(of[name]) for name in group) for group in groups if not _has_every_key(of, group))
+            for of in (listed, only)
+        )
+        result = ChangedResult(
+            self.operator, self.subtask, after, before, list(self._other_lists()), count, others=read_keys - count
+        )
         if after[0].read is not None:
             result.read.take(after[0].read)
         self._look_for_others(result)
         return result
+
+    def _with_others(self, listed: Mapping[str, Prefixes]) -> Mapping[str, Prefixes]:
+        """The keys, and some that aren't listed, which must be in both results as they are in both sources."""
+        some = some_keys(self.source, self.conversion, self.conversion.old_max, self.subtask, self.seed)
+        return {state: keys.and_of(some[state]) if state in some else keys for state, keys in listed.items()}
 
     def _look_for_others(self, result: ChangedResult) -> None:
         """Finds out whether rows of other keys came, went or changed, and notes the digests of all rows.
@@ -185,12 +200,23 @@ class ChangedTask:
 def sampled_groups(divisor: int, seed: int, base: BaseOperator) -> frozenset[int]:
     """The key groups that are read whole: one of 128, others for each source, of those that have any in the base.
 
-    They are named by their remainders: with the max parallelism as divisor, that is by their numbers.
+    They are named by their remainders: with the max parallelism as divisor, that is by their numbers. They are fewer,
+    or none, if they have very many entries: the job stands still meanwhile. Then some keys are read in their place.
     """
-    occupied = {group for one in base.accounts.values() for group in np.flatnonzero(one.account.counts).tolist()}
-    groups = sorted({group % divisor for group in occupied}) or list(range(divisor))
+    entries: Counter[int] = Counter()
+    for one in base.accounts.values():
+        for group in np.flatnonzero(one.account.counts).tolist():
+            entries[group % divisor] += int(one.account.counts[group])
+    groups = sorted(entries) or list(range(divisor))
     count = max(len(groups) // 128, 1)
-    return frozenset(groups[(seed + number * len(groups) // count) % len(groups)] for number in range(count))
+    chosen = [groups[(seed + number * len(groups) // count) % len(groups)] for number in range(count)]
+    while chosen and sum(entries[group] for group in chosen) > _MOST_WHOLE:
+        chosen.pop()
+    return frozenset(chosen)
+
+
+def _has_every_key(keys: Mapping[str, Prefixes], group: Iterable[str]) -> bool:
+    return any(keys[name].has_every_key for name in group)
 
 
 class CatchUpTally:
@@ -201,7 +227,7 @@ class CatchUpTally:
         self._after, self._before, self._sampled = Tally(size), Tally(size), Tally(size)
         self._problems: list[str] = []
         self._unread, self._unseen = set(base.subtasks), set(base.result.handles)
-        self._keys = self._files = 0
+        self._keys = self._files = self._others = 0
         self._above: list[AboveBase] = []
 
     def take(self, result: ChangedResult | KeyedResult | CarriedResult | AboveBase) -> None:
@@ -221,6 +247,7 @@ class CatchUpTally:
             self._unread.discard(result.subtask)
             self._keys += result.keys
             self._files += result.files
+            self._others += result.others
 
     def total(self) -> Tally:
         """What all keys amount to: the base, without the changed keys as they were, and with them as they are."""
@@ -261,12 +288,14 @@ class CatchUpTally:
             "every row that came, went or changed",
             problems[0]
             if problems
-            else f"{self._keys} {noun(self._keys, 'key')}, as {self._files} {noun(self._files, 'file')} came or went",
+            else f"{self._keys} {noun(self._keys, 'key')}, as {self._files} {noun(self._files, 'file')} came or went"
+            f"{f', and {self._others} others that are read with them' if self._others else ''}",
             samples=tuple(problems[:MOST_SAMPLES]),
         )
         yield _compared(f"{label}: changed keys as they were", self._before)
         yield _compared(f"{label}: changed keys as they are", self._after)
-        yield self._read_whole(label)
+        if self._whole:
+            yield self._read_whole(label)
         yield self._above_base(label)
 
     def _above_base(self, label: str) -> Check:

@@ -7,11 +7,13 @@ at, as their properties count them. If these files are a large part of the state
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from flinkstate.basics.array_types import Bytes, Positions
 from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.keyed.native_file import NativeFile
@@ -29,6 +31,8 @@ from stateferry.changes.operator_changes import OperatorChanges
 _EVERY = 1 << 16
 # If a larger share of the bytes came or went, to read all rows of one snapshot takes no longer.
 _MOST_LISTED = 0.25
+# Of each state, or of those that count together: the files, the blocks of each, and the keys.
+_FILES_OF_SAMPLE, _BLOCKS_OF_SAMPLE, _MOST_OF_SAMPLE = 8, 8, 200
 _FileOf = tuple[str, int, int, bytes, bytes, str]
 
 
@@ -75,6 +79,28 @@ def changed_rows(new: Snapshot, old: Snapshot, conversion: OperatorChanges, widt
             # Timers on the heap are in no file of RocksDB, so all of them are read.
             found.keys = _listed(differing, now, conversion, found) | dict.fromkeys(on_heap, EVERY_KEY)
     return found
+
+
+def some_keys(
+    source: Snapshot, conversion: OperatorChanges, width: int, subtask: int, seed: int
+) -> dict[str, Prefixes]:
+    """Keys by state, from blocks here and there; of a migrated state with those of its flag and of its new state."""
+    chosen, keys = random.Random(seed + subtask), dict[str, Prefixes]()
+    with NativeFile(source.folder, source.handle, width, subtask) as file:
+        there = {meta.name: number for number, meta in enumerate(file.header.states[: file.stored_states])}
+        for group in together(conversion, there.keys() & file.database.families.keys()):
+            key = file.header.key_serializer.type if len(group) > 1 else None
+            tables = [table for name in sorted(group) for table in file.tables(there[name])]
+            found: set[bytes] = set()
+            for table in chosen.sample(tables, min(len(tables), _FILES_OF_SAMPLE)):
+                for index in table.indexes(b"", b"\xff" * (file.prefix + 1)):
+                    blocks = chosen.sample(range(len(index)), min(len(index), _BLOCKS_OF_SAMPLE))
+                    near = Prefixes.of(index.key(block) for block in blocks)
+                    for entries in entries_of(table, file.prefix, 0, _EVERY, near):
+                        found.update(_keys_in(*entries, file, key))
+                    break
+            keys |= dict.fromkeys(group, Prefixes.of(chosen.sample(sorted(found), min(len(found), _MOST_OF_SAMPLE))))
+    return keys
 
 
 def _listed(
@@ -137,19 +163,27 @@ def _keys_of(table: SstFile, file: NativeFile, key: FlinkType | None, found: Cha
     prefix, own, seen = file.prefix, file.handle.range, 0
     for data, starts, ends in entries_of(table, prefix, 0, _EVERY):
         seen += len(starts)
-        groups = np.zeros(len(starts), np.int64)
-        for byte in range(prefix):
-            groups = groups << 8 | data[starts + 4 + byte]
-        mine = (groups >= own.start) & (groups <= own.end)
-        firsts, lasts = starts[mine] + 4, ends[mine]
-        if key is not None and len(firsts):
-            keys, lasts = skip_runs(key, data, firsts + prefix, lasts)
-            firsts = keys - prefix
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            yield data[first:last].tobytes()
+        yield from _keys_in(data, starts, ends, file, key)
     # RocksDB counts deleted ranges as entries, too.
     if seen + table.range_deletions != table.entries:
         found.problems.append(f"{table.name}: {seen} of {table.entries} entries were looked at")
     low, after = (number.to_bytes(prefix, "big") for number in (own.start, own.end + 1))
     if table.deletes_within(low, after):
         found.problems.append(f"{table.name}: it deletes whole ranges of the subtask's keys")
+
+
+def _keys_in(
+    data: Bytes, starts: Positions, ends: Positions, file: NativeFile, key: FlinkType | None
+) -> Iterator[bytes]:
+    """Yields the keys of entries in the file's own key groups, as `_keys_of` does."""
+    prefix, own = file.prefix, file.handle.range
+    groups = np.zeros(len(starts), np.int64)
+    for byte in range(prefix):
+        groups = groups << 8 | data[starts + 4 + byte]
+    mine = (groups >= own.start) & (groups <= own.end)
+    firsts, lasts = starts[mine] + 4, ends[mine]
+    if key is not None and len(firsts):
+        keys, lasts = skip_runs(key, data, firsts + prefix, lasts)
+        firsts = keys - prefix
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        yield data[first:last].tobytes()

@@ -166,7 +166,10 @@ def test_of_an_index_only_what_may_have_a_prefix_is_read(seed: int) -> None:
         )  # fmt: skip
         assert count >= 0, failure
         each = itertools.pairwise(bounds[: count + 1].tolist())
-        entries = [(found[a:b].tobytes(), *at) for (a, b), at in zip(each, places.T.tolist(), strict=False)]
+        entries = [
+            (found[a:b].tobytes(), offset, size)
+            for (a, b), offset, size in zip(each, *places[:, :count].tolist(), strict=True)
+        ]
         return entries, bool(result[1]), bool(result[2])
 
     everything = [(one, *handle) for one, handle in zip(keys, handles, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -40,6 +41,7 @@ from stateferry.changes.changed_keys import KeyList
 from stateferry.cli import main, shared_steps
 from stateferry.cli.lent_workers import OpenWorkers
 from stateferry.inventory import inventory
+from stateferry.proof import catch_up as proof_of_catch_up
 from stateferry.proof import changed_rows
 from stateferry.proof import checks as checks_of_proof
 from stateferry.proof.catch_up import ChangedResult, ChangedTask
@@ -120,10 +122,14 @@ def found_in(of: Run) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
-def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(seed: int, case: str, tmp_path: Path) -> None:
+def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
+    seed: int, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The job moves keys itself, and has a state of the same types that isn't migrated."""
     chosen, database = random.Random(seed), NightlyDatabase(tmp_path / "job")
     ttl, options = CASES[case]
+    if ttl:
+        monkeypatch.setattr(proof_of_catch_up, "_MOST_WHOLE", 0)
     of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9} if ttl else {}, "accept_empty": 1.0, "nulls": "drop"}
     of_state |= options
     database.state = database.state.with_changes(more_rows={"other": {}})
@@ -364,9 +370,20 @@ def no_changes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(checks_of_proof, "sampled_groups", lambda *_: frozenset(range(128)))
 
 
+def no_changes_in_large_groups(patch: pytest.MonkeyPatch) -> None:
+    """As above; in place of key groups, keys that aren't listed are read: here all of them."""
+    sampled = checks_of_proof.sampled_groups
+    no_changes(patch)
+    patch.setattr(checks_of_proof, "sampled_groups", sampled)
+    patch.setattr(proof_of_catch_up, "_MOST_WHOLE", 0)
+    patch.setattr(changed_rows, "_MOST_OF_SAMPLE", 10_000)
+    patch.setattr(changed_rows, "_BLOCKS_OF_SAMPLE", 10_000)
+
+
 ALTERED = {
     "changed keys listed": (converted_short, listed_short, a_file_less, validated_short, entries_short),
     "read whole": (no_changes,),
+    "changed keys as they are": (no_changes_in_large_groups,),
 }
 
 
@@ -460,6 +477,20 @@ def test_key_groups_that_are_read_whole_may_lie_apart(tmp_path: Path, monkeypatc
     report, _ = caught_up(second, tmp_path, 2, 1)
     plainly = [check.actual for check in report.checks if "of the result read plainly" in check.name]
     assert plainly == ["the same rows"]
+
+
+def test_of_very_large_key_groups_some_keys_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    monkeypatch.setattr(proof_of_catch_up, "_MOST_WHOLE", 1)
+    report, since = caught_up(second, tmp_path, 2, 1)
+    assert report.is_green
+    actual = [check.actual for check in report.checks if "changed keys listed" in check.name]
+    assert [
+        re.fullmatch(r"(\d+) keys, as \d+ files? came or went, and (\d+) others that .*", one) for one in actual
+    ] != [None]
+    assert not [check for check in report.checks if "read whole" in check.name]
+    assert entries(since) == entries(whole(second, tmp_path, 2))
 
 
 def test_a_large_key_group_does_not_stop_catch_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
