@@ -15,11 +15,13 @@ from stateferry.airflow.flink.errors import FlinkError
 from stateferry.airflow.flink.jobs import (
     Goal,
     JarRun,
+    JobOverview,
     cancel_job,
     check_program,
     find_job,
     has_checkpointed,
     job_state,
+    list_jobs,
     run_jar,
     wait_for,
 )
@@ -77,6 +79,10 @@ class FlinkHook(BaseHook):
         # A task that is killed while it waits comes here: an event loop can't run inside another one.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(lambda: asyncio.run(worked())).result()
+
+    def jobs(self) -> list[JobOverview]:
+        """All jobs that Flink remembers, the newest first."""
+        return self.run(list_jobs)
 
     def job_id(self, job: str) -> str:
         """The id of the running job with this name or id, else of the newest such job."""

@@ -49,6 +49,10 @@ class JobOverview:
         """Whether the job has ended."""
         return self.state in TERMINAL
 
+    def is_called(self, job: str) -> bool:
+        """Whether this is the job's id or name."""
+        return job in (self.id, self.name)
+
 
 @dataclass(frozen=True)
 class JarRun:
@@ -126,7 +130,7 @@ async def find_job(rest: FlinkRest, job: str) -> JobOverview:
 
 
 def _choose(rest: FlinkRest, job: str, jobs: list[JobOverview]) -> JobOverview | None:
-    named = [found for found in jobs if job in (found.id, found.name)]
+    named = [found for found in jobs if found.is_called(job)]
     alive = [found for found in named if not found.is_over]
     if len(alive) > 1:
         raise FlinkError(

@@ -60,8 +60,10 @@ class FlinkSavepointOperator(FlinkOperator):
             # The JobManager was restarted, or the result was not requested for too long: look for the savepoint
             # elsewhere.
             return self.execute(context)
-        raise_for(event)
-        return self.taken(self.task(context), TakenSavepoint(event["job_id"], event["location"]), started)
+        task = self.task(context)
+        with task.stopping(self.stop):
+            raise_for(event)
+        return self.taken(task, TakenSavepoint(event["job_id"], event["location"]), started)
 
     def _defer(self, pending: Pending, started: float) -> NoReturn:
         self.log.info("waiting for the savepoint of job %s (trigger %s)", pending.job_id, pending.trigger)

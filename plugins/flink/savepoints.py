@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from stateferry.airflow.flink.errors import (
@@ -49,6 +50,10 @@ class SavepointOrder:
     format: str = "CANONICAL"
     tries: int = 1
     """How often the savepoint may have been triggered by now. After a failure it is triggered again, by another id."""
+    has_failed: bool = field(default=False, compare=False)
+    """Whether an earlier stop has failed: then the job may have gone on after a savepoint that is complete."""
+    on_failure: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
+    """Called when a stop has failed, so that an order that is made later says so."""
 
     @property
     def directory(self) -> str:
@@ -202,6 +207,7 @@ async def _known(
                 found = await status(rest, Pending(job.id, order.trigger(asked)))
             except FlinkSavepointError as failed:
                 _log.info("an earlier try failed: %s", failed)
+                order.on_failure()
                 number = max(number, asked + 1)
             else:
                 if found is not None:
@@ -245,13 +251,16 @@ async def _counts(rest: FlinkRest, order: SavepointOrder, found: TakenSavepoint)
     if not order.stop or state == "FINISHED":
         _log.info("an earlier try took savepoint %s", found.location)
         return True
-    if state is None:
+    if state is None and not order.has_failed:
         _log.warning("an earlier try took savepoint %s; Flink has forgotten its job", found.location)
         return True
-    if state in ("FAILED", "CANCELED"):
+    order.on_failure()
+    if state in (None, "FAILED", "CANCELED"):
+        why = f"job {found.job_id} is {state}, not FINISHED"
+        why = "an earlier stop had failed, and Flink has forgotten the job" if state is None else why
         raise FlinkError(
-            f"savepoint {found.location} is complete, but job {found.job_id} is {state}, not FINISHED: it may have "
-            "processed input after the savepoint. See in Flink's log whether it has; if not, use this savepoint"
+            f"savepoint {found.location} is complete, but {why}: it may have processed input after the savepoint. See "
+            "in Flink's log whether it has; if not, use this savepoint"
         )
     _log.warning("job %s is %s after savepoint %s: stopping it again", found.job_id, state, found.location)
     return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from typing import Any
 
@@ -23,12 +22,20 @@ from stateferry.airflow.flink.errors import (
     FlinkUnreachableError,
     root_cause,
 )
-from stateferry.airflow.flink.jobs import Goal, cached_for, cancel_job, find_job, job_state, list_jobs, wait_for
+from stateferry.airflow.flink.jobs import (
+    Goal,
+    JobOverview,
+    cached_for,
+    cancel_job,
+    find_job,
+    job_state,
+    list_jobs,
+    wait_for,
+)
 from stateferry.airflow.flink.rest import FlinkRest
 from stateferry.airflow.flink.savepoints import CHECKPOINT, Pending, SavepointOrder, TakenSavepoint
-from stateferry.airflow.flink.storage import newest_completed
+from stateferry.airflow.flink.storage import checkpoint_number, newest_completed
 
-_NUMBER = re.compile(r"/chk-([0-9]+)/?$", re.ASCII)
 _ENDED = ("CANCELED", "FAILED")
 
 _log = logging.getLogger(__name__)
@@ -39,17 +46,17 @@ async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_i
     if order.format != CHECKPOINT:
         return await savepoints.take(rest, order, timeout=timeout, poll_interval=poll_interval)
     job = await find_job(rest, order.job)
+    number = 0
     if not job.is_over:
         if why := await why_not_with_checkpoint(rest, job.id):
             raise FlinkError(why)
-        await take_checkpoint(rest, order, job.id, timeout=timeout, poll_interval=poll_interval)
+        number = await take_checkpoint(rest, order, job.id, timeout=timeout, poll_interval=poll_interval)
         await cancel_job(rest, job.id)
         await wait_for(rest, job.id, Goal.over(), timeout=timeout, poll_interval=poll_interval)
-    found = await found_in_the_end(rest, order, timeout=timeout, poll_interval=poll_interval)
-    if found is None:
-        state = await job_state(rest, job.id)
+    state = await _state_in_the_end(rest, job, timeout=timeout, poll_interval=poll_interval)
+    if state not in _ENDED:
         raise FlinkError(f"job '{job.name}' ({job.id}) is {state}, and no checkpoint is where it stopped")
-    return found
+    return await _newest(rest, job.id, number)
 
 
 async def find(rest: FlinkRest, order: SavepointOrder) -> TakenSavepoint | Pending | None:
@@ -67,11 +74,16 @@ async def found_in_the_end(
     if order.format != CHECKPOINT:
         return await savepoints.found_in_the_end(rest, order, timeout=timeout, poll_interval=poll_interval)
     job = await find_job(rest, order.job)
+    state = await _state_in_the_end(rest, job, timeout=timeout, poll_interval=poll_interval)
+    return await _newest(rest, job.id) if state in _ENDED else None
+
+
+async def _state_in_the_end(rest: FlinkRest, job: JobOverview, *, timeout: float, poll_interval: float) -> str:
     # What Flink says of all jobs at once may be seconds old.
     state = await job_state(rest, job.id) or job.state
-    if state == "CANCELLING":
-        state = await wait_for(rest, job.id, Goal.over(), timeout=timeout, poll_interval=poll_interval)
-    return await _newest(rest, job.id) if state in _ENDED else None
+    if state != "CANCELLING":
+        return state
+    return await wait_for(rest, job.id, Goal.over(), timeout=timeout, poll_interval=poll_interval)
 
 
 async def why_not_with_checkpoint(rest: FlinkRest, job_id: str) -> str:
@@ -139,8 +151,8 @@ async def fresh_checkpoint(
         await asyncio.sleep(poll_interval)
 
 
-async def _newest(rest: FlinkRest, job_id: str) -> TakenSavepoint:
-    """The newest complete checkpoint of a job that has ended.
+async def _newest(rest: FlinkRest, job_id: str, number: int = 0) -> TakenSavepoint:
+    """The newest complete checkpoint of a job that has ended, which has this number or a higher one.
 
     Flink answers from a cache. Where this machine sees the checkpoints, it needn't wait until that is out of date.
     """
@@ -148,15 +160,14 @@ async def _newest(rest: FlinkRest, job_id: str) -> TakenSavepoint:
     seen = None
     if known:
         seen = await asyncio.to_thread(newest_completed, known[0].location.rstrip("/").rpartition("/")[0])
-    if seen is not None and _number(seen) >= known[0].id:
+    if seen is not None and checkpoint_number(seen) >= max(known[0].id, number):
         return TakenSavepoint(job_id, seen)
     await asyncio.sleep(await cached_for(rest))
     known = await completed_checkpoints(rest, job_id)
     if not known:
         raise FlinkError(f"job {job_id} has ended, and Flink knows no complete checkpoint of it")
+    if known[0].id < number:
+        raise FlinkError(
+            f"job {job_id} has ended after checkpoint {number}, and the newest that Flink knows is {known[0].location}"
+        )
     return TakenSavepoint(job_id, known[0].location)
-
-
-def _number(location: str) -> int:
-    found = _NUMBER.search(location)
-    return int(found[1]) if found else -1

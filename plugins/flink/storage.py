@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import fsspec
 
 _METADATA = "_metadata"
+_NUMBER = re.compile(r"/chk-([0-9]+)/?$", re.ASCII)
 
 _log = logging.getLogger(__name__)
 
@@ -14,7 +16,8 @@ _log = logging.getLogger(__name__)
 def newest_completed(directory: str) -> str | None:
     """The savepoint in the directory that was completed last; None if there is none, or the directory can't be read.
 
-    ``_metadata`` is written last and appears all at once, so a savepoint that has it is complete.
+    ``_metadata`` is written last and appears all at once, so a savepoint that has it is complete. Some stores know the
+    time in whole seconds; of checkpoints of the same second, the one with the highest number is the last.
     """
     try:
         files, path = fsspec.url_to_fs(_as_fsspec_says(directory))
@@ -27,8 +30,15 @@ def newest_completed(directory: str) -> str | None:
     complete = {name: facts for name, facts in found.items() if name.endswith(f"/{_METADATA}") and facts["size"]}
     if not complete:
         return None
-    newest = max(complete, key=lambda name: _written(complete[name]))
-    return f"{directory.rstrip('/')}/{newest.removesuffix(f'/{_METADATA}').rpartition('/')[2]}"
+    folders = {name.removesuffix(f"/{_METADATA}"): _written(facts) for name, facts in complete.items()}
+    newest = max(folders, key=lambda folder: (folders[folder], checkpoint_number(folder)))
+    return f"{directory.rstrip('/')}/{newest.rpartition('/')[2]}"
+
+
+def checkpoint_number(location: str) -> int:
+    """The number of a checkpoint, by the name that Flink gives its folder; -1 if it is none."""
+    found = _NUMBER.search(location)
+    return int(found[1]) if found else -1
 
 
 def _as_fsspec_says(directory: str) -> str:

@@ -6,12 +6,12 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from stateferry.airflow.flink.errors import FlinkJobError, FlinkJobLostError, FlinkRefusedError
+from stateferry.airflow.flink.errors import FlinkJobError, FlinkJobLostError, FlinkRefusedError, FlinkSavepointError
 from stateferry.airflow.flink.foreseen_failures import foreseen
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.identity import flink_id
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 JOB_ID = "job_id"
 """The XCom with the id of the job that was started, or may have been started."""
+STOP_FAILED = "flink_stop_failed"
+"""An XCom, and a key in the task's own store: "yes" if a stop has failed, after which the job may have gone on."""
 UP = Goal(frozenset({"RUNNING", "FINISHED"}))
 UP_WITH_CHECKPOINT = Goal(UP.states, checkpoint=True)
 # Keys in the task's own store, which outlives a try: the id of the job that every try must mean, and the id of a job
@@ -69,11 +71,40 @@ class FlinkTask:
         """The order for a savepoint of the job in a folder of its own in the directory."""
         tries = max(self.context["ti"].try_number, 1)
         job = self.job_meant(job) if stop else job
-        return SavepointOrder(task_key(self.context), job, directory, stop, savepoint_format, tries)
+        order = SavepointOrder(task_key(self.context), job, directory, stop, savepoint_format, tries)
+        if not stop:
+            return order
+        if has_failed := self._stop_has_failed():
+            # Airflow has removed what an earlier try has said.
+            self._keep_stop_failed(True)
+        return replace(order, has_failed=has_failed, on_failure=lambda: self._keep_stop_failed(True))
+
+    @contextmanager
+    def stopping(self, stop: bool) -> Iterator[None]:
+        """Keeps whether a stop has failed, until one succeeds."""
+        try:
+            yield
+        except FlinkSavepointError:
+            if stop:
+                self._keep_stop_failed(True)
+            raise
+        if stop and self._stop_has_failed():
+            self._keep_stop_failed(False)
+
+    def _stop_has_failed(self) -> bool:
+        store = self.context.get("task_state_store")
+        return store is not None and store.get(STOP_FAILED) == "yes"
+
+    def _keep_stop_failed(self, has_failed: bool) -> None:
+        value = "yes" if has_failed else "no"
+        if (store := self.context.get("task_state_store")) is not None:
+            store.set(STOP_FAILED, value)
+        self.context["ti"].xcom_push(key=STOP_FAILED, value=value)
 
     def take_savepoint(self, order: SavepointOrder, *, timeout: float, poll_interval: float) -> TakenSavepoint:
         """Takes the savepoint and waits until it is complete."""
-        savepoint = self.hook.run(lambda rest: take(rest, order, timeout=timeout, poll_interval=poll_interval))
+        with self.stopping(order.stop):
+            savepoint = self.hook.run(lambda rest: take(rest, order, timeout=timeout, poll_interval=poll_interval))
         if savepoint.job_id is not None:
             self.show(savepoint.job_id)
         return savepoint

@@ -20,9 +20,10 @@ class RollbackRequest(Approval, OldJob):
         Option(
             Kind.CHOICE,
             "Way back",
-            "`old savepoint`: the old job starts where it was stopped; what the new job has stored since is lost, and "
-            "its input is read again. `convert`: the new job is stopped with a savepoint, from which the DAG "
-            "`state_migration` makes the old job's state; nothing is lost, and it takes as long as the migration",
+            "`old savepoint`: the old job starts from the savepoint that the run read, with which it was stopped; what "
+            "the new job has stored since is lost, and its input is read again. `convert`: the new job is stopped with "
+            "a savepoint, from which the DAG `state_migration` makes the old job's state; nothing is lost, and it "
+            "takes as long as the migration",
             section=JOB,
             row=10,
         ),
@@ -42,7 +43,7 @@ class RollbackRequest(Approval, OldJob):
         Option(
             Kind.SWITCH,
             "Start the old job",
-            "start the old job from the savepoint that is valid after the rollback",
+            "start the old job from the savepoint that the run read, with which it was stopped",
             row=-30,
             section=BACK,
         ),
@@ -78,7 +79,8 @@ class RollbackRequest(Approval, OldJob):
         Option(
             Kind.TEXT,
             "Job to cancel first",
-            "name or id of the new job; with `convert` it is stopped with a savepoint",
+            "name or id of the new job, also if it has ended: the old job doesn't start beside it. With `convert` it "
+            "is stopped with a savepoint",
             row=-20,
             section=BACK,
             if_empty="no job is cancelled",
@@ -112,8 +114,11 @@ class RollbackRequest(Approval, OldJob):
             yield "job: missing: name the job whose publication is rolled back"
         if self.runs_on == "kubernetes":
             yield from self._operator_problems()
-        elif self.restart_job and self.old_jar is None:
-            yield "old_jar: missing, and restart_job needs it: name the jar that was uploaded to Flink"
+        elif self.restart_job:
+            if self.old_jar is None:
+                yield "old_jar: missing, and restart_job needs it: name the jar that was uploaded to Flink"
+            if self.flink_job is None and not self.converts:
+                yield "flink_job: missing, and restart_job needs it: name the new job, also if it has ended"
         yield from self._way_back_problems()
         for name in ("old_jar",) if self.converts else ("flink_job", "old_jar"):
             if not self.restart_job and self.has(name):

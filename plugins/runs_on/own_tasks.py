@@ -8,15 +8,18 @@ What that one returns is the answer.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of, stop_asked
+from flinkstate.errors import UsageError
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of, stop_asked, task_states
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import OWN_RETURN, OWN_START, OWN_STOP, RETURN_ASKED, START_ASKED
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
 from stateferry.airflow.requests.sources import completed_at
 from stateferry.basics.durations import moment, now_ms
+from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
 # Storage and Airflow may have clocks that differ.
 _CLOCKS_MS = 60_000
 _ENDED_UNKNOWN = TakenSavepoint(None, "")
-"""Of a stop that has failed before it said whether the job is stopped: nobody knows its savepoint."""
+"""Of a stop that has failed before it said whether the job is stopped, and where: nobody knows its savepoint."""
+
+_log = logging.getLogger(__name__)
 
 
 def own_functions(path: str) -> tuple[Callable[[Any], object], ...]:
@@ -52,6 +57,12 @@ def asked_to_stop(context: Context, order: SavepointOrder, at: int) -> dict[str,
     job = rehearsal_of(context).plan.job
     folder = order.directory
     return asked(context, job=job, flink_job=order.job, savepoint_directory=folder, format=order.format, asked_at=at)
+
+
+def is_starting(context: Context) -> bool:
+    """Whether a task of the team that starts the new job is at work."""
+    tasks = [one.task_id for one in context["dag"].task_group_dict[OWN_START].iter_tasks()]
+    return "running" in task_states(context, tasks).values()
 
 
 def _imported(path: str) -> object:
@@ -83,16 +94,22 @@ class OwnTasks:
         if taken is None or asked is None:
             raise refusal(f"the last task of {OWN_STOP} has returned no savepoint: expected {{'savepoint': 'PATH'}}")
         with fail_if_refused():
-            complete = int(completed_at(taken.location).timestamp() * 1000)
-        if complete < asked.at - _CLOCKS_MS:
-            raise refusal(
-                f"{OWN_STOP} has returned {taken.location}, which was complete at {moment(complete)}: the job was "
-                f"asked to stop at {moment(asked.at)}, so what it has processed since would be lost"
-            )
+            _check_not_too_old(taken, asked)
         return taken
 
     def stopped_in_the_end(self, order: SavepointOrder) -> TakenSavepoint | None:
-        return self._savepoint() or (None if stop_asked(self._context) is None else _ENDED_UNKNOWN)
+        taken, asked = self._savepoint(), stop_asked(self._context)
+        if asked is None:
+            return None
+        if taken is None:
+            return _ENDED_UNKNOWN
+        with fail_if_refused():
+            try:
+                _check_not_too_old(taken, asked)
+            except UsageError as error:
+                _log.warning("%s. Nobody knows where the job has stopped", error)
+                return _ENDED_UNKNOWN
+        return taken
 
     @property
     def new_job_id(self) -> str | None:
@@ -124,6 +141,16 @@ class OwnTasks:
     def _answer(self, group: str) -> object:
         (last,) = self._context["dag"].task_group_dict[group].get_leaves()
         return self._context["ti"].xcom_pull(task_ids=last.task_id)
+
+
+def _check_not_too_old(taken: TakenSavepoint, asked: StopAsked) -> None:
+    """Refuses a savepoint that is none, or from before the job was asked to stop: the job has gone on since."""
+    complete = int(completed_at(taken.location).timestamp() * 1000)
+    if complete < asked.at - _CLOCKS_MS:
+        raise UsageError(
+            f"{OWN_STOP} has returned {taken.location}, which was complete at {moment(complete)}: the job was "
+            f"asked to stop at {moment(asked.at)}, so what it has processed since would be lost"
+        )
 
 
 def _job_id(answer: object) -> str | None:

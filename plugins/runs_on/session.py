@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from stateferry.airflow.dag_runs.refusals import refusal
+from stateferry.airflow.flink.errors import FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL, JarRun
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
@@ -61,6 +63,7 @@ class Session:
             _log.info("the job claims %s", claimable.shown)
             jar_run = replace(jar_run, savepoint=claimable.path, claims=True)
         goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
+        self._check_no_other(self._new)
         return self._new.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
 
     def new_job(self, run: Run) -> str | None:
@@ -68,7 +71,46 @@ class Session:
         return None if recorded is None else recorded.job_id
 
     def start_old(self, savepoint: str) -> dict[str, Any]:
+        self._check_no_other(self._old)
         return start_old_program(self._old, jar_run_of(self._old.job_id, self._request.old_program(), savepoint))
+
+    def _check_no_other(self, starts: FlinkTask) -> None:
+        if (name := self._request.flink_job) is not None:
+            connections = (starts.hook.flink_conn_id, self._request.flink_conn_id, self._request.new_job_conn_id)
+            check_no_other(name, starts.job_id, connections)
+
+
+def check_no_other(name: str, own: str, connections: Sequence[str]) -> None:
+    """Fails for good if a job of this name or id runs that isn't `own`, the one that a task starts."""
+    if (other := other_job(name, own, connections)) is not None:
+        raise refusal(
+            f"{other}, is {name}, and this task hasn't started it. If another job started now, both would read the "
+            "same input, so none has been started. Leave that job alone if it is the right one; else cancel it, and "
+            "clear this task"
+        )
+
+
+def other_job(name: str, own: str | None, connections: Sequence[str]) -> str | None:
+    """A job of this name or id that hasn't ended, in words, if there is one that isn't `own`.
+
+    The first connection is of the Flink that has work to do. Another one that doesn't answer doesn't keep it from that.
+    """
+    for connection in dict.fromkeys(connections):
+        hook = FlinkHook(connection)
+        try:
+            for job in hook.jobs():
+                # The list may be older than what Flink says of one job.
+                if job.is_called(name) and job.id != own and not job.is_over and _runs(state := hook.job_state(job.id)):
+                    return f"job {job.id}, which is {state} with connection {connection}"
+        except FlinkUnreachableError as error:
+            if connection == connections[0]:
+                raise
+            _log.warning("whether job %s runs with connection %s isn't known: %s", name, connection, error)
+    return None
+
+
+def _runs(state: str | None) -> bool:
+    return state is not None and state not in TERMINAL
 
 
 def start_old_program(flink: FlinkTask, jar_run: JarRun) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused, run_of
 from stateferry.airflow.dag_runs.priorities import BEFORE_STOP, RETURNS, STOPPED
 from stateferry.airflow.dag_runs.task_names import (
     OWN_RETURN,
@@ -19,6 +20,10 @@ from stateferry.airflow.dag_runs.task_names import (
 from stateferry.airflow.runs_on.own_tasks import own_functions
 from stateferry.airflow.tasks.flink_tasks import StartJob, TakeSavepoint
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
+from stateferry.runs.control.outage_limit import check_may_start
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 _UNLESS_FAILED = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 
@@ -32,7 +37,8 @@ def with_own_groups(
     _between(stop_asked, OWN_STOP, stop, take_savepoint, STOPPED)
     start_asked = StartJob(task_id=START_ASKED, asks=True, **STOPPED)
     cut_over >> start_asked
-    _between(start_asked, OWN_START, start, start_job, STOPPED)
+    for task in _between(start_asked, OWN_START, start, start_job, STOPPED):
+        _refuse_after_return(task)
     return_asked = ReturnToOldJob(task_id=RETURN_ASKED, asks=True, trigger_rule=TriggerRule.ONE_FAILED, **RETURNS)
     returns.trigger_rule = TriggerRule.ALL_SUCCESS
     _between(return_asked, OWN_RETURN, go_back, returns, RETURNS)
@@ -41,15 +47,39 @@ def with_own_groups(
 
 def _between(
     asks: BaseOperator, name: str, make: Callable[[Any], object], goes_on: BaseOperator, first: Mapping[str, Any]
-) -> None:
+) -> list[BaseOperator]:
+    """Returns the tasks of the group."""
     with TaskGroup(name, tooltip=f"Own tasks, asked by {asks.task_id}") as group:
         make(asks.output)
     leaves = list(group.get_leaves())
     if len(leaves) != 1:
         raise ValueError(f"own_tasks: {name}: expected exactly one last task, whose XCom is the answer, of {leaves}")
-    for task in group.iter_tasks():
-        if not isinstance(task, BaseOperator):
-            raise ValueError(f"own_tasks: {task.task_id} is mapped: give it its arguments itself")
+    tasks = list(_unmapped(group))
+    for task in tasks:
         # They go first, as those of a job that stands still do.
         task.pool, task.priority_weight = first["pool"], first["priority_weight"]
     asks >> group >> goes_on
+    return tasks
+
+
+def _unmapped(group: TaskGroup) -> Iterator[BaseOperator]:
+    for task in group.iter_tasks():
+        if not isinstance(task, BaseOperator):
+            raise ValueError(f"own_tasks: {task.task_id} is mapped: give it its arguments itself")
+        yield task
+
+
+def _refuse_after_return(task: BaseOperator) -> None:
+    """Has each try of the task fail for good once the old job is to be started again.
+
+    It may be tried again, or cleared by a person, at any time: then two jobs would read the same input.
+    """
+    of_team = task._pre_execute_hook
+
+    def check(context: Context) -> None:
+        with fail_if_refused():
+            check_may_start(run_of(context))
+        if of_team is not None:
+            of_team(context)
+
+    task._pre_execute_hook = check

@@ -18,7 +18,6 @@ from stateferry.airflow.dag_runs.dag_run import (
     request_of,
     skip,
     stop_asked,
-    task_state,
     why_refused,
 )
 from stateferry.airflow.dag_runs.notices import tell, telling_of_failure
@@ -26,9 +25,9 @@ from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.when_to_stop import is_approved
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL
-from stateferry.airflow.flink.task import JOB_ID, FlinkTask
+from stateferry.airflow.flink.task import JOB_ID, STOP_FAILED, FlinkTask
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.runs_on.own_tasks import asked
+from stateferry.airflow.runs_on.own_tasks import asked, is_starting
 from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.runs_on.port import POLL_SECONDS, RunsOn
 from stateferry.airflow.tasks.flink_tasks import STOPPED, TaskWithFlink, stop_order
@@ -85,7 +84,8 @@ class ReturnToOldJob(TaskWithFlink):
         self._skip_if_returned(context, keepers)
         new_flink = FlinkHook(request.new_job_conn_id)
         place = place_of(request, context)
-        ended = self._undo(context, new_flink, run, place)
+        until = time.monotonic() + _STARTED_WITHIN
+        ended = self._undo(context, new_flink, run, place, until)
         savepoint = stopped_with if run is None else stopped_with or run.plan.source
         if not request.has_way_back:
             raise refusal(
@@ -96,9 +96,10 @@ class ReturnToOldJob(TaskWithFlink):
         for one in keepers:
             record_return(one, returned)
         if self.asks:
+            _wait_for_own_start(context)
             return _asked(request, context, run, savepoint)
         # A step that a person has marked as failed may have gone on until the return was recorded.
-        self._undo(context, new_flink, run, place, ended)
+        self._undo(context, new_flink, run, place, until, ended)
         started = place.start_old(savepoint)
         for one in keepers:
             one.keep(replace(returned, ended_at=now_ms()))
@@ -106,13 +107,20 @@ class ReturnToOldJob(TaskWithFlink):
         return started | {"savepoint": savepoint}
 
     def _undo(
-        self, context: Context, new_flink: FlinkHook, run: Run | None, place: RunsOn, ended: str | None = None
+        self,
+        context: Context,
+        new_flink: FlinkHook,
+        run: Run | None,
+        place: RunsOn,
+        until: float,
+        ended: str | None = None,
     ) -> str | None:
         """Makes sure that the new job has ended without a checkpoint, and that the run's publication doesn't stand.
 
-        Returns the new job, if there was one; `ended` is known to have ended.
+        Returns the new job, if there was one; `ended` is known to have ended. A job that may be about to start is
+        waited for `until` then.
         """
-        new_job = self._new_job(context, new_flink, run, place)
+        new_job = self._new_job(context, new_flink, run, place, until)
         if new_job is not None and new_job != ended:
             self._end(new_flink, new_job)
         if self.asks and run is not None and run.facts_if_sound(JobStarted) is not None:
@@ -129,18 +137,17 @@ class ReturnToOldJob(TaskWithFlink):
                 _tell_returned(context, before.savepoint)
                 skip(self.log, f"the old job was started again already, from {before.savepoint}")
 
-    def _new_job(self, context: Context, hook: FlinkHook, run: Run | None, place: RunsOn) -> str | None:
-        """The id of the new job, if there may be one."""
+    def _new_job(self, context: Context, hook: FlinkHook, run: Run | None, place: RunsOn, until: float) -> str | None:
+        """The id of the new job, if there may be one; it is waited for `until` then."""
         started: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=JOB_ID)
         recorded = None if run is None else place.new_job(run)
         if recorded is None:
             return started
-        # When the outage has exceeded its limit, start_job may be about to start it. If the task's worker is lost,
-        # Airflow takes it for running for a while.
-        end = time.monotonic() + _STARTED_WITHIN
-        while (known := hook.job_state(recorded) is not None) is False and time.monotonic() < end:
-            if task_state(context, JobStarted.name) != "running":
-                break
+        # A program may be about to start it, whatever has become of the task. If the outage has exceeded its limit, the
+        # last try has asked Flink nothing, so what it refused is not what Flink says of the program.
+        exceeded = run is not None and run.facts_if_sound(OutageExceeded) is not None
+        comes = exceeded or why_refused(context, JobStarted.name) is None
+        while (known := hook.job_state(recorded) is not None) is False and comes and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
         # A later try of start_job has forgotten what an earlier one has started.
         return recorded if known else started
@@ -153,7 +160,9 @@ class ReturnToOldJob(TaskWithFlink):
         if stop_asked(flink.context) is None:
             # If the job has ended, somebody else has stopped it.
             return None
-        found = place_of(request, flink.context).stopped_in_the_end(stop_order(flink, request))
+        has_failed = flink.context["ti"].xcom_pull(task_ids=SavepointTaken.name, key=STOP_FAILED) == "yes"
+        order = replace(stop_order(flink, request), has_failed=has_failed)
+        found = place_of(request, flink.context).stopped_in_the_end(order)
         if found is None:
             return None
         self.log.warning("take_savepoint has ended before it knew that the job was stopped with %s", found.location)
@@ -169,6 +178,13 @@ class ReturnToOldJob(TaskWithFlink):
         # The job may have completed a checkpoint before it ended.
         _check_no_checkpoint(hook, new_job, state)
         self.log.info("job %s is %s", new_job, state)
+
+
+def _wait_for_own_start(context: Context) -> None:
+    """Waits for an own task that has begun to start the new job before the return was recorded."""
+    end = time.monotonic() + _STARTED_WITHIN
+    while is_starting(context) and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
 
 
 def _tell_returned(context: Context, savepoint: str) -> None:

@@ -1,4 +1,4 @@
-"""The tasks of a rollback: back to the previous publication, and to the job that belongs to it, after approval."""
+"""The tasks of a rollback: back to the publication before, and to the old job where it stopped, after approval."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stateferry.airflow.requests.sources import home_folder, read_metadata
 from stateferry.airflow.runs_on.places import operator_of
 from stateferry.airflow.runs_on.port import POLL_SECONDS
 from stateferry.airflow.runs_on.programs import OLD_PROGRAM, check_program, jar_run_of
-from stateferry.airflow.runs_on.session import start_old_program
+from stateferry.airflow.runs_on.session import check_no_other, other_job, start_old_program
 from stateferry.airflow.tasks.approval import AskForApproval
 from stateferry.airflow.tasks.flink_tasks import TaskWithFlink
 from stateferry.airflow.tasks.plan_task import check_somebody_may_approve
@@ -51,8 +51,7 @@ class PlanRollback(BaseOperator):
                 undo = Rollback(home_folder(), control, job).publication()
                 if undo is None:
                     raise nothing_to_roll_back(job)
-                before = next((one for one in control.history(job) if one.sequence == undo.previous), None)
-            savepoint = before.record.target if before is not None else undo.record.source
+            savepoint = undo.record.source
             conversion = conversion_of(request, undo) if request.converts else None
             new_job = _new_job(undo)
             consequences = _consequences(undo, savepoint)
@@ -61,6 +60,8 @@ class PlanRollback(BaseOperator):
         cancels = None
         if not (request.converts or request.by_operator):
             cancels = _checked_in_flink(request)
+            if request.flink_job is not None and cancels is None:
+                consequences.append(_cancels_none(request))
         if request.by_operator:
             consequences += operator_of(_published(undo), request, context).changes_back(savepoint)
         for line in consequences:
@@ -107,31 +108,28 @@ class CancelNewJob(TaskWithFlink):
         _skip_if_converted(self.log, request)
         if request.by_operator:
             skip(self.log, "the operator ends the new job when it starts the old one")
-        flink = FlinkTask(FlinkHook(request.new_job_conn_id), context)
-        cancelled = None
+        if not request.restart_job:
+            skip(self.log, "restart_job is off, so no job is cancelled")
+        flink, cancelled = FlinkTask(FlinkHook(request.new_job_conn_id), context), None
         with _telling(context):
-            if (job_id := _planned(context)["cancels"]) is not None:
-                _check_no_other(flink.hook, str(request.flink_job), job_id)
+            job_id = _planned(context)["cancels"]
+            _check_no_other(request, job_id)
+            if job_id is not None:
                 cancelled = flink.cancel(job_id, timeout=HOUR, poll_interval=POLL_SECONDS)
-            if request.restart_job and new_job is not None:
+            if new_job is not None:
                 _check_over(flink.hook, new_job)
         if cancelled is None:
-            skip(self.log, "flink_job is empty, so no job is cancelled")
+            skip(self.log, f"Flink ran no job '{request.flink_job}', so no job is cancelled")
         return cancelled
 
 
-def _check_no_other(hook: FlinkHook, name: str, approved: str) -> None:
-    """Fails for good if another job has the name of the one whose end was approved, as after a restart by hand."""
-    try:
-        now = hook.job_id(name)
-    except FlinkUnreachableError:
-        raise
-    except FlinkError:
-        return
-    if now != approved and (state := hook.job_state(now)) is not None and state not in TERMINAL:
+def _check_no_other(request: RollbackRequest, approved: str | None) -> None:
+    """Fails for good if another job has the name of the one whose end was approved, as after a start by hand."""
+    other = other_job(str(request.flink_job), approved, (request.new_job_conn_id, request.flink_conn_id))
+    if other is not None:
         raise refusal(
-            f"job {now}, which is {state}, is {name} now, and not job {approved}, whose end was approved. Nothing has "
-            "been cancelled or rolled back: trigger a new rollback"
+            f"{other}, is {request.flink_job}, and nobody has approved its end. If the old job started now, both would "
+            "read the same input. Nothing has been cancelled or rolled back: trigger a new rollback"
         )
 
 
@@ -162,7 +160,7 @@ class RollBack(BaseOperator):
 
 
 class StartOldJob(TaskWithFlink):
-    """Starts the old job from the savepoint that is valid after the rollback, if the request asks for that."""
+    """Starts the old job from the savepoint that the undone run read, if the request asks for that."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         request, savepoint = _request(context), _planned(context)["savepoint"]
@@ -176,23 +174,34 @@ class StartOldJob(TaskWithFlink):
                 started = operator_of(run, request, context).go_back(savepoint)
             else:
                 flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
+                check_no_other(str(request.flink_job), flink.job_id, (request.flink_conn_id, request.new_job_conn_id))
                 started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint))
         tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
         return started
 
 
 def _checked_in_flink(request: RollbackRequest) -> str | None:
-    """The id of the job to cancel, if any; fails for good if Flink can't start the old program in its place."""
+    """The id of the job to cancel, if there is one; fails for good if Flink can't start the old program instead."""
     if request.restart_job:
         check_program("old", OLD_PROGRAM, request.old_program(), request.flink_conn_id)
     if request.flink_job is None:
         return None
+    hook = FlinkHook(request.new_job_conn_id)
+    if not any(job.is_called(request.flink_job) and not job.is_over for job in hook.jobs()):
+        # Flink forgets a job that has ended, perhaps while the approval is waited for.
+        return None
     try:
-        return FlinkHook(request.new_job_conn_id).job_id(request.flink_job)
+        return hook.job_id(request.flink_job)
     except FlinkUnreachableError:
         raise
     except FlinkError as error:
         raise refusal(f"flink_job: {error}. Nothing has been rolled back") from None
+
+
+def _cancels_none(request: RollbackRequest) -> str:
+    """What a person should see who has mistyped the job's name."""
+    running = [f"'{job.name}' ({job.id})" for job in FlinkHook(request.new_job_conn_id).jobs() if not job.is_over]
+    return f"no job '{request.flink_job}' is cancelled, as Flink runs none; it runs: {', '.join(running) or 'none'}"
 
 
 def _telling(context: Context) -> AbstractContextManager[None]:

@@ -414,10 +414,11 @@ def test_a_rollback_brings_back_what_stood_before(ferry: Ferry) -> None:
     assert ferry.run(second, ferry.target("two")).code == 0
     shown = ferry("status").out
     assert str(ferry.target("two")) in shown
+    assert f"a rollback brings back: {second} (the source), and publication 1 stands again\n" in shown
     # The run before it had shown what each part takes.
     assert re.search(r"took: snapshot [\d.]+ s \(predicted [\d.]+\), .*tables [\d.]+ s \(predicted [\d.]+\)\n", shown)
     said = ferry("rollback", "--job", "main")
-    assert (said.code, f"restore the job from {ferry.target('one')}" in said.out) == (0, True)
+    assert (said.code, f"restore the job from {second}" in said.out) == (0, True)
     status = json.loads(ferry("status", "--json").out)["main"]
     assert status["published"]["target"] == str(ferry.target("one"))
     said = ferry("rollback", "--job", "main")

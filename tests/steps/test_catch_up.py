@@ -372,7 +372,7 @@ def no_changes(patch: pytest.MonkeyPatch) -> None:
 
 def no_changes_in_large_groups(patch: pytest.MonkeyPatch) -> None:
     """As above; in place of key groups, keys that aren't listed are read: here all of them."""
-    sampled = checks_of_proof.sampled_groups
+    sampled = proof_of_catch_up.sampled_groups
     no_changes(patch)
     patch.setattr(checks_of_proof, "sampled_groups", sampled)
     patch.setattr(proof_of_catch_up, "_MOST_WHOLE", 0)

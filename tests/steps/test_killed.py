@@ -372,7 +372,7 @@ def test_rollback_killed_before_any_of_its_effects(
         _free_the_lease(first)
         capsys.readouterr()
         assert main(["rollback", "--job", "clicks"]) == 0
-        assert capsys.readouterr().out.endswith(f"restore the job from {first.root}/first\n")
+        assert capsys.readouterr().out.endswith(f"restore the job from {first.folder}/monday\n")
         assert _standing_target(first) == "first", f"killed before {picture.effect}"
 
 
@@ -392,7 +392,7 @@ def test_publication_that_was_killed_as_it_stood_can_be_rolled_back_and_back_to(
     _free_the_lease(first.world)
     assert main(first.world.night("monday", "second").command) == 0
     assert main(["rollback", "--job", "clicks"]) == 0
-    assert capsys.readouterr().out.endswith(f"restore the job from {first.world.root}/first\n")
+    assert capsys.readouterr().out.endswith(f"restore the job from {first.world.folder}/monday\n")
     assert first.world.savepoint() == first.after["savepoint"]
 
 

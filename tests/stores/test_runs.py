@@ -80,7 +80,7 @@ def test_other_ways_to_write_on_a_store(area: Area, more: tuple[str, ...], capsy
     command = ["run", "--savepoint", area.at("next"), "--target", area.at("target 2"), *STATES, *more]
     assert main(command) == 0, capsys.readouterr().err
     assert main(["rollback", "--job", "main"]) == 0
-    assert f"restore the job from {area.at('target')}\n" in capsys.readouterr().out
+    assert f"restore the job from {area.at('next')}\n" in capsys.readouterr().out
 
 
 @on_s3

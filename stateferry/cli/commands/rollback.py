@@ -1,4 +1,4 @@
-"""`stateferry rollback`: makes the previous publication of a job stand again."""
+"""`stateferry rollback`: withdraws the newest publication of a job, so that the one before it stands again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import argparse
 from stateferry.basics.printable import say
 from stateferry.cli.options import add_place_options, catalog_of
 
-HELP = "bring back a job's previous publication"
+HELP = "withdraw a job's newest publication"
 DESCRIPTION = (
     "Withdraw the newest publication of a job, so that the one before it stands again, and say from "
-    "which savepoint to restore. No file is removed."
+    "which savepoint to restore: the one that the run read. No file is removed."
 )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 HELP = "show what is published and which run is at work"
-DESCRIPTION = "For each job: the publication that stands, the one a rollback would bring back, and the lease."
+DESCRIPTION = "For each job: the publication that stands, what a rollback would bring back, and the lease."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -100,9 +100,8 @@ def _lines(job: str, facts: dict[str, Any]) -> list[str]:
             lines.append(f"  tables pending: {why}")
         if facts["times"]:
             lines.append(f"  {time_line([PartTime(**time) for time in facts['times']])}")
-        lines.append(
-            f"  a rollback brings back: {before['target'] if before else published['source'] + ' (the source)'}"
-        )
+        also = f", and publication {before['sequence']} stands again" if before else ""
+        lines.append(f"  a rollback brings back: {published['source']} (the source){also}")
     lines += [f"  {one['line']}" for one in facts["convergence"]]
     lines.append(f"  at work: run {lease['run_id']}, {lease['holder']}" if lease else "  at work: no run")
     return lines

@@ -83,8 +83,11 @@ class RolledBack:
 
     @property
     def restore_from(self) -> str:
-        """The savepoint to restore: the target of the publication that stands again, else the undone one's source."""
-        return self.standing.record.target if self.standing is not None else self.undone.record.source
+        """The savepoint to restore: the one that the undone run read.
+
+        The target of a publication that stands again may be older: its job, or the one before, has run since.
+        """
+        return self.undone.record.source
 
 
 class Control(Leases):

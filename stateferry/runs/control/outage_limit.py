@@ -49,12 +49,17 @@ class OutageExceeded(RunFacts):
 def record_start(run: Run, new_job: NewJob) -> None:
     """Records that the new job is about to be started; refuses that once the old job is to be started again."""
     with job_locked(run.plan.catalog_uri, run.plan.job):
-        check_not_returned(run)
-        exceeded = run.facts(OutageExceeded)
-        if exceeded is None:
-            run.keep(new_job)
-            return
-    raise RejectedError(f"run {run.plan.run_id} starts no new job: {exceeded.reason}, and the old job is started again")
+        check_may_start(run)
+        run.keep(new_job)
+
+
+def check_may_start(run: Run) -> None:
+    """Refuses to start the new job once the old job is to be started again."""
+    check_not_returned(run)
+    if (exceeded := run.facts(OutageExceeded)) is not None:
+        raise RejectedError(
+            f"run {run.plan.run_id} starts no new job: {exceeded.reason}, and the old job is started again"
+        )
 
 
 def check_not_returned(run: Run) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from stateferry.airflow.flink import savepoints
-from stateferry.airflow.flink.errors import FlinkSavepointError, FlinkTimeoutError
-from stateferry.airflow.flink.savepoints import Pending, SavepointOrder, TakenSavepoint, found_in_the_end
+from stateferry.airflow.flink import savepoints, stopping
+from stateferry.airflow.flink.checkpoints import Checkpoint
+from stateferry.airflow.flink.errors import FlinkError, FlinkSavepointError, FlinkTimeoutError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.savepoints import Pending, SavepointOrder, TakenSavepoint, find, found_in_the_end
+from stateferry.airflow.flink.task import FlinkTask
+from tests.airflow.flink_provider.tries import Try
 
 ORDER = SavepointOrder(("dag", "take_savepoint", "-1", "run"), "orders", "/savepoints", stop=True, tries=4)
 TAKEN = TakenSavepoint("a job", "/savepoints/one")
@@ -51,3 +56,74 @@ def test_what_flink_is_still_taking_is_waited_for(monkeypatch: pytest.MonkeyPatc
 
 def test_one_that_fails_has_stopped_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert look(monkeypatch, Pending("a job", "a trigger"), FlinkSavepointError("no room")) is None
+
+
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flink knows no job any more, and a complete savepoint is in the order's folder."""
+
+    async def no_jobs(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(savepoints, "list_jobs", no_jobs)
+    monkeypatch.setattr(savepoints, "newest_completed", lambda _: TAKEN.location)
+
+
+def test_the_savepoint_of_a_job_that_flink_has_forgotten_counts_unless_a_stop_had_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forgotten(monkeypatch)
+    rest: Any = None
+    assert asyncio.run(find(rest, ORDER)) == TakenSavepoint(None, TAKEN.location)
+    with pytest.raises(FlinkError, match=r"one is complete, but an earlier stop had failed, and Flink has forgotten"):
+        asyncio.run(find(rest, replace(ORDER, has_failed=True)))
+
+
+def test_a_stop_that_has_failed_is_kept_until_one_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [FlinkSavepointError("the job went on"), TAKEN]
+
+    def run(*_: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(FlinkHook, "run", run)
+    monkeypatch.setattr(FlinkTask, "show", lambda *_: None)
+    first = Try()
+
+    def order(of: Try) -> SavepointOrder:
+        of.store.set("flink_job_meant", "a job")
+        return FlinkTask(FlinkHook(), of.context).savepoint_order("orders", "/savepoints", stop=True)
+
+    assert not order(first).has_failed
+    with pytest.raises(FlinkSavepointError):
+        FlinkTask(FlinkHook(), first.context).take_savepoint(order(first), timeout=1, poll_interval=0)
+    second = first.next()
+    assert order(second).has_failed
+    # Other tasks know of it too, though Airflow has removed what the first try had said.
+    assert first.pushed["flink_stop_failed"] == second.pushed["flink_stop_failed"] == "yes"
+    FlinkTask(FlinkHook(), second.context).take_savepoint(order(second), timeout=1, poll_interval=0)
+    assert not order(second.next()).has_failed
+    assert second.pushed["flink_stop_failed"] == "no"
+
+
+def test_a_checkpoint_from_before_the_one_that_was_asked_for_is_not_where_the_job_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Flink answers from a cache, and the store may list the older one."""
+    known = [[7], [8, 7]]
+
+    async def completed(*_: Any) -> list[Checkpoint]:
+        numbers = known.pop(0) if len(known) > 1 else known[0]
+        return [Checkpoint(number, f"s3://b/chk-{number}", 0) for number in numbers]
+
+    async def cached(*_: Any) -> float:
+        return 0
+
+    monkeypatch.setattr(stopping, "completed_checkpoints", completed)
+    monkeypatch.setattr(stopping, "cached_for", cached)
+    monkeypatch.setattr(stopping, "newest_completed", lambda _: "s3://b/chk-7")
+    rest: Any = None
+    assert asyncio.run(stopping._newest(rest, "a job", 8)).location == "s3://b/chk-8"
+    with pytest.raises(FlinkError, match="has ended after checkpoint 9, and the newest that Flink knows is"):
+        asyncio.run(stopping._newest(rest, "a job", 9))

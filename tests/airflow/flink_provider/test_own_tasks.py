@@ -12,12 +12,15 @@ import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
+from stateferry.airflow.dag_runs.dag_run import rehearsal_of
 from stateferry.airflow.dag_runs.priorities import POOL
 from stateferry.airflow.migration_dag import migration_dags, tell_problems
 from stateferry.airflow.requests.planning import Occasion, plan_for
 from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.own_tasks import OwnTasks
 from stateferry.airflow.runs_on.places import check_place
-from stateferry.runs.control.outage_limit import StopAsked
+from stateferry.basics.durations import now_ms
+from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run
 from tests.airflow.flink_provider.conftest import end
@@ -126,6 +129,8 @@ class Tasks:
             found: Any = {**self.here, "ti": ti, "task": task, "dag": self.dag, "task_state_store": store}
             task = task.prepare_for_execution()
             task.render_template_fields(found)
+            if task._pre_execute_hook is not None:
+                task._pre_execute_hook(found)
             self.said[name] = task.execute(found)
         return self.said[names[-1]]
 
@@ -159,7 +164,8 @@ def test_it_is_rolled_back_when_own_tasks_have_ended_the_new_job(failed: tuple[T
     assert not rolled_back
     tasks.said["own_return.start_old_job"] = {"job_id": "old"}
     assert tasks.run("return_to_old_job")["job_id"] == "old"
-    assert rolled_back == [(run, "the publication")]
+    # Once more after the return is recorded: until then a step may have gone on.
+    assert rolled_back == [(run, "the publication")] * 2
 
 
 def test_nothing_is_rolled_back_once_the_new_job_has_completed_a_checkpoint(
@@ -172,6 +178,82 @@ def test_nothing_is_rolled_back_once_the_new_job_has_completed_a_checkpoint(
         tasks.run("return_asked")
     assert not rolled_back
     assert run.facts(Returned) is None
+
+
+@pytest.mark.parametrize(
+    ("fact", "words"),
+    [
+        (Returned("the old job was started again", "/old"), "is over: the old job was started again"),
+        (OutageExceeded(1, 60_000), "starts no new job: the outage has taken longer than outage_limit"),
+    ],
+)
+def test_own_tasks_that_are_tried_again_start_no_job_beside_the_old_one(
+    fact: Returned | OutageExceeded, words: str, failed: tuple[Tasks, Run, list[object]]
+) -> None:
+    tasks, run, _ = failed
+    run.keep(fact)
+    with pytest.raises(AirflowFailException, match=words):
+        tasks.run("own_start.start")
+
+
+def test_a_hook_of_the_teams_own_is_called_too(
+    failed: tuple[Tasks, Run, list[object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "hooked.py").write_text(
+        "from airflow.providers.standard.operators.empty import EmptyOperator\n"
+        "def theirs(context): raise ValueError('of the team')\n"
+        "def stop(asked): EmptyOperator(task_id='a', pre_execute=theirs)\n"
+        "start = go_back = stop\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tasks, _, _ = failed
+    tasks.dag = made(monkeypatch, "hooked", tmp_path)
+    for name in ("own_stop.a", "own_start.a"):
+        with pytest.raises(ValueError, match="of the team"):
+            tasks.run(name)
+
+
+def test_nobody_is_asked_to_go_back_while_own_tasks_are_about_to_start_the_new_job(
+    failed: tuple[Tasks, Run, list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, run, _ = failed
+    states = ["running", "running", "failed"]
+    looks: list[tuple[str, bool]] = []
+
+    def look(*, task_ids: list[str], **_: Any) -> dict[str, dict[str, str]]:
+        # A task that begins only now is refused.
+        looks.append((task_ids[0], run.facts(Returned) is not None))
+        return {"r": {task_ids[0]: states.pop(0)}}
+
+    tasks.here["ti"].get_task_states = look
+    monkeypatch.setattr("stateferry.airflow.tasks.return_task.POLL_SECONDS", 0.01)
+    assert tasks.run("return_asked")["new_job_asked"]
+    assert looks == [("own_start.start", True)] * 3
+    # What runs on is what `go_back` has to end.
+    states.extend(["running"] * 9)
+    monkeypatch.setattr("stateferry.airflow.tasks.return_task._STARTED_WITHIN", 0.01)
+    tasks.run("return_asked")
+
+
+@pytest.mark.parametrize("savepoint", ["too old", "none at all"])
+def test_a_savepoint_that_is_refused_when_the_job_is_stopped_is_not_what_the_old_job_starts_from(
+    savepoint: str, failed: tuple[Tasks, Run, list[object]]
+) -> None:
+    tasks, run, _ = failed
+    location = run.plan.source if savepoint == "too old" else "/nowhere"
+    tasks.said["own_stop.stop"] = {"savepoint": location}
+    ti = SimpleNamespace(**{**vars(tasks.here["ti"]), "xcom_pull": tasks._pull})
+    here: Any = {**tasks.here, "ti": ti, "dag": tasks.dag}
+    place = OwnTasks(here)
+    order: Any = None
+    rehearsal_of(here).keep(StopAsked(0))
+    assert savepoint != "too old" or place.stop(order) == place.stopped_in_the_end(order)
+    rehearsal_of(here).keep(StopAsked(now_ms() + 600_000))
+    with pytest.raises(AirflowFailException, match=r"so what it has processed since would be lost|is no savepoint"):
+        place.stop(order)
+    taken = place.stopped_in_the_end(order)
+    assert taken is not None
+    assert taken.location == ""
 
 
 @pytest.mark.flink

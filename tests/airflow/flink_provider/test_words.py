@@ -72,6 +72,15 @@ def test_the_newest_complete_savepoint(tmp_path: Path) -> None:
     assert newest_completed(f"file://{tmp_path}") == f"file://{tmp_path}/savepoint-b"
 
 
+def test_of_checkpoints_of_the_same_second_the_number_decides(tmp_path: Path) -> None:
+    for names, newest in ((("chk-7", "chk-8"), "chk-8"), (("chk-9", "chk-10"), "chk-10")):
+        for name in names:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "_metadata").write_bytes(b"x")
+            os.utime(tmp_path / name / "_metadata", (1e9, 1e9))
+        assert newest_completed(str(tmp_path)) == f"{tmp_path}/{newest}"
+
+
 def test_the_newest_complete_savepoint_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     store, directory = MemoryFileSystem(), "memory://state/savepoints/of-one-task"
     find, remembered = MemoryFileSystem.find, dict[str, Any]()

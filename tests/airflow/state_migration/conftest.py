@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.jobs import JobOverview
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.runs.plan.homes import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 from tests.airflow.state_migration.savepoints import write_metadata
@@ -22,6 +24,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     write_metadata(home / "demo" / "legacy", completed_at=AS_OF.timestamp())
     return home
+
+
+@pytest.fixture(autouse=True)
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[JobOverview]:
+    """Those that Flink lists, at each connection."""
+    listed: list[JobOverview] = []
+    monkeypatch.setattr(FlinkHook, "jobs", lambda _: listed)
+    return listed
 
 
 @pytest.fixture

@@ -414,28 +414,77 @@ def test_the_limit_is_watched_beside_the_steps() -> None:
     assert watch.task_id in back.upstream_task_ids
 
 
+@pytest.mark.parametrize(
+    ("exceeded", "refused"),
+    [(True, None), (True, "the outage has taken longer than outage_limit"), (False, None)],
+    ids=["running", "tried again after the limit", "failed"],
+)
 def test_a_job_that_start_job_is_about_to_start_is_waited_for_and_ended(
-    tmp_path: Path, home: Path, occasion: Occasion, started: list[str], checkpoints: dict[str, bool],
-    monkeypatch: pytest.MonkeyPatch,
+    exceeded: bool, refused: str | None, tmp_path: Path, home: Path, occasion: Occasion, started: list[str],
+    checkpoints: dict[str, bool], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    """The program's main may still be at work, though Airflow knows nothing of it any more."""
     cut = Cut(tmp_path, home, occasion, minutes=6)
-    cut.run.keep(NewJob("ab"), OutageExceeded(1, 1))
+    cut.run.keep(NewJob("ab"), *([OutageExceeded(1, 1)] if exceeded else []))
+    cut.xcoms["start_job", "refused"] = refused
     looks: list[str] = []
 
-    def state(_: Any, task: str) -> str:
-        looks.append(task)
+    def state(_: Any, job: str) -> str | None:
+        looks.append(job)
         if len(looks) == 3:
             # Flink has it only now.
             checkpoints["ab"] = False
-        return "running"
+        return "RUNNING" if job in checkpoints else None
 
     ended: list[str] = []
     task = ReturnToOldJob(task_id="return_to_old_job")
     monkeypatch.setattr(task, "_end", lambda _, job: ended.append(job))
-    monkeypatch.setattr(return_task, "task_state", state)
+    monkeypatch.setattr(FlinkHook, "job_state", state)
     monkeypatch.setattr(return_task, "POLL_SECONDS", 0.01)
     task.execute(cut.context)
-    assert (looks, ended, started) == (["start_job"] * 3, ["ab"], ["old.jar"])
+    assert (ended, started) == (["ab"], ["old.jar"])
+    assert looks[:3] == ["ab"] * 3
+
+
+def test_a_job_that_flink_has_refused_is_not_waited_for_and_one_that_never_comes_for_a_while(
+    tmp_path: Path, home: Path, occasion: Occasion, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=1)
+    cut.run.keep(NewJob("ab"))
+    cut.xcoms["start_job", "refused"] = "Flink has refused the program"
+    monkeypatch.setattr(f"{return_task.__name__}.time.sleep", lambda _: pytest.fail("it was waited for"))
+    ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+    assert started == ["old.jar"]
+    other = Cut(tmp_path / "other", home, Occasion("other", occasion.as_of), minutes=1)
+    other.run.keep(NewJob("ab"))
+    sleeps: list[float] = []
+    monkeypatch.setattr(f"{return_task.__name__}.time.monotonic", lambda: float(sum(sleeps)))
+    monkeypatch.setattr(f"{return_task.__name__}.time.sleep", sleeps.append)
+    ReturnToOldJob(task_id="return_to_old_job").execute(other.context)
+    # Once, though it is looked for twice.
+    assert sum(sleeps) == pytest.approx(30, abs=1)
+    assert started == ["old.jar"] * 2
+
+
+def test_a_checkpoint_in_the_last_seconds_of_the_limit_is_seen_by_the_next_try(
+    tmp_path: Path, home: Path, occasion: Occasion, checkpoints: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=6)
+    cut.publish()
+    job = FlinkTask(FlinkHook(), cut.context).job_id
+    checkpoints[job] = False
+
+    def start(task: FlinkTask, run: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        if not checkpoints[job]:
+            checkpoints[job] = True
+            raise FlinkTimeoutError("no checkpoint")
+        return {"job_id": run.job_id, "state": "RUNNING", "seconds": 1.0}
+
+    monkeypatch.setattr(FlinkTask, "start", start)
+    with pytest.raises(FlinkTimeoutError, match="no checkpoint"):
+        StartJob(task_id="start_job").execute(cut.context)
+    assert cut.run.facts(OutageExceeded) is None
+    assert StartJob(task_id="start_job").execute(cut.context)["job_id"] == job
 
 
 def test_what_a_step_does_until_the_return_is_recorded_is_undone_and_later_it_does_nothing(

@@ -9,21 +9,25 @@ from typing import Any, NoReturn
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from flinkstate.errors import PlanError
 from stateferry.airflow.dag_runs import notices
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.identity import flink_id
-from stateferry.airflow.flink.jobs import Goal, JarRun
+from stateferry.airflow.flink.jobs import Goal, JarRun, JobOverview
 from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
 from stateferry.airflow.requests.planning import Occasion, default_catalog, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.rollback_request import rollback_request
 from stateferry.airflow.tasks.flink_tasks import StartJob
-from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, StartOldJob
+from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, RollBack, StartOldJob
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rollback import Rollback
+from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.facts import JobStarted
 from stateferry.runs.record.runs import Run
+from tests.airflow.state_migration.conftest import AS_OF
+from tests.airflow.state_migration.savepoints import write_metadata
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
 from tests.support.records import record_of
@@ -71,7 +75,7 @@ def start_too_late(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cancel(run: Run) -> Any:
-    """What the rollback does before it undoes anything, if no job was named that is to be cancelled."""
+    """What the rollback does before it undoes anything, if Flink runs no job of the name."""
     return cancel_as_planned(planned_rollback(run))
 
 
@@ -80,8 +84,12 @@ def cancel_as_planned(said: dict[str, Any]) -> Any:
     return CancelNewJob(task_id="cancel_new_job").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
 
 
+def job(job_id: str, state: str = "RUNNING", name: str = "totals") -> JobOverview:
+    return JobOverview(job_id, name, state, 1, is_up=state == "RUNNING")
+
+
 def planned_rollback(run: Run, **others: str) -> dict[str, Any]:
-    asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar", **others}
+    asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar", "flink_job": "totals", **others}
     return PlanRollback(task_id="plan").execute(
         {"params": asked, "dag_run": SimpleNamespace(conf=None, triggering_user_name=None)}
     )
@@ -96,23 +104,67 @@ def test_a_program_that_flink_does_not_have_is_named_before_anything_is_cancelle
 
 
 def test_the_job_is_cancelled_that_the_name_meant_when_it_was_planned(
-    published: Run, monkeypatch: pytest.MonkeyPatch
+    published: Run, monkeypatch: pytest.MonkeyPatch, jobs: list[JobOverview]
 ) -> None:
-    """Somebody may have started another one under that name while the approval was waited for."""
-    meant, cancelled = {"totals": "a1"}, list[str]()
-    monkeypatch.setattr(FlinkHook, "job_id", lambda _, job: meant.get(job, job))
-    said = planned_rollback(published, flink_job="totals")
-    meant["totals"] = "b2"
+    """Somebody may have started another one under that name while the approval was waited for, beside it or later."""
+    cancelled, states = list[str](), {"a1": "RUNNING", "b2": "RUNNING"}
+    monkeypatch.setattr(FlinkHook, "job_id", lambda _, job: next(one.id for one in jobs if one.is_called(job)))
+    monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: states[job])
     monkeypatch.setattr(FlinkTask, "cancel", lambda _, job, **__: cancelled.append(job))
-    states = {"b2": "RUNNING"}
-    monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: states.get(job, "CANCELED"))
-    with pytest.raises(AirflowFailException, match=r"job b2, which is RUNNING, is totals now, and not job a1"):
-        cancel_as_planned(said)
+    jobs.append(job("a1"))
+    said = planned_rollback(published)
+    for a1 in ("RUNNING", "CANCELED"):
+        jobs[:] = [job("b2"), job("a1", a1)]
+        with pytest.raises(AirflowFailException, match=r"job b2, which is RUNNING .*, is totals, and nobody has appr"):
+            cancel_as_planned(said)
     assert not cancelled
     states["b2"] = "FINISHED"
     with pytest.raises(AirflowSkipException):
         cancel_as_planned(said)
     assert cancelled == ["a1"]
+
+
+def test_a_job_that_was_started_by_hand_is_not_joined_by_the_old_one(
+    published: Run, monkeypatch: pytest.MonkeyPatch, jobs: list[JobOverview]
+) -> None:
+    """Nobody has recorded it, and Flink may know it only after the plan was made."""
+    with pytest.raises(PlanError, match="flink_job: missing, and restart_job needs it"):
+        rollback_request({"job": "demo", "restart_job": True, "old_jar": "old.jar"}, "the form")
+    jobs.append(job("b2", name="total"))
+    said = planned_rollback(published)
+    assert said["cancels"] is None
+    assert said["consequences"][-1] == "no job 'totals' is cancelled, as Flink runs none; it runs: 'total' (b2)"
+    jobs.append(job("c3"))
+    monkeypatch.setattr(FlinkHook, "job_state", lambda *_: "RUNNING")
+    monkeypatch.setattr(FlinkTask, "start", lambda *_, **__: pytest.fail("it was started"))
+    with pytest.raises(AirflowFailException, match=r"job c3, which is RUNNING .*, is totals"):
+        cancel_as_planned(said)
+    ti = TaskInstance(said)
+    vars(ti).update(STARTING, try_number=1, max_tries=1)
+    with pytest.raises(AirflowFailException, match=r"job c3, which is RUNNING .*, is totals, and this task hasn't sta"):
+        StartOldJob(task_id="start_old_job").execute({"ti": ti})  # type: ignore[typeddict-item]
+
+
+def test_the_old_job_starts_where_it_was_stopped_though_an_earlier_publication_stood(
+    published: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TargetMetadata, "roll_forward", lambda *_: None)
+    plan, source = published.plan, str(home / "june")
+    write_metadata(home / "june", completed_at=AS_OF.timestamp())
+    with Control(default_catalog()) as control:
+        lease = control.acquire(plan.job, "the second")
+        second = record_of(plan, run_id="the second", source=source, target="/out/second")
+        control.publish(lease, second, replaces=1)
+        control.release(lease)
+    said = planned_rollback(published)
+    assert said["savepoint"] == source
+    assert any(line.startswith(f"the job starts again from {source} ") for line in said["consequences"])
+    done = RollBack(task_id="roll_back").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+    assert done == {"undone": 2, "savepoint": source}
+    with Control(default_catalog()) as control:
+        standing = control.standing(plan.job)
+    assert standing is not None
+    assert standing.sequence == 1
 
 
 def test_people_are_told_of_a_rollback_that_fails_for_good(published: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +233,8 @@ def test_a_run_that_was_to_start_no_job_has_none_to_look_for(published: Run) -> 
 def test_the_old_job_runs_when_it_has_completed_a_checkpoint(
     published: Run, monkeypatch: pytest.MonkeyPatch, interval: int | None, state: str, waits: bool
 ) -> None:
-    asked = rollback_request({"job": published.plan.job, "restart_job": True, "old_jar": "old.jar"}, "the form")
+    form = {"job": published.plan.job, "restart_job": True, "old_jar": "old.jar", "flink_job": "totals"}
+    asked = rollback_request(form, "the form")
     waited: list[Goal] = []
     monkeypatch.setattr(FlinkTask, "start", lambda *_, **__: {"job_id": "ab", "state": state})
     monkeypatch.setattr(FlinkTask, "wait_for", lambda _, __, goal, **___: waited.append(goal))

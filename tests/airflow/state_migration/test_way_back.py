@@ -80,7 +80,7 @@ def test_a_publication_for_another_flink_is_not_converted_back(published: Run, m
 
 
 def test_the_old_savepoint_says_what_it_loses_and_how_old_it_is(published: Run) -> None:
-    said = plan(way_back=None, savepoint_directory=None, flink_job=None)
+    said = plan(way_back=None, savepoint_directory=None)
     assert said["conversion"] is None
     text = " ".join(said["consequences"])
     assert "state that only the new job has built up is lost" in text
@@ -114,7 +114,7 @@ def test_a_conversion_is_triggered_once_and_nothing_else_happens(
 
 def test_without_a_conversion_nothing_is_triggered(published: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TriggerDagRunOperator, "execute", lambda *_: pytest.fail("it was triggered"))
-    said = plan(way_back=None, savepoint_directory=None, flink_job=None)
+    said = plan(way_back=None, savepoint_directory=None)
     context: Any = {"ti": TaskInstance(said), "dag_run": SimpleNamespace(run_id="manual__1")}
     with pytest.raises(AirflowSkipException):
         ConvertBack(task_id="convert_back").execute(context)

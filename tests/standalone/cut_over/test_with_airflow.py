@@ -122,9 +122,9 @@ def check_that_nobody_was_waited_for(ferry: Ferry, run: str) -> None:
 
 
 def check_that_nothing_goes_back_beside(ferry: Ferry, new: RemoteJob) -> None:
-    """The new job runs, and nobody has named it: to start the old one would make them two."""
+    """The new job runs, and goes by another name than was given: to start the old one would make them two."""
     publication = ferry.published()
-    run = ferry.roll_back(approval=False)
+    run = ferry.roll_back(approval=False, flink_job="another")
     assert ferry.airflow.api.wait_for_end(ROLLBACK, run, PATIENCE) == "failed"
     assert f"the new job {new.id} is RUNNING" in log_of(ferry.airflow, ROLLBACK, run, "cancel_new_job")
     assert ferry.published() == publication
