@@ -152,6 +152,8 @@ class RollBack(BaseOperator):
             undo = _undone(control, str(request.job), planned)
             rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
+        if rolled_back.problem:
+            self.log.warning("of what stands again: %s", rolled_back.problem)
         self.log.info("restore the job from %s", rolled_back.restore_from)
         if not request.restart_job:
             text = f"publication {undo.sequence} of job {undo.job} is rolled back: restore the job from "

@@ -396,6 +396,21 @@ def test_publication_that_was_killed_as_it_stood_can_be_rolled_back_and_back_to(
     assert first.world.savepoint() == first.after["savepoint"]
 
 
+def test_another_file_in_the_earlier_target_keeps_no_job_from_going_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = World.of(tmp_path)
+    second = first.night("monday", "second")
+    for night in (first, second):
+        assert main(night.command) == 0
+    (first.root / "first" / METADATA).write_bytes(b"other")
+    assert main(["rollback", "--job", "clicks"]) == 0
+    told = capsys.readouterr().out
+    assert "note: of what stands again: " in told
+    assert told.endswith(f"restore the job from {first.folder}/monday\n")
+    assert _standing_target(first) == "first"
+
+
 def test_rehearsal_killed_before_any_of_its_effects(
     tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,5 +30,7 @@ def run(options: argparse.Namespace) -> int:
         rolled_back = Rollback(home, control, options.job).carry_out()
     undone = rolled_back.undone
     say(f"rolled back publication {undone.sequence} (run {undone.record.run_id})")
+    if rolled_back.problem:
+        say(f"note: of what stands again: {rolled_back.problem}")
     say(f"restore the job from {rolled_back.restore_from}")
     return 0

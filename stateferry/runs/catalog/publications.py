@@ -76,10 +76,14 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """What a rollback did: `undone` is the publication that it undid, `standing` the one that stands again, if any."""
+    """What a rollback did: `undone` is the publication that it undid, `standing` the one that stands again, if any.
+
+    `problem` says what is wrong with the target of the latter, from which the job isn't restored.
+    """
 
     undone: Publication
     standing: Publication | None
+    problem: str = ""
 
     @property
     def restore_from(self) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from flinkstate.errors import RejectedError
+from flinkstate.errors import DamagedError, RejectedError
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control, Publication, RolledBack
 from stateferry.runs.control.target_metadata import TargetMetadata, published_run
@@ -45,7 +45,10 @@ class Rollback:
             rolled_back = self.control.rollback(lease, undo=undo.sequence)
             before = published_run(self.home, rolled_back.standing) if rolled_back.standing is not None else None
             if before is not None and rolled_back.standing is not None:
-                TargetMetadata(before).roll_forward(rolled_back.standing.record.metadata_digest)
+                try:
+                    TargetMetadata(before).roll_forward(rolled_back.standing.record.metadata_digest)
+                except (DamagedError, RejectedError) as error:
+                    rolled_back = replace(rolled_back, problem=str(error))
             if undone is not None:
                 undone.note(RunState.ROLLED_BACK, now_ms())
         finally:
