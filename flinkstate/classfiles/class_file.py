@@ -44,7 +44,8 @@ class ClassFile:
     """A class, its names with dots.
 
     `declared` is its access as the source has it. `for_kryo` says whether it mentions classes of Kryo, which may change
-    its bytes; `for_flink` the same of Flink's annotation `TypeInfo`.
+    its bytes; `for_flink` the same of Flink's annotation `TypeInfo`. `differs`: another jar has a class of this name of
+    which Kryo would write other bytes.
     """
 
     name: str
@@ -57,6 +58,15 @@ class ClassFile:
     methods: tuple[Member, ...] = ()
     declared: int = 0
     for_flink: bool = False
+    differs: bool = False
+
+    @property
+    def written_by_kryo(self) -> tuple[object, ...]:
+        """What the bytes of its objects follow from, where Kryo writes them."""
+        unwritten = STATIC | TRANSIENT | SYNTHETIC
+        fields = {(one.name, one.descriptor, one.signature) for one in self.fields if not one.access & unwritten}
+        access = self.access & (FINAL | INTERFACE | ABSTRACT | ENUM)
+        return self.superclass, access, self.constants, fields, self.for_kryo
 
     @property
     def constants(self) -> tuple[str, ...]:

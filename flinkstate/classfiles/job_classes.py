@@ -8,7 +8,7 @@ import pickle
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,10 @@ def job_classes(places: tuple[str, ...]) -> JobClasses:
 
 
 def read_job_classes(places: Sequence[str]) -> JobClasses:
-    """Reads all classes of these jars and folders. The first one that has a class counts, as on a class path."""
+    """Reads all classes of these jars and folders. The first one that has a class counts, as on a class path.
+
+    But nobody knows of which of them Kryo's bytes are, so a class that is another one in a later jar says so.
+    """
     classes: dict[str, ClassFile] = {}
     digest = hashlib.blake2b(digest_size=8)
     total = 0
@@ -84,14 +87,22 @@ def read_job_classes(places: Sequence[str]) -> JobClasses:
             if len(classes) == _MOST_CLASSES or total > _MOST_BYTES:
                 raise RefusedError(f"{place}: more than {_MOST_CLASSES:,} classes, or {_MOST_BYTES:,} bytes of them")
             found = parse_class(data, f"{place}!{name}")
-            if found.name not in classes:
-                classes[found.name] = found
+            first = classes.setdefault(found.name, found)
+            differs = not first.differs and first.written_by_kryo != found.written_by_kryo
+            if differs:
+                classes[found.name] = replace(first, differs=True)
+            if differs or first is found:
                 digest.update(len(data).to_bytes(8, "big") + data)
         if total == before:
             inner = _jar_inside(Path(place))
             instead = f", but jars such as {inner}: name the jar itself" if inner else ""
             raise UsageError(f"{place}: there are no class files of a job in it{instead}")
     return JobClasses(digest.hexdigest(), classes)
+
+
+def is_of_others(class_name: str) -> bool:
+    """Whether a class is the JDK's or a library's, so that it isn't read from a jar."""
+    return class_name.replace(".", "/").startswith(("[", *_OF_OTHERS))
 
 
 def _jar_inside(place: Path) -> str | None:

@@ -115,6 +115,8 @@ def _expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str
             raise RefusedError(f"it implements {one}")
     for one in chain[:-1]:
         found = job.classes[one]
+        if found.differs:
+            raise RefusedError("two of the jars have it, with other fields or constants")
         if found.for_kryo:
             raise RefusedError("it mentions classes of Kryo, such as annotations")
         if found.signature is not None and found.signature.startswith("<"):

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from flinkstate.basics.array_types import ByteFlags, Bytes, Positions
+from flinkstate.classfiles.class_file import ClassFile
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table
@@ -79,16 +80,26 @@ def of_the_job(collection: _Collection, kryo: KryoType, *, of_flink_2: bool) -> 
     `of_flink_2` says which Flink has the new state: its POJOs have other serializers for some fields.
     """
 
+    def of_one_jar(class_name: str) -> ClassFile | None:
+        found = None if kryo.classes is None else kryo.classes.classes.get(class_name)
+        if found is not None and found.differs:
+            raise RefusedError(
+                f"two of the jars have {class_name}, with other fields or constants: give that of the job that took "
+                "the savepoint alone (--classes)"
+            )
+        return found
+
     def known(type_: FlinkType) -> FlinkType:
         match type_:
             case KryoType():
                 return type_.of_the_job(kryo)
             case EnumType(class_name, ()):
-                found = None if kryo.classes is None else kryo.classes.classes.get(class_name)
+                found = of_one_jar(class_name)
                 if found is None or not found.constants:
                     raise RefusedError(f"which constants the enum {class_name} has is not known: give --classes")
                 return EnumType(class_name, found.constants)
             case PojoType(class_name, ()):
+                of_one_jar(class_name)
                 return pojo_type(class_name, kryo, of_flink_2=of_flink_2)
         return with_children(type_, known)
 

@@ -80,7 +80,7 @@ def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
     *own, last = job.superclasses(class_name)
     classes = [job.classes[name] for name in own]
     plain = last == "java.lang.Object" and not classes[0].access & (INTERFACE | ABSTRACT | ENUM)
-    if not plain or any(one.for_kryo or (one.signature or "").startswith("<") for one in classes):
+    if not plain or any(one.differs or one.for_kryo or (one.signature or "").startswith("<") for one in classes):
         raise _cannot_read(class_name)
     if any(
         name.startswith(("java.util.", "org.", "com.esotericsoftware.")) for one in classes for name in one.interfaces
@@ -96,7 +96,10 @@ def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
 def enum_of(class_name: str, job: JobClasses) -> ClassFile | None:
     """Returns the enum that the class is, or of which one constant has a body and so this class; else None."""
     enums = (job.classes[name] for name in job.superclasses(class_name) if name in job.classes)
-    return next((one for one in enums if one.superclass == "java.lang.Enum"), None)
+    found = next((one for one in enums if one.superclass == "java.lang.Enum"), None)
+    if found is not None and found.differs:
+        raise _cannot_read(class_name)
+    return found
 
 
 def _field(field: Member, job: JobClasses) -> KryoField:

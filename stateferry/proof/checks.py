@@ -26,6 +26,7 @@ from flinkstate.metadata.savepoint_properties import in_version
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.operator_changes import Conversion
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
 from stateferry.proof.above_base import AboveBase, AboveBaseTask
 from stateferry.proof.carried_check import CarriedResult, CarriedTask, has_carried_state
 from stateferry.proof.catch_up import (
@@ -261,13 +262,16 @@ def _headers(pair: OperatorPair, conversion: Conversion) -> Check:
     merged = pair.source.keyed_header(pair.old)
     if merged is None:
         return Check(name, Outcome.FAILED, "no keyed state", "keyed state")
-    moved = moving(pair.old, conversion.layout, rehashed=conversion.of(pair.old).rehashes)
-    own = {} if moved else _headers_by_subtask(pair.source, pair.old)
+    changes = conversion.of(pair.old)
+    moved = moving(pair.old, conversion.layout, rehashed=changes.rehashes)
+    rewrite = ForOtherKryo(changes.by_kryo)
+    before = {} if moved else _headers_by_subtask(pair.source, pair.old)
+    own = {subtask: rewrite.header(header) for subtask, header in before.items()}
     try:
         found = _headers_by_subtask(pair.staged, pair.new)
     except (DamagedError, RefusedError) as error:
         return Check(name, Outcome.FAILED, "as planned", f"{error}")
-    expected = expected_header(merged, conversion.of(pair.old))
+    expected = expected_header(merged, changes)
     return _of_differences(name, list(compare_headers(pair.old.label, expected, own, found)))
 
 

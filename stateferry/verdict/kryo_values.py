@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from flinkstate.classfiles.job_classes import is_of_others
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.places_in_maps import ROOT
 from flinkstate.serializers.type_parts import with_parts
@@ -30,6 +31,8 @@ from stateferry.verdict.versions import Line
 
 _BY_JDK = ("java.", "javax.", "[", "org.apache.flink.")
 _REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2"
+_COMPARE = "give the savepoint from before the upgrade: --before OLD. Without an upgrade, the state restores"
+_UUID = "java.util.UUID"
 _MOVE = "have the job move this state to types that Flink has serializers of its own for"
 
 
@@ -165,7 +168,43 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, be
         )
     if beyond is not None:
         return Finding(Outcome.UNKNOWN, beyond, TRY_IT)
-    return Finding(Outcome.RESTORES, f"its {place.value}s are by Kryo {line.kryo}, which reads them as before")
+    if (unread := _of_unread(place, kryo, line, sampled)) is not None:
+        return unread
+    reason = f"its {place.value}s are by Kryo {line.kryo}, which reads them as before ({_values_read(sampled)})"
+    return Finding(Outcome.RESTORES, reason)
+
+
+def _of_unread(place: Place, kryo: KryoType, line: Line, sampled: Sampled) -> Finding | None:
+    """Says that nobody knows of values that couldn't be read; None if what is known decides.
+
+    In a savepoint of Flink 2 these may be by Kryo 2, from before an upgrade. In one of Flink 1 all are by Kryo 2, but
+    classes of the new job that don't fit the bytes may have changed.
+    """
+    foreign = sampled.found.foreign
+    if line is Line.ONE:
+        if kryo.classes is None or sampled.two_meanings:
+            return None
+        foreign = {name: count for name, count in foreign.items() if not is_of_others(name)}
+    elif sampled.two_meanings and not (_is_by_chance(sampled) or _is_one_meaning(place, kryo, sampled)):
+        reason = (
+            f"both Kryos can read its {place.value}s of {_shown(sampled.two_meanings[0])}: if the job was upgraded "
+            "from Flink 1, Kryo 2 may have written some of them"
+        )
+        return Finding(Outcome.UNKNOWN, reason, _COMPARE)
+    if foreign:
+        return _unread(place, foreign)
+    if sampled.why_not is not None and not sampled.two_meanings:
+        return Finding(Outcome.UNKNOWN, f"its {place.value}s by Kryo can't be read: {sampled.why_not}", TRY_IT)
+    return None
+
+
+def _is_by_chance(sampled: Sampled) -> bool:
+    """Whether Kryo 5 wrote the UUIDs: one in ten thousand of these has bytes that Kryo 2 could read as another one."""
+    return sampled.two_meanings == (_UUID,) and _UUID in sampled.found.classes.get(ROOT, {})
+
+
+def _is_one_meaning(place: Place, kryo: KryoType, sampled: Sampled) -> bool:
+    return _of_two_meanings(place, kryo, sampled.two_meanings).outcome is Outcome.RESTORES
 
 
 def _is_stable_key(kryo: KryoType, classes: list[str]) -> bool:
@@ -200,9 +239,7 @@ def _differing(place: Place, names: list[str], read: str) -> Finding:
 
 def _unread(place: Place, foreign: dict[str, int]) -> Finding:
     name = next(iter(foreign))
-    advice = TRY_IT
-    if not name.startswith(_BY_JDK):
-        advice = f"give the jar with {name}: --classes job.jar"
+    advice = TRY_IT if is_of_others(name) else f"give the jar with {name}: --classes job.jar"
     return Finding(Outcome.UNKNOWN, f"its {place.value}s by Kryo have objects that aren't known: {name}", advice)
 
 

@@ -184,5 +184,8 @@ def test_the_first_place_counts_and_the_digest_is_of_what_was_read(tmp_path: Pat
         (folder / "A.class").write_bytes(small_class("A", superclass))
     found = read_job_classes([str(one), str(other)])
     assert found.classes["A"].superclass == "java.lang.Object"
-    assert found == read_job_classes([str(one)])
+    assert found.classes["A"].differs
+    assert found != read_job_classes([str(one)])
+    assert found == read_job_classes([str(one), str(other), str(one)])
+    assert read_job_classes([str(one), str(one)]) == read_job_classes([str(one)])
     assert found != read_job_classes([str(other)])

@@ -89,6 +89,12 @@ def test_the_same_flink_restores_what_it_wrote(
     assert outcome is row.stays.get(version, Outcome.RESTORES), exception
     finding = said(made.path, row, _LINES[version])
     said_less = (row.verdict, row.verdict_if_stays if version in row.stays else None)
+    # The same bytes may be from before an upgrade.
+    unread = "both Kryos can read", "its values by Kryo have objects that aren't known: com.google."
+    if version == "2.3.0" and finding.reason.startswith(unread):
+        assert finding.outcome is Outcome.UNKNOWN
+        assert row.becomes.breaks
+        return
     assert finding.outcome in said_less or outcome in finding.possible, finding
 
 

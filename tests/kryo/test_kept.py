@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from flinkstate.classfiles.job_classes import read_job_classes
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.kryo.class_finder import map_type_of
 from flinkstate.kryo.reading import what_helps
@@ -16,7 +19,7 @@ from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, Scalar
 from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, examples, find_classes, maps_of
-from tests.kryo.kept import VERSIONS, Kept, classes, kept
+from tests.kryo.kept import FOLDER, VERSIONS, Kept, classes, kept
 
 # What is refused, and a word of the reason.
 REFUSED = {
@@ -116,6 +119,32 @@ def test_types_are_proposed_and_have_a_notation() -> None:
     assert parse_map_type(type_text(told)) == told
     with pytest.raises(RefusedError, match=r"Thing.*Kryo<\.\.\.>"):
         proposed(kept("1.20.0")["things"])
+
+
+def test_an_enum_that_is_another_one_in_another_jar_is_read_by_neither(tmp_path: Path) -> None:
+    """Kryo writes the number of a constant: by the new job's jar RED could be BLUE."""
+    jar, color = FOLDER / "kept-classes.jar", "stateferry.kryo.KryoThings$Color"
+    differently = "with other fields or constants"
+    file = f"{color.replace('.', '/')}.class"
+    with zipfile.ZipFile(jar) as classes_:
+        data = classes_.read(file)
+    changed = tmp_path / file
+    changed.parent.mkdir(parents=True)
+    changed.write_bytes(data.replace(b"GREEN", b"WHITE"))
+    one = kept("2.3.0")["enums by Flink"]
+    for places in ((tmp_path, jar), (jar, tmp_path)):
+        both = read_job_classes([str(place) for place in places])
+        assert [name for name, found in both.classes.items() if found.differs] == [color]
+        assert both != read_job_classes([str(places[0])])
+        kryo = replace(one.kryo, classes=both)
+        assert isinstance(by_compiled_code(kryo, one.map, one.written), RefusedError)
+        assert list(find_classes(kryo, one.written).foreign) == [f"{color} (two of the jars have it, {differently})"]
+        told = parse_map_type(f"Map<String, Enum<{color}>>")
+        with pytest.raises(RefusedError, match=f"two of the jars have {re.escape(color)}, {differently}"):
+            of_the_job(told, kryo, of_flink_2=True)
+        assert "not decoded" in str(by_plain_code(kryo, one.map, one.written))
+    changed.write_bytes(data)
+    assert read_job_classes([str(jar), str(tmp_path)]) == classes()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

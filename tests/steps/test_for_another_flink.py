@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import PlanError, RefusedError, UsageError
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint
 from stateferry.runs.guards import other_flink
 from stateferry.runs.plan.plan_json import plan_of
@@ -163,6 +167,31 @@ def test_values_that_stay_values_of_kryo_stop_the_run(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="new-0: values of UUID stay values of the Kryo that wrote them") as refused:
         run(PARTS, tmp_path, to="flink-2", on_contradiction="stop", nulls="stop", operators=operators)
     assert "old-" not in str(refused.value)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_repair_migrates_no_values_that_stay_values_of_kryo_2(keeps: bool, tmp_path: Path) -> None:
+    upgraded = tmp_path / "upgraded"
+    shutil.copytree(PARTS, upgraded)
+    # As if a job of Flink 2 had restored it and taken a savepoint: it has written none of the values since.
+    metadata = parse_metadata((upgraded / METADATA).read_bytes(), METADATA)
+    (upgraded / METADATA).write_bytes(build_metadata(replace(metadata, version=6)))
+    states = [{"legacy": f"old-{number}", "new": f"new-{number}"} for number in range(4)]
+    wanted: dict[str, Any] = {
+        "operators": [{"operator": "075411a2d1ef617c7b2ad2770050b24f", "states": states}],
+        "nulls": "keep",
+        "on_contradiction": "stop",
+        "keep_legacy": keeps,
+    }
+    with pytest.raises(RefusedError, match=r"old-0: .*are by Kryo 2.*a run with --to alone, and its result to another"):
+        run(upgraded, tmp_path / "both", to="flink-2", **wanted)
+    assert not (tmp_path / "both" / "target").exists()
+    report, repaired = run(upgraded, tmp_path / "repaired", to="flink-2", **ALONE)
+    assert report.is_green, report
+    report, made = run(Path(repaired.plan.target), tmp_path / "migrated", to="flink-2", **wanted)
+    assert report.is_green, report
+    found = list(verdicts(Savepoint.open(made.plan.target), Asked(Line.TWO, everything=True)))
+    assert {one.finding.outcome for one in found} == {Outcome.RESTORES}
 
 
 def test_states_by_flinks_own_serializers_are_carried_over(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import PlanError, RefusedError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
@@ -19,11 +20,16 @@ from flinkstate.keyed.header import (
     KeyedHeader,
     StateMeta,
 )
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata, Operator, Subtask
+from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import operator_id
 from flinkstate.serializers.built_snapshots import kryo_snapshot, simple_snapshot
+from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.writing.writer import SavepointWriter
+from tests.savepoint.test_heap_timers import group, handle
 from tests.steps.test_for_another_flink import ALONE
 from tests.steps.test_native_source import run
 
@@ -68,3 +74,31 @@ def test_a_key_by_both_kryos_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"counts.*key group 5.*the same bytes"):
         run(twice, tmp_path / "red", **plan)
     assert not (tmp_path / "red" / "target").exists()
+
+
+def with_raw_state(source: Path, version: int, key: SerializerSnapshot, *, is_alone: bool = False) -> Path:
+    """Adds timers on the heap with such keys, as a checkpoint has them; `is_alone`: there is no other keyed state."""
+    found = parse_metadata((source / METADATA).read_bytes(), METADATA)
+    (operator,) = found.operators
+    (subtask,) = operator.subtasks
+    raw = handle(group(("timers", [], []), key=key), *[None] * 127)
+    subtask = replace(subtask, raw_keyed=raw, managed_keyed=None if is_alone else subtask.managed_keyed)
+    changed = replace(found, version=version, operators=(replace(operator, subtasks=(subtask,)),))
+    (source / METADATA).write_bytes(build_metadata(changed))
+    return source
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize(("version", "to"), [(4, "flink-2"), (6, "flink-2"), (6, "flink-1.20")])
+def test_keys_in_raw_state_stop_the_run(version: int, to: str, is_alone: bool, tmp_path: Path) -> None:
+    uuids = kryo_snapshot("java.util.UUID")
+    source = with_raw_state(savepoint(tmp_path / "source", BY_2), version, uuids, is_alone=is_alone)
+    with pytest.raises(PlanError, match=r"has raw keyed state.* flink savepoint --type canonical"):
+        run(source, tmp_path, **{"to": to, **ALONE, "parallelism": None})
+    assert not (tmp_path / "target").exists()
+
+
+def test_timers_that_can_be_read_have_nothing_by_kryo(tmp_path: Path) -> None:
+    source = with_raw_state(savepoint(tmp_path / "source", BY_2), 4, simple_snapshot(Scalar.LONG), is_alone=True)
+    report, _ = run(source, tmp_path, **{"to": "flink-2", **ALONE, "parallelism": None})
+    assert report.is_green

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +37,10 @@ from stateferry.proof.metadata_check import (
     expected_header,
     moving,
 )
+from stateferry.proof.operator_pairs import OperatorPair
+from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from tests.support.changes import back, changes_of
+from tests.support.expected_columns import SAVEPOINTS
 
 FILE = InlineBytes("file", b"")
 
@@ -264,3 +268,15 @@ def test_of_a_pojo_some_fields_are_described() -> None:
     pojo = PojoType("com.acme.Pojo", tuple(PojoField(name, type_) for name, type_ in types))
     assert _described_fields(SerializerSnapshot("", 1, pojo, (), b"")) == ["a", "c"]
     assert _described_fields(SerializerSnapshot("", 1, Scalar.LONG, (), b"")) == []
+
+
+def test_a_header_that_is_still_the_sources_is_none_of_the_other_kryo(tmp_path: Path) -> None:
+    places = {"source": str(SAVEPOINTS / "hint-map-1.20-rocksdb"), "target": str(tmp_path / "target"), "run_id": "one"}
+    options = {"operators": [], "job": "main", "to": "flink-2", "declared": {"main/mainState": "Map<String, Long>"}}
+    plan = planned({**places, **options, "home": str(tmp_path / "home")})
+    resolved = resolve(plan, open_source(plan))
+    (operator,) = resolved.source.keyed_operators()
+    pair = OperatorPair(resolved.source, resolved.source, operator, operator)
+    check = checks._headers(pair, resolved.conversion)
+    assert check.outcome is Outcome.FAILED
+    assert check.actual.endswith("found VALUE KryoSerializer")

@@ -73,3 +73,37 @@ def test_a_map_in_a_list(map_: bytes, behind: list[bytes]) -> None:
     stops = finder.add(data, starts, ends, partial(_ends_an_element, data=data, limits=ends))
     assert stops.tolist() == [len(map_)]
     assert _judged(finder) == (Outcome.WRONG, {"2": 1})
+
+
+# A map with an object of the job that nothing is known of.
+UNREAD = _CLASS + b"\x01" + b"\x03\x01a\xe2" + b"\x01\x00com.acme.Readin\xe7\x01\x08"
+# One of ten thousand UUIDs: both of its numbers have seven bytes for Kryo 2, with the first byte of the second.
+EITHER_UUID = b"\x54\x01" + b"\x80" * 6 + b"\x01" + b"\x80" * 8 + b"\x01"
+UUID_BY_5 = b"\x54\x01" + bytes(range(1, 17))
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([DOUBLE], "both Kryos can read its values of Double"),
+        ([MAP_BY_5, DOUBLE], "both Kryos can read its values of Double"),
+        ([UNREAD], "can't be read"),
+        ([EITHER_UUID], "both Kryos can read its values of UUID"),
+    ],
+)
+def test_of_values_that_nobody_can_tell_apart_it_says_so(values: list[bytes], why: str) -> None:
+    finder = _finder(OBJECT)
+    finder.add_whole(*_data(values))
+    finding = finding_of(Part(Place.VALUE, OBJECT), Journey(Line.TWO, Line.TWO), finder.results(True))
+    assert finding is not None
+    assert finding.outcome is Outcome.UNKNOWN
+    assert why in finding.reason
+    same = finding_of(Part(Place.VALUE, OBJECT), Journey(Line.ONE, Line.ONE), finder.results(True))
+    assert same is not None
+    assert same.outcome is Outcome.RESTORES
+
+
+def test_a_uuid_of_many_may_mean_another_by_chance() -> None:
+    finder = _finder(OBJECT)
+    finder.add_whole(*_data([UUID_BY_5, EITHER_UUID, UUID_BY_5]))
+    assert _judged(finder)[0] is Outcome.RESTORES

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.header import VALUE_SERIALIZER
+from flinkstate.keyed.heap_timers import are_timers
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
-from flinkstate.reading.reader import Savepoint
+from flinkstate.reading.reader import Savepoint, has_keyed_state
 from flinkstate.serializers.type_parts import has_scala, with_kryo, with_parts
 from flinkstate.serializers.types import FlinkType, KryoCollectionType
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
@@ -29,7 +30,7 @@ from stateferry.changes.upgrade.for_other_kryo import (
     rewrites_keys,
     states_by_kryo,
 )
-from stateferry.changes.upgrade.kryo_keys import as_written, has_other_hashes
+from stateferry.changes.upgrade.kryo_keys import as_written, has_other_hashes, key_type
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.declarations import Declarations
@@ -163,12 +164,29 @@ def _states(
             migrated = {one.legacy.name for one in rules.get(operator.id, ())}
             of_migrated = [by_kryo[name] for name in sorted(by_kryo.keys() & migrated)]
             problems += (*_changed_twice(operator, of_migrated), *_ranked_otherwise(plan, operator, of_migrated))
-    keyed = {operator.id for operator in source.keyed_operators()}
     for operator in source.metadata.operators:
-        of_others = {} if operator.id in keyed else of_operators.get(operator.id, {})
+        of_others = {} if has_keyed_state(operator) else of_operators.get(operator.id, {})
         if of_others:
             problems += declared_in_vain(of_others, list(_values(source, operator)), operator, back=back is not None)
+        problems += _keys_in_raw_state(source, operator, found.get(operator.id, {}).values())
     return found
+
+
+def _keys_in_raw_state(source: Savepoint, operator: Operator, by_kryo: Iterable[KeyedState]) -> Iterator[str]:
+    """Yields a problem if the operator's raw keyed state may have keys or namespaces by Kryo: it is copied as it is.
+
+    Where the states don't say of which type the keys are, timers say it that can be read.
+    """
+    raw = next((one.raw_keyed for one in operator.subtasks if one.raw_keyed is not None), None)
+    if raw is None:
+        return
+    changes_keys = any(key_type(state) not in (None, state.user_key) for state in by_kryo)
+    if changes_keys or not (has_keyed_state(operator) or are_timers(source.folder, raw)):
+        yield (
+            f"operator {operator.label} has raw keyed state, such as timers on the heap in a checkpoint, whose keys or "
+            "namespaces may be by Kryo: they would stay as they are. Take a canonical savepoint, in which timers are a "
+            "state: flink savepoint --type canonical JOB DIR"
+        )
 
 
 def _ranked_otherwise(plan: MigrationPlan, operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flinkstate.errors import RefusedError
+from stateferry.basics.state_ref import StateRef
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.kept_values import states_with_kept_values
 from stateferry.runs.plan.upgrade_options import SAME_FLINK
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome, StateVerdict
-from stateferry.verdict.versions import source_of, target_of
+from stateferry.verdict.versions import Line, source_of, target_of
+
+_REPAIR_FIRST = (
+    "its values stay values of Kryo, so repair first and migrate then: a run with --to alone, and its result to "
+    "another run. If the job was never upgraded from Flink 1, migrate without --to"
+)
 
 
 def check_other_flink(resolved: ResolvedPlan) -> None:
@@ -18,8 +24,13 @@ def check_other_flink(resolved: ResolvedPlan) -> None:
 
     Every value by Kryo is read: one that differs is enough.
     """
-    found = (one for one in _carried(resolved, everything=True) if one.finding.outcome.breaks)
-    if breaking := [*_kept(resolved), *map(_line, found)]:
+    first = _repaired_first(resolved)
+    found = (
+        _line(one, _REPAIR_FIRST if _ref(one) in first else one.finding.advice)
+        for one in _carried(resolved, everything=True)
+        if one.finding.outcome.breaks or (_ref(one) in first and one.finding.outcome is Outcome.UNKNOWN)
+    )
+    if breaking := [*_kept(resolved), *found]:
         raise RefusedError(
             f"Flink {target_of(resolved.plan.to).value}, for which the new savepoint is (--to {resolved.plan.to}), "
             "would not read it as the old job does. Nothing was written:\n" + "\n".join(breaking)
@@ -30,7 +41,8 @@ def other_flink_notes(resolved: ResolvedPlan) -> Iterator[str]:
     """Notes on states of which nobody knows whether the Flink of the plan reads them."""
     for one in _carried(resolved, everything=False):
         if one.finding.outcome is Outcome.UNKNOWN:
-            yield f"whether Flink {target_of(resolved.plan.to).value} reads this state isn't known: {_line(one)}"
+            flink, line = target_of(resolved.plan.to).value, _line(one, one.finding.advice)
+            yield f"whether Flink {flink} reads this state isn't known: {line}"
 
 
 def _carried(resolved: ResolvedPlan, *, everything: bool) -> Iterator[StateVerdict]:
@@ -39,13 +51,25 @@ def _carried(resolved: ResolvedPlan, *, everything: bool) -> Iterator[StateVerdi
     if plan.to == SAME_FLINK:
         return
     stay = plan.keep_legacy or plan.lazy
-    gone = {one.ref(rules.legacy.name) for one, rules in resolved.migrations if not (stay or rules.keeps_rest)}
-    rewritten = frozenset(
-        (one.operator.hex_id, name) for one in resolved.changes for name in (*one.by_kryo, *one.elements)
-    )
+    first = _repaired_first(resolved)
+    gone = {one.ref(rules.legacy.name) for one, rules in resolved.migrations if not (stay or rules.keeps_rest)} - first
+    by_kryo = {(one.operator.hex_id, name) for one in resolved.changes for name in (*one.by_kryo, *one.elements)}
+    rewritten = frozenset(by_kryo - first)
     anew = resolved.described.version != resolved.source.metadata.version
     asked = Asked(target_of(plan.to), plan.job_classes, everything, rewritten, described_anew=anew)
-    yield from (one for one in verdicts(resolved.source, asked) if (one.operator_id, one.state) not in gone)
+    yield from (one for one in verdicts(resolved.source, asked) if _ref(one) not in gone)
+
+
+def _repaired_first(resolved: ResolvedPlan) -> set[StateRef]:
+    """The migrated states whose maps' values stay as Kryo wrote them, if an upgraded job may have some of Kryo 2.
+
+    The repair writes anew what is carried over, but not what becomes rows of another state.
+    """
+    plan, source = resolved.plan, source_of(resolved.source.metadata.version)
+    if plan.to == SAME_FLINK or not source is target_of(plan.to) is Line.TWO:
+        return set()
+    kept = states_with_kept_values(resolved)
+    return {StateRef(one.hex_id, rules.legacy.name) for one, rules, _ in kept if rules.takes_blobs}
 
 
 def _kept(resolved: ResolvedPlan) -> Iterator[str]:
@@ -61,6 +85,9 @@ def _kept(resolved: ResolvedPlan) -> Iterator[str]:
         )
 
 
-def _line(one: StateVerdict) -> str:
-    finding = one.finding
-    return f"{one.operator}: {one.state}: {finding.outcome.value}: {finding.reason}. To do: {finding.advice}"
+def _ref(one: StateVerdict) -> StateRef:
+    return StateRef(one.operator_id, one.state)
+
+
+def _line(one: StateVerdict, advice: str) -> str:
+    return f"{one.operator}: {one.state}: {one.finding.outcome.value}: {one.finding.reason}. To do: {advice}"
