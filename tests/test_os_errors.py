@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -204,3 +205,25 @@ def test_each_has_its_exit_code(
 def test_expired_credentials_are_named_where_the_store_does_not_say_so(answer: str) -> None:
     error = OSError(f"AWS Error UNKNOWN (HTTP status 400) during {answer}\n")
     assert str(own_error(error, "s3://b/a")).endswith(f"{answer} Its credentials may have expired")
+
+
+@pytest.mark.parametrize(
+    ("reached", "what"),
+    [
+        (lambda folder: Location.of(str(folder)).entries(), "listed"),
+        (lambda folder: Location.of(f"{folder}/x\udcff").exists(), "reached"),
+        (lambda folder: Location.of(str(folder)).child("a\ud800b").open(), "reached"),
+    ],
+)
+def test_a_name_that_is_not_utf_8(reached: Callable[[Path], object], what: str, tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
+    with pytest.raises(StateferryError, match=f"^{tmp_path}.* can't be {what}: .*name that isn't UTF-8"):
+        reached(tmp_path)
+
+
+def test_another_name_of_a_symbolic_link_is_one_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("file")
+    assert Location.of(f"{tmp_path}/link").link_to(Location.of(f"{tmp_path}/other"))
+    assert not (tmp_path / "other").is_symlink()
+    assert (tmp_path / "other").samefile(tmp_path / "file")

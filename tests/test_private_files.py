@@ -21,6 +21,7 @@ from stateferry.runs.record.facts import Claim
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.record.target_access import _let_pass
 from stateferry.spark_jobs.workers import _Task
 from tests.runs.test_runs import plan_at
 from tests.steps.test_killed import World
@@ -251,3 +252,13 @@ def test_steps_of_their_own_are_as_private(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(step, "_run_of", looked)
     assert do_step("snapshot", "--run", str(tmp_path)) == 130
     assert seen == [0o077]
+
+
+def test_an_entry_that_is_removed_meanwhile_hinders_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "lock").touch(0o600)
+    found = list(os.scandir(tmp_path))
+    (tmp_path / "lock").unlink()
+    monkeypatch.setattr(os, "scandir", lambda _: found)
+    _let_pass(tmp_path, tmp_path / "target", 0o011)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o711

@@ -169,10 +169,12 @@ class Location:
                 found = self._selected(selector)
             except NotADirectoryError:
                 return []
-        return [
-            Listed(self._below(info.path), info.type == fs.FileType.Directory, int(info.size or 0), _milliseconds(info))
-            for info in found
-        ]
+            return [
+                Listed(
+                    self._below(info.path), info.type == fs.FileType.Directory, int(info.size or 0), _milliseconds(info)
+                )
+                for info in found
+            ]
 
     def _selected(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
         try:
@@ -277,7 +279,8 @@ class Location:
         """Gives this local file another name as well, atomically; False if the other can't be on the same disk."""
         draft = other.draft()
         try:
-            os.link(self.path, draft.path)
+            # Of a symbolic link, the system would make another one.
+            os.link(os.path.realpath(self.path), draft.path)
         except OSError:
             return False
         try:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from flinkstate.errors import UsageError
+from flinkstate.errors import StateferryError, UsageError
 from flinkstate.files import hdfs, os_errors
 from flinkstate.files.uris import OTHER_SCHEMES, check_uri, without_user
 
@@ -103,3 +103,7 @@ def reaching(shown: str = "", what: str = "reached") -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         raise os_errors.own_error(error, without_user(shown), what) from error
+    except UnicodeError as error:
+        # Drivers know names of UTF-8 alone, and a disk any bytes.
+        place = without_user(shown).encode("utf-8", "backslashreplace").decode()
+        raise StateferryError(f"{place} can't be {what}: there is a name that isn't UTF-8") from error

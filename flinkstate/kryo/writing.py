@@ -25,7 +25,7 @@ _KINDS = {
     Scalar.STRING: codes.STRING,
 }
 # What Kryo writes for a declared class: the class of the objects in it.
-_CLASSES = {
+WRITTEN_AS = {
     "java.util.Map": "java.util.HashMap",
     "java.util.HashMap": "java.util.HashMap",
     "java.util.LinkedHashMap": "java.util.LinkedHashMap",
@@ -45,9 +45,9 @@ class KryoForm:
 
 def kryo_form(type_: KryoMapType, *, five: bool) -> KryoForm:
     """Returns how Kryo 5, or else Kryo 2, writes such maps; raises `RefusedError` for what isn't written here."""
-    class_name, own = _CLASSES.get(type_.kryo.class_name), class_table(type_.kryo).own_serializers
+    class_name, own = WRITTEN_AS.get(type_.kryo.class_name), class_table(type_.kryo).own_serializers
     if class_name is None:
-        raise RefusedError(f"a {type_.kryo.class_name} isn't written by Kryo here, only {', '.join(_CLASSES)}")
+        raise RefusedError(f"a {type_.kryo.class_name} isn't written by Kryo here, only {', '.join(WRITTEN_AS)}")
     for name in (class_name, *(f"java.lang.{one.label}" for one in (type_.map.key, type_.map.value) if _is_known(one))):
         if name in own:
             raise RefusedError(f"the old job writes {name} by its own serializer {own[name]}")

@@ -153,7 +153,7 @@ class SstWriter:
                 self._block_ends, state,
             )  # fmt: skip
             if after < 0:
-                raise _twice(rows, -1 - after)
+                raise _twice(self._family, rows, -1 - after)
             if after > first:
                 self._largest_tag = self._tag(rows, tags, after - 1)
                 if rows.deleted is not None:
@@ -340,10 +340,9 @@ def _at_least(array: Any, size: int) -> Any:
     return grown
 
 
-def _twice(rows: SortedRows, place: int) -> KeyTwiceError:
-    return KeyTwiceError(
-        "each key of a state once, in order", f"{rows.key(place).hex()} behind a key that isn't smaller"
-    )
+def _twice(state: str, rows: SortedRows, place: int) -> KeyTwiceError:
+    found = f"in state {state}, {rows.key(place).hex()} behind a key that isn't smaller"
+    return KeyTwiceError("each key of a state once, in order", found)
 
 
 def _block(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -8,11 +8,13 @@ be kept, signs of states that the plan doesn't name), and how old the entries ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from flinkstate.files.digests import hasher_of
 from flinkstate.files.storage import Location
@@ -32,7 +34,7 @@ from flinkstate.serializers.type_parts import kryo_map_of, object_field, object_
 from flinkstate.writing.max_parallelism_change import Destination
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
-from stateferry.changes.key_hashes import members
+from stateferry.changes.key_hashes import NO_HASHES, members
 from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.pojos_without_maps import without_maps
@@ -162,6 +164,7 @@ class InventoryTask:
         signs = SignsOfGroup.all_of(self.changes.rules, self.changes.states)
         keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
         rewritten = RewrittenKeys()
+        with_rows = {rules.legacy.name: [NO_HASHES] for rules in self.changes.rules}
         for state, section in group:
             if keys is not None:
                 keys.meet(section)
@@ -189,7 +192,7 @@ class InventoryTask:
                 elif state.name == rules.new_name:
                     rows = parsed[rules.legacy.name] = parse_rows(section, rules)
                     if self.order is not None:
-                        self._ranks(inventory, rules).migrated += len(rows.live_keys())
+                        with_rows[rules.legacy.name].append(rows.live_keys())
                     aged(rows.timestamps)
                     rows_that_stay(rows, rules, sets[rules.legacy.name], met)
                 elif state.name == rules.flag_name and state.ttl:
@@ -207,11 +210,17 @@ class InventoryTask:
         if keys is not None:
             heaviest = keys.heaviest(group.key_group)
             inventory.heavy_keys[self.operator] = heavier(inventory.heavy_keys.get(self.operator), heaviest)
-        if self.order is not None:
-            for rules in self.changes.rules:
-                self._ranks(inventory, rules).migrated -= len(sets[rules.legacy.name].both)
+        self._count_migrated(with_rows, sets, inventory)
         for one in signs:
             self._settle(one, group, inventory)
+
+    def _count_migrated(
+        self, with_rows: Mapping[str, Sequence[pa.Array]], sets: Mapping[str, KeySets], inventory: Inventory
+    ) -> None:
+        """Counts the keys of which no blob is left, for a lazy run; the rows of one may be in several sections."""
+        for rules in self.changes.rules if self.order is not None else ():
+            count = pc.count_distinct(pa.concat_arrays(with_rows[rules.legacy.name])).as_py()
+            self._ranks(inventory, rules).migrated += count - len(sets[rules.legacy.name].both)
 
     def _note_keys(self, state: KeyedState, made: Section, rewritten: RewrittenKeys) -> None:
         if (known := self.changes.by_kryo.get(state.name)) is None or not rewrites_keys(known) or not len(made):

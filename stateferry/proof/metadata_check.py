@@ -17,7 +17,7 @@ from flinkstate.keyed.header import (
     StateMeta,
 )
 from flinkstate.keyed.state import KeyedState
-from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator
+from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator, RelativeFile
 from flinkstate.metadata.savepoint_properties import canonical_properties, native_properties
 from flinkstate.reading.reader import has_keyed_state
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, snapshot_of, ttl_snapshot
@@ -100,9 +100,10 @@ def _compare_formats(old: Operator, found: Operator, checkpoint_id: int, *, is_n
             # A job looks for them in one place alone.
             if (handle.timers is not None) != on_heap:
                 yield Mismatch(f"{what}: timers", places[on_heap], places[not on_heap], _ends(handle.range))
-            # A job that claims the savepoint would make checkpoints with such files that can't be restored.
-            if handle.shared:
-                yield Mismatch(what, "no shared files", f"{len(handle.shared)}", _ends(handle.range))
+            # A job that claims the savepoint would make checkpoints with such files at relative places, which can't be
+            # restored. In the folder that a job may claim, they have absolute ones.
+            if any(isinstance(file.stream, RelativeFile) for file in handle.shared):
+                yield Mismatch(what, "no shared files at relative places", f"{len(handle.shared)}", _ends(handle.range))
 
 
 def _finished(operator: Operator) -> list[int]:
@@ -220,8 +221,8 @@ def compare_headers(
 ) -> Iterator[Mismatch]:
     """Yields the differences between the staged files' headers (`found`, by subtask) and the expected header.
 
-    `own` are the source's headers of the same subtasks, if nothing has moved. They are accepted too, because the header
-    of one file may know fewer subclasses of a POJO than the merged header.
+    `own` are the source's headers of the same subtasks, written for the other Kryo if any is, if nothing has moved.
+    They are accepted too, because the header of one file may know fewer subclasses of a POJO than the merged header.
     """
     wanted = {meta.name: meta for meta in expected.states}
     for index, header in sorted(found.items()):

@@ -256,6 +256,7 @@ def _of_operator_state(
             ]
             types = ",".join(type_name(part.type) for part in of_state)
             yield StateVerdict(operator.hex_id, operator.label, name, missing.pop(name), types, worst(findings))
+    yield from unknown.of_undescribed(operator, missing)
 
 
 def _element_parts(meta: StateMeta, classes: JobClasses | None) -> tuple[Part, ...]:

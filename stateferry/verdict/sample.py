@@ -312,26 +312,27 @@ def operator_samples(
     most = sys.maxsize if most_bytes is None else MOST_VALUES
     finders = {name: [Finder(type_, five, most) for type_ in of_state] for name, of_state in types.items()}
     wanted = {name: found for name, found in finders.items() if any(finder.has_kryo for finder in found)}
+    in_part: set[str] = set()
     for handle in handles if wanted else ():
         with ElementFile(folder, handle) as file:
             for state in handle.states:
                 if state.name in wanted:
                     budget = sys.maxsize if most_bytes is None else most_bytes
                     data, starts, ends, all_read = _elements(file, state.offsets, budget)
-                    _add_elements(wanted[state.name], data, starts, ends)
-                    whole = whole and all_read
+                    if not _add_elements(wanted[state.name], data, starts, ends) or not all_read:
+                        in_part.add(state.name)
     return {
-        name: tuple(finder.results(whole) if finder.has_kryo else None for finder in found)
+        name: tuple(finder.results(whole and name not in in_part) if finder.has_kryo else None for finder in found)
         for name, found in wanted.items()
     }
 
 
-def _add_elements(finders: Sequence[Finder], data: Bytes, starts: Positions, ends: Positions) -> None:
+def _add_elements(finders: Sequence[Finder], data: Bytes, starts: Positions, ends: Positions) -> bool:
+    """Reads elements; returns whether it has read all of them."""
     if len(finders) == 1:
         finders[0].add_whole(data, starts, ends)
-        return
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        _add_entries(finders, data, start, end)
+        return True
+    return all(_add_entries(finders, data, *extent) for extent in zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 def _elements(file: ElementFile, offsets: Sequence[int], budget: int) -> tuple[Bytes, Positions, Positions, bool]:
@@ -347,15 +348,23 @@ def _elements(file: ElementFile, offsets: Sequence[int], budget: int) -> tuple[B
     return np.frombuffer(b"".join(parts), np.uint8), starts, ends, len(parts) == len(offsets)
 
 
-def _add_entries(finders: Sequence[Finder], data: Bytes, start: int, end: int) -> None:
-    """Reads the keys and values of a broadcast state: a count, then each key and value."""
+def _add_entries(finders: Sequence[Finder], data: Bytes, start: int, end: int) -> bool:
+    """Reads the keys and values of a broadcast state: a count, then each key and value.
+
+    Returns whether it has read them all. Nobody knows where what stands behind an unreadable one begins.
+    """
     count = int.from_bytes(bytes(data[start : start + 4]), "big")
     at, limit = np.array([start + 4]), np.array([end])
     for _ in range(count):
         for finder in finders:
-            if at[0] < 0 or finder.enough:
-                return
+            if at[0] < 0 or finder.read >= finder.most:
+                return False
             at = finder.add(data, at, limit)
+            if finder.why_not is not None:
+                for other in finders:
+                    other.why_not = other.why_not or finder.why_not
+                return False
+    return True
 
 
 def _ends_an_element(ends: Positions, data: Bytes, limits: Positions) -> Flags:
@@ -371,6 +380,8 @@ def _add(section: Section, place: Place, state: KeyedState, finder: Finder) -> N
         if place is Place.USER_KEY:
             for part in (state.key, state.namespace):
                 keys = KryoExtents(data, finder.five, sys.maxsize).ends(part, keys, section.key_ends)
+            if (keys < 0).any():
+                finder.why_not = "a key in front of one can't be read to its end"
             finder.add_whole(data, keys[keys >= 0], section.key_ends[keys >= 0])
         else:
             finder.add(data, keys, section.key_ends)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.type_parts import with_parts
@@ -37,6 +37,13 @@ def of_bytes(part: Part) -> Finding | None:
         "reads",
         f"look into the release notes of the connector, and {TRY_IT}",
     )
+
+
+def of_undescribed(operator: Operator, states: Mapping[str, str]) -> Iterator[StateVerdict]:
+    """Yields what can't be told of states, given by name with their mode, that no file describes."""
+    for name, mode in states.items():
+        finding = Finding(Outcome.UNKNOWN, "_metadata lists it, and the file with it doesn't describe it", TRY_IT)
+        yield StateVerdict(operator.hex_id, operator.label, name, mode, "", finding)
 
 
 def of_operator(operator: Operator) -> Iterator[StateVerdict]:

@@ -13,6 +13,7 @@ from flinkstate.errors import PlanError
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import AbsoluteFile, NativeHandle, RelativeFile
 from flinkstate.reading.reader import Savepoint
+from stateferry.proof.metadata_check import _compare_formats
 from stateferry.runs.control.claimable import offer_claimable, offered_claimable
 from stateferry.runs.record.runs import Run
 from tests.flink.judge import raw_entries
@@ -44,7 +45,9 @@ def test_the_links_are_the_same_savepoint_and_only_its_tables_are_shared(tmp_pat
     assert raw_entries(claimable) == raw_entries(target)
     # Flink, which may be another user, deletes in the one as it may read the other.
     assert stat.S_IMODE(claimable.stat().st_mode) == stat.S_IMODE(target.stat().st_mode)
-    for operator in Savepoint.open(str(claimable)).keyed_operators():
+    opened, checkpoint = Savepoint.open(str(claimable)), Savepoint.open(str(target)).metadata.checkpoint_id
+    for operator in opened.keyed_operators():
+        assert not list(_compare_formats(operator, operator, checkpoint, is_native=True))
         for subtask in operator.subtasks:
             handle = subtask.native_keyed
             assert isinstance(handle, NativeHandle)

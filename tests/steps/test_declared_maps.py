@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,12 +12,16 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import PlanError, RefusedError
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.built_snapshots import kryo_snapshot
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
 from stateferry.demo_maps import Declared
+from stateferry.runs.checks import old_form
 from tests.rocksdb.goldens import Contents, contents
 from tests.steps.test_native_source import run
-from tests.support.kryo_writing import Boxed
+from tests.support import legacy_states
+from tests.support.kryo_writing import Boxed, kryo_map
 from tests.support.legacy_states import LegacyState
 
 NOW = 1_700_000_000_000
@@ -134,3 +139,48 @@ def test_maps_of_flink_1_do_not_go_back_into_a_savepoint_of_flink_2(tmp_path: Pa
     with pytest.raises(RefusedError, match=r"is of Flink 1 and the savepoint with the rows of Flink 2"):
         run(tmp_path / "new", tmp_path, **back, like=str(GOLDENS / "hint-hash-map-1.20-rocksdb"))
     assert not (tmp_path / "target").exists()
+
+
+class TreeMap(dict[str, object]):
+    """A map that is stored as an object of this class."""
+
+
+def written(content: Mapping[Any, object], five: bool) -> bytes:
+    """A map by Kryo 2 in a state of maps, whose class has no id; a TreeMap is in natural order."""
+    name, order = (b"java.util.TreeMa\xf0", b"\x00") if isinstance(content, TreeMap) else (b"java.util.HashMa\xf0", b"")
+    map_ = kryo_map(content, five)
+    return b"\x01\x00" + name + map_[1:2] + order + map_[2:]
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        ({"user key": Boxed("int", 5)}, r"Integer"),
+        (TreeMap({"user key": 5}), r"some of them are java\.util\.TreeMap, and only a HashMap"),
+    ],
+)
+def test_maps_of_which_others_would_come_back(
+    last: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused also if the run that migrated them has seen it, and what is read of them doesn't show it."""
+    monkeypatch.setattr(legacy_states, "kryo_map", written)
+    content: dict[str, Any] = {f"key {number}": ({"user key": number}, 0) for number in range(20)}
+    old = LegacyState(
+        content | {"last": (last, 0)},
+        kryo=2,
+        serializers={MAIN_STATE: kryo_snapshot("java.util.Map")},
+        has_flag_state=False,
+        lacks=frozenset({NEW_MAIN_STATE}),
+    )
+    old.write(str(tmp_path / "old"))
+    state = {"legacy": MAIN_STATE, "new": NEW_MAIN_STATE, "map_type": "Map<String, Long>", "widen": True}
+    wanted = {"operators": [{"operator": "main", "states": [state]}]}
+    run(tmp_path / "old", tmp_path / "forth", **wanted, on_contradiction="stop")
+    back: dict[str, Any] = {"reverse": True, "nulls": "stop", "on_contradiction": "stop"}
+    back |= {"operators": [{"operator": "main", "states": [{"legacy": MAIN_STATE, "new": NEW_MAIN_STATE}]}]}
+    back |= {"run_id": "back", "like": str(tmp_path / "old"), "target": str(tmp_path / "other")}
+    with pytest.raises(RefusedError, match=message):
+        run(tmp_path / "forth" / "target", tmp_path / "elsewhere", **back)
+    monkeypatch.setattr(old_form, "first_maps", lambda *_: FoundClasses())
+    with pytest.raises(RefusedError, match=message):
+        run(tmp_path / "forth" / "target", tmp_path / "forth", **back)

@@ -413,3 +413,16 @@ def test_the_validation_finds_what_is_wrong(alteration: str, tmp_path: Path) -> 
         assert any("read plainly" in check.name for check in failed)
         # The wrong key is named.
         assert any(moved in text or left in text for check in failed for text in check.samples)
+
+
+def test_a_share_counts_a_key_whose_rows_fill_several_sections_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flinkstate.reading.group_sections.WINDOW", 4096)
+    rows = {"large": {f"{part:05}": (part, 0) for part in range(1000)}}
+    LegacyState({f"key {one}": ({"a": 1}, 0) for one in range(10)}, rows, {"large": 0}).write(str(tmp_path / "old"))
+    run = lazily(tmp_path / "old", tmp_path / "target", share=0.5)
+    facts = run.facts(SnapshotFacts)
+    assert facts is not None
+    assert facts.lazy is not None
+    assert [(one.migrated, one.left, one.moved) for one in facts.lazy] == [(1, 10, 6)]

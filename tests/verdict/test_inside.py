@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flinkstate.classfiles.class_file import PUBLIC
+from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.reading.reader import Savepoint
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Finding, Outcome
@@ -49,3 +53,17 @@ def test_each_field_of_a_pojo_is_found(case: str) -> None:
     assert values_found(case, "kryo") == wanted > 0
     assert finding(case, "kryo").outcome is Outcome.WRONG
     assert "HashMap" in finding(case, "kryo").reason
+
+
+def test_objects_that_do_not_fit_the_new_jobs_class_are_not_told_to_restore() -> None:
+    """The class lacks a field now, and Kryo has no names of fields in the bytes."""
+    totals, savepoint = "stateferry.flink.pojo.Totals", Savepoint.open(str(SAVEPOINTS / "in-objects-1.20-rocksdb"))
+    job = read_job_classes([str(Path(__file__).parents[1] / "kryo" / "totals-classes.jar")])
+    # Of classes that aren't public Flink makes no POJOs.
+    hidden = {name: replace(one, access=one.access & ~PUBLIC, declared=0) for name, one in job.classes.items()}
+    fewer = replace(hidden[totals], fields=tuple(one for one in hidden[totals].fields if one.name != "name"))
+    for classes, expected in ((hidden, Outcome.RESTORES), (hidden | {totals: fewer}, Outcome.UNKNOWN)):
+        new_job = JobClasses(expected.word, classes)
+        found = {one.state: one.finding for one in verdicts(savepoint, Asked(Line.ONE, new_job, new_job=new_job))}
+        assert found["whole"].outcome is expected
+    assert "can't be read" in found["whole"].reason

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.kryo.class_finder import map_type_of
 from flinkstate.kryo.found_classes import FoundClasses
-from flinkstate.kryo.writing import kryo_form
+from flinkstate.kryo.places_in_maps import ROOT
+from flinkstate.kryo.writing import WRITTEN_AS, kryo_form
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import map_of
@@ -22,7 +24,11 @@ from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
 from stateferry.runs.record.run_list import readable_runs
 from stateferry.runs.record.run_states import RunState
+from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
+
+# A MapState has no order, so a map may lose it. One without entries doesn't come back.
+_WRITTEN = frozenset({*WRITTEN_AS.values(), "java.util.Collections$EmptyMap", "null"})
 
 
 def old_state(
@@ -57,7 +63,13 @@ def old_state(
         type_ = KryoMapType(old.value.class_name, old.value.reason, old.value, made.map_type)
         try:
             kryo_form(type_, five=five)
-            _expect_same(first_maps(source, there, old, old.value), made, five)
+            first = first_maps(source, there, old, old.value)
+            for found in (first, *_all_maps(plan, name, operator)):
+                _expect_same(found, made)
+            if first.kryo.get("5") and not five:
+                raise RefusedError(
+                    "some are by Kryo 5 although _metadata is of Flink 1, so it isn't known which Kryo reads them"
+                )
         except RefusedError as error:
             raise RefusedError(f"{where} can't go back to the old job, whose maps are by Kryo: {error}") from None
         return replace(made, value=type_), OldForm(serializer, five)
@@ -71,26 +83,44 @@ def old_state(
 
 def how_declared(plan: MigrationPlan, state: StatePlan, operator: Operator) -> Iterator[str]:
     """Yields a problem if a run of the job has migrated the state, and the old job didn't declare it by Types.MAP."""
-    # A savepoint before version 5 knows operators by their ids alone.
-    names = {(name, state.legacy) for name in (operator.label, operator.hex_id)}
+    names = _names(operator, state.legacy)
+    for run, facts in _migrations(plan):
+        if names & facts.declared_otherwise:
+            yield (
+                f"the old job doesn't declare {state.legacy} of operator {operator.label} by Types.MAP: so that it "
+                f"gets its maps back as it reads them, name a savepoint of it: --like {run.plan.source}"
+            )
+            return
+
+
+def _names(operator: Operator, legacy: str) -> set[tuple[str, str]]:
+    """What runs call the state: a savepoint before version 5 knows operators by their ids alone."""
+    return {(name, legacy) for name in (operator.label, operator.hex_id)}
+
+
+def _migrations(plan: MigrationPlan) -> Iterator[tuple[Run, SnapshotFacts]]:
+    """Yields the published migrations of the job, the newest first, with what their sources hold."""
     for run in readable_runs(plan.home, plan.job, (RunState.PUBLISHED,)):
-        if not run.plan.reverse:
-            facts = run.facts(SnapshotFacts)
-            if facts is not None and names & facts.declared_otherwise:
-                yield (
-                    f"the old job doesn't declare {state.legacy} of operator {operator.label} by Types.MAP: so that it "
-                    f"gets its maps back as it reads them, name a savepoint of it: --like {run.plan.source}"
-                )
-                return
+        facts = None if run.plan.reverse else run.facts(SnapshotFacts)
+        if facts is not None:
+            yield run, facts
 
 
-def _expect_same(found: FoundClasses, made: KeyedState, five: bool) -> None:
-    """Refuses rows of another type than the old job's maps have, as far as these show it."""
+def _all_maps(plan: MigrationPlan, legacy: str, operator: Operator) -> tuple[FoundClasses, ...]:
+    """Returns the classes in all maps that the newest migration has read of the state; nothing if there was none."""
+    names = _names(operator, legacy)
+    maps = (one for _, facts in _migrations(plan) for one in facts.kryo or ())
+    return tuple(islice((one.classes for one in maps if (one.operator, one.state) in names), 1))
+
+
+def _expect_same(found: FoundClasses, made: KeyedState) -> None:
+    """Refuses rows of another type than the old job's maps have, and maps of other classes than are written."""
     if not found.entries:
         return
     if (of_old := map_type_of(found)) != made.map_type:
         raise RefusedError(f"they are {type_name(of_old)}, and the rows become {made.type_name}")
-    if found.kryo.get("5") and not five:
+    if other := next((one for one in found.classes[ROOT] if one not in _WRITTEN), None):
         raise RefusedError(
-            "some are by Kryo 5 although _metadata is of Flink 1, so it isn't known which Kryo reads them"
+            f"some of them are {other}, and only a HashMap or LinkedHashMap is written: what else there is in a map "
+            "of another class isn't in the rows"
         )

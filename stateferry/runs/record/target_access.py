@@ -107,9 +107,11 @@ def _let_pass(folder: Path, below: Path, through: int) -> None:
     if not wanted or present.st_uid != os.geteuid():
         return
     for entry in os.scandir(folder):
-        if entry.name != below.name and not entry.is_symlink():
-            open_to = entry.stat(follow_symlinks=False).st_mode
-            wanted &= ~(open_to | open_to >> 1 | open_to >> 2)
+        # Another process may remove one meanwhile.
+        with suppress(FileNotFoundError):
+            if entry.name != below.name and not entry.is_symlink():
+                open_to = entry.stat(follow_symlinks=False).st_mode
+                wanted &= ~(open_to | open_to >> 1 | open_to >> 2)
     if wanted:
         folder.chmod(stat.S_IMODE(present.st_mode) | wanted)
 
