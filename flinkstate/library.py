@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from operator import index
+from typing import SupportsIndex, TypeAlias
 
 import pyarrow as pa
 
@@ -214,7 +216,7 @@ class OpenState:
         self,
         columns: Sequence[str] | None = None,
         *,
-        key_groups: tuple[int, int] | None = None,
+        key_groups: tuple[SupportsIndex, SupportsIndex] | None = None,
         raw: bool = False,
         rows_per_batch: int = ROWS_PER_BATCH,
     ) -> pa.RecordBatchReader:
@@ -259,8 +261,9 @@ def _pair(given: object) -> tuple[str, str]:
     raise UsageError(f"expected the pair (operator, state) of what is replaced, found {given!r}")
 
 
-def _range(given: object, last: int) -> KeyGroupRange:
-    match given:
-        case (int(start), int(end)) if 0 <= start <= end <= last:
+def _range(given: Iterable[SupportsIndex], last: int) -> KeyGroupRange:
+    with suppress(TypeError, ValueError):
+        start, end = map(index, given)
+        if 0 <= start <= end <= last:
             return KeyGroupRange(start, end)
     raise UsageError(f"expected the first and the last key group, from 0 to {last}, found {given!r}")

@@ -128,7 +128,8 @@ def fields(
             return null_bytes
         found = parts(value)
         raw = packer.pack(*found)
-        if raw == null_bytes or bool in map(type, found) or make(*found) is None:
+        # What was packed, as the parts may be numbers of numpy.
+        if raw == null_bytes or bool in map(type, found) or make(*packer.unpack(raw)) is None:
             raise ValueError(f"expected {what}, found {_shown(found)}")
         return raw
 

@@ -24,6 +24,7 @@ from flinkstate.reading.batches import schema
 from flinkstate.reading.entries import Entry
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
+    ArrayType,
     EnumType,
     FlinkType,
     ListType,
@@ -39,6 +40,7 @@ from flinkstate.values.java_values import Singleton, TtlValue
 from flinkstate.writing.twice_in_maps import refuse_twice
 
 _AT_ONCE = 1 << 14
+_OF_ANY_HASH = (EnumType, OpaqueType, ArrayType, PrimitiveArrayType)
 _FIELDS = ("key_group", "key", "namespace", "user_key", "value", "timestamp")
 # What Arrow hands to Python as the same values that Flink's bytes are decoded to.
 _SAME_IN_ARROW = (
@@ -132,9 +134,9 @@ class _Encoder:
         self._state, self._max_parallelism, self._raw = state, max_parallelism, raw
         self._bare_nulls = state.kind is StateKind.MAP and (may_be_read or not state.ttl)
         self._prefix = key_group_prefix_bytes(max_parallelism)
-        # An enum's hash is another one in each JVM, and so may be that of a class that isn't known: Flink itself may
-        # have such a key in two key groups.
-        moves = any(isinstance(part, (EnumType, OpaqueType)) for part in with_parts(state.key))
+        # The hash of an enum, or of an array inside of a key, is another one in each JVM, and so may be that of a class
+        # that isn't known: Flink itself may have such a key in two key groups.
+        moves = any(isinstance(part, _OF_ANY_HASH) for part in with_parts(state.key))
         self._same_from = 0 if moves else self._prefix
         self._seen: set[bytes] = set()
 

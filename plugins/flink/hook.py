@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseHook
@@ -45,22 +46,28 @@ class FlinkHook(BaseHook):
     conn_type = "flink"
     hook_name = "Apache Flink (REST)"
 
-    def __init__(self, flink_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+    def __init__(self, flink_conn_id: str = default_conn_name, *, patience: float | None = None, **kwargs: Any) -> None:
+        """With `patience` it waits no longer for an answer, in seconds, whatever the connection says."""
         super().__init__(**kwargs)
-        self.flink_conn_id = flink_conn_id
+        self.flink_conn_id, self._patience = flink_conn_id, patience
         self._endpoint: Endpoint | None = None
 
     def get_conn(self) -> Endpoint:
         """The endpoint that the connection describes."""
         if self._endpoint is None:
-            self._endpoint = endpoint_of(self.get_connection(self.flink_conn_id))
+            self._endpoint = self._of_patience(endpoint_of(self.get_connection(self.flink_conn_id)))
         return self._endpoint
+
+    def _of_patience(self, endpoint: Endpoint) -> Endpoint:
+        if (most := self._patience) is None:
+            return endpoint
+        return replace(endpoint, patience=min(endpoint.patience, most), answer=min(endpoint.answer, most))
 
     @asynccontextmanager
     async def rest(self) -> AsyncIterator[FlinkRest]:
         """A client for use inside an event loop."""
         if self._endpoint is None:
-            self._endpoint = endpoint_of(await self.aget_connection(self.flink_conn_id))
+            self._endpoint = self._of_patience(endpoint_of(await self.aget_connection(self.flink_conn_id)))
         async with FlinkRest(self._endpoint) as rest:
             yield rest
 

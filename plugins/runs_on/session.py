@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused
 from stateferry.airflow.dag_runs.refusals import refusal
-from stateferry.airflow.flink.errors import FlinkUnreachableError
+from stateferry.airflow.flink.errors import FlinkError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL, JarRun
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
@@ -18,10 +19,12 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
 from stateferry.airflow.runs_on.programs import check_programs, check_stop, jar_run_of
 from stateferry.runs.control.claimable import offered_claimable
+from stateferry.runs.control.outage_limit import check_may_start
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
 
 _log = logging.getLogger(__name__)
+_SECONDS_FOR_OTHERS = 10.0
 
 
 class Session:
@@ -34,6 +37,7 @@ class Session:
     def check(self) -> None:
         check_programs(self._request)
         check_stop(self._request)
+        self._check_new_flink()
 
     def preview(self) -> Iterator[str]:
         yield from ()
@@ -63,7 +67,11 @@ class Session:
             _log.info("the job claims %s", claimable.shown)
             jar_run = replace(jar_run, savepoint=claimable.path, claims=True)
         goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
-        self._check_no_other(self._new)
+        if not self.has_started(savepoint):
+            self._check_no_other(self._new)
+            with fail_if_refused():
+                # Flink may have taken its time to answer, and the way back may have begun meanwhile.
+                check_may_start(run)
         return self._new.start(jar_run, goal, timeout=timeout, poll_interval=POLL_SECONDS)
 
     def new_job(self, run: Run) -> str | None:
@@ -73,6 +81,15 @@ class Session:
     def start_old(self, savepoint: str) -> dict[str, Any]:
         self._check_no_other(self._old)
         return start_old_program(self._old, jar_run_of(self._old.job_id, self._request.old_program(), savepoint))
+
+    def _check_new_flink(self) -> None:
+        """Fails for good if another Flink, on which the new job is to start, runs a job of this name already."""
+        request = self._request
+        name, connection = request.flink_job, request.new_job_conn_id
+        if not (request.stops_job and request.start_job and name) or connection == request.flink_conn_id:
+            return
+        if (other := other_job(name, self._new.job_id, (connection,))) is not None:
+            raise refusal(f"{other}, is {name}, so the new job couldn't start there. Nothing has been stopped")
 
     def _check_no_other(self, starts: FlinkTask) -> None:
         if (name := self._request.flink_job) is not None:
@@ -85,24 +102,25 @@ def check_no_other(name: str, own: str, connections: Sequence[str]) -> None:
     if (other := other_job(name, own, connections)) is not None:
         raise refusal(
             f"{other}, is {name}, and this task hasn't started it. If another job started now, both would read the "
-            "same input, so none has been started. Leave that job alone if it is the right one; else cancel it, and "
-            "clear this task"
+            "same input, so this task starts none. Leave that job alone if it is the right one; else cancel it, and "
+            "clear the last task that was to start a job"
         )
 
 
 def other_job(name: str, own: str | None, connections: Sequence[str]) -> str | None:
     """A job of this name or id that hasn't ended, in words, if there is one that isn't `own`.
 
-    The first connection is of the Flink that has work to do. Another one that doesn't answer doesn't keep it from that.
+    The first connection is of the Flink that has work to do. Another one that doesn't answer soon, or refuses to, keeps
+    nobody from that: a job stands still.
     """
     for connection in dict.fromkeys(connections):
-        hook = FlinkHook(connection)
+        hook = FlinkHook(connection, patience=None if connection == connections[0] else _SECONDS_FOR_OTHERS)
         try:
             for job in hook.jobs():
                 # The list may be older than what Flink says of one job.
                 if job.is_called(name) and job.id != own and not job.is_over and _runs(state := hook.job_state(job.id)):
                     return f"job {job.id}, which is {state} with connection {connection}"
-        except FlinkUnreachableError as error:
+        except FlinkError as error:
             if connection == connections[0]:
                 raise
             _log.warning("whether job %s runs with connection %s isn't known: %s", name, connection, error)

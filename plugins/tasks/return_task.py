@@ -84,8 +84,8 @@ class ReturnToOldJob(TaskWithFlink):
         self._skip_if_returned(context, keepers)
         new_flink = FlinkHook(request.new_job_conn_id)
         place = place_of(request, context)
-        until = time.monotonic() + _STARTED_WITHIN
-        ended = self._undo(context, new_flink, run, place, until)
+        waited_for: set[str] = set()
+        ended = self._undo(context, new_flink, run, place, waited_for)
         savepoint = stopped_with if run is None else stopped_with or run.plan.source
         if not request.has_way_back:
             raise refusal(
@@ -99,7 +99,7 @@ class ReturnToOldJob(TaskWithFlink):
             _wait_for_own_start(context)
             return _asked(request, context, run, savepoint)
         # A step that a person has marked as failed may have gone on until the return was recorded.
-        self._undo(context, new_flink, run, place, until, ended)
+        self._undo(context, new_flink, run, place, waited_for, ended)
         started = place.start_old(savepoint)
         for one in keepers:
             one.keep(replace(returned, ended_at=now_ms()))
@@ -112,15 +112,15 @@ class ReturnToOldJob(TaskWithFlink):
         new_flink: FlinkHook,
         run: Run | None,
         place: RunsOn,
-        until: float,
+        waited_for: set[str],
         ended: str | None = None,
     ) -> str | None:
         """Makes sure that the new job has ended without a checkpoint, and that the run's publication doesn't stand.
 
         Returns the new job, if there was one; `ended` is known to have ended. A job that may be about to start is
-        waited for `until` then.
+        waited for once.
         """
-        new_job = self._new_job(context, new_flink, run, place, until)
+        new_job = self._new_job(context, new_flink, run, place, waited_for)
         if new_job is not None and new_job != ended:
             self._end(new_flink, new_job)
         if self.asks and run is not None and run.facts_if_sound(JobStarted) is not None:
@@ -137,8 +137,10 @@ class ReturnToOldJob(TaskWithFlink):
                 _tell_returned(context, before.savepoint)
                 skip(self.log, f"the old job was started again already, from {before.savepoint}")
 
-    def _new_job(self, context: Context, hook: FlinkHook, run: Run | None, place: RunsOn, until: float) -> str | None:
-        """The id of the new job, if there may be one; it is waited for `until` then."""
+    def _new_job(
+        self, context: Context, hook: FlinkHook, run: Run | None, place: RunsOn, waited_for: set[str]
+    ) -> str | None:
+        """The id of the new job, if there may be one; it is waited for unless it was `waited_for` before."""
         started: str | None = context["ti"].xcom_pull(task_ids=JobStarted.name, key=JOB_ID)
         recorded = None if run is None else place.new_job(run)
         if recorded is None:
@@ -147,8 +149,13 @@ class ReturnToOldJob(TaskWithFlink):
         # last try has asked Flink nothing, so what it refused is not what Flink says of the program.
         exceeded = run is not None and run.facts_if_sound(OutageExceeded) is not None
         comes = exceeded or why_refused(context, JobStarted.name) is None
-        while (known := hook.job_state(recorded) is not None) is False and comes and time.monotonic() < until:
+        known = hook.job_state(recorded) is not None
+        # From when Flink has answered.
+        until = time.monotonic() + (_STARTED_WITHIN if comes and recorded not in waited_for else 0)
+        waited_for.add(recorded)
+        while not known and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
+            known = hook.job_state(recorded) is not None
         # A later try of start_job has forgotten what an earlier one has started.
         return recorded if known else started
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.stored_files import stored_files
 from flinkstate.metadata.metadata import NativeHandle
@@ -56,11 +57,17 @@ class AboveBaseTask:
 
     def do(self) -> AboveBase:
         """Compares the live files, and reads each row of those that the base hasn't."""
+        keys = _joined(in_result(one, self.conversion) for one in self.changed)
+        try:
+            return self._look(keys)
+        except (DamagedError, RefusedError) as error:
+            return AboveBase(self.operator, self.subtask, 0, 0, (str(error),))
+
+    def _look(self, keys: Mapping[str, Prefixes]) -> AboveBase:
         before = _families(self.base, self.subtask, self.conversion.new_max)
         problems: list[str] = []
         files = rows = 0
         with _opened(self.staged, self.subtask, self.conversion.new_max) as now:
-            keys = _joined(in_result(one, self.conversion) for one in self.changed)
             stored = stored_files(self.staged.folder, self.staged.handles[self.subtask])
             for name, family in now.database.families.items():
                 there = before.get(name, {})

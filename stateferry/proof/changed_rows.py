@@ -93,12 +93,12 @@ def some_keys(
             tables = [table for name in sorted(group) for table in file.tables(there[name])]
             found: set[bytes] = set()
             for table in chosen.sample(tables, min(len(tables), _FILES_OF_SAMPLE)):
-                for index in table.indexes(b"", b"\xff" * (file.prefix + 1)):
+                parts = [one for one in table.indexes(b"", b"\xff" * (file.prefix + 1)) if len(one)]
+                for index in chosen.sample(parts, min(len(parts), 1)):
                     blocks = chosen.sample(range(len(index)), min(len(index), _BLOCKS_OF_SAMPLE))
                     near = Prefixes.of(index.key(block) for block in blocks)
                     for entries in entries_of(table, file.prefix, 0, _EVERY, near):
                         found.update(_keys_in(*entries, file, key))
-                    break
             keys |= dict.fromkeys(group, Prefixes.of(chosen.sample(sorted(found), min(len(found), _MOST_OF_SAMPLE))))
     return keys
 

@@ -33,7 +33,7 @@ def _parts(view: RunView) -> list[str]:
     elif view.seconds:
         parts.append(f"steps {seconds_text(sum(view.seconds.values()))}")
     if view.returned is not None:
-        parts.append("the old job runs again")
+        parts.append("the old job runs again" if view.returned.ended_at is not None else "the old job was to run again")
     elif state in (RunState.FAILED, RunState.REJECTED) and view.reason:
         parts.append(view.reason.split(": ")[0].split("; ")[0][:160])
     return parts

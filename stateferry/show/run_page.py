@@ -90,8 +90,9 @@ def _figures(view: RunView) -> Iterator[tuple[str, Content, Content]]:
 
 
 def _notices(view: RunView) -> Iterator[Markup]:
-    if view.returned is not None:
-        yield notice("bad", f"The old job is running again, from {view.returned.savepoint}: {view.returned.reason}.")
+    if (back := view.returned) is not None:
+        runs = "is running again" if back.ended_at is not None else "was to run again (whether it does says Airflow)"
+        yield notice("bad", f"The old job {runs}, from {back.savepoint}: {back.reason}.")
     if view.state in (RunState.FAILED, RunState.REJECTED) and view.reason:
         yield notice("bad", view.reason)
     report, tables = view.report, view.tables_problem

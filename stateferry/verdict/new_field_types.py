@@ -74,6 +74,7 @@ def _shown(java: JavaType) -> str:
 def _is(java: JavaType, old: FlinkType) -> bool | None:
     if java.name in _OPEN:
         return None
+    may_be_null = isinstance(old, NullableType)
     if isinstance(old, NullableType):
         old = old.value
     known = known_type(descriptor_of(java.name))
@@ -84,11 +85,11 @@ def _is(java: JavaType, old: FlinkType) -> bool | None:
             is_alike = java.name.startswith("[") and component_of(java.name) == component
             return _is(JavaType(component), element) if is_alike else False
         case ListType(element):
-            return _is_collection(java, ("List", "Collection"), (element,))
+            return _is_collection(java, ("List", "Collection"), (element,), of_flink_2=may_be_null)
         case SetType(element):
-            return _is_collection(java, ("Set",), (element,))
+            return _is_collection(java, ("Set",), (element,), of_flink_2=may_be_null)
         case MapType(key, value):
-            return _is_collection(java, ("Map",), (key, value))
+            return _is_collection(java, ("Map",), (key, value), of_flink_2=may_be_null)
         case Scalar():
             return java.name.rpartition(".")[2] == old.label
         case PojoType() | EnumType() | KryoType() | AvroRecordType():
@@ -110,13 +111,20 @@ def _is_composite(java: JavaType, old: TupleType | EitherType) -> bool | None:
     return _are(java.arguments, old.fields if isinstance(old, TupleType) else (old.left, old.right))
 
 
-def _is_collection(java: JavaType, names: tuple[str, ...], parts: tuple[FlinkType, ...]) -> bool | None:
-    """Flink 2 has serializers for these interfaces, if type arguments are given that have none themselves."""
+def _is_collection(
+    java: JavaType, names: tuple[str, ...], parts: tuple[FlinkType, ...], *, of_flink_2: bool
+) -> bool | None:
+    """Flink 2 has serializers for these interfaces, if type arguments are given that have none themselves.
+
+    Only those let the collection be null. Others are of a job that says more than its classes, as by `Types.POJO`.
+    """
     if java.name not in {f"java.util.{name}" for name in names}:
         return False
-    if not java.arguments or any(one.arguments for one in java.arguments):
+    is_simple = bool(java.arguments) and not any(one.arguments for one in java.arguments)
+    if of_flink_2 and not is_simple:
         return False
-    return _are(java.arguments, parts)
+    found = _are(java.arguments, parts)
+    return None if found and not is_simple else found
 
 
 def _are(arguments: tuple[JavaType, ...], parts: tuple[FlinkType, ...]) -> bool | None:

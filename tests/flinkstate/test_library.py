@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -116,6 +117,7 @@ def test_arrow_and_entries_hold_the_same(totals: OpenState) -> None:
     assert sorted(map(str, table.to_pylist())) == sorted(map(str, found))
     assert totals.to_arrow(["value", "key"]).read_all().equals(table.select(["value", "key"]))
     half = totals.to_arrow(key_groups=(0, 63)).read_all()
+    assert totals.to_arrow(key_groups=(np.int64(0), np.int64(63))).read_all() == half
     assert half.equals(table.filter(pc.less(table["key_group"], 64)))
     assert [entry for entry in entries if entry.key_group == 5] == list(totals.entries(5))
 

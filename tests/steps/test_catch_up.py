@@ -25,6 +25,7 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.chunks import Chunk, FilePart
 from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.reading.reader import Savepoint
 from flinkstate.rocksdb.difference import differing_rows
 from flinkstate.rocksdb.pending_rows import PendingRows
@@ -449,6 +450,28 @@ def test_a_row_of_another_key_in_a_newer_file_is_found(
     (failed,) = Report.read(since.report).failed
     assert failed.name.endswith("above the base")
     assert hidden[0][4:12].hex() in failed.actual
+
+
+def test_damage_in_a_newer_file_makes_the_report_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    close = NewerFilesWriter.close
+
+    def damaging(self: NewerFilesWriter) -> NativeHandle:
+        handle = close(self)
+        newest = max((file for file in handle.files if file.name.endswith(".sst")), key=lambda file: file.name)
+        path = Path(self._files.location(newest.name).path)
+        data = bytearray(path.read_bytes())
+        data[3] ^= 1
+        path.write_bytes(data)
+        return handle
+
+    monkeypatch.setattr(NewerFilesWriter, "close", damaging)
+    with pytest.raises(RejectedError, match="nothing is published"):
+        caught_up(second, tmp_path, 2, 1)
+    since = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2")
+    failed = [one.name for one in Report.read(since.report).failed]
+    assert [name for name in failed if name.endswith("above the base")]
 
 
 @pytest.mark.parametrize("which", [b"key-", b"key-9"], ids=["all", "one that vanished"])

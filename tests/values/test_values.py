@@ -674,3 +674,9 @@ def test_plain_walks_give_the_bytes_of_the_parts(data: st.DataObject) -> None:
     assert list_elements(key, encode(ListType(key), [one for one, _ in pairs])) == keys
     if keys:
         assert list_state_elements(key, b",".join(keys)) == keys or not all(keys)
+
+
+def test_parts_of_a_date_may_be_numbers_of_numpy() -> None:
+    """A search for one in a range would go through the whole range."""
+    plain = encode(Scalar.INSTANT, Instant(1_700_000_000, 5))
+    assert encode(Scalar.INSTANT, Instant(np.int64(1_700_000_000), np.int32(5))) == plain  # type: ignore[arg-type]

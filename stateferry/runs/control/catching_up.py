@@ -68,7 +68,7 @@ def made_before(folder: Location, base: Run) -> Run | None:
     if plan.since != base.plan.run_id:
         raise UsageError(
             f"run {plan.run_id} of job {plan.job} exists already, and is no catch-up with run {base.plan.run_id}: "
-            "rehearse anew, with a run_id of at most 80 signs that no other run begins with"
+            "rehearse anew, with a run_id of fewer than 80 signs that no other run begins with"
         )
     if is_validated(run) or _file_of_source(run).is_file():
         return run

@@ -23,13 +23,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
+from sqlalchemy import make_url
 
 from flinkstate.errors import TransientError
 from flinkstate.files.storage import Location
 from flinkstate.files.temporary_folder import remove_temporary_folder, size_of
 from flinkstate.files.unfinished_uploads import unfinished_uploads
 from flinkstate.metadata.file_names import METADATA, claimed_by, drafts, is_state_file
-from stateferry.basics.catalog_address import without_password
 from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.runs.catalog.control_tables import sqlite_file
 from stateferry.runs.catalog.publications import Control
@@ -40,6 +40,8 @@ from stateferry.runs.record.runs import Run
 from stateferry.runs.record.temporary_folders import TemporaryFolders
 from stateferry.tables.iceberg.cleaning import TableCleaning, tables_of_job
 from stateferry.tables.iceberg.commits import TableHome
+
+_POSTGRES = 5432
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,5 +225,8 @@ def _drafts_if_reached(place: str) -> list[Location]:
 
 def _database(catalog_uri: str) -> str:
     """What is the same for all addresses of one catalog."""
-    file = sqlite_file(catalog_uri)
-    return without_password(catalog_uri) if file is None else str(file.resolve())
+    if (file := sqlite_file(catalog_uri)) is not None:
+        return str(file.resolve())
+    # Neither the user nor the driver, nor how it is connected to, makes it another one.
+    url = make_url(catalog_uri)
+    return f"{url.get_backend_name()}://{(url.host or '').lower()}:{url.port or _POSTGRES}/{url.database}"

@@ -67,8 +67,8 @@ def check_not_returned(run: Run) -> None:
     returned = run.facts(Returned)
     if returned is not None:
         raise RejectedError(
-            f"run {run.plan.run_id} is over: {returned.reason}. The old job has processed input since then, so this "
-            "run's savepoint is out of date: trigger a new run"
+            f"run {run.plan.run_id} is over: {returned.reason}, or was to be. It may have processed input since then, "
+            "so this run's savepoint is out of date: trigger a new run"
         )
 
 

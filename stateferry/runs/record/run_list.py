@@ -62,7 +62,9 @@ def runs_of(home: str, job: str | None = None) -> list[RunSummary]:
 
 def those_named(runs: Sequence[RunSummary], name: str) -> list[RunSummary]:
     """The runs with this id, or those whose ids begin with it, without the catch-ups of one that is among them."""
-    found = [run for run in runs if run.run_id == name] or [run for run in runs if run.run_id.startswith(name)]
+    if named := [run for run in runs if run.run_id == name]:
+        return named
+    found = [run for run in runs if run.run_id.startswith(name)]
     return [
         one
         for one in found

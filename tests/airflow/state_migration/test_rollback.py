@@ -67,6 +67,7 @@ def start_too_late(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(*_: object, **__: object) -> NoReturn:
         raise FlinkTimeoutError("no checkpoint yet")
 
+    monkeypatch.setattr(FlinkHook, "job_state", lambda *_: None)
     monkeypatch.setattr(FlinkTask, "start", wait)
     starting = context(run, MigrationRequest(start_job=True, jar="new.jar"))
     vars(starting["ti"]).update(STARTING)
