@@ -91,7 +91,7 @@ def test_rollback_and_the_next_night_work_after_cleaning(world: World, capsys: p
     assert main(EVERYTHING_OLD) == 0
     capsys.readouterr()
     assert main(["rollback", "--job", "clicks"]) == 0
-    assert nights[0].target in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f"restore the job from {world.folder}/{nights[1].source}\n")
     wednesday = world.night("wednesday", "wednesday-target")
     wednesday.make_source(NOW, keys=12)
     assert main(wednesday.command) == 0
