@@ -304,8 +304,7 @@ class SstFile:
 
         With `only`, these are the blocks that may have keys with one of the prefixes.
         """
-        if only is None or only.has_every_key:
-            only = EVERY_KEY
+        only = EVERY_KEY if only is None else only
         top = _cut(self._index_of(self._index_handle, only), low, high)
         if not self._is_partitioned:
             yield top

@@ -94,7 +94,8 @@ def some_keys(
             found: set[bytes] = set()
             for table in chosen.sample(tables, min(len(tables), _FILES_OF_SAMPLE)):
                 parts = [one for one in table.indexes(b"", b"\xff" * (file.prefix + 1)) if len(one)]
-                for index in chosen.sample(parts, min(len(parts), 1)):
+                if parts:
+                    index = chosen.choice(parts)
                     blocks = chosen.sample(range(len(index)), min(len(index), _BLOCKS_OF_SAMPLE))
                     near = Prefixes.of(index.key(block) for block in blocks)
                     for entries in entries_of(table, file.prefix, 0, _EVERY, near):
