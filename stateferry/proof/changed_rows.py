@@ -93,7 +93,8 @@ def some_keys(
             tables = [table for name in sorted(group) for table in file.tables(there[name])]
             found: set[bytes] = set()
             for table in chosen.sample(tables, min(len(tables), _FILES_OF_SAMPLE)):
-                parts = [one for one in table.indexes(b"", b"\xff" * (file.prefix + 1)) if len(one)]
+                with table:
+                    parts = [one for one in table.indexes(b"", b"\xff" * (file.prefix + 1)) if len(one)]
                 if parts:
                     index = chosen.choice(parts)
                     blocks = chosen.sample(range(len(index)), min(len(index), _BLOCKS_OF_SAMPLE))
