@@ -73,6 +73,13 @@ def read_changed_keys(file: Location) -> dict[tuple[str, int], dict[str, Prefixe
     return {of: {state: Prefixes.joined(some) for state, some in of_states.items()} for of, of_states in parts.items()}
 
 
+def joined(of_subtasks: Mapping[int, Mapping[str, Prefixes]]) -> dict[str, Prefixes]:
+    """The keys of all subtasks, by state; each subtask's are above those of the one before."""
+    lists = [of_subtasks[subtask] for subtask in sorted(of_subtasks)]
+    states = {state for keys in lists for state in keys}
+    return {state: Prefixes.joined([keys[state] for keys in lists if state in keys]) for state in states}
+
+
 def in_both_forms(keys: Prefixes, state: KeyedState, prefix: int) -> Prefixes:
     """The keys as either Kryo writes them, if it isn't known which one did.
 
@@ -88,6 +95,17 @@ def in_both_forms(keys: Prefixes, state: KeyedState, prefix: int) -> Prefixes:
         with suppress(DamagedError, RefusedError):
             every.update(_for_other_kryo(keys, other, prefix).each())
     return Prefixes.of(every)
+
+
+def that_can_be_rewritten(keys: Prefixes, state: KeyedState, prefix: int) -> Prefixes:
+    """Those of some keys which the other Kryo can write, in both forms; what is a deletion alone nobody rewrites."""
+    found: set[bytes] = set()
+    for key in keys.each():
+        with suppress(DamagedError, RefusedError):
+            forms = in_both_forms(Prefixes.of([key]), state, prefix)
+            _for_other_kryo(forms, state, prefix)
+            found.update(forms.each())
+    return Prefixes.of(found)
 
 
 def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict[str, Prefixes]:

@@ -13,14 +13,14 @@ from typing import ClassVar
 import numpy as np
 
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.stored_files import stored_files
-from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.live_files import LiveFile
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.rocksdb.scan import entries_of
 from flinkstate.rocksdb.sst_file import SstFile
-from stateferry.changes.changed_keys import in_result
+from stateferry.changes.changed_keys import in_result, joined
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.changed_layout import Databases
 
@@ -46,28 +46,27 @@ class AboveBase:
 
 @dataclass(frozen=True, slots=True)
 class AboveBaseTask:
-    """Looks at one subtask's database of the result; `changed` are the listed keys of the source's subtasks."""
+    """Looks at one subtask's database of the result; `listed` are the keys of its key groups, by state."""
 
     operator: str
     subtask: int
-    conversion: OperatorChanges
+    max_parallelism: int
     staged: Databases
     base: Databases
-    changed: tuple[Mapping[str, Prefixes], ...]
+    listed: Mapping[str, Prefixes]
 
     def do(self) -> AboveBase:
         """Compares the live files, and reads each row of those that the base hasn't."""
-        keys = _joined(in_result(one, self.conversion) for one in self.changed)
         try:
-            return self._look(keys)
+            return self._look()
         except (DamagedError, RefusedError) as error:
             return AboveBase(self.operator, self.subtask, 0, 0, (str(error),))
 
-    def _look(self, keys: Mapping[str, Prefixes]) -> AboveBase:
-        before = _families(self.base, self.subtask, self.conversion.new_max)
+    def _look(self) -> AboveBase:
+        before = self._families()
         problems: list[str] = []
         files = rows = 0
-        with _opened(self.staged, self.subtask, self.conversion.new_max) as now:
+        with self._opened(self.staged) as now:
             stored = stored_files(self.staged.folder, self.staged.handles[self.subtask])
             for name, family in now.database.families.items():
                 there = before.get(name, {})
@@ -80,31 +79,18 @@ class AboveBaseTask:
                         continue
                     files += 1
                     with SstFile(stored[live.name], live, name, family.id) as table:
-                        count, strange = _rows(table, now.prefix, keys.get(name, Prefixes.of(())))
+                        count, strange = _rows(table, now.prefix, self.listed.get(name, Prefixes.of(())))
                     rows += count
                     if strange:
                         problems.append(f"{table.name}: state {name}: {strange}")
         return AboveBase(self.operator, self.subtask, files, rows, tuple(problems))
 
+    def _opened(self, of: Databases) -> NativeFile:
+        return NativeFile(of.folder, of.handles[self.subtask], self.max_parallelism, self.subtask)
 
-def _opened(of: Databases, subtask: int, max_parallelism: int) -> NativeFile:
-    return NativeFile(of.folder, of.handles[subtask], max_parallelism, subtask)
-
-
-def _families(of: Databases, subtask: int, max_parallelism: int) -> dict[str, dict[int, LiveFile]]:
-    with _opened(of, subtask, max_parallelism) as file:
-        return {name: dict(family.files) for name, family in file.database.families.items()}
-
-
-def _joined(lists: Iterator[dict[str, Prefixes]]) -> dict[str, Prefixes]:
-    found: dict[str, list[Prefixes]] = {}
-    for one in lists:
-        for state, keys in one.items():
-            found.setdefault(state, []).append(keys)
-    return {
-        state: some[0] if len(some) == 1 else Prefixes.of(key for one in some for key in one.each())
-        for state, some in found.items()
-    }
+    def _families(self) -> dict[str, dict[int, LiveFile]]:
+        with self._opened(self.base) as file:
+            return {name: dict(family.files) for name, family in file.database.families.items()}
 
 
 def _rows(table: SstFile, prefix: int, keys: Prefixes) -> tuple[int, str]:
@@ -127,14 +113,11 @@ def above_base_tasks(
     conversion: OperatorChanges,
     staged: Databases,
     base: Databases,
-    changed: Mapping[int, tuple[NativeHandle, Mapping[str, Prefixes]]],
+    changed: Mapping[int, Mapping[str, Prefixes]],
 ) -> Iterator[AboveBaseTask]:
-    """A task for each subtask of the result; `changed` has the key groups and listed keys of the source's subtasks."""
+    """A task for each subtask of the result; `changed` are the listed keys of the source's subtasks."""
+    every, width = in_result(joined(changed), conversion), key_group_prefix_bytes(conversion.new_max)
     for subtask, handle in base.handles.items():
-        lists = tuple(
-            keys
-            for source, keys in changed.values()
-            if conversion.changes_key_groups or not source.range.intersection(handle.range).is_empty
-        )
+        listed = {state: keys.within(handle.range, width) for state, keys in every.items()}
         now, before = (Databases(one.folder, {subtask: one.handles[subtask]}) for one in (staged, base))
-        yield AboveBaseTask(operator, subtask, conversion, now, before, lists)
+        yield AboveBaseTask(operator, subtask, conversion.new_max, now, before, listed)

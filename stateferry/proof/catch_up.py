@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from stateferry.basics.quantities import noun
-from stateferry.changes.changed_keys import KeyList, in_result
+from stateferry.changes.changed_keys import KeyList, in_result, that_can_be_rewritten
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.proof.above_base import AboveBase
 from stateferry.proof.carried_check import CarriedResult
@@ -160,6 +161,10 @@ class ChangedTask:
     def _with_others(self, listed: Mapping[str, Prefixes]) -> Mapping[str, Prefixes]:
         """The keys, and some that aren't listed, which must be in both results as they are in both sources."""
         some = some_keys(self.source, self.conversion, self.conversion.old_max, self.subtask, self.seed)
+        width = key_group_prefix_bytes(self.conversion.old_max)
+        for state, known in self.conversion.by_kryo.items():
+            if state in some:
+                some[state] = that_can_be_rewritten(some[state], known, width)
         return {state: keys.and_of(some[state]) if state in some else keys for state, keys in listed.items()}
 
     def _look_for_others(self, result: ChangedResult) -> None:
@@ -200,8 +205,8 @@ class ChangedTask:
 def sampled_groups(divisor: int, seed: int, base: BaseOperator) -> frozenset[int]:
     """The key groups that are read whole: one of 128, others for each source, of those that have any in the base.
 
-    They are named by their remainders: with the max parallelism as divisor, that is by their numbers. They are fewer,
-    or none, if they have very many entries: the job stands still meanwhile. Then some keys are read in their place.
+    They are named by their remainders: with the max parallelism as divisor, that is by their numbers. They are fewer
+    if they have very many entries: the job stands still meanwhile. If there are none, some keys are read instead.
     """
     entries: Counter[int] = Counter()
     for one in base.accounts.values():

@@ -87,7 +87,7 @@ class OperatorPair:
         if base.result.handles.keys() - there.keys():
             return
         results = Databases(self.staged.folder, there), base.result
-        listed = {index: (one.source.handle, one.changed) for index, one in base.subtasks.items()}
+        listed = {index: one.changed for index, one in base.subtasks.items()}
         yield from above_base_tasks(self.old.hex_id, own, *results, listed)
         for subtask in self.old.subtasks:
             if subtask.native_keyed is not None and (earlier := base.subtasks.get(subtask.index)) is not None:

@@ -13,7 +13,7 @@ from flinkstate.writing.operator_rewrite import OperatorRewrite
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.catch_up import CatchUpTask, CaughtUpFile
-from stateferry.changes.changed_keys import KeyList, in_result, read_changed_keys
+from stateferry.changes.changed_keys import KeyList, in_result, joined, read_changed_keys
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.facts import CaughtUp, ChangedKeys, HeldFiles
 from stateferry.runs.record.run_folder import run_folder
@@ -68,10 +68,8 @@ def _lists_of(
 
 def _tasks(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator[CatchUpTask]:
     """What writes each of the new subtasks, with the changed keys of its key groups."""
-    parts, ranges, lists = base.parts(rewrite.old), rewrite.ranges(), rewrite.only.values()
-    states = {state for of_subtask in lists for state in of_subtask}
-    joined = {state: Prefixes.joined([one[state] for one in lists if state in one]) for state in states}
-    changed = in_result(joined, work.resolved.conversion.of(rewrite.old))
+    parts, ranges = base.parts(rewrite.old), rewrite.ranges()
+    changed = in_result(joined(rewrite.only), work.resolved.conversion.of(rewrite.old))
     for (subtask, own), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
         mine = {state: keys.within(own, rewrite.destination.prefix) for state, keys in changed.items()}
         yield CatchUpTask(part, work.files.shown, subtask, mine, parts[subtask])

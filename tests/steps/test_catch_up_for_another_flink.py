@@ -15,6 +15,7 @@ import pytest
 from flinkstate.errors import RefusedError, RejectedError, TransientError
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.built_snapshots import kryo_snapshot, map_snapshot, simple_snapshot
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
@@ -152,6 +153,22 @@ def test_a_key_by_the_other_kryo_is_looked_at_too(stays: bool, tmp_path: Path) -
     second = database.checkpoint(2)
     report, since = caught_up(second, tmp_path, 2, 1, **ALONE)
     assert report.is_green
+    assert entries(since) == entries(whole(second, tmp_path, 2, **ALONE))
+
+
+def test_a_sampled_key_by_the_other_kryo_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job of Flink 1 has removed it, and that of Flink 2 has written it since; both before the base."""
+    monkeypatch.setattr("stateferry.proof.catch_up._MOST_WHOLE", 0)
+    opaque = ROW_BY_2[: -len(BY_2)] + b"\1\0com.acme.Opaqu" + bytes([ord("e") | 0x80]) + b"\1"
+    monkeypatch.setattr("stateferry.proof.catch_up.some_keys", lambda *_: {"counts": Prefixes.of([ROW_BY_2, opaque])})
+    database = NightlyDatabase(tmp_path / "job", ByUuid(stored={ROW_BY_2: 4}))
+    database.flush(ByUuid(stored={ROW_BY_5: 5}))
+    base(database.checkpoint(1), tmp_path, 1, **ALONE)
+    other = ROW_BY_5[:-1] + b"\7"
+    database.flush(ByUuid(stored={ROW_BY_5: 5, other: 6}))
+    second = database.checkpoint(2)
+    report, since = caught_up(second, tmp_path, 2, 1, **ALONE)
+    assert report.is_green, report.failed
     assert entries(since) == entries(whole(second, tmp_path, 2, **ALONE))
 
 

@@ -68,7 +68,9 @@ def those_named(runs: Sequence[RunSummary], name: str) -> list[RunSummary]:
     return [
         one
         for one in found
-        if not any(one.job == other.job and is_catch_up_of(other.run_id, one.run_id) for other in found)
+        if not any(
+            one.job == other.job and is_catch_up_of(other.run_id, one.run_id) for other in found if other is not one
+        )
     ]
 
 

@@ -191,6 +191,7 @@ def test_a_job_manager_that_is_slow(
     with pytest.raises(FlinkUnreachableError, match=f"within 2 s: GET http://127.0.0.1:{proxy.port}/.*: ReadTimeout"):
         FlinkHook().job_state(started["job_id"])
     proxy.delay = 0
+    connect(monkeypatch, proxy.port, patience=200)
     assert FlinkHook().cancel(started["job_id"], timeout=200, poll_interval=0.1) == "CANCELED"
 
 
