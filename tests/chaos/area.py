@@ -24,7 +24,7 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.tables.iceberg.commits import TableHome
 from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 
-RUNS = int(os.environ.get("STATEFERRY_CHAOS_RUNS", "3"))
+RUNS = int(os.environ.get("STATEFERRY_CHAOS_RUNS", "1"))
 SEED = int(os.environ.get("STATEFERRY_CHAOS_SEED", "1"))
 NOW = 1_700_000_000_000
 REPOSITORY = Path(__file__).parents[2]

@@ -50,6 +50,7 @@ def test_whatever_else_is_given_is_a_command() -> None:
     assert done.stdout == "a b c\n"
 
 
+@pytest.mark.full
 def test_an_executor_does_what_a_driver_has_to_do(tmp_path: Path) -> None:
     application = tmp_path / "application.py"
     application.write_text(_DRIVER)

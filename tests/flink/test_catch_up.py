@@ -316,6 +316,7 @@ def test_timers_on_the_heap_are_carried_whole(
         assert entries(path) == content
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("version", "change"),
     [

@@ -162,6 +162,7 @@ def ferried(source: Path, target: Path, *options: object, job: str = "orders") -
     return Run(newest.plan, newest.folder)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in IN_A_SAMPLE else pytest.mark.full) for name in CASES]
 )

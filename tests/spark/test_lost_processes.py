@@ -120,6 +120,7 @@ def lost(number: int) -> int:
     return number
 
 
+@pytest.mark.full
 def test_a_lost_worker_is_replaced_and_one_that_is_lost_each_time_may_pass() -> None:
     done = subprocess.run([sys.executable, "-c", _LOST_WORKERS], capture_output=True, text=True, timeout=_LONGEST)
     once, always, after = done.stdout.splitlines()

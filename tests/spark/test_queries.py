@@ -244,6 +244,7 @@ def ask(folder: Path, asked: list[str], settings: dict[str, str]) -> list[Rows]:
     return found
 
 
+@pytest.mark.full
 def test_every_query_of_the_page_answers_what_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every_query_answers(tmp_path, monkeypatch, settings(tmp_path / "home"))
 

@@ -45,6 +45,7 @@ with session.session("meanwhile", meanwhile) as sc:
 """
 
 
+@pytest.mark.full
 def test_a_local_session_has_a_secret_and_what_is_meanwhile_comes_before_it() -> None:
     done = subprocess.run([sys.executable, "-c", _MEANWHILE], capture_output=True, text=True, timeout=400, check=False)
     assert done.stdout.splitlines() == ["True True", "meanwhile", "true True 4950"], done.stderr
@@ -112,6 +113,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.stderr == ""
 
 
+@pytest.mark.full
 def test_a_daemon_ends_by_its_pipe_so_that_no_signal_keeps_it_from_removing_the_folder() -> None:
     code = """
 import os, signal, sys
@@ -239,6 +241,7 @@ print(pa.default_memory_pool().backend_name, work())
 """
 
 
+@pytest.mark.full
 def test_a_process_keeps_the_memory_that_it_works_with() -> None:
     def pages(how: str) -> tuple[str, int]:
         command = [sys.executable, "-c", _FRESH, how]

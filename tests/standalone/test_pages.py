@@ -134,6 +134,7 @@ def person(airflow: Server, tmp_path: Path) -> Iterator[Browser]:
         yield opened
 
 
+@pytest.mark.full
 @pytest.mark.skipif(bool(why_not()), reason=f"the pages are not looked at in a browser: there is {why_not()}")
 def test_a_person_finds_the_pages_and_reads_them_on_any_screen(
     airflow: Server, job: str, person: Browser, tmp_path: Path, pytestconfig: pytest.Config

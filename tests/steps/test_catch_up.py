@@ -121,7 +121,15 @@ def found_in(of: Run) -> tuple[Any, ...]:
     return facts.states, facts.met, ages, [(one.state, one.counted) for one in facts.ages.untold], facts.read
 
 
-@pytest.mark.parametrize("case", CASES)
+# The random chains of tests/flink/test_random_catch_ups.py have the likes of the others.
+@pytest.mark.parametrize(
+    "case",
+    [
+        "under time to live",
+        "with the times to live of others",
+        *(pytest.param(case, marks=pytest.mark.full) for case in ("without time to live", "keeping what has expired")),
+    ],
+)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
     seed: int, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

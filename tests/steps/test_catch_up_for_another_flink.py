@@ -65,7 +65,7 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
     "with a migration that keeps the maps, in another layout": (False, KEPT | WIDER),
 }
 
-IN_A_SAMPLE = ("alone", "alone, in another layout", "with a migration that keeps the maps")
+IN_A_SAMPLE = ("alone, in another layout", "with a migration that keeps the maps")
 
 
 def of_flink_1(folder: Path, *, ttl: bool = False) -> NightlyDatabase:

@@ -273,6 +273,7 @@ def check_killed(command: list[str], root: Path, every: int, capsys: pytest.Capt
             assert found() == undisturbed, f"killed before effect {number}, {picture.effect}"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_lazy_run_killed_before_any_of_its_effects_moves_the_same_keys(
     tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]

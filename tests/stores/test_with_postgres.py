@@ -39,6 +39,7 @@ def stateferry(area: Area, catalog: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("folder", ["s3", pytest.param("hdfs", marks=pytest.mark.full)], indirect=True)
 def test_two_nights_and_the_way_back(area: Area, catalog: str, tmp_path: Path) -> None:
     area.source()
