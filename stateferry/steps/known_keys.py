@@ -1,6 +1,7 @@
 """Compares the keys of the source with those that the tables know, before a cut-over writes anything.
 
-The tables step compares them too, but in a cut-over it comes after the publication.
+The tables step compares them too, but in a cut-over it comes after the publication. A rehearsal that writes all rows
+anew compares them in this way as well.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flinkstate.files.stores import reaching
+from stateferry.changes.operator_changes import OperatorChanges
+from stateferry.changes.rules import Rules
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
-from stateferry.steps.tables import table_home, with_tables
+from stateferry.steps.table_states import table_home, with_tables
 from stateferry.steps.workers import Workers
 from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.known_keys import KnownKeysTask
@@ -26,15 +29,17 @@ class KnownKeysTasks:
     tasks: tuple[KnownKeysTask, ...]
 
 
-def known_keys_of(resolved: ResolvedPlan) -> list[KnownKeysTasks]:
-    """The tasks, by what the catalog and the tables say."""
-    found = []
-    for one, rules in with_tables(resolved.moving(())):
-        tables = tables_of_state(resolved.plan.job, one.operator, rules)
-        with reaching(resolved.plan.warehouse):
-            tasks = known_keys_tasks(table_home(resolved), tables, resolved.source, one.operator, rules)
-        found.append(KnownKeysTasks(tables, tuple(tasks)))
-    return found
+def known_keys_of_all(resolved: ResolvedPlan) -> list[KnownKeysTasks]:
+    """The tasks for all states with tables."""
+    return [known_keys_of(resolved, one, rules) for one, rules in with_tables(resolved.moving(()))]
+
+
+def known_keys_of(resolved: ResolvedPlan, one: OperatorChanges, rules: Rules) -> KnownKeysTasks:
+    """The tasks for one state, by what the catalog and the tables say."""
+    tables = tables_of_state(resolved.plan.job, one.operator, rules)
+    with reaching(resolved.plan.warehouse):
+        tasks = known_keys_tasks(table_home(resolved), tables, resolved.source, one.operator, rules)
+    return KnownKeysTasks(tables, tuple(tasks))
 
 
 def check(workers: Workers, resolved: ResolvedPlan, states: Sequence[KnownKeysTasks]) -> None:

@@ -76,12 +76,12 @@ def ask_ahead(work: RunAtWork) -> None:
 def _known_keys_of(resolved: ResolvedPlan) -> list[KnownKeysTasks]:
     from stateferry.steps import known_keys
 
-    return known_keys.known_keys_of(resolved)
+    return known_keys.known_keys_of_all(resolved)
 
 
 def _check_known_keys(work: RunAtWork) -> None:
     from stateferry.steps import known_keys
 
     asked = work.known_keys
-    known = asked.result() if asked is not None else known_keys.known_keys_of(work.resolved)
+    known = asked.result() if asked is not None else known_keys.known_keys_of_all(work.resolved)
     known_keys.check(work.workers, work.resolved, known)

@@ -23,11 +23,10 @@ from flinkstate.errors import (
 )
 from flinkstate.files.stores import reaching
 from flinkstate.reading.reader import Savepoint
-from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.rules import Rules
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.content import Account
 from stateferry.proof.judgement import table_check
+from stateferry.proof.tally import TableAccount
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.predict.earlier_night import EarlierNight, earlier_night
 from stateferry.runs.record.facts import StagedAccount, StagedAccounts, TablesProblem
@@ -35,8 +34,10 @@ from stateferry.runs.record.step_facts import TablesFacts, TablesOfState, Writte
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import green_report, proven_report
 from stateferry.runs.report.report import PUBLISHED_FILES, Report
+from stateferry.steps import known_keys
 from stateferry.steps.cut_over import digests_of
 from stateferry.steps.run_at_work import RunAtWork
+from stateferry.steps.table_states import table_home, with_tables
 from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.tables.chunk import WrittenChunk
@@ -44,10 +45,10 @@ from stateferry.tables.iceberg.current_view import put_current_view
 from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.update import (
     EarlierSource,
-    TableHome,
     TableSnapshots,
     advance_main,
     commit_update,
+    doubt_main,
     is_cut_off,
     is_shown,
     plan_update,
@@ -109,9 +110,13 @@ def _bring(work: RunAtWork) -> TablesFacts:
     report.write(run.report)
     if report.tables_pending:
         failed = ", ".join(check.name for check in report.tables if check.outcome is Outcome.FAILED)
+        with reaching(work.resolved.plan.warehouse, "written"):
+            for one in written.tables:
+                # What is wrong may be a file of main, from which the next run would start again.
+                doubt_main(table_home(work.resolved), StateTables(*one.of))
         raise RejectedError(
             f"the tables failed their checks, so their branch main stays where it was: {failed} ({run.report.shown}). "
-            "The next run or rehearsal of the job writes them on from main"
+            "The next run or rehearsal of the job writes all of their rows anew"
         )
     moved = not has_tables or _advance(work.resolved, written)
     if not moved:
@@ -158,7 +163,12 @@ def check(workers: Workers, resolved: ResolvedPlan, staged: StagedAccounts) -> t
     labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
     found = {(one.operator, one.state): _account(one) for one in staged.states}
     made = table_accounts(workers.do(f"{Step.TABLES}: check", accounts(resolved), account_of_chunk))
-    return tuple(table_check(labels[one.operator], one, found[one.operator, one.state]) for one in made)
+    by_state = {(one.operator, one.state): one for one in made}
+    for one, rules in with_tables(resolved):
+        # Tables without any file hold nothing, which is right only if the savepoint has nothing.
+        of = (one.operator.hex_id, rules.new_name)
+        by_state.setdefault(of, TableAccount(*of, Account.of(one.new_max)))
+    return tuple(table_check(labels[of[0]], one, found[of]) for of, one in by_state.items())
 
 
 def _account(one: StagedAccount) -> Account:
@@ -172,11 +182,6 @@ class WrittenState:
     tables: StateTables
     snapshots: TableSnapshots
     rebuild: str | None
-
-
-def table_home(resolved: ResolvedPlan) -> TableHome:
-    """Where the plan's tables are."""
-    return TableHome(resolved.plan.catalog_uri, resolved.plan.warehouse, resolved.plan.rest_catalog)
 
 
 def _facts(states: Sequence[WrittenState]) -> WrittenTables:
@@ -216,15 +221,13 @@ def write(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None) 
                 is_published=not plan.rehearse,
                 earlier=earlier,
             )
+        if step.rebuild is not None and plan.rehearse:
+            # Rows that are all new say nothing of keys that are gone. A cut-over has asked before it published.
+            known_keys.check(workers, resolved, [known_keys.known_keys_of(resolved, one, rules)])
         written = list(workers.do(Step.TABLES, step.chunks, write_chunk, _ROWS))
         with reaching(plan.warehouse, "written"):
             snapshots = commit_update(step, written)
         yield WrittenState(step.tables, snapshots, step.rebuild)
-
-
-def with_tables(resolved: ResolvedPlan) -> Iterator[tuple[OperatorChanges, Rules]]:
-    """The operators and rules of the states whose tables follow the run."""
-    return ((one, rules) for one, rules in resolved.migrations if rules.fills_tables)
 
 
 def accounts(resolved: ResolvedPlan) -> list[AccountTask]:

@@ -20,19 +20,26 @@ from stateferry.tables.units import units
 
 @dataclass(frozen=True, slots=True)
 class KnownKeysTask:
-    """Looks for the keys of one chunk of the ledger; `chunk` is None if its key groups have no data now."""
+    """Looks for the keys of one chunk of the ledger; `chunk` is None if its key groups have no data now.
+
+    With `by_number` the chunk has other keys than the ledger's files, and all tasks together say how many are fewer.
+    """
 
     folder: Location
     chunk: Chunk | None
     state: LegacyState
     ledger_files: tuple[str, ...]
+    by_number: bool = False
 
     def count(self) -> KnownKeys:
         """Counts them."""
         ledger = read_ledger(self.ledger_files, self.state.rules.legacy)
+        found = 0
         for unit in units(self.folder, self.chunk) if self.chunk else ():
-            ledger.compare(survey_keys(unit, self.state))
-        return KnownKeys(ledger.keys, len(ledger.vanished()))
+            keys = survey_keys(unit, self.state)
+            found += len(keys.kinds)
+            ledger.compare(keys)
+        return KnownKeys(ledger.keys, ledger.keys - found if self.by_number else len(ledger.vanished()))
 
 
 @dataclass(frozen=True, slots=True)

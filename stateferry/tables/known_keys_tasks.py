@@ -6,7 +6,9 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from stateferry.changes.rules import Rules
 from stateferry.tables.iceberg import schemas as names
-from stateferry.tables.iceberg.commits import MAIN, TableHome, files_by_chunk, read_mark
+from stateferry.tables.iceberg.commits import MAIN, TableHome, read_mark
+from stateferry.tables.iceberg.live_files import files_by_chunk
+from stateferry.tables.iceberg.reads import ledger_columns
 from stateferry.tables.known_keys import KnownKeysTask
 from stateferry.tables.update import layout_of, one_chunk
 
@@ -14,7 +16,11 @@ from stateferry.tables.update import layout_of, one_chunk
 def known_keys_tasks(
     home: TableHome, tables: names.StateTables, savepoint: Savepoint, operator: Operator, rules: Rules
 ) -> list[KnownKeysTask]:
-    """Returns the tasks for one state; none if there is no run before, or if its tables have another layout."""
+    """Returns the tasks for one state; none if there is no run before, or if the ledger lacks a part of the keys.
+
+    With another max parallelism the keys are in other chunks, and with other serializers they may have other bytes. So
+    only their numbers are compared then.
+    """
     catalog, identifier = home.catalog_if_there(), tables.identifier(names.KEY_LEDGER)
     if catalog is None or not catalog.table_exists(identifier):
         return []
@@ -23,18 +29,22 @@ def known_keys_tasks(
     mark = read_mark(ledger, main)
     if main is None or mark is None:
         return []
-    firsts = mark.layout.chunks
+    before, firsts = mark.layout, mark.layout.chunks
     layout, state = layout_of(savepoint, operator, rules, firsts)
-    if mark.layout.difference(layout):
+    columns = {field.name for field in ledger.schema().fields}
+    if not columns.issuperset(ledger_columns(rules.legacy).names):
         return []
     files = files_by_chunk(ledger, main.snapshot_id)
+    by_number = (before.max_parallelism, before.serializers) != (layout.max_parallelism, layout.serializers)
+    firsts = tuple(first * layout.max_parallelism // before.max_parallelism for first in firsts)
     return [
         KnownKeysTask(
             savepoint.folder,
             one_chunk(savepoint, operator, range(first, after)),
             state,
-            tuple(file.file_path for file in files[number]),
+            tuple(file.file_path for file in files.get(number, ())),
+            by_number,
         )
         for number, (first, after) in enumerate(zip(firsts, (*firsts[1:], operator.max_parallelism), strict=True))
-        if number in files
+        if number in files or by_number
     ]

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from flinkstate.errors import RejectedError
@@ -28,6 +29,7 @@ from stateferry.tables.chunk import ChunkTask, WrittenChunk, write_chunk
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import chunks_to_fold
 from stateferry.tables.iceberg import schemas as names
+from stateferry.tables.iceberg.columns import planned_columns
 from stateferry.tables.iceberg.commits import (
     COLUMNS_CHANGED,
     MAIN,
@@ -38,14 +40,14 @@ from stateferry.tables.iceberg.commits import (
     commit_run,
     committed,
     ensure_table,
-    evolve_schema,
-    files_by_chunk,
     keeps_columns,
     read_mark,
     stands,
     withdraw,
 )
+from stateferry.tables.iceberg.doubts import doubt, is_doubted
 from stateferry.tables.iceberg.ledger import LegacyState
+from stateferry.tables.iceberg.live_files import files_by_chunk, has_deletes
 from stateferry.tables.iceberg.types import iceberg_schema, shape, with_field_ids
 
 __all__ = ["ChunkTask", "TableHome", "TableUpdate", "advance_main", "commit_update", "plan_update", "write_chunk"]
@@ -57,10 +59,14 @@ class VanishedKeysError(RejectedError):
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """One table when the run was planned; `base` is the snapshot of `main` from which the run starts."""
+    """One table when the run was planned; `base` is the snapshot of `main` from which the run starts.
+
+    `columns` are those that the run writes.
+    """
 
     identifier: tuple[str, ...]
     base: int
+    columns: Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +136,8 @@ def plan_update(
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
     done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
-    if not done:
-        found = {name: evolve_schema(table, schemas[name]) for name, table in found.items()}
-    rebuild = before.layout.difference(layout) if before else None
-    if before and not rebuild and not all(map(keeps_columns, found.values())):
-        rebuild = COLUMNS_CHANGED
+    refs = {name: _ref(tables, name, table, schemas[name]) for name, table in found.items()}
+    rebuild = (before.layout.difference(layout) or _why_not_on(found, refs)) if before else None
     knows = before is not None and before.tells_ferried
     legacy = replace(legacy, is_published=is_published, lazy_cut=lazy_cut, knows_ferried=knows)
     if before and not rebuild:
@@ -145,8 +148,8 @@ def plan_update(
         home,
         tables,
         RunMark(run_id, run_number, savepoint.metadata.checkpoint_id, layout, tells_ferried),
-        _ref(tables, names.MAP_ENTRY, found),
-        _ref(tables, names.KEY_LEDGER, found),
+        refs[names.MAP_ENTRY],
+        refs[names.KEY_LEDGER],
         rebuild,
         vanish_threshold,
         (),
@@ -199,10 +202,19 @@ def _last_run(table: Table) -> int:
     return mark.run_number if mark else 0
 
 
-def _ref(tables: names.StateTables, name: str, found: dict[str, Table]) -> TableRef:
-    main = found[name].snapshot_by_name(MAIN)
+def _ref(tables: names.StateTables, name: str, table: Table, schema: pa.Schema) -> TableRef:
+    main = table.snapshot_by_name(MAIN)
     assert main is not None
-    return TableRef(tables.identifier(name), main.snapshot_id)
+    return TableRef(tables.identifier(name), main.snapshot_id, planned_columns(table, schema))
+
+
+def _why_not_on(found: Mapping[str, Table], refs: Mapping[str, TableRef]) -> str | None:
+    """Returns why the run can't go on from the rows in `main`, though their layout is its own; None if it can."""
+    if not all(keeps_columns(table, refs[name].columns) for name, table in found.items()):
+        return COLUMNS_CHANGED
+    if any(has_deletes(table, refs[name].base) for name, table in found.items()):
+        return "another writer deleted rows"
+    return "the tables of an earlier run failed their checks" if is_doubted(found[names.KEY_LEDGER]) else None
 
 
 def _serializers(header: KeyedHeader, rules: Rules) -> str:
@@ -241,7 +253,8 @@ def _chunks(
     entries = files_by_chunk(found[names.MAP_ENTRY], step.entries.base) if prior else {}
     folded = chunks_to_fold((prior, entries), len(step.mark.layout.chunks))
     folders = {name: table.location() for name, table in found.items()}
-    written = {name: with_field_ids(table.schema(), schemas[name]) for name, table in found.items()}
+    refs = {names.MAP_ENTRY: step.entries, names.KEY_LEDGER: step.ledger}
+    written = {name: with_field_ids(ref.columns, schemas[name]) for name, ref in refs.items()}
     firsts = step.mark.layout.chunks
     tasks = []
     for number, (first, after) in enumerate(zip(firsts, (*firsts[1:], operator.max_parallelism), strict=True)):
@@ -297,7 +310,8 @@ def commit_update(step: TableUpdate, written: Sequence[WrittenChunk]) -> TableSn
     ):
         files = [file for file in files_written if file is not None]
         table = catalog.load_table(ref.identifier)
-        snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, _replaced(step, table, ref))
+        replaced = _replaced(step, table, ref)
+        snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, replaced, ref.columns)
     return TableSnapshots(snapshots, counts)
 
 
@@ -343,6 +357,11 @@ def is_cut_off(home: TableHome, tables: names.StateTables, run_id: str, made: Ma
     """
     found = _tables_of(home.catalog(), tables)
     return not all(stands(table, run_id, made.get(".".join(table.name()))) for table in found)
+
+
+def doubt_main(home: TableHome, tables: names.StateTables) -> None:
+    """Has the next run write all rows anew, unless `main` has moved by then."""
+    doubt(home.catalog().load_table(tables.identifier(names.KEY_LEDGER)))
 
 
 def withdraw_run(home: TableHome, tables: names.StateTables, run_id: str) -> None:

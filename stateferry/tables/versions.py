@@ -6,7 +6,8 @@ from flinkstate.errors import UsageError
 from stateferry.changes.rules import Rules
 from stateferry.tables.account import AccountTask
 from stateferry.tables.iceberg import schemas as names
-from stateferry.tables.iceberg.commits import MAIN, TableHome, branch_of, files_by_chunk
+from stateferry.tables.iceberg.commits import MAIN, TableConflictError, TableHome, branch_of
+from stateferry.tables.iceberg.live_files import files_by_chunk, has_deletes
 from stateferry.tables.iceberg.reads import ChunkFiles
 
 
@@ -20,6 +21,11 @@ def chunk_files(home: TableHome, tables: names.StateTables, branch: str = MAIN) 
         if head is None:
             known = ", ".join(sorted(table.refs()))
             raise UsageError(f"table {tables.quoted(name)} has no branch {branch!r}. There are: {known}")
+        if has_deletes(table, head.snapshot_id):
+            raise TableConflictError(
+                f"table {tables.quoted(name)}: another writer has deleted rows from the branch {branch}; give the same "
+                "command again: it writes them again"
+            )
         found.append(files_by_chunk(table, head.snapshot_id))
     entries, ledger = (
         {chunk: tuple(file.file_path for file in files) for chunk, files in table.items()} for table in found

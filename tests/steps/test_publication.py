@@ -367,3 +367,39 @@ def test_a_run_that_goes_on_late_leaves_the_view_to_the_later_run(tmp_path: Path
         assert do_step("tables", "--plan", plan) == 0
     assert has_moved(the_run(tmp_path, "one"))
     assert shown_keys(tmp_path) == {"other"}
+
+
+@pytest.mark.slow
+def test_tables_without_any_file_fail_and_the_next_run_writes_all_rows_anew(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = LegacyState(blobs={"cold": ({"a": 1}, 0), "other": ({"x": 1}, 0)})
+    rehearsed(tmp_path, plan_of, "one", state)
+    state.write(str(tmp_path / "again"))
+    plan = plan_of("two", source=str(tmp_path / "again"), rehearse=True)
+    for step in BEFORE_PUBLICATION:
+        assert do_step(step, "--plan", plan) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "accounts", lambda _: [])
+        assert do_step("tables", "--plan", plan) == 1
+    assert "anew" in capsys.readouterr().err
+    (check,) = Report.read(the_run(tmp_path, "two").report).tables
+    assert (check.outcome, check.expected) == (Outcome.FAILED, "0 entries, checksum 0000000000000000")
+    rehearsed(tmp_path, plan_of, "three", state)
+    facts = the_run(tmp_path, "three").facts(TablesFacts)
+    assert facts is not None
+    assert facts.rebuilt == {"main/newMainState": "the tables of an earlier run failed their checks"}
+
+
+@pytest.mark.slow
+def test_keys_that_have_vanished_stop_a_rehearsal_that_writes_all_rows_anew(
+    tmp_path: Path, plan_of: PlanOf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rehearsed(tmp_path, plan_of, "one", LegacyState({f"key-{number}": ({"a": number}, 0) for number in range(20)}))
+    few = LegacyState({f"key-{number}": ({"a": number}, 0) for number in range(3)}, max_parallelism=300)
+    few.write(str(tmp_path / "few"))
+    plan = plan_of("two", source=str(tmp_path / "few"), rehearse=True)
+    for step in BEFORE_PUBLICATION:
+        assert do_step(step, "--plan", plan) == 0
+    assert do_step("tables", "--plan", plan) == 1
+    assert "17 of the 20 keys that the last run knew are gone" in capsys.readouterr().err

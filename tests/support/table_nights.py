@@ -16,7 +16,8 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.values.codecs import decode_whole
 from stateferry.changes.rules import Rules
 from stateferry.tables.counts import TableCounts
-from stateferry.tables.iceberg.commits import committed, files_by_chunk
+from stateferry.tables.iceberg.commits import committed
+from stateferry.tables.iceberg.live_files import files_by_chunk
 from stateferry.tables.iceberg.reads import read_current
 from stateferry.tables.update import (
     TableHome,

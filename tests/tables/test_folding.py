@@ -15,6 +15,7 @@ from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import MOST_FILES, chunks_to_fold
 from stateferry.tables.iceberg import commits
 from stateferry.tables.iceberg.cleaning import TableCleaning
+from stateferry.tables.iceberg.live_files import files_by_chunk
 from stateferry.tables.update import advance_main, commit_update, write_chunk
 from stateferry.tables.versions import chunk_files, plan_account
 from tests.support.legacy_states import LegacyState
@@ -187,7 +188,7 @@ def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after
         table = nights.home.catalog().load_table(step.entries.identifier)
         replaced = [
             file
-            for chunk, files in commits.files_by_chunk(table, step.entries.base).items()
+            for chunk, files in files_by_chunk(table, step.entries.base).items()
             for file in files
             if chunk in chunks
         ]

@@ -16,12 +16,13 @@ from typing import cast
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -33,9 +34,11 @@ from flinkstate.errors import StateferryError
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.basics import databases
 from stateferry.basics.catalog_address import to_connect
+from stateferry.tables.iceberg.columns import leave_columns, show_columns_of, write_with_columns
+from stateferry.tables.iceberg.races import LostRaceError, OwnSqlCatalog
 from stateferry.tables.iceberg.rest import OwnRestCatalog, opened
 from stateferry.tables.iceberg.schemas import BOUNDED, CHUNK
-from stateferry.tables.iceberg.types import iceberg_schema, shape
+from stateferry.tables.iceberg.types import iceberg_schema
 
 CATALOG = "stateferry"
 MAIN = "main"
@@ -53,6 +56,7 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
 }
 _FIRST_PARTITION_FIELD = 1000
+_TRIES = 3
 _TABLES_OF_CATALOG = (IcebergTables.__tablename__, IcebergNamespaceProperties.__tablename__)
 
 
@@ -80,7 +84,7 @@ class TableHome:
         assert self.rest is not None
         return opened(CATALOG, self.rest, self._files)
 
-    def sql_catalog(self) -> SqlCatalog:
+    def sql_catalog(self) -> OwnSqlCatalog:
         """Opens the catalog in the database."""
         with databases.asking(self.catalog_uri):
             # From this version on the catalog tells views from tables.
@@ -88,10 +92,10 @@ class TableHome:
             for _ in _TABLES_OF_CATALOG:
                 # Of several that make the catalog's tables at once, some fail; then one table more is there.
                 with contextlib.suppress(DBAPIError):
-                    catalog = SqlCatalog(CATALOG, **properties)
+                    catalog = OwnSqlCatalog(CATALOG, **properties)
                     break
             else:
-                catalog = SqlCatalog(CATALOG, **properties)
+                catalog = OwnSqlCatalog(CATALOG, **properties)
         databases.tell(catalog.engine)
         return catalog
 
@@ -100,7 +104,7 @@ class TableHome:
         if self.rest is not None:
             return self.rest_catalog()
         with databases.asking(self.catalog_uri):
-            catalog = SqlCatalog(CATALOG, **self._properties, schema_version="v1", init_catalog_tables="false")
+            catalog = OwnSqlCatalog(CATALOG, **self._properties, schema_version="v1", init_catalog_tables="false")
             there = all(map(inspect(catalog.engine).has_table, _TABLES_OF_CATALOG))
         databases.tell(catalog.engine)
         return catalog if there else None
@@ -117,7 +121,7 @@ class TableHome:
                 yield rest
 
     @contextlib.contextmanager
-    def sql_at_once(self) -> Iterator[SqlCatalog]:
+    def sql_at_once(self) -> Iterator[OwnSqlCatalog]:
         """As `at_once`, in the database."""
         catalog = self.sql_catalog()
         with catalog.engine.begin() as connection:
@@ -224,38 +228,14 @@ def ensure_table(catalog: Catalog, identifier: tuple[str, ...], location: str, s
     return table.refresh()
 
 
-def evolve_schema(table: Table, schema: pa.Schema) -> Table:
-    """Gives the table these columns.
-
-    A column with a new type gets a new id too, so that values in old files aren't taken for values of the new column.
-    """
-    present = {field.name: shape(field.field_type) for field in table.schema().fields}
-    wanted = iceberg_schema(schema)
-    shapes = {field.name: shape(field.field_type) for field in wanted.fields}
-    leaving = [name for name in present if shapes.get(name) != present[name]]
-    if leaving:
-        with table.update_schema(allow_incompatible_changes=True) as update:
-            for name in leaving:
-                update.delete_column(name)
-    coming = [field for field in wanted.fields if field.name in leaving or field.name not in present]
-    if coming:
-        with table.update_schema() as update:
-            for field in coming:
-                update.add_column(field.name, field.field_type)
-    return table.refresh()
-
-
-def keeps_columns(table: Table) -> bool:
-    """Whether the newest run in `main` has written all columns of the table.
-
-    A run that never moved `main` may have changed columns: they may be as before again, but their ids are others.
-    """
+def keeps_columns(table: Table, columns: Schema) -> bool:
+    """Whether the newest run in `main` has written all of these columns; another writer may have changed them."""
     newest = _newest_marked(table, table.snapshot_by_name(MAIN))
     if newest is None:
         # There is none, or somebody's maintenance has removed its snapshot: then nothing says otherwise.
         return True
     written = None if newest.schema_id is None else table.schemas().get(newest.schema_id)
-    ids = {field.field_id for field in table.schema().fields}
+    ids = {field.field_id for field in columns.fields}
     return written is not None and ids <= {field.field_id for field in written.fields}
 
 
@@ -289,32 +269,45 @@ def committed(table: Table, run_id: str) -> Snapshot | None:
 
 
 def commit_run(
-    table: Table, mark: RunMark, base: int, files: Sequence[str], replaced: Collection[DataFile] = ()
+    table: Table,
+    mark: RunMark,
+    base: int,
+    files: Sequence[str],
+    replaced: Collection[DataFile] = (),
+    columns: Schema | None = None,
 ) -> int:
     """Adds the files on the run's branch, in place of those `replaced`, in one snapshot, and returns its id.
 
-    If the commit was made before, this returns the snapshot from then and ignores the files.
+    The files have these `columns`, or the table's; those of `main` stay. If the commit was made before, this returns
+    the snapshot from then and ignores the files.
     """
+    for _ in range(_TRIES - 1):
+        # The files took long to write. The commit goes onto `base` whatever another writer has done meanwhile.
+        with contextlib.suppress(LostRaceError):
+            return _commit_run(table, mark, base, files, replaced, columns)
+    return _commit_run(table, mark, base, files, replaced, columns)
+
+
+def _commit_run(
+    table: Table,
+    mark: RunMark,
+    base: int,
+    files: Sequence[str],
+    replaced: Collection[DataFile],
+    columns: Schema | None,
+) -> int:
     table = table.refresh()
     if (done := committed(table, mark.run_id)) is not None:
         return done.snapshot_id
-    branch = branch_of(mark.run_id)
-    layout = mark.layout.to_json()
+    branch, layout = branch_of(mark.run_id), mark.layout.to_json()
     layout_id = hashlib.sha256(layout.encode()).hexdigest()[:16]
-    stored = {
-        _RUN_ID: mark.run_id,
-        _RUN: str(mark.run_number),
-        _CHECKPOINT: str(mark.checkpoint_id),
-        _LAYOUT: layout_id,
-    }
-    if mark.tells_ferried:
-        stored[_TELLS_FERRIED] = "true"
     with table.transaction() as transaction:
         if f"{_LAYOUT}.{layout_id}" not in table.properties:
             transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})
         # If an earlier plan of the run left the branch elsewhere, it is set to `base`.
         ManageSnapshots(transaction).create_branch(base, branch).commit()
-        update = transaction.update_snapshot(snapshot_properties=stored, branch=branch)
+        write_with_columns(transaction, table, columns or table.schema())
+        update = transaction.update_snapshot(snapshot_properties=_summary(mark, layout_id), branch=branch)
         with update.overwrite() if replaced else update.fast_append() as snapshot:
             for old in replaced:
                 snapshot.delete_data_file(old)
@@ -323,14 +316,25 @@ def commit_run(
             described = partial(parquet_file_to_data_file, table.io, metadata)
             for file in side_by_side(Location.of(table.location()), described, files):
                 snapshot.append_data_file(file)
+        leave_columns(transaction, table)
     done = committed(table.refresh(), mark.run_id)
     if done is None:
         raise TableConflictError(f"table {_name(table)}: branch {branch} was removed while the run wrote to it")
     return done.snapshot_id
 
 
+def _summary(mark: RunMark, layout_id: str) -> dict[str, str]:
+    stored = {
+        _RUN_ID: mark.run_id,
+        _RUN: str(mark.run_number),
+        _CHECKPOINT: str(mark.checkpoint_id),
+        _LAYOUT: layout_id,
+    }
+    return {**stored, _TELLS_FERRIED: "true"} if mark.tells_ferried else stored
+
+
 def advance(table: Table, run_id: str) -> bool:
-    """Moves `main` forward to the run's snapshot.
+    """Moves `main` forward to the run's snapshot, and gives the table its columns.
 
     Returns False if `main` has a newer checkpoint: then the run stays on its branch.
     """
@@ -349,8 +353,9 @@ def advance(table: Table, run_id: str) -> bool:
             f"table {_name(table)}: {newer} has changed the branch main since run {run_id} wrote its rows; give the "
             "same command again: it writes them again, onto what main is now"
         )
-    with table.manage_snapshots() as snapshots:
-        snapshots.create_branch(done.snapshot_id, MAIN)
+    with table.transaction() as transaction:
+        show_columns_of(transaction, table, done)
+        ManageSnapshots(transaction).create_branch(done.snapshot_id, MAIN).commit()
     return True
 
 
@@ -386,11 +391,3 @@ def _line(table: Table, snapshot: Snapshot | None) -> set[int]:
 
 def _name(table: Table) -> str:
     return ".".join(table.name())
-
-
-def files_by_chunk(table: Table, snapshot_id: int) -> dict[int, tuple[DataFile, ...]]:
-    """Returns the data files of a snapshot by chunk."""
-    found: dict[int, list[DataFile]] = {}
-    for task in table.scan(snapshot_id=snapshot_id).plan_files():
-        found.setdefault(int(task.file.partition[0]), []).append(task.file)
-    return {chunk: tuple(sorted(files, key=lambda file: file.file_path)) for chunk, files in found.items()}

@@ -75,9 +75,12 @@ def read_columns(files: Sequence[str], schema: pa.Schema) -> pa.Table:
     tables = []
     for name in files:
         # `pq.read_table` would import the code that reads whole folders.
-        with Location.of(name).open() as file, pq.ParquetFile(file, pre_buffer=True) as parquet:
-            if missing := set(schema.names).difference(parquet.schema_arrow.names):
-                raise DamagedError(f"the columns {', '.join(schema.names)}", f"no {', '.join(missing)}", file=name)
-            # Files of other tools may have other types for the same columns.
-            tables.append(parquet.read(schema.names).select(schema.names).cast(schema))
+        try:
+            with Location.of(name).open() as file, pq.ParquetFile(file, pre_buffer=True) as parquet:
+                if missing := set(schema.names).difference(parquet.schema_arrow.names):
+                    raise DamagedError(f"the columns {', '.join(schema.names)}", f"no {', '.join(missing)}", file=name)
+                # Files of other tools may have other types for the same columns.
+                tables.append(parquet.read(schema.names).select(schema.names).cast(schema))
+        except pa.ArrowInvalid as error:
+            raise DamagedError("rows of a table", f"{error}", file=name) from error
     return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -19,6 +19,7 @@ from pyiceberg.utils.config import Config
 
 from flinkstate.errors import RefusedError, StateferryError, TransientError
 from flinkstate.files.os_errors import LONGEST_REASON
+from stateferry.tables.iceberg.races import racing
 
 # Seconds to connect, and until bytes arrive.
 _PATIENCE = (30, 120)
@@ -88,8 +89,9 @@ class OwnRestCatalog(RestCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         if self._kept_back is None:
-            made: CommitTableResponse = super().commit_table(table, requirements, updates)
-            return made
+            with racing(table):
+                made: CommitTableResponse = super().commit_table(table, requirements, updates)
+                return made
         identifier = TableIdentifier(namespace=Namespace(list(table.name()[:-1])), name=table.name()[-1])
         self._kept_back.append(CommitTableRequest(identifier=identifier, requirements=requirements, updates=updates))
         changed = update_table_metadata(table.metadata, updates)
