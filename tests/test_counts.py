@@ -28,7 +28,7 @@ TABLES = (
 @pytest.mark.parametrize(
     ("counts", "keys"),
     [
-        (InventoryCounts(), f"{BOTH}|unwritable nulls|outlived|{OF_FLAGS}"),
+        (InventoryCounts(), f"{BOTH}|unwritable nulls|outlived|merged keys|empty contradictions|{OF_FLAGS}"),
         (ConversionCounts(), f"{BOTH}|rows written|flags written|nulls dropped|{IN_REVERSE}"),
         (TableCounts(), TABLES),
     ],

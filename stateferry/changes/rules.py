@@ -100,10 +100,15 @@ class Rules:
                 "--keep-expired out, or say drop in --state-ttl"
             )
         elif (flagged := met.contradictions) and self.on_contradiction is Contradiction.STOP:
+            empty = met.empty_contradictions
+            of_empty = (
+                f"; {empty:,} of these maps {noun(empty, 'is', 'are')} empty, as some jobs clear a map: with blob, "
+                f"{noun(empty, 'this key loses', 'these keys lose')} all rows"
+            )
             yield ContradictionsError(
                 f"state {self.legacy.name} of operator {operator}: {flagged:,} {noun(flagged, 'key is', 'keys are')} "
                 f"flagged as migrated and still {noun(flagged, 'has', 'have')} a blob; say which of the two counts: "
-                "--on-contradiction blob or --on-contradiction rows"
+                f"--on-contradiction blob or --on-contradiction rows{of_empty if empty else ''}"
             )
 
     @property

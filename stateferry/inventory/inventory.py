@@ -157,10 +157,7 @@ class InventoryTask:
         inventory.add(Inventory(maps={self.changes.ref(name): one.found() for name, one in finders.items()}))
 
     def _count(self, group: GroupSections, finders: Mapping[str, ClassFinder], inventory: Inventory) -> None:
-        sets = {rules.legacy.name: key_sets_of(group, rules, self.changes.states) for rules in self.changes.rules}
-        for rules in self.changes.rules:
-            met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
-            met.outlived += outlived(group, rules, sets[rules.legacy.name], self.changes.states)
+        sets = {rules.legacy.name: self._key_sets(group, rules, inventory) for rules in self.changes.rules}
         signs = SignsOfGroup.all_of(self.changes.rules, self.changes.states)
         keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
         rewritten = RewrittenKeys()
@@ -213,6 +210,14 @@ class InventoryTask:
         self._count_migrated(with_rows, sets, inventory)
         for one in signs:
             self._settle(one, group, inventory)
+
+    def _key_sets(self, group: GroupSections, rules: Rules, inventory: Inventory) -> KeySets:
+        """Returns the key sets of a rule, and counts what follows from them."""
+        sets = key_sets_of(group, rules, self.changes.states)
+        met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
+        met.outlived += outlived(group, rules, sets, self.changes.states)
+        met.merged_keys += len(sets.both)
+        return sets
 
     def _count_migrated(
         self, with_rows: Mapping[str, Sequence[pa.Array]], sets: Mapping[str, KeySets], inventory: Inventory
@@ -309,6 +314,9 @@ def _examine(
     aged(blobs.timestamps, blobs.counts)
     stops = rules.on_contradiction is Contradiction.STOP
     keep = entries_that_stay(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
+    if len(sets.contradictory):
+        empty = live_blobs(section, rules) & (blobs.counts == 0)
+        met.empty_contradictions += int((members(blobs.keys(), sets.contradictory) & empty).sum())
     refuse_equal_keys(blobs, keep, rules)
     if not rules.writes_nulls:
         met.unwritable_nulls += int((keep & blobs.nulls()).sum())

@@ -1,17 +1,22 @@
 """Finds Boolean states that look like the flag of a migration that the job itself has begun, if the plan names none.
 
 Without the flag, a map that the job has moved and not cleared would be merged into the key's rows. A flag is recognized
-by the keys for which it is true: they have rows in the new state and no blob. A key that has neither (its map was
-empty, or its rows have expired) doesn't count.
+by the keys for which it is true: they have rows in the new state. A blob beside the rows is no sign against it, because
+the job may clear none. A key that has neither (its map was empty, or its rows have expired) doesn't count. A blob alone
+is a sign against it, unless the job has emptied the map since, and left the blob. So a state is asked about, too, if it
+is true for every key with a blob and rows, and for fewer of the keys with a blob alone than chance explains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from flinkstate.errors import RejectedError
 from stateferry.changes.counts import StateSigns
 from stateferry.changes.rules import Rules
+
+# By chance a Boolean state is true for all keys with a blob and rows in one of 100 cases at most.
+_BY_CHANCE = 0.01
 
 
 class UnnamedFlagError(RejectedError):
@@ -19,25 +24,43 @@ class UnnamedFlagError(RejectedError):
 
 
 def looks_like_flag(counts: StateSigns) -> bool:
-    """Whether more of the flag's keys look moved than not."""
-    return counts.moved > counts.not_moved
+    """Whether more of the flag's keys look moved than not. The blobs of keys that have rows may have been left."""
+    return counts.moved + counts.lacking > counts.not_moved - counts.lacking
+
+
+def marks_all_merged(name: str, rules: Rules, signs: Mapping[str, StateSigns]) -> bool:
+    """Whether a Boolean state is true for all keys with a blob and rows that would be merged, and hardly by chance.
+
+    `signs` are those of the whole savepoint by state.
+    """
+    counts, merged = signs.get(name, StateSigns()), signs.get(rules.new_name, StateSigns()).not_moved
+    if not merged or counts.lacking != merged:
+        return False
+    with_blob_alone = signs.get(rules.legacy.name, StateSigns()).keys - merged
+    share = (counts.not_moved - counts.lacking) / max(with_blob_alone, 1)
+    return bool(share**merged <= _BY_CHANCE)
 
 
 def _rank(name: str, counts: StateSigns) -> tuple[int, int, str]:
     """The state that is true for most moved keys comes first, of several the one with fewest keys that aren't moved."""
-    return -counts.moved, counts.keys - counts.moved, name
+    moved = counts.moved + counts.lacking
+    return -moved, counts.keys - moved, name
 
 
 def unnamed_flag(
-    rules: Rules, operator: str, signs: Mapping[str, StateSigns], *, is_there: bool = False
+    rules: Rules, operator: str, signs: Mapping[str, StateSigns], flags: Collection[str], *, is_there: bool = False
 ) -> UnnamedFlagError | None:
     """Returns the error that asks about states that look like a flag, or None if there are none.
 
-    `signs` are those of the whole savepoint by possible flag; `operator` is the operator's name in messages. `is_there`
-    says that the savepoint has the plan's flag state, which is set for no key with rows.
+    `signs` are those of the whole savepoint by state, `flags` are the possible flags; `operator` is the operator's name
+    in messages. `is_there` says that the savepoint has the plan's flag state, which is set for no key with rows.
     """
-    alike = {name: signs[name] for name in sorted(signs, key=lambda name: _rank(name, signs[name]))}
-    alike = {name: counts for name, counts in alike.items() if looks_like_flag(counts)}
+    met = (name for name in flags if name in signs)
+    alike = {
+        name: signs[name]
+        for name in sorted(met, key=lambda name: _rank(name, signs[name]))
+        if looks_like_flag(signs[name]) or marks_all_merged(name, rules, signs)
+    }
     if not alike:
         return None
     named = "the plan names no flag state"
@@ -57,8 +80,9 @@ def unnamed_flag(
 
 def _found(name: str, counts: StateSigns, rules: Rules) -> str:
     neither = counts.keys - counts.moved - counts.not_moved
+    left = f" ({counts.lacking:,} of them have rows, too)" if counts.lacking else ""
     return (
         f"{name} (ValueState<Boolean>) is true for {counts.keys:,} keys: {counts.moved:,} have rows in "
-        f"{rules.new_name} and no blob in {rules.legacy.name}, {counts.not_moved:,} have a blob, {neither:,} have "
-        "neither"
+        f"{rules.new_name} and no blob in {rules.legacy.name}, {counts.not_moved:,} have a blob{left}, "
+        f"{neither:,} have neither"
     )

@@ -10,6 +10,7 @@ import pytest
 
 from flinkstate.errors import RejectedError
 from flinkstate.reading.reader import Savepoint
+from stateferry.changes.rules import ContradictionsError
 from stateferry.inventory.unnamed_flags import UnnamedFlagError
 from stateferry.inventory.wrong_name_signs import MOST_NAMED
 from stateferry.runs.checks.plan_check import resolve
@@ -265,6 +266,116 @@ def test_a_flag_that_is_set_for_fewer_moved_keys_than_another_one(tmp_path: Path
     said = stopped(tmp_path / "merged", state, {"flag": "seen"})
     assert "and for 5 keys with a blob and rows, which would be merged" in said
     assert stopped(tmp_path / "lazy", state, {"flag": "seen"}, lazy=True, share=0.5) == said
+
+
+LEFT_ALL = replace(BEGUN, blobs=blobs(*COLD, *MOVED))
+
+
+@pytest.mark.parametrize(
+    ("flag", "options"),
+    [
+        (None, {}),
+        ("wasMoved", {}),
+        ("wasMoved", {"lazy": True, "share": 0.5}),
+        (None, {"reverse": True, "drop_legacy_blobs": True}),
+        ("wasMoved", {"reverse": True, "drop_legacy_blobs": True}),
+    ],
+)
+def test_a_job_that_never_clears_its_blobs(flag: str | None, options: dict[str, object], tmp_path: Path) -> None:
+    """No flag, or a wrong one: what the job has removed since would come back from the blobs."""
+    with pytest.raises(UnnamedFlagError, match="40 have a blob \\(40 of them have rows, too\\)"):
+        counted(tmp_path, LEFT_ALL, {"flag": flag}, **options)
+    # The right name asks about the blobs instead, and --no-flag-state about nothing.
+    right = tmp_path / "right"
+    if "reverse" not in options:
+        with pytest.raises(ContradictionsError):
+            counted(right, LEFT_ALL, **options)
+    else:
+        counted(right, LEFT_ALL, **options)
+    if "lazy" not in options:
+        counted(tmp_path / "none", LEFT_ALL, {"flag": None, "no_flag": True}, **options)
+
+
+def test_the_maps_of_most_moved_keys_were_emptied_and_no_blob_was_cleared(tmp_path: Path) -> None:
+    """Most keys of the flag look as if they weren't moved. It is true for each with rows and a blob, not for others."""
+    state = replace(BEGUN, blobs=blobs(*COLD, *MOVED), rows=rows(*MOVED[:10]))
+    with pytest.raises(UnnamedFlagError, match="40 have a blob \\(10 of them have rows, too\\)"):
+        counted(tmp_path, state, {"flag": None})
+
+
+@pytest.mark.parametrize(("seen", "merged"), [(MOVED[:10], 30), ([MOVED[0], *COLD[:3]], 39)])
+def test_another_flag_of_a_job_that_never_clears_its_blobs(seen: list[str], merged: int, tmp_path: Path) -> None:
+    state = replace(LEFT_ALL, more_flags={"seen": flags(*seen)})
+    said = stopped(tmp_path, state, {"flag": "seen"}, on_contradiction="rows", accept_empty=0.9)
+    assert f"and for {merged} keys with a blob and rows, which would be merged" in said
+    counted(tmp_path / "right", state, on_contradiction="rows")
+
+
+def test_a_flag_of_keys_without_rows_of_a_job_that_never_clears_its_blobs(tmp_path: Path) -> None:
+    state = replace(LEFT_ALL, more_flags={"seen": flags(*COLD)})
+    with pytest.raises(UnnamedFlagError, match="seen is set for no key with rows"):
+        counted(tmp_path, state, {"flag": "seen"}, on_contradiction="rows", accept_empty=1)
+
+
+def test_another_flag_of_keys_whose_blobs_the_job_has_cleared(tmp_path: Path) -> None:
+    """It is true for as many keys that look moved, and the job's own for all whose blobs are left."""
+    cleared, left = MOVED[:10], MOVED[10:]
+    state = replace(BEGUN, blobs=blobs(*COLD, *left), more_flags={"seen": flags(*cleared)})
+    assert "and for 30 keys with a blob and rows" in stopped(tmp_path, state, {"flag": "seen"})
+
+
+HONEST: dict[str, LegacyState] = {
+    "the job has moved nothing": LegacyState(blobs(*COLD), more_flags={OTHER: flags(*COLD[:40])}),
+    "the new state is of another use": LegacyState(
+        blobs(*COLD), rows(*COLD[:20]), more_flags={OTHER: flags(*COLD[10:50])}
+    ),
+    "it is true for all keys": LegacyState(blobs(*COLD), rows(*COLD[:20]), more_flags={OTHER: flags(*COLD)}),
+    "it is true for all keys but those with rows": LegacyState(
+        blobs(*COLD), rows(*COLD[:20]), more_flags={OTHER: flags(*COLD[20:])}
+    ),
+    "it is true for the few keys with rows by chance": LegacyState(
+        blobs(*COLD), rows(*COLD[:3]), more_flags={OTHER: flags(*COLD[:30])}
+    ),
+    "moved without a flag, true for each second key": LegacyState(
+        blobs(*COLD), rows(*MOVED), more_flags={OTHER: flags(*COLD[::2], *MOVED[::2])}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HONEST)
+def test_a_boolean_state_of_another_meaning_asks_nothing(case: str, tmp_path: Path) -> None:
+    counted(tmp_path, HONEST[case].with_changes(has_flag_state=False), {"flag": None})
+
+
+def test_the_right_flag_beside_a_boolean_state_of_all_keys(tmp_path: Path) -> None:
+    """Some keys have rows and a blob and no flag: the rule for them is the one for keys that aren't moved yet."""
+    state = replace(BEGUN, rows=rows(*MOVED, *COLD[:5]), more_flags={"seen": flags(*MOVED, *COLD)})
+    assert of_flags(counted(tmp_path / "cleared", state)).flagged == 40
+    left = replace(state, blobs=blobs(*MOVED, *COLD))
+    counted(tmp_path / "left", left, on_contradiction="rows")
+
+
+@pytest.mark.parametrize(("state", "number"), [(LEFT_ALL, 40), (BEGUN, 0)])
+def test_keys_that_are_merged_are_noted(state: LegacyState, number: int, tmp_path: Path) -> None:
+    notes = counted(tmp_path, state.with_changes(has_flag_state=False, flags={}), {"flag": None}).notes
+    said = [
+        note for note in notes if note.startswith(f"{number} keys of mainState of main have a blob, and rows in new")
+    ]
+    assert len(said) == (number > 0) == len(notes)
+
+
+@pytest.mark.parametrize(("empty", "said"), [(40, "; 40 of these maps are empty"), (1, "; 1 of these"), (0, "")])
+def test_empty_blobs_of_flagged_keys(empty: int, said: str, tmp_path: Path) -> None:
+    """How some jobs clear a map: with the rule for blobs these keys would lose their rows."""
+    emptied: dict[str, tuple[dict[str, object], int]] = {key: ({}, YOUNG) for key in MOVED[:empty]}
+    state = replace(BEGUN, blobs={**blobs(*COLD, *MOVED), **emptied})
+    with pytest.raises(ContradictionsError) as caught:
+        counted(tmp_path, state)
+    assert said in str(caught.value)
+    assert ("empty" in str(caught.value)) == bool(said)
+    notes = counted(tmp_path / "blob", state, on_contradiction="blob").notes
+    assert [f"{empty} of " in note and "--on-contradiction rows" in note for note in notes] == [True] * bool(said)
+    assert not counted(tmp_path / "rows", state, on_contradiction="rows").notes
 
 
 def two_states() -> tuple[LegacyState, dict[str, object], dict[str, object]]:

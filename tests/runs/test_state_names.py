@@ -31,7 +31,7 @@ from stateferry.show.jobs_page import Job, jobs_page, verdict
 from stateferry.show.outcome import outcome_line
 from stateferry.show.run_rows import row_of
 from stateferry.show.run_view import RunView
-from tests.runs.test_name_guard import BEGUN, COLD, MOVED, OTHER, blobs, flags, resolved, rows
+from tests.runs.test_name_guard import BEGUN, COLD, DAY, MOVED, NOW, OTHER, blobs, flags, resolved, rows
 from tests.support.in_process import do_step, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -116,6 +116,15 @@ def test_what_was_migrated_is_nothing_to_do(state: LegacyState, tmp_path: Path) 
 def test_a_flag_that_is_not_set(tmp_path: Path) -> None:
     said = problem(tmp_path, replace(DONE, false_flags=flags("waiting")))
     assert "it isn't migrated: isMigratedState is not set for 1 key. Name the state that has their maps" in said
+
+
+def test_a_flag_that_has_expired_was_set(tmp_path: Path) -> None:
+    """It was true, so the key was moved; a false one says that it wasn't, expired or not."""
+    set_ = {key: NOW - (40 * DAY if key == MOVED[0] else DAY) for key in MOVED}
+    state = replace(DONE, ttl=True, flags=set_)
+    assert nothing_to_do_lines(resolved(tmp_path, state))[0].startswith("nothing to do: mainState of main is already")
+    said = problem(tmp_path / "unset", replace(state, false_flags={"waiting": NOW - 40 * DAY}))
+    assert "it isn't migrated: isMigratedState is not set for 1 key. Name the state" in said
 
 
 def test_flags_of_keys_without_rows(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import Rules
-from stateferry.inventory.inventory import inventory_tasks, total
+from stateferry.inventory.inventory import Inventory, inventory_tasks, total
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.name_guard import errors_of
 from stateferry.runs.plan.planned_states import StatePlan
@@ -37,11 +37,15 @@ def _problems(resolved: ResolvedPlan, one: OperatorChanges, state: StatePlan) ->
     legacy = legacy_state(state.legacy, one.states[state.new])
     rules = Rules(legacy, state.new, state.flag, state.ttl_ms, plan.now)
     one = replace(one, rules=(rules,))
-    tasks = inventory_tasks(resolved.source, one, target_bytes=plan.chunk_bytes)
-    inventory = total(task.take() for task in tasks)
-    met = inventory.met.get(one.ref(state.legacy), InventoryCounts())
+    inventory = _inventory(resolved, one)
     names = f"There are: {', '.join(one.states)}"
     found = [f"{error}. {names}" for error in errors_of(one, inventory, plan.accept_empty)]
+    of = one.ref(state.legacy)
+    met = inventory.met.get(of, InventoryCounts())
+    if met.flags_not_set and rules.drops_expired:
+        # A flag that is true was set, also if it has expired since.
+        kept = replace(one, rules=(replace(rules, keep_expired=True),))
+        met = _inventory(resolved, kept).met.get(of, InventoryCounts())
     if not met.flags_not_set:
         return found
     unset = (
@@ -50,3 +54,8 @@ def _problems(resolved: ResolvedPlan, one: OperatorChanges, state: StatePlan) ->
         f"(--legacy-state). {names}"
     )
     return [*found, unset]
+
+
+def _inventory(resolved: ResolvedPlan, one: OperatorChanges) -> Inventory:
+    tasks = inventory_tasks(resolved.source, one, target_bytes=resolved.plan.chunk_bytes)
+    return total(task.take() for task in tasks)

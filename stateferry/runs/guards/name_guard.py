@@ -13,6 +13,7 @@ A wrong name would lose keys under a green report: all that the plan says would 
 | no key with a flag has rows, and another Boolean state looks like the flag | stops |
 | another Boolean state is true for all flagged keys and more moved ones (without TTL), and there are blobs | stops |
 | one that is true for more moved keys than the flag is true for keys with a blob and rows, too | stops |
+| another one is true for all keys with a blob and rows, for more than the flag alone is true for | stops |
 
 With an accepted share (`accept_empty`) so many flagged keys may have no rows, in whatever state they have some. A share
 of 100 % says that all names are right. Expired rows count as rows here.
@@ -31,7 +32,7 @@ from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
-from stateferry.inventory.unnamed_flags import looks_like_flag, unnamed_flag
+from stateferry.inventory.unnamed_flags import looks_like_flag, marks_all_merged, unnamed_flag
 from stateferry.inventory.wrong_name_signs import WITHOUT_FLAG, WITHOUT_ROWS, Rivals, rivals_of
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.step_facts import FlaggedKeys
@@ -223,10 +224,8 @@ class _Evidence:
         """Asks about Boolean states that look like the flag, if the plan names none that is set for moved keys."""
         if self.rules.flag_name in self.one.states and self.met.flagged_with_rows:
             return None
-        signs = {name: counts for name, counts in self.signs.items() if name in self.rivals.flags}
-        return unnamed_flag(
-            self.rules, self.one.operator.label, signs, is_there=self.rules.flag_name in self.one.states
-        )
+        is_there = self.rules.flag_name in self.one.states
+        return unnamed_flag(self.rules, self.one.operator.label, self.signs, self.rivals.flags, is_there=is_there)
 
     def better_flags(self) -> Iterator[str]:
         """Yields which Boolean states mark the moved keys better than the named flag does, which some of them have."""
@@ -236,7 +235,12 @@ class _Evidence:
         mine = self.sign(flag)
         for name in sorted(self.rivals.flags - self.planned):
             other = self.sign(name)
-            if not looks_like_flag(other) or other.moved <= mine.moved:
+            # Where the job leaves blobs, the flag's keys don't look moved.
+            marks_more = other.lacking > self.met.flagged - other.flagged
+            if not (
+                (looks_like_flag(other) and other.moved > mine.moved)
+                or (marks_more and marks_all_merged(name, self.rules, self.signs))
+            ):
                 continue
             # Flags with a time to live may have expired for the others.
             has_all = other.flagged == self.met.flagged and not other.not_moved and not self.one.states[flag].ttl

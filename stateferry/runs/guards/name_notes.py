@@ -1,4 +1,4 @@
-"""Notes on states that the plan doesn't name, and on keys that its names leave behind.
+"""Notes on states that the plan doesn't name, and on keys for which its names or rules may not be what was meant.
 
 The keys don't show that a name is wrong, but the person who gave it may have meant another state.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from stateferry.basics.quantities import noun
-from stateferry.changes.counts import StateSigns
+from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.rules import Rules
+from stateferry.changes.rules import Contradiction, Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import rivals_of
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
@@ -28,11 +28,31 @@ def name_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
             }
             filled = {state for state, found in signs.items() if found.keys} - planned
             rivals = rivals_of(rules, one.states)
+            met = inventory.met.get(one.ref(rules.legacy.name), InventoryCounts())
+            yield from _of_both(one, rules, met)
             yield from _of_blobs_left_out(one, rules, signs.get(rules.legacy.name, StateSigns()))
             if others := (rivals.legacies if rules.takes_blobs else rivals.maps) & filled:
                 yield _of_others(one, rules, others)
             if rules.new_name not in one.states and (rows := rivals.maps & filled):
                 yield _of_other_rows(one, rules, rows)
+
+
+def _of_both(one: OperatorChanges, rules: Rules, met: InventoryCounts) -> Iterator[str]:
+    """Notes on keys that have a blob and rows, with a flag or without one."""
+    if merged := met.merged_keys:
+        yield (
+            f"{merged:,} {noun(merged, 'key', 'keys')} of {rules.legacy.name} of {one.operator.label} "
+            f"{noun(merged, 'has', 'have')} a blob, and rows in {rules.new_name}, and no flag that is set: what only "
+            "the blob has is added to the rows. If the job has moved such keys and left their blobs, entries that it "
+            "has removed since come back: name its flag, or have it clear the blobs first"
+        )
+    if rules.on_contradiction is Contradiction.BLOB and (empty := met.empty_contradictions):
+        yield (
+            f"{empty:,} of the {met.contradictions:,} blobs of {rules.legacy.name} of {one.operator.label} whose keys "
+            f"are flagged {noun(empty, 'is an empty map', 'are empty maps')}: by --on-contradiction blob "
+            f"{noun(empty, 'its key has', 'their keys have')} no rows any more. If the job clears its maps so, say "
+            "--on-contradiction rows"
+        )
 
 
 def _of_blobs_left_out(one: OperatorChanges, rules: Rules, blobs: StateSigns) -> Iterator[str]:
