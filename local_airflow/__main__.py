@@ -11,6 +11,7 @@ from types import FrameType
 
 from flinkstate.errors import UsageError
 from local_airflow import demo
+from local_airflow.api import RequestRefusedError
 from local_airflow.server import NotStartedError, Server
 from local_airflow.settings import REPOSITORY, Settings, free_port, is_free
 from stateferry.basics.printable import printable_lines, say
@@ -19,13 +20,14 @@ from stateferry.basics.private_files import private_files
 _CACHE = REPOSITORY / ".cache"
 _PORT_FILE = _CACHE / "airflow" / "port"
 _ENDS = (signal.SIGINT, signal.SIGTERM)
+_LAST_PORT = 65_535
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carries out the command and returns the exit code."""
     parser = argparse.ArgumentParser(prog="local_airflow", description="Airflow on this machine.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("up", help="start it").add_argument("--port", type=int, default=8080)
+    commands.add_parser("up", help="start it").add_argument("--port", type=_port_number, default=8080)
     commands.add_parser("down", help="stop it")
     commands.add_parser("demo", help="migrate the demo savepoint, and stop what was started for it")
     own = commands.add_parser("airflow", help="run Airflow's own command on it", add_help=False)
@@ -36,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with private_files():
             return _carry_out(options)
-    except (NotStartedError, demo.DemoError, TimeoutError, UsageError) as error:
+    # Airflow may end, or answer with an error, while a command waits for it.
+    except (NotStartedError, demo.DemoError, OSError, RequestRefusedError, UsageError) as error:
         sys.stderr.write(f"{printable_lines(str(error))}\n")
         return 1
     except KeyboardInterrupt:
@@ -135,6 +138,13 @@ def _settings(port: int) -> Settings:
 
 def _port() -> int:
     return int(_PORT_FILE.read_text()) if _PORT_FILE.exists() else 8080
+
+
+def _port_number(text: str) -> int:
+    """A port that can be listened at."""
+    if not (text.isdecimal() and 1 <= int(text) <= _LAST_PORT):
+        raise argparse.ArgumentTypeError(f"{text} is no port: take a number from 1 to {_LAST_PORT}")
+    return int(text)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

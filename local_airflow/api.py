@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
@@ -145,6 +146,9 @@ class Api:
         except urllib.error.HTTPError as error:
             with error:
                 raise RequestRefusedError(error.code, error.read().decode(errors="replace")) from None
+        except (urllib.error.URLError, HTTPException) as error:
+            why = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise ConnectionError(f"Airflow doesn't answer at {self.settings.url}: {why}") from None
         return json.loads(text) if text else None
 
 

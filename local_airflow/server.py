@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from local_airflow.api import Api
+from local_airflow.api import Api, RequestRefusedError
 from local_airflow.passwords import write_passwords
 from local_airflow.sessions import Session, idle, members, session_of
 from local_airflow.settings import MARK, Settings
@@ -139,7 +139,7 @@ class Server:
         """The components that aren't healthy; those that were started must have reported since then that they are."""
         try:
             health = self.api.health()
-        except OSError:
+        except (OSError, RequestRefusedError):
             return [_FIRST]
         parts = {one: (health.get(part) or {}) for one, part in _HEALTH.items()}
         return [
@@ -183,7 +183,7 @@ class Server:
     def _answers(self) -> bool:
         try:
             return bool(self.api.health())
-        except OSError:
+        except (OSError, RequestRefusedError):
             return False
 
     @property

@@ -8,14 +8,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkContext, TaskContext, cloudpickle
 from pyspark.accumulators import Accumulator
 
-from flinkstate.errors import StateferryError, TransientError
+from flinkstate.errors import RefusedError, StateferryError, TransientError
 from flinkstate.files.stores import reaching
 from stateferry.basics.private_files import private_files, wanted_umask
+from stateferry.spark_jobs import installed_code
 from stateferry.spark_jobs.lost_processes import lost_as_transient
 from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.watching import watched
@@ -59,13 +61,15 @@ class SparkWorkers:
         with lost_as_transient():
             amount = self._sc.accumulator(sum(map(measure.of, done.values())) if measure else 0)
         task = _Task(fn, measure, amount, _attempts(self._sc), wanted_umask())
+        pickled = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+        do = partial(_do, installed_code.own_code(is_local=_is_local(self._sc)), pickled)
         portions, number = _Portions(), 0
         while number < len(work):
             end = min(number + portions.next_size(self.at_once), len(work))
             rest = [work[one] for one in range(number, end) if one not in done]
 
             def job(rest: Sequence[Work] = rest) -> list[bytes]:
-                return self._sc.parallelize(rest, len(rest)).map(task).collect() if rest else []
+                return self._sc.parallelize(_Pickled(rest), len(rest)).map(do).collect() if rest else []
 
             with lost_as_transient():
                 of_spark = watched(
@@ -138,8 +142,29 @@ def _without_failure(fact: Fact | _Failure) -> Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class _Pickled:
+    """Tasks as bytes, each made when it is its turn, so that the driver never has all of them in its memory."""
+
+    work: Sequence[object]
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(cloudpickle.dumps, self.work)
+
+
+def _do(driver: installed_code.Code, task: bytes, work: bytes) -> bytes:
+    """The function that Spark calls with each task; it unpickles nothing if the driver has other code."""
+    if other := installed_code.difference(driver):
+        return pickle.dumps(_Failure.of(RefusedError(other)))
+    made: bytes = pickle.loads(task)(work)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
 class _Task(Generic[Work, Fact]):
-    """The function that Spark calls with each task."""
+    """What is done with each task, which is pickled."""
 
     do: Callable[[Work], Fact]
     measure: Measure[Fact] | None
@@ -147,11 +172,11 @@ class _Task(Generic[Work, Fact]):
     attempts: int
     umask: int
 
-    def __call__(self, work: Work) -> bytes:
+    def __call__(self, work: bytes) -> bytes:
         """The fact or the failure, pickled."""
         return pickle.dumps(self._fact_or_failure(work))
 
-    def _fact_or_failure(self, work: Work) -> Fact | _Failure:
+    def _fact_or_failure(self, work: bytes) -> Fact | _Failure:
         try:
             with private_files(self.umask):
                 fact = self._done(work)
@@ -166,19 +191,22 @@ class _Task(Generic[Work, Fact]):
             self.amount.add(self.measure.of(fact))
         return fact
 
-    def _done(self, work: Work) -> Fact:
+    def _done(self, work: bytes) -> Fact:
         """Does the work, and tries again after a transient error.
 
         A wait takes seconds; another task of Spark would need another machine.
         """
         for seconds in WAITS:
             try:
-                with reaching():
-                    return self.do(work)
+                return self._try(work)
             except TransientError:
                 time.sleep(seconds)
+        return self._try(work)
+
+    def _try(self, work: bytes) -> Fact:
+        """Does the work, from its pickled form: what a failed try has counted in its task isn't counted again."""
         with reaching():
-            return self.do(work)
+            return self.do(pickle.loads(work))
 
 
 def _attempt() -> int:
@@ -191,6 +219,9 @@ def _attempts(sc: SparkContext) -> int:
 
     It is Spark's setting, or 1 in a local session, because that has only one machine.
     """
-    if re.fullmatch(r"local(\[[^]]*\])?", sc.master or ""):
-        return 1
-    return int(sc.getConf().get("spark.task.maxFailures", "4") or 4)
+    return 1 if _is_local(sc) else int(sc.getConf().get("spark.task.maxFailures", "4") or 4)
+
+
+def _is_local(sc: SparkContext) -> bool:
+    """Whether the session has only this machine; `local-cluster[...]` is treated as a cluster."""
+    return re.fullmatch(r"local(\[[^]]*\])?", sc.master or "") is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,7 +22,7 @@ from local_airflow.api import Api
 from local_airflow.demo import _before
 from local_airflow.passwords import write_passwords
 from local_airflow.server import COMPONENTS, Server
-from local_airflow.settings import USERS, Settings, free_port
+from local_airflow.settings import LOOPBACK, USERS, Settings, free_port
 from stateferry.spark_jobs.startup import class_archive
 
 
@@ -66,6 +68,40 @@ def test_a_command_leaves_the_handlers_of_signals_as_they_were(
     assert "Airflow wasn't running" in capsys.readouterr().out
     assert seen[0] is command._interrupt
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "-1", "http"])
+def test_a_port_that_nothing_can_listen_at_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["up", f"--port={port}"])
+    assert f"{port} is no port: take a number from 1 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "answer", [None, b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 4\r\n\r\nlost", b"HTTP"]
+)
+def test_an_airflow_that_ends_meanwhile_is_said_in_one_line(
+    answer: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server((LOOPBACK, 0)) as listening:
+        server = Server(Settings(tmp_path, tmp_path, listening.getsockname()[1]))
+
+        def answers() -> None:
+            for _ in range(2):
+                peer, _ = listening.accept()
+                with peer:
+                    peer.recv(1 << 16)
+                    peer.sendall(answer or b"")
+
+        if answer is None:
+            listening.close()
+        else:
+            threading.Thread(target=answers, daemon=True).start()
+        monkeypatch.setattr(command, "_carry_out", lambda _: server.api.run("dag", "run"))
+        assert command.main(["demo"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(("Airflow doesn't answer at http://127.0.0.1:", "HTTP 500: lost"))
+        assert server.unhealthy() == ["api-server"]
 
 
 def test_the_demo_says_which_run_it_waits_for(tmp_path: Path) -> None:

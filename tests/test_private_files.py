@@ -234,7 +234,7 @@ def test_an_old_home_goes_on_as_it_is(world: World) -> None:
 def test_tasks_write_as_privately_wherever_they_run(tmp_path: Path) -> None:
     nothing_is_counted: Any = None
     task = _Task(write, None, nothing_is_counted, 1, 0o077)
-    assert pickle.loads(task(str(tmp_path / "file"))) == 5
+    assert pickle.loads(task(pickle.dumps(str(tmp_path / "file")))) == 5
     assert mode(tmp_path / "file") == 0o600
 
 

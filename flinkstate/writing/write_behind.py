@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -104,6 +105,7 @@ class WriteBehind:
         """Gives the complete file its own name."""
         try:
             if self._location.is_local:
+                self._let_in_the_same()
                 self._written.replace(self._location)
             elif self._stays_draft:
                 self._send()
@@ -111,6 +113,18 @@ class WriteBehind:
             if not self._is_needless():
                 raise
         self._has_name = True
+
+    def _let_in_the_same(self) -> None:
+        """Gives the draft the access of a file that it replaces.
+
+        That file may be published, with the access that Flink needs, before an attempt that was lost comes to this.
+        """
+        with contextlib.suppress(OSError):
+            found = os.stat(self._location.path)
+            with contextlib.suppress(OSError):
+                # Only root may change the owner; other users may only choose one of their own groups.
+                os.chown(self._written.path, found.st_uid if os.geteuid() == 0 else -1, found.st_gid)
+            os.chmod(self._written.path, stat.S_IMODE(found.st_mode))
 
     def _send(self) -> None:
         with self._written.open() as file, self._location.create() as stream:

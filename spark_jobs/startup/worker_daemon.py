@@ -22,6 +22,7 @@ from itertools import count
 from zipimport import zipimporter
 
 from flinkstate.files.temporary_folder import is_in_use, make_temporary_folder, remove_temporary_folder
+from stateferry.spark_jobs import installed_code
 from stateferry.spark_jobs.startup import import_path, memory
 
 _SOCKET = "STATEFERRY_PREPARED_DAEMON"
@@ -232,6 +233,9 @@ def main(argv: list[str]) -> None:
         _wait(argv[1], int(argv[2]))
     elif not ((path := os.environ.get(_SOCKET)) and _hand_over(path)):
         _get_ready()
+        # Once here, not in each worker. A daemon that was started ahead of Spark is on the driver's machine.
+        with contextlib.suppress(OSError):
+            installed_code.digest_of(installed_code.folders())
         _serve()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from threading import Event
 
@@ -61,6 +62,22 @@ def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
     stream.close()
     assert path.read_bytes() == b"ab"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_attempt_that_comes_late_leaves_a_published_file_as_open_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"ab")
+    path.chmod(0o644)
+    before = os.umask(0o077)
+    try:
+        for name, mode in (("file", 0o644), ("new", 0o600)):
+            stream = WriteBehind(Location.of(str(tmp_path / name)))
+            stream.write(b"ab")
+            stream.finish()
+            stream.close()
+            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
+    finally:
+        os.umask(before)
 
 
 def test_a_file_that_was_not_finished_leaves_nothing(tmp_path: Path) -> None:

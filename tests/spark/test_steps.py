@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
 from flinkstate.reading.reader import Savepoint
 from stateferry.basics.exit_codes import INTERRUPTED
@@ -25,6 +25,7 @@ from stateferry.runs.plan.plan_json import plan_of_json
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import FACTS_OF, SnapshotFacts, TablesFacts
 from stateferry.runs.record.steps import Step
+from stateferry.spark_jobs import installed_code
 from stateferry.spark_jobs.session import LOOPBACK, session
 from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.workers import SparkWorkers
@@ -169,6 +170,17 @@ def test_the_librarys_errors_come_back_as_what_they_are(spark: SparkSession) -> 
     with pytest.raises(DamagedError, match="f, key group 3: expected an end, found none") as raised:
         list(SparkWorkers(spark.sparkContext).do("test", [0, 1], damaged))
     assert (raised.value.file, raised.value.key_group) == ("f", 3)
+
+
+def test_workers_with_other_code_than_the_driver_refuse(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = SparkWorkers(spark.sparkContext)
+    # Of a worker, which may have been started before somebody edited the sources.
+    (own,) = workers.do("test", [False], lambda is_local: installed_code.own_code(is_local=is_local))
+    monkeypatch.setattr(installed_code, "own_code", lambda **_: own)
+    assert list(workers.do("test", [-1, 2], abs)) == [1, 2]
+    monkeypatch.setattr(installed_code, "own_code", lambda **_: ("another", *own[1:]))
+    with pytest.raises(RefusedError, match="install the same on all machines"):
+        list(workers.do("test", [-1, 2], abs))
 
 
 def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
