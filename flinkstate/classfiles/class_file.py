@@ -22,9 +22,29 @@ from flinkstate.errors import DamagedError
 
 PUBLIC, FINAL, STATIC, TRANSIENT, SYNTHETIC = 0x01, 0x10, 0x08, 0x80, 0x1000
 INTERFACE, ABSTRACT, ENUM = 0x200, 0x400, 0x4000
+AVRO_RECORD = "org.apache.avro.specific.SpecificRecordBase"
 _MAGIC = 0xCAFEBABE
-_TEXT, _CLASS = 1, 7
-_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, _CLASS: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+_TEXT, _CLASS, _STRING = 1, 7, 8
+# An Avro class with more of them isn't one that Avro's compiler made.
+_MOST_CHARACTERS = 1 << 22
+_SIZES = {
+    3: 4,
+    4: 4,
+    5: 8,
+    6: 8,
+    _CLASS: 2,
+    _STRING: 2,
+    9: 4,
+    10: 4,
+    11: 4,
+    12: 4,
+    15: 3,
+    16: 2,
+    17: 4,
+    18: 4,
+    19: 2,
+    20: 2,
+}
 _WIDE = (5, 6)
 _TYPE_INFO = "Lorg/apache/flink/api/common/typeinfo/TypeInfo;"
 
@@ -45,7 +65,8 @@ class ClassFile:
 
     `declared` is its access as the source has it. `for_kryo` says whether it mentions classes of Kryo, which may change
     its bytes; `for_flink` the same of Flink's annotation `TypeInfo`. `differs`: another jar has a class of this name of
-    which Kryo would write other bytes.
+    which Kryo would write other bytes, or one with another schema. `texts` are the strings in the code of a class that
+    Avro's compiler made.
     """
 
     name: str
@@ -59,6 +80,7 @@ class ClassFile:
     declared: int = 0
     for_flink: bool = False
     differs: bool = False
+    texts: tuple[str, ...] = ()
 
     @property
     def written_by_kryo(self) -> tuple[object, ...]:
@@ -87,6 +109,7 @@ class _Reader:
     def __init__(self, data: bytes, place: str) -> None:
         self._data, self._place, self._at = data, place, 0
         self._constants: list[str | int | None] = [None]
+        self._strings: list[int] = []
         self._declared: dict[int, int] = {}
 
     def read(self) -> ClassFile:
@@ -107,9 +130,23 @@ class _Reader:
             raise self._damaged("the end of a class file", f"{len(self._data) - self._at} more bytes", self._at)
         for_kryo = any(one.startswith("Lcom/esotericsoftware/") for one in texts)
         declared = self._declared.get(number, access)
+        for_flink, in_code = _TYPE_INFO in texts, self._texts_of_code() if superclass == AVRO_RECORD else ()
         return ClassFile(
-            name, superclass, interfaces, access, fields, signature, for_kryo, methods, declared, _TYPE_INFO in texts
+            *(name, superclass, interfaces, access, fields, signature, for_kryo, methods, declared, for_flink),
+            texts=in_code,
         )
+
+    def _texts_of_code(self) -> tuple[str, ...]:
+        found, total = [], 0
+        for number in self._strings:
+            text = self._constant(number, self._at)
+            if not isinstance(text, str):
+                raise self._damaged("the constant of a string", "another", self._at)
+            total += len(text)
+            if total > _MOST_CHARACTERS:
+                return ()
+            found.append(text)
+        return tuple(found)
 
     def _pool(self) -> None:
         count = self._number(">H")
@@ -121,6 +158,9 @@ class _Reader:
                 self._constants.append(self._bytes(size).decode("utf-8", "replace"))
             elif kind == _CLASS:
                 self._constants.append(self._number(">H"))
+            elif kind == _STRING:
+                self._strings.append(self._number(">H"))
+                self._constants.append(None)
             elif kind in _SIZES:
                 self._bytes(_SIZES[kind])
                 self._constants += [None] * (2 if kind in _WIDE else 1)

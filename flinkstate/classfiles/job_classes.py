@@ -88,7 +88,8 @@ def read_job_classes(places: Sequence[str]) -> JobClasses:
                 raise RefusedError(f"{place}: more than {_MOST_CLASSES:,} classes, or {_MOST_BYTES:,} bytes of them")
             found = parse_class(data, f"{place}!{name}")
             first = classes.setdefault(found.name, found)
-            differs = not first.differs and first.written_by_kryo != found.written_by_kryo
+            is_alike = first.written_by_kryo == found.written_by_kryo and first.texts == found.texts
+            differs = not first.differs and not is_alike
             if differs:
                 classes[found.name] = replace(first, differs=True)
             if differs or first is found:

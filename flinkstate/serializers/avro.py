@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from flinkstate.serializers.binary import ByteReader
+from flinkstate.serializers.leaf_types import AvroOpaqueType
 from flinkstate.serializers.types import (
     AvroArrayType,
     AvroBranch,
@@ -58,6 +60,10 @@ class _UnreadableSchemaError(Exception):
     """A schema that isn't supported; the message says why."""
 
 
+class _BeyondLimitsError(_UnreadableSchemaError):
+    """A schema that Avro itself reads."""
+
+
 def read_avro(reader: ByteReader, class_name: str, version: int) -> FlinkType:
     """Reads the body of the Avro serializer's snapshot. Makes an opaque type of a schema that isn't supported."""
     if not 1 <= version <= 3:
@@ -74,10 +80,13 @@ def read_avro(reader: ByteReader, class_name: str, version: int) -> FlinkType:
     except (ValueError, RecursionError) as error:
         raise reader.damaged("an Avro schema in JSON", str(error) or "too deep a one", position=start) from None
     try:
-        return avro_type(schema)
+        found = avro_type(schema)
     except _UnreadableSchemaError as error:
         reason = f"written by Avro with a schema that is not read here: {error}"
+        if record_class is not None and isinstance(error, _BeyondLimitsError):
+            return AvroOpaqueType(record_class, reason, written)
         return OpaqueType(record_class or _name_in(schema), reason)
+    return replace(found, java_class=record_class, schema=written) if isinstance(found, AvroRecordType) else found
 
 
 def avro_type(schema: object) -> FlinkType:
@@ -98,7 +107,7 @@ class _Types:
 
     def type_of(self, schema: object, namespace: str, level: int) -> tuple[FlinkType, int]:
         if level > _MOST_LEVELS:
-            raise _UnreadableSchemaError(f"it is more than {_MOST_LEVELS} levels deep")
+            raise _BeyondLimitsError(f"it is more than {_MOST_LEVELS} levels deep")
         if isinstance(schema, str):
             found = self._by_name(schema, namespace)
         elif isinstance(schema, list):
@@ -108,7 +117,7 @@ class _Types:
         else:
             raise _UnreadableSchemaError(f"{str(schema)[:40]!r} is no type")
         if found[1] > _MOST_PARTS:
-            raise _UnreadableSchemaError(f"it has more than {_MOST_PARTS} parts")
+            raise _BeyondLimitsError(f"it has more than {_MOST_PARTS} parts")
         return found
 
     def _by_name(self, name: str, namespace: str) -> tuple[FlinkType, int]:
@@ -117,7 +126,7 @@ class _Types:
         full_name = _full_name(name, namespace)
         for known in (full_name, name):
             if known in self._open:
-                raise _UnreadableSchemaError(f"{known} contains itself")
+                raise _BeyondLimitsError(f"{known} contains itself")
             if known in self._named:
                 return self._named[known]
         raise _UnreadableSchemaError(f"{full_name[:100]!r} is not defined in it")

@@ -99,6 +99,13 @@ class OpaqueType:
 
 
 @dataclass(frozen=True, slots=True)
+class AvroOpaqueType(OpaqueType):
+    """A value by Flink's Avro serializer of a class whose schema Avro can read, and this project can't."""
+
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
 class KryoRegistration:
     """A class that has an id in the values of a Kryo serializer, and the job's own serializer for it, if it has one.
 

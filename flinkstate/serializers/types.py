@@ -178,9 +178,7 @@ class OptionType:
     generic_name: ClassVar[str] = "Option"
 
 
-FLINK_EITHER = "org.apache.flink.types.Either"
-SCALA_EITHER = "scala.util.Either"
-SCALA_TRY = "scala.util.Try"
+FLINK_EITHER, SCALA_EITHER, SCALA_TRY = "org.apache.flink.types.Either", "scala.util.Either", "scala.util.Try"
 JOINED_ELEMENT = "org.apache.flink.streaming.api.datastream.CoGroupedStreams$TaggedUnion"
 _SIDES = {SCALA_TRY: ("success", "failure"), JOINED_ELEMENT: ("one", "two")}
 
@@ -246,10 +244,12 @@ class AvroUnionType(AvroType):
 
 @dataclass(frozen=True, slots=True)
 class AvroRecordType(SequenceType, AvroType):
-    """Fields one after another, in the order of the schema."""
+    """Fields one after another, in the order of the schema; of a whole value also its Java class and the schema."""
 
     class_name: str
     fields: tuple[AvroBranch, ...]
+    java_class: str | None = field(default=None, compare=False, repr=False)
+    schema: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def parts(self) -> tuple[tuple[str, FlinkType], ...]:

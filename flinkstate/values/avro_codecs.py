@@ -145,7 +145,10 @@ def record(type_: AvroRecordType, fields: Codec) -> Codec:
         values, end = fields.decode(data, position, limit)
         return PojoValue(type_.class_name, dict(zip(names, values, strict=True))), end
 
-    def encode(value: PojoValue) -> bytes:
+    def encode(value: PojoValue | None) -> bytes:
+        if value is None:
+            # Without fields nothing else would look at it.
+            raise ValueError("a null for a record")
         return fields.encode(tuple(value.fields[name] for name in names))
 
     return Codec(decode, encode, fields.least)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flinkstate.classfiles.class_file import Member
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.kryo.job_pojos import KNOWN_TYPES, component_of, descriptor_of, known_type
+from flinkstate.serializers.leaf_types import AvroOpaqueType
 from flinkstate.serializers.types import (
     ArrayType,
     AvroRecordType,
@@ -92,7 +93,9 @@ def _is(java: JavaType, old: FlinkType) -> bool | None:
             return _is_collection(java, ("Map",), (key, value), of_flink_2=may_be_null)
         case Scalar():
             return java.name.rpartition(".")[2] == old.label
-        case PojoType() | EnumType() | KryoType() | AvroRecordType():
+        case AvroRecordType(class_name, java_class=known_class):
+            return java.name == (known_class or class_name) or (None if known_class is None else False)
+        case PojoType() | EnumType() | KryoType() | AvroOpaqueType():
             return java.name == old.class_name
         case TupleType() | EitherType():
             return _is_composite(java, old)

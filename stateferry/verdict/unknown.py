@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from flinkstate.metadata.metadata import Operator
+from flinkstate.serializers.leaf_types import AvroOpaqueType
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import KryoType, OpaqueType, PrimitiveArrayType, Scalar
 from stateferry.basics.quantities import noun
@@ -17,7 +18,7 @@ TRY_IT = "restore the savepoint in a test with the new job, and compare its valu
 def finding_of(part: Part) -> Finding | None:
     """Says whether a part has a serializer that isn't Flink's own."""
     for one in with_parts(part.type):
-        if isinstance(one, OpaqueType) and not isinstance(one, KryoType):
+        if isinstance(one, OpaqueType) and not isinstance(one, KryoType | AvroOpaqueType):
             return Finding(
                 Outcome.UNKNOWN,
                 f"its {part.place.value} has {one.class_name}, {one.reason}: only the code of that serializer knows "

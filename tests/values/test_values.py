@@ -634,6 +634,7 @@ def test_an_unknown_subclass_is_refused_by_name() -> None:
         (ListType(Scalar.STRING), 5),
         (AvroArrayType(Scalar.AVRO_STRING), "abc"),
         (AvroArrayType(Scalar.AVRO_STRING), None),
+        (AvroRecordType("com.acme.Empty", ()), None),
         (TupleType((Scalar.STRING, Scalar.STRING), PAIR.class_name), "ab"),
         (MapType(Scalar.STRING, Scalar.STRING), ["ab"]),
         (PrimitiveArrayType(Scalar.BYTE), np.array([1, 2])),

@@ -46,9 +46,12 @@ def old(*fields: tuple[str, FlinkType, str], name: str = READING) -> PojoType:
     return PojoType(name, tuple(PojoField(one, type_, described_in=where) for one, type_, where in fields))
 
 
+def job_of(*classes: ClassFile) -> JobClasses:
+    return JobClasses("", {one.name: one for one in classes})
+
+
 def said(type_: FlinkType, *classes: ClassFile) -> Finding | None:
-    job = JobClasses("", {one.name: one for one in classes})
-    return finding_of(Part(Place.VALUE, type_), Journey(Line.TWO, Line.TWO), job)
+    return finding_of(Part(Place.VALUE, type_), Journey(Line.TWO, Line.TWO), job_of(*classes))
 
 
 def outcome(type_: FlinkType, *classes: ClassFile) -> Outcome | None:

@@ -24,7 +24,7 @@ DESCRIPTION = """\
 Say for each operator and state what happens when the same job starts from this savepoint in another Flink: the state
 restores; it is refused at the start; it restores and is wrong, and what is lost; it restores and fails at the first
 read; or nobody can tell. "The same job" declares its states by the same lines of code. With --classes and the new
-job's jar, fields that its POJOs and enums have gained, lost or changed are looked at too. Nothing is changed.
+job's jar, what its POJOs, enums and classes by Avro have gained, lost or changed is looked at too. Nothing is changed.
 
 With --before and the savepoint from which an upgraded job was restored, what the upgrade lost is listed, key by key.
 All keyed state by Kryo that both savepoints have is read for this. Of operator state by Kryo, and of operators that
@@ -33,8 +33,8 @@ only one of the two has, nobody can tell: they are listed as not compared.
 Read are _metadata, the file of one subtask of each operator, and of what Kryo wrote at most 10,000 values of each
 state. --all reads every value of every subtask.
 
-exit codes: 0 all states restore, and nothing was lost; 1 some don't, or something was, or nobody can tell; 3 a
-savepoint can't be read.
+exit codes: 0 all states restore, and nothing was lost; 1 some don't, or something was, or nobody can tell; 2
+wrong usage, or there is no savepoint at that place; 3 a savepoint can't be read.
 """
 _TARGETS = ("flink-1.20", "flink-2", "flink-2.3")
 
@@ -51,8 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_classes(
         parser,
-        "a jar of the job that is to start, or a folder of class files: whether its POJOs and enums still fit, and "
-        "what the objects are in values by Kryo; may be repeated. None of its code runs",
+        "a jar of the job that is to start, or a folder of class files: whether its POJOs, enums and classes by Avro "
+        "still fit, and what the objects are in values by Kryo; may be repeated. None of its code runs",
     )
     parser.add_argument(
         "--before",

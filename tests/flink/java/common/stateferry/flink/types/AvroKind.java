@@ -10,6 +10,7 @@ import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericRecord;
 import org.apache.avro.generic.IndexedRecord;
+import org.apache.avro.specific.SpecificRecordBase;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.formats.avro.typeutils.AvroTypeInfo;
 import org.apache.flink.formats.avro.typeutils.GenericRecordAvroTypeInfo;
@@ -20,7 +21,6 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Bool
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.NullNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
-import stateferry.flink.pojo.AvroReading;
 
 /** Records of Avro's, drawn and shown by their schema. */
 final class AvroKind<T extends IndexedRecord> extends Kind<T> {
@@ -55,9 +55,27 @@ final class AvroKind<T extends IndexedRecord> extends Kind<T> {
                 Schema schema = new Schema.Parser().parse(ORDER);
                 yield new AvroKind<GenericRecord>(new GenericRecordAvroTypeInfo(schema), schema);
             }
-            case "AvroReading" -> new AvroKind<>(new AvroTypeInfo<>(AvroReading.class), AvroReading.SCHEMA$);
-            default -> null;
+            default -> ofClass(name);
         };
+    }
+
+    /** Null if the package of the tests' classes has none of this name that Avro's compiler could have made. */
+    private static Kind<?> ofClass(String name) {
+        try {
+            Class<? extends SpecificRecordBase> type =
+                    Class.forName("stateferry.flink.pojo." + name).asSubclass(SpecificRecordBase.class);
+            return new AvroKind<>(new AvroTypeInfo<>(type), made(type).getSchema());
+        } catch (ClassNotFoundException | ClassCastException e) {
+            return null;
+        }
+    }
+
+    private static SpecificRecordBase made(Class<? extends SpecificRecordBase> type) {
+        try {
+            return type.getDeclaredConstructor().newInstance();
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     @Override
@@ -68,8 +86,10 @@ final class AvroKind<T extends IndexedRecord> extends Kind<T> {
     @Override
     @SuppressWarnings("unchecked")
     protected T random(Random random) {
-        IndexedRecord out = info.getTypeClass() == AvroReading.class ? new AvroReading() : new GenericData.Record(schema);
-        return (T) fill(out, random);
+        Class<T> type = info.getTypeClass();
+        boolean isGeneric = !SpecificRecordBase.class.isAssignableFrom(type);
+        return (T) fill(
+                isGeneric ? new GenericData.Record(schema) : made(type.asSubclass(SpecificRecordBase.class)), random);
     }
 
     @Override

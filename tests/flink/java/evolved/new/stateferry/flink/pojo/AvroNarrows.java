@@ -1,0 +1,38 @@
+package stateferry.flink.pojo;
+
+import org.apache.avro.AvroRuntimeException;
+import org.apache.avro.Schema;
+import org.apache.avro.specific.SpecificRecordBase;
+
+/** A long becomes an int. */
+public final class AvroNarrows extends SpecificRecordBase {
+    public static final Schema SCHEMA$ = new Schema.Parser().parse(
+            "{\"type\": \"record\", \"name\": \"AvroNarrows\", \"namespace\": \"stateferry.flink.pojo\", "
+                    + "\"fields\": [{\"name\": \"name\", \"type\": \"string\"}, {\"name\": \"total\", \"type\": \"int\"}]}");
+
+    public CharSequence name;
+    public int total;
+
+    @Override
+    public Schema getSchema() {
+        return SCHEMA$;
+    }
+
+    @Override
+    public Object get(int field) {
+        return switch (field) {
+            case 0 -> name;
+            case 1 -> total;
+            default -> throw new AvroRuntimeException("expected a field of the schema, found " + field);
+        };
+    }
+
+    @Override
+    public void put(int field, Object content) {
+        switch (field) {
+            case 0 -> name = (CharSequence) content;
+            case 1 -> total = (Integer) content;
+            default -> throw new AvroRuntimeException("expected a field of the schema, found " + field);
+        }
+    }
+}

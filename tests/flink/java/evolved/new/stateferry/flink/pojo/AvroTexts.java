@@ -1,0 +1,39 @@
+package stateferry.flink.pojo;
+
+import org.apache.avro.AvroRuntimeException;
+import org.apache.avro.Schema;
+import org.apache.avro.specific.SpecificRecordBase;
+
+/** Its strings are of another class of Java. */
+public final class AvroTexts extends SpecificRecordBase {
+    public static final Schema SCHEMA$ = new Schema.Parser().parse(
+            "{\"type\": \"record\", \"name\": \"AvroTexts\", \"namespace\": \"stateferry.flink.pojo\", "
+                    + "\"fields\": [{\"name\": \"name\", \"type\": {\"type\": \"string\", \"avro.java.string\": "
+                    + "\"String\"}}, {\"name\": \"total\", \"type\": \"long\"}]}");
+
+    public String name;
+    public long total;
+
+    @Override
+    public Schema getSchema() {
+        return SCHEMA$;
+    }
+
+    @Override
+    public Object get(int field) {
+        return switch (field) {
+            case 0 -> name;
+            case 1 -> total;
+            default -> throw new AvroRuntimeException("expected a field of the schema, found " + field);
+        };
+    }
+
+    @Override
+    public void put(int field, Object content) {
+        switch (field) {
+            case 0 -> name = (String) content;
+            case 1 -> total = (Long) content;
+            default -> throw new AvroRuntimeException("expected a field of the schema, found " + field);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+package stateferry.flink.pojo;
+
+/** It has a value by Avro that has got a field. */
+public class Carries {
+    public AvroGrows grows;
+    public long id;
+}

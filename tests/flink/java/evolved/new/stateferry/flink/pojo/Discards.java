@@ -1,0 +1,6 @@
+package stateferry.flink.pojo;
+
+/** It has lost a field by Avro and its class. */
+public class Discards {
+    public long total;
+}
