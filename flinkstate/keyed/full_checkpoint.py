@@ -21,15 +21,11 @@ from typing import Any
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import STREAM_START
 from flinkstate.metadata.key_group_extents import KeyGroupExtent
-from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_A_CANONICAL_ONE
+from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_ONE_WITH_ANY_FLINK
 
 _HEAD = 4 + len(STREAM_START)
 _END_OF_GROUP = b"\xff\xff"
 _LAST_ENTRY = 0x80
-_INSTEAD = (
-    f"{HOW_TO_TAKE_A_CANONICAL_ONE}. If the job's Flink is older than 1.15, start the job from this one with Flink "
-    "1.13 or newer, and take a savepoint there"
-)
 
 
 def expect_canonical(
@@ -47,12 +43,13 @@ def expect_canonical(
         if all(canonical):
             raise RefusedError(
                 f"{name}: this file may have either of Flink's two layouts, and _metadata doesn't say which. It "
-                f"belongs to a full checkpoint, or to a savepoint from before Flink 1.13; {_INSTEAD}"
+                "belongs to a full checkpoint, or to a savepoint from before Flink 1.13; "
+                f"{HOW_TO_TAKE_ONE_WITH_ANY_FLINK}"
             )
         raise RefusedError(
             f"{name}: this file has the HashMap backend's own layout, which Stateferry can't read. It belongs to a "
             "checkpoint or a native savepoint of this backend, or to one of its savepoints from before Flink 1.13; "
-            f"{_INSTEAD}"
+            f"{HOW_TO_TAKE_ONE_WITH_ANY_FLINK}"
         )
     if not all(canonical):
         wrong = extents[canonical.index(False)]

@@ -106,7 +106,7 @@ def parse_header(data: bytes, file: str, *, end: int) -> tuple[KeyedHeader, int]
     version = reader.i32("the version of a keyed state file")
     if version in (1, 2, 3, 4, 5):
         raise RefusedError(
-            f"{file}: keyed state of version {version}, from before Flink 1.11: take a savepoint with a newer Flink"
+            f"{file}: keyed state of version {version}, from before Flink 1.7: take a savepoint with a newer Flink"
         )
     if version != VERSION:
         raise reader.damaged(f"version {VERSION} of a keyed state file", f"{version}", position=start)

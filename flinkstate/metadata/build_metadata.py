@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flinkstate.errors import RefusedError
+from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import (
     AbsoluteFile,
     EmptySegment,
@@ -27,12 +28,18 @@ from flinkstate.metadata.type_numbers import (
 from flinkstate.serializers.binary import ByteWriter
 
 
-def build_metadata(metadata: Metadata) -> bytes:
-    """Returns the bytes of `_metadata` in its own version. Version 2 is only read: Flink no longer writes it."""
-    if metadata.version not in VERSIONS[1:]:
+def expect_writable(version: int, file: str = METADATA) -> None:
+    """Raises unless `_metadata` of this version is written, too. `file` names the one that was read."""
+    if version not in VERSIONS[1:]:
         raise RefusedError(
-            f"_metadata of version {metadata.version} can be read, but not written: Flink no longer writes this version"
+            f"{file}: version {version} can be read, but not written: Flink 1.10 was the last to write it. Start the "
+            "job from this savepoint with Flink 1.13 or newer, and take a savepoint there"
         )
+
+
+def build_metadata(metadata: Metadata) -> bytes:
+    """Returns the bytes of `_metadata` in its own version."""
+    expect_writable(metadata.version)
     writer = ByteWriter().raw(MAGIC.to_bytes(4, "big")).i32(metadata.version).i64(metadata.checkpoint_id)
     writer.i32(len(metadata.master_states))
     for state in metadata.master_states:

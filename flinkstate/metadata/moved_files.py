@@ -7,7 +7,7 @@ it. So only addresses on stores that a person has named are followed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from flinkstate.errors import RefusedError, UsageError
@@ -36,6 +36,19 @@ def root_of(text: str, option: str = "") -> tuple[str, str]:
 def with_moved_files(metadata: Metadata, roots: Mapping[str, str]) -> Metadata:
     """Returns the metadata with the addresses that files have now; `roots` has new beginnings by the old ones."""
     return replace(metadata, operators=tuple(_operator(operator, roots) for operator in metadata.operators))
+
+
+def needless_roots(metadata: Metadata, roots: Mapping[str, str], place: str) -> Iterator[str]:
+    """Yields a note for each of the `roots` with which the metadata was read, but which no address in it needed.
+
+    `place` is the name of the snapshot.
+    """
+    streams = (stream for one in metadata.operators for subtask in one.subtasks for stream in subtask.streams())
+    addresses = {_plain(stream.uri) for stream in streams if isinstance(stream, AbsoluteFile | FileSegment)}
+    for old, new in roots.items():
+        below = _plain(new).rstrip("/") + "/"
+        if not any(address.startswith(below) for address in addresses):
+            yield f"--files-from {old}={new} had no effect: {place} has no address of a file below {old}"
 
 
 def check_stores(metadata: Metadata, file: str, named: Iterable[str]) -> None:

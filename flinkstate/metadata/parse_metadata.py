@@ -50,6 +50,11 @@ HOW_TO_TAKE_A_CANONICAL_ONE = (
     "take a canonical one: flink savepoint --type canonical JOB DIR (or flink stop --type canonical; "
     "over REST formatType CANONICAL; Flink can't take one of asynchronous state)"
 )
+# Flink has canonical savepoints since 1.13, and other ones, and --type, since 1.15.
+HOW_TO_TAKE_ONE_WITH_ANY_FLINK = (
+    f"{HOW_TO_TAKE_A_CANONICAL_ONE}. If the job's Flink is older than 1.15, start the job from this one with Flink "
+    "1.13 or newer, and take a savepoint there"
+)
 
 
 def parse_metadata(data: bytes, file: str) -> Metadata:

@@ -107,8 +107,9 @@ def _elsewhere(uri: str) -> Any:
     if file is None:
         raise DamagedError(
             "a file at the absolute address that _metadata has",
-            "none: if the files were moved, say where they are (--files-from OLD=NEW; in Spark filesFrom); if "
-            "not, a running job has removed it since, as it does with checkpoints that newer ones replace: "
+            "none: if the files were moved, say where they are (--files-from OLD=NEW, where the address in "
+            "_metadata begins with OLD; in Spark filesFrom); if not, a running job has removed it since, as it does "
+            "with checkpoints that newer ones replace: "
             "have the job retain more checkpoints, or take a savepoint",
             file=location.shown,
         )

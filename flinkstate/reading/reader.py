@@ -11,7 +11,7 @@ from functools import lru_cache
 import mmh3
 
 from flinkstate.basics.did_you_mean import there_are
-from flinkstate.errors import DamagedError, UsageError
+from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange, range_for_operator_index
 from flinkstate.keyed.compression import Compression
@@ -20,7 +20,7 @@ from flinkstate.keyed.heap_timers import are_timers
 from flinkstate.keyed.keyed_file import KeyedFile
 from flinkstate.keyed.keyed_files import open_keyed, subtask_file_of
 from flinkstate.keyed.state import KeyedState, keyed_states
-from flinkstate.metadata.file_names import METADATA
+from flinkstate.metadata.file_names import METADATA, complete_savepoints
 from flinkstate.metadata.key_group_extents import PlacedState
 from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator, without_empty_handles
 from flinkstate.metadata.moved_files import check_stores, with_moved_files
@@ -37,7 +37,7 @@ class Savepoint:
     metadata: Metadata
     # Names of the keyed state files whose layout has been checked.
     _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-    # What the files of an operator's subtasks say of its states.
+    # What the files of all subtasks of an operator say of its states.
     _headers: dict[bytes, KeyedHeader | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _compressions: dict[bytes, Compression] = field(default_factory=dict, init=False, repr=False, compare=False)
     # Where key groups are, by operator and subtask.
@@ -57,9 +57,7 @@ class Savepoint:
         if content is None:
             if not folder.exists():
                 raise UsageError(f"there is no savepoint at {folder.shown}: no such folder")
-            raise DamagedError(
-                "a savepoint: a folder with a complete _metadata", "a folder without one", file=folder.shown
-            )
+            raise DamagedError("a savepoint: a folder with a complete _metadata", _instead(folder), file=folder.shown)
         return cls(folder, metadata_of(folder, content, files_from=files_from, places=places))
 
     @property
@@ -125,9 +123,12 @@ class Savepoint:
     def _header(
         self, operator: Operator, subtask: int, handle: KeyedHandle | NativeHandle
     ) -> tuple[int, str, KeyedHeader]:
-        with open_keyed(self.folder, handle, operator.max_parallelism, subtask) as file:
-            self._check_layout(file)
-            return subtask, file.name, file.header
+        try:
+            with open_keyed(self.folder, handle, operator.max_parallelism, subtask) as file:
+                self._check_layout(file)
+                return subtask, file.name, file.header
+        except RefusedError as error:
+            raise RefusedError(f"operator {operator.label}: {error}") from None
 
     def placed(self, operator: Operator) -> tuple[PlacedState, ...]:
         """Returns the operator's keyed state by subtask, with the place of each key group."""
@@ -154,12 +155,15 @@ class Savepoint:
 
     def keyed_header(self, operator: Operator) -> KeyedHeader | None:
         """Returns the header of all subtasks' states. The files of some may lack a state that was first used late."""
-        if operator.id not in self._headers:
-            merged: KeyedHeader | None = None
-            for _, name, header in self.headers(operator):
-                merged = header if merged is None else merged.merged_with(header, name)
+        if operator.id in self._headers:
+            return self._headers[operator.id]
+        merged: KeyedHeader | None = None
+        for _, name, header in self.headers(operator):
+            merged = header if merged is None else merged.merged_with(header, name)
+        # An operator with some of its subtasks alone may lack states that the others have.
+        if any(one.id == operator.id and one.subtasks == operator.subtasks for one in self.metadata.operators):
             self._headers[operator.id] = merged
-        return self._headers[operator.id]
+        return merged
 
     def compression(self, operator: Operator) -> Compression:
         """How the operator's key groups are written: stored if the largest files with frames are, else snappy."""
@@ -191,6 +195,14 @@ class Savepoint:
                 return state
         known = [state.name for state in states]
         raise UsageError(f"operator {operator.label} has no keyed state {name!r}. {there_are(name, known)}")
+
+
+def _instead(place: Location) -> str:
+    """What is found at a place without `_metadata`: often it is the folder in which a job's savepoints are."""
+    if place.is_file():
+        return "a file"
+    newest = max(((at, one.shown) for at, one in complete_savepoints(place)), default=None)
+    return "a folder without one" + (f": it holds savepoints, of which the newest is {newest[1]}" if newest else "")
 
 
 def metadata_of(

@@ -10,6 +10,8 @@ from flinkstate.files.storage import Location
 from flinkstate.files.uris import lies_in, real_name
 from flinkstate.hashing.key_groups import range_for_operator_index
 from flinkstate.keyed.compression import Buffer
+from flinkstate.metadata.build_metadata import expect_writable
+from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import KeyedHandle, NativeHandle, Operator
 from flinkstate.metadata.savepoint_properties import canonical_properties, native_properties
 from flinkstate.reading.reader import Savepoint, has_native_state
@@ -27,6 +29,7 @@ def copy_with(source: Savepoint, target: str, new: Mapping[bytes, Replaced]) -> 
     Everything is prepared, and what can't be written is refused, before the first file is.
     """
     _refuse_inside(source.folder, target)
+    expect_writable(source.metadata.version, source.folder.child(METADATA).shown)
     operators = source.metadata.operators
     layout = Layout(native=frozenset(operator.id for operator in operators if has_native_state(operator)))
     rewrites = []

@@ -59,7 +59,7 @@ def parse_operator_header(data: bytes, file: str) -> OperatorHeader:
     version = reader.i32("the version of an operator state file")
     if 1 <= version < _UNCOMPRESSED:
         raise RefusedError(
-            f"{file}: operator state of version {version}, from before Flink 1.11: take one with a newer Flink"
+            f"{file}: operator state of version {version}, from before Flink 1.7: take one with a newer Flink"
         )
     if version not in (_UNCOMPRESSED, VERSION):
         raise reader.damaged(f"version {VERSION} of an operator state file", f"{version}", position=0)

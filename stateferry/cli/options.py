@@ -166,8 +166,17 @@ def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
     from stateferry.runs.checks.plan_check import planned
 
     values = plan_values_of_options(options)
+    # In a plan file it isn't refused: that may be of a job's nights and of its cut-over.
+    if vars(options).get("full_every") is not None and not values.get("rehearse"):
+        raise PlanError(
+            "full_every: only a rehearsal goes on from an earlier one: give --rehearse as well, or leave full_every out"
+        )
+    if values.get("rehearse") and values.get("full_every") is not None and values.get("since") is not None:
+        raise PlanError(
+            "full_every: since says from which rehearsal this one goes on, so none is chosen: leave one of them out"
+        )
     plan = planned(values)
-    if "now" in values and plan.is_night and plan.since is None and plan.full_every != 1:
+    if "now" in values and plan.is_night and plan.full_every != 1:
         raise PlanError(
             "full_every: a night that converts only what has changed has the now of an earlier one: leave out the one "
             "that is given (now), or give full_every 1, which converts everything"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
-from flinkstate.metadata.moved_files import root_of
+from flinkstate.metadata.moved_files import needless_roots, root_of
+from stateferry.basics.printable import say
 
 if TYPE_CHECKING:
     from flinkstate.classfiles.job_classes import JobClasses
@@ -40,7 +42,11 @@ def opened(options: argparse.Namespace, place: str | None = None) -> Savepoint:
     """Opens the savepoint, or another one whose files have moved in the same way."""
     from flinkstate.reading.reader import Savepoint
 
-    return Savepoint.open(place or options.savepoint, files_from=roots_of(options))
+    roots = roots_of(options)
+    savepoint = Savepoint.open(place or options.savepoint, files_from=roots)
+    for note in needless_roots(savepoint.metadata, roots, savepoint.folder.shown):
+        say(f"note: {note}", sys.stderr)
+    return savepoint
 
 
 def add_classes(parser: argparse._ActionsContainer, what: str = _OBJECTS) -> None:

@@ -17,6 +17,7 @@ from stateferry.runs.guards.migrated_before import check_migrated_before
 from stateferry.runs.guards.other_flink import check_other_flink
 from stateferry.runs.guards.timer_guard import check_timers
 from stateferry.runs.record.state_ages import FoundAges
+from stateferry.runs.record.target_claim import check_can_be_made
 from stateferry.steps.run_at_work import RunAtWork
 
 
@@ -56,12 +57,18 @@ def _room(seen: Seen) -> None:
 def _rest_catalog(seen: Seen) -> None:
     plan = seen.work.run.plan
     if plan.rest_catalog is not None and not plan.rescales_only:
-        from stateferry.steps.tables import table_home
+        from stateferry.steps.table_states import table_home
 
         table_home(seen.work.resolved).rest_catalog()
 
 
+def _target(seen: Seen) -> None:
+    if not seen.work.run.plan.rehearse:
+        check_can_be_made(seen.work.run.plan.target)
+
+
 BEFORE_COUNTING: tuple[Guard, ...] = (
+    _target,
     _room,
     lambda seen: check_timers(seen.work.run.plan, seen.work.resolved.source),
     lambda seen: check_migrated_before(seen.work.resolved),

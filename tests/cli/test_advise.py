@@ -96,6 +96,9 @@ def test_keys_whose_hash_is_unknown_keep_their_max_parallelism(terminal: Termina
         (["--max-parallelism", "32769"], "32768"),
         (["--heaviest", "-1"], "--heaviest"),
         (["--by", "weight"], "weight"),
+        (["--by", "bytes", "--rates", "/rates"], "found --by and --rates: each says what counts as load"),
+        (["--by", "keys", "--changed-since", "/old"], "found --by and --changed-since"),
+        (["--rates", "/rates", "--changed-since", "/old"], "found --rates and --changed-since"),
         (["--operator", "nobody"], "nobody"),
     ],
 )

@@ -83,6 +83,12 @@ def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(
         (["--on-contradiction", "rows"], "name the flag state (--flag-state), or leave --on-contradiction out"),
         (["--new-state", "mainState"], "legacy and new state are both 'mainState'"),
         (["--drop-legacy-blobs"], "--drop-legacy-blobs: only a run in reverse has it"),
+        (["--format", "native", "--full-every", "3"], "--full-every: only a rehearsal goes on from an earlier one"),
+        (
+            ["--rehearse", "--format", "native", "--full-every", "3", "--since", "x"],
+            "--full-every: since says from which rehearsal this one goes on",
+        ),
+        (["--wait", "1h"], "--wait: only a run with --next-in waits"),
     ],
 )
 def test_what_is_wrong_with_options_is_said_of_the_options(
@@ -173,3 +179,9 @@ def test_the_first_thing_that_is_said_comes_quickly() -> None:
     code = "import sys, stateferry.cli; print({'pydantic', 'rich', 'numpy', 'difflib'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert ran.stdout == "set()\n"
+
+
+def test_places_that_no_file_had_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", str(LEGACY), "--operator", "main", "--state", "mainState", "--files-from", "/old=/new"]) == 0
+    said = f"note: --files-from /old=/new had no effect: {LEGACY} has no address of a file below /old\n"
+    assert capsys.readouterr().err.startswith(said)

@@ -201,8 +201,10 @@ def test_each_rehearsal_waits_for_a_savepoint_of_its_own(
     folder: Path, flink: Flink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flink.does = lambda: flink.take("savepoint-new", CANONICAL_SAVEPOINT)
-    assert run(folder, "--rehearse") == 0
-    assert "now take a savepoint of the job" in capsys.readouterr().out
+    assert run(folder, "--rehearse", "--format", "native", "--claimable") == 0
+    said = capsys.readouterr().out
+    assert "now take a savepoint of the job" in said
+    assert "; nothing is published, so --claimable had no effect\n" in said
     without_spark(monkeypatch)
     assert run(folder, "--rehearse", "--wait", "1s") == USAGE
 
@@ -244,6 +246,9 @@ def test_what_stands_in_the_way_is_told_before_the_job_is_stopped(
     (folder.parent / "target" / "something").touch()
     assert run(folder) == USAGE
     assert "target" in capsys.readouterr().err
+    below_file = folder.parent / "target" / "something" / "new"
+    assert run(folder, "--target", str(below_file)) == USAGE
+    assert f"target {below_file} can't be made: {below_file.parent} is no folder" in capsys.readouterr().err
     shutil.rmtree(folder / "savepoint-old")
     assert run(folder, "--target", "/t") == USAGE
     assert f"{folder} has no savepoint yet. The plan is checked on a savepoint of the job" in capsys.readouterr().err

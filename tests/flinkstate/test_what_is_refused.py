@@ -10,7 +10,8 @@ import pytest
 
 import flinkstate
 from flinkstate import Entry, ListType, MapType, NewState, OpenSavepoint, Scalar
-from flinkstate.errors import UsageError
+from flinkstate.errors import RefusedError, UsageError
+from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import (
     AvroBranch,
     AvroMapType,
@@ -26,6 +27,7 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import EitherValue, OptionValue, PojoValue, RowValue, UnionValue
+from flinkstate.writing.copy_savepoint import copy_with
 from flinkstate.writing.twice_in_maps import refuse_twice
 from stateferry.demo import DemoState, write_demo_savepoint
 
@@ -44,6 +46,14 @@ def write(folder: Path, *entries: Any, kind: str = "VALUE", value: Any = Scalar.
     user_key = Scalar.STRING if kind == "MAP" else None
     state = NewState("state", kind, value, user_key, ttl, entries)
     flinkstate.write(str(folder), "x", Scalar.STRING, [state])
+
+
+def test_a_version_that_is_not_written_is_refused_before_the_first_file(demo: OpenSavepoint, tmp_path: Path) -> None:
+    source = Savepoint.open(demo.path)
+    old = replace(source, metadata=replace(source.metadata, version=2))
+    with pytest.raises(RefusedError, match=r"demo/_metadata: version 2 can be read, but not written"):
+        copy_with(old, str(tmp_path / "copy"), {})
+    assert not (tmp_path / "copy").exists()
 
 
 @pytest.mark.parametrize("value", ["abc", b"abc", 5, None, {"a": 1}, iter("a")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.option_notes import nothing_to_do_lines, option_notes
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.steps.snapshot import ages
+from tests.savepoint.test_full_checkpoint import with_old_handles
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.rewriting import rewrite
 from tests.validation.test_checks import GOLDEN
@@ -28,6 +30,7 @@ OLD = NOW - 31 * DAY
 MOSTLY_EXPIRED = TIMED.with_changes(blobs={"cold": ({f"a{number}": 1 for number in range(150)}, OLD)})
 STATE = {"legacy": LEGACY, "new": NEW}
 WITH_TTL = {"ttl_ms": "30d"}
+MOVED = {"/old": "/new"}
 
 
 def resolved(source: str, state: dict[str, Any], **options: object) -> ResolvedPlan:
@@ -220,6 +223,25 @@ def test_a_native_savepoint_that_stays_as_it_is_is_said_to_stay_native() -> None
     assert stays not in lines(output_format="native")
 
 
+def test_a_job_that_is_too_old_for_the_result_is_said_to_be_so(tmp_path: Path) -> None:
+    PLAIN.write(str(tmp_path / "source"))
+    newer = Savepoint.open(str(tmp_path / "source"))
+    metadata = replace(newer.metadata, version=3, operators=tuple(with_old_handles(newer)), properties=b"")
+
+    def said(source: Savepoint, **options: object) -> list[str]:
+        told = {"source": source.folder.shown, "target": str(tmp_path / "target"), "job": "j", "operators": []}
+        found = option_notes(resolve(plan_of({**told, **options}), source))
+        return [note.split(",")[0] for note in found if "can't start from the result" in note]
+
+    old = replace(newer, metadata=metadata)
+    assert said(old, parallelism=2) == ["a job of Flink before 1.13 can't start from the result"]
+    assert said(old, output_format="native") == ["a job of Flink before 1.15 can't start from the result"]
+    # The run writes nothing, or for another Flink, or the source has such handles itself.
+    assert not said(old, parallelism=1)
+    assert not said(old, parallelism=2, to="flink-1.20")
+    assert not said(newer, parallelism=2)
+
+
 def test_a_time_to_live_for_a_migrated_state_without_one_is_refused(tmp_path: Path) -> None:
     without = migrated(tmp_path / "without", PLAIN)
     with pytest.raises(PlanError) as caught:
@@ -235,3 +257,23 @@ def test_a_time_to_live_for_a_migrated_state_without_one_is_refused(tmp_path: Pa
     ]
     # Nothing is migrated, so nobody has to know it.
     assert nothing_to_do_lines(resolved(stamped, {}))[0].startswith("nothing to do")
+
+
+def test_an_option_for_another_kind_of_run_or_source_is_said_to_be_so(tmp_path: Path) -> None:
+    def said(name: str, **options: object) -> list[str]:
+        source = Savepoint.open(str(GOLDEN / name), files_from=MOVED)
+        told = {"source": str(GOLDEN / name), "target": str(tmp_path / "new"), "job": "j", "operators": []}
+        plan = plan_of({**told, "parallelism": 2, "files_from": MOVED, **options})
+        return [note for note in option_notes(resolve(plan, source)) if "had no effect" in note]
+
+    canonical, native = "legacy-2.3-rocksdb", "native-2.3-rocksdb"
+    moved = f"--files-from /old=/new had no effect: {GOLDEN / canonical} has no address of a file below /old"
+    timers = "--no-timers had no effect: only a native savepoint may lack timers, and this source is canonical"
+    assert said(canonical) == [moved]
+    assert said(canonical, no_timers=True) == [timers, moved]
+    assert timers not in said(canonical, no_timers=True, rehearse=True)
+    assert len(said(native, no_timers=True)) == 1
+    nights = {"output_format": "native", "full_every": 3, "to": "flink-2"}
+    vain = "--full-every had no effect: only a rehearsal goes on from an earlier one, and this run is none"
+    assert vain in said(canonical, **nights)
+    assert vain not in said(canonical, **nights, rehearse=True)

@@ -3,6 +3,7 @@ format lets nobody see, and then all that it didn't touch is still read as it wa
 
 from __future__ import annotations
 
+import os
 import random
 import tracemalloc
 from collections import Counter
@@ -552,8 +553,17 @@ def test_a_size_that_lies_is_damage_even_where_the_content_would_do(tmp_path: Pa
 def test_what_is_no_savepoint_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such folder"):
         Savepoint.open(str(tmp_path / "nowhere"))
-    with pytest.raises(DamagedError, match="a folder with a complete _metadata"):
+    with pytest.raises(DamagedError, match=r"a folder with a complete _metadata, found a folder without one$"):
         Savepoint.open(str(tmp_path))
+    for number, name in enumerate(("newer", "older", "unfinished")):
+        (tmp_path / name).mkdir()
+        if name != "unfinished":
+            (tmp_path / name / "_metadata").touch()
+            os.utime(tmp_path / name / "_metadata", (9 - number, 9 - number))
+    with pytest.raises(DamagedError, match=f"found a folder without one: .* the newest is {tmp_path}/newer$"):
+        Savepoint.open(str(tmp_path))
+    with pytest.raises(DamagedError, match=r"a folder with a complete _metadata, found a file$"):
+        Savepoint.open(str(tmp_path / "newer" / "_metadata" / "_metadata"))
     (tmp_path / "_metadata").write_bytes(b"")
     with pytest.raises(DamagedError, match=r"_metadata, offset 0: expected 4 bytes"):
         Savepoint.open(str(tmp_path))

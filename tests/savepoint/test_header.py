@@ -26,7 +26,8 @@ from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import OpaqueType, Scalar
 from tests.support.samples import LONG, METAS, STRING, keyed_meta, timers_meta
 
-GOLDEN = sorted(folder.parent for folder in (Path(__file__).parents[1] / "savepoints").glob("*/_metadata"))
+SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
+GOLDEN = sorted(folder.parent for folder in SAVEPOINTS.glob("*/_metadata"))
 CANONICAL = [folder for folder in GOLDEN if not folder.name.startswith(("native-", "checkpoint-", "heap-"))]
 HEADER = KeyedHeader(False, STRING, METAS)
 
@@ -154,3 +155,19 @@ def test_kinds_of_states() -> None:
     ]
     (timers,) = keyed_states(KeyedHeader(False, LONG, (timers_meta("t", LONG),)), "file")
     assert (timers.key, timers.namespace, timers.value) == (Scalar.LONG, Scalar.VOID_NAMESPACE, None)
+
+
+def test_the_header_of_some_subtasks_is_not_taken_for_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    savepoint = Savepoint.open(str(SAVEPOINTS / "legacy-2.3-rocksdb"))
+    (operator,) = savepoint.keyed_operators()
+    whole = savepoint.keyed_header(operator)
+    assert whole is not None
+    # The first subtask has not used all states yet.
+    first = replace(whole, states=whole.states[:1])
+    headers = {subtask.index: whole if subtask.index else first for subtask in operator.subtasks}
+    monkeypatch.setattr(
+        Savepoint, "headers", lambda _, one: [(of.index, "f", headers[of.index]) for of in one.subtasks]
+    )
+    again = Savepoint.open(str(SAVEPOINTS / "legacy-2.3-rocksdb"))
+    assert again.keyed_header(replace(operator, subtasks=operator.subtasks[:1])) == first
+    assert again.keyed_header(operator) == whole

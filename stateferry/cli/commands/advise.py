@@ -35,9 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-parallelism", metavar="N[-M]", help="one or a range (default: from the present one to 32768)"
     )
-    parser.add_argument(
-        "--by", choices=("bytes", "rows", "keys"), default="bytes", help="what counts as load (default: bytes)"
-    )
+    parser.add_argument("--by", choices=("bytes", "rows", "keys"), help="what counts as load (default: bytes)")
     parser.add_argument(
         "--rates",
         metavar="FILE",
@@ -74,8 +72,12 @@ def run(options: argparse.Namespace) -> int:
     max_parallelism = Span.of(options.max_parallelism, "max parallelism") if options.max_parallelism else None
     if options.heaviest is not None and not 0 <= options.heaviest <= _MOST_SHOWN:
         raise UsageError(f"expected --heaviest of 0 to {_MOST_SHOWN}, found {options.heaviest}")
-    if options.rates is not None and options.changed_since is not None:
-        raise UsageError("expected --rates or --changed-since, found both: each says what counts as load")
+    measures = {"--by": options.by, "--rates": options.rates, "--changed-since": options.changed_since}
+    given = [name for name, value in measures.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(
+            f"expected --by, --rates or --changed-since, found {' and '.join(given)}: each says what counts as load"
+        )
     if options.java is not None or options.substitutes is not None:
         return _substitutes(options, parallelism, max_parallelism)
     savepoint = opened(options)
@@ -148,7 +150,7 @@ def _measured(savepoint: Savepoint, options: argparse.Namespace, heaviest: int) 
         for operator in operators:
             traffic = traffic_of(savepoint, operator, options.rates, earlier)
             weights = measure_keys(
-                savepoint, operator, options.by, traffic=traffic, heaviest=heaviest, bytes_read=bytes_read
+                savepoint, operator, options.by or "bytes", traffic=traffic, heaviest=heaviest, bytes_read=bytes_read
             )
             if weights is not None:
                 measured.append(weights)

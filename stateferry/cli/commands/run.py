@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stateferry.runs.record.runs import Run
     from stateferry.steps.pipeline import Pipeline
 
+_WAIT = "10m"
 _THE_SAME = "when the same command is given again"
 HELP = "migrate a savepoint's legacy maps into a new savepoint, or only rescale it, and validate it"
 DESCRIPTION = """\
@@ -73,9 +74,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     places.add_argument(
         "--wait",
         metavar="DURATION",
-        default="10m",
         type=checked(parse_duration),
-        help="how long --next-in waits for it (default: %(default)s)",
+        help=f"how long --next-in waits for it (default: {_WAIT})",
     )
     add_plan_options(parser)
 
@@ -83,6 +83,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from stateferry.cli import engine
 
+    if options.wait is not None and options.next_in is None:
+        raise UsageError("--wait: only a run with --next-in waits: give it as well, or leave --wait out")
     with named_by_options(options):
         return _run(options, engine.local_workers) if options.next_in is None else _run_on_next(options)
 
@@ -111,7 +113,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
     check_separate_places(plan)
     check_buckets(plan)
     check_none_has_begun(plan)
-    coming = NextSavepoint(folder, plan, options.wait)
+    coming = NextSavepoint(folder, plan, options.wait or _WAIT)
     coming.check_plan()
     _check_target(None, plan)
     with Control(plan.catalog_uri) as control:
@@ -331,7 +333,8 @@ def _say_result(run: Run) -> None:
     from stateferry.runs.control.claimable import offered_claimable
 
     if run.plan.rehearse:
-        say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published")
+        vain = ", so --claimable had no effect" if run.plan.claimable else ""
+        say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published{vain}")
     else:
         job = "job" if run.plan.rescales_only else "new job"
         say(f"published: restore the {job} from {run.plan.target}")

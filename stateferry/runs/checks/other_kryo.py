@@ -14,6 +14,7 @@ from flinkstate.keyed.header import VALUE_SERIALIZER
 from flinkstate.keyed.heap_timers import are_timers
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_ONE_WITH_ANY_FLINK
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from flinkstate.serializers.type_parts import has_scala, with_kryo, with_parts
 from flinkstate.serializers.types import FlinkType, KryoCollectionType
@@ -183,9 +184,9 @@ def _keys_in_raw_state(source: Savepoint, operator: Operator, by_kryo: Iterable[
     changes_keys = any(key_type(state) not in (None, state.user_key) for state in by_kryo)
     if changes_keys or not (has_keyed_state(operator) or are_timers(source.folder, raw)):
         yield (
-            f"operator {operator.label} has raw keyed state, such as timers on the heap in a checkpoint, whose keys or "
-            "namespaces may be by Kryo: they would stay as they are. Take a canonical savepoint, in which timers are a "
-            "state: flink savepoint --type canonical JOB DIR"
+            f"operator {operator.label} has raw keyed state, such as timers on the heap in a checkpoint or in a "
+            "savepoint from before Flink 1.13, whose keys or namespaces may be by Kryo: they would stay as they are. "
+            f"Canonical savepoints have timers as a state; {HOW_TO_TAKE_ONE_WITH_ANY_FLINK}"
         )
 
 

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from flinkstate.errors import PlanError, RefusedError, UsageError
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.metadata.build_metadata import expect_writable
+from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
+from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_ONE_WITH_ANY_FLINK
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
 from stateferry.changes.operator_changes import Conversion, OperatorChanges
@@ -149,6 +152,8 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     conversion = Conversion(layout, operators, metadata_version(plan, source, rewrites=rewrites))
     migrated_before = tuple((operators[one.operator.id], state) for one, states in planned for state in states)
     resolved = ResolvedPlan(plan, source, conversion, migrated_before)
+    if not resolved.nothing_to_do:
+        expect_writable(conversion.version, source.folder.child(METADATA).shown)
     resolved.rewrites()
     return resolved
 
@@ -169,13 +174,18 @@ def native_operators(plan: MigrationPlan, source: Savepoint) -> frozenset[bytes]
     )
 
 
+def may_lack_timers(source: Savepoint) -> bool:
+    """Whether Flink may have left timers out of the snapshot: it is a native savepoint."""
+    return is_savepoint(source.metadata) and any(map(has_native_state, source.metadata.operators))
+
+
 def lost_timers(source: Savepoint) -> Iterator[str]:
     """Yields a problem for each operator whose timers may not be in the snapshot.
 
-    Flink leaves timers on the heap out of native savepoints; raw keyed state of a savepoint is never timers. A
+    Flink leaves timers on the heap out of native savepoints; raw keyed state of one is never timers. A
     checkpoint has them as raw keyed state, and RocksDB's timers are states.
     """
-    if not is_savepoint(source.metadata):
+    if not may_lack_timers(source):
         return
     for operator in filter(has_native_state, source.metadata.operators):
         has_timers = any(state.kind is StateKind.TIMERS for state in source.keyed_states(operator))
@@ -233,8 +243,8 @@ def _refuse_untouchable(operator: Operator, states: dict[str, KeyedState]) -> No
     if any(subtask.raw_keyed is not None for subtask in operator.subtasks):
         raise RefusedError(
             f"operator {operator.label} has raw keyed state: state that only its own code understands or, in a "
-            "checkpoint, timers on the heap of a type that can't be read. It can't be migrated. If it has timers, take "
-            "a canonical savepoint, in which they are a state: flink savepoint --type canonical JOB DIR"
+            "checkpoint or a savepoint from before Flink 1.13, timers on the heap. It can't be migrated. Canonical "
+            f"savepoints have timers as a state; if it has any, {HOW_TO_TAKE_ONE_WITH_ANY_FLINK}"
         )
     for state in states.values():
         if state.asynchronous:

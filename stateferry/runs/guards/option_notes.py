@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from flinkstate.metadata.moved_files import needless_roots
+from flinkstate.metadata.savepoint_properties import is_savepoint
+from flinkstate.metadata.type_numbers import FULL_CHECKPOINT
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Rules
 from stateferry.inventory.inventory import Inventory
 from stateferry.inventory.wrong_name_signs import possible_flags
+from stateferry.runs.checks.plan_check import may_lack_timers
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.checks.state_names import legacies_before, other_name_than_before, slips
 from stateferry.runs.checks.wanted_layout import kept, unlike_defaults
@@ -30,6 +34,7 @@ from stateferry.runs.guards.other_flink import check_other_flink, other_flink_no
 from stateferry.runs.guards.ttl_notes import ttl_notes
 from stateferry.runs.plan.planned_states import StatePlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
+from stateferry.runs.plan.upgrade_options import SAME_FLINK
 from stateferry.runs.record.state_ages import FoundAges, Holds
 
 
@@ -53,8 +58,9 @@ def option_notes(
     if inventory is not None:
         notes += [*kryo_notes(resolved, inventory), *kept_notes(resolved, inventory)]
         notes += [*lost_notes(resolved, inventory), *name_notes(resolved, inventory)]
-    notes += [*other_flink_notes(resolved), *unkept_promises(resolved)]
+    notes += [*_of_an_old_flink(resolved), *other_flink_notes(resolved), *unkept_promises(resolved)]
     notes += ttl_notes(resolved, ages)
+    notes += _of_this_use(resolved)
     return [*notes, *_of_the_layout(resolved), *_of_time(resolved, ages), *_of_the_rules(resolved, inventory)]
 
 
@@ -74,6 +80,19 @@ def nothing_to_do_lines(resolved: ResolvedPlan) -> list[str]:
     return [f"nothing to do: {why}", *(f"note: {note}" for note in notes)]
 
 
+def _of_this_use(resolved: ResolvedPlan) -> Iterator[str]:
+    """Notes on options that are for another kind of run, or for a source of another kind."""
+    plan, source = resolved.plan, resolved.source
+    # It isn't refused, because a job's plan may be that of its nights, too.
+    if plan.full_every is not None and not plan.rehearse:
+        yield "--full-every had no effect: only a rehearsal goes on from an earlier one, and this run is none"
+    # A rehearsal may read another kind of source than the cut-over for which the option is given.
+    if plan.no_timers and not plan.rehearse and not may_lack_timers(source):
+        kind = "canonical" if is_savepoint(source.metadata) else "a checkpoint"
+        yield f"--no-timers had no effect: only a native savepoint may lack timers, and this source is {kind}"
+    yield from needless_roots(source.metadata, plan.files_from or {}, source.folder.shown)
+
+
 def _of_a_migrated_state(one: OperatorChanges, state: StatePlan, nothing_to_do: bool) -> Iterator[str]:
     given = {
         "--ttl": state.ttl_ms is not None,
@@ -86,6 +105,21 @@ def _of_a_migrated_state(one: OperatorChanges, state: StatePlan, nothing_to_do: 
         yield f"{options} had no effect: {done}, the savepoint has {state.new} alone"
     elif not nothing_to_do:
         yield f"{done}: the savepoint has {state.new} alone"
+
+
+def _of_an_old_flink(resolved: ResolvedPlan) -> Iterator[str]:
+    """A note if the source's Flink may be too old for the handles that keyed state gets in the result."""
+    if resolved.plan.to != SAME_FLINK or resolved.nothing_to_do:
+        return
+    handles = ((one, subtask.managed_keyed) for one in resolved.source.keyed_operators() for subtask in one.subtasks)
+    old = {one.id for one, handle in handles if handle is not None and handle.type in FULL_CHECKPOINT}
+    if old:
+        first = "1.15" if old & resolved.layout.native else "1.13"
+        yield (
+            f"a job of Flink before {first} can't start from the result, and the source may be of one: it doesn't know "
+            "the kind of handle that the keyed state has in the result. Start the job that gets the result with Flink "
+            f"{first} or newer"
+        )
 
 
 def _of_new_flags(one: OperatorChanges) -> Iterator[str]:

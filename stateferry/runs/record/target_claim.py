@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 
 from flinkstate.errors import UsageError
@@ -41,7 +42,28 @@ def target_content(
             f"target {folder.shown} holds state files of another run that was not published: continue that run "
             "(give its command again), remove the files, or choose another target"
         )
+    check_can_be_made(target)
     return TargetContent.FILES_OF_THIS_RUN if names else TargetContent.NOTHING
+
+
+def check_can_be_made(target: str) -> None:
+    """Refuses a target on a disk whose folder can't be made, or can't be written into. It makes nothing itself.
+
+    Of a store only a write shows that.
+    """
+    folder = Location.of(target)
+    if not folder.is_local:
+        return
+    present = folder.path
+    while not os.path.lexists(present):
+        present = os.path.dirname(present)
+    if not os.path.isdir(present):
+        raise UsageError(f"target {folder.shown} can't be made: {present} is no folder: choose another target")
+    if not os.access(present, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"target {folder.shown} can't be written: there is no permission to write into {present}: give it, or "
+            "choose another target"
+        )
 
 
 def claim_target(target: str, run_id: str, *, claimed: bool) -> None:
