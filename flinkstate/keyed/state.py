@@ -23,6 +23,7 @@ from flinkstate.serializers.type_parts import (
     kept_by_kryo,
     map_fields,
     map_of,
+    may_be_of_fixed_length,
     opaque_parts,
     with_classes,
     with_kryo,
@@ -72,12 +73,21 @@ class KeyedState:
 
     @property
     def has_suffixes(self) -> bool:
-        """Whether key and namespace are each followed by their length, as Flink does if both vary in length."""
-        return (
-            self.kind is not StateKind.TIMERS
-            and fixed_length(self.key) is None
-            and fixed_length(self.namespace) is None
-        )
+        """Whether key and namespace are each followed by their length, as Flink does if both vary in length.
+
+        Raises `RefusedError` if only a serializer's own code knows whether they do.
+        """
+        parts = {"key": self.key, "namespace": self.namespace}
+        if self.kind is StateKind.TIMERS or any(fixed_length(part) is not None for part in parts.values()):
+            return False
+        for place, part in parts.items():
+            if may_be_of_fixed_length(part):
+                unknown = opaque_parts(part)[0]
+                raise RefusedError(
+                    f"state {self.name}: its {place} has {unknown.class_name}, {unknown.reason}, so where its keys end "
+                    "isn't known"
+                )
+        return True
 
     @property
     def stored_value(self) -> FlinkType | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.binary import ByteWriter
+from flinkstate.serializers.partly_known import COMPOSITE_VERSION, NESTED_MAGIC, OUTER_MAGIC
 from flinkstate.serializers.snapshot_classes import (
     ARRAY_SNAPSHOT,
     EITHER_SNAPSHOT,
@@ -23,10 +24,7 @@ from flinkstate.serializers.snapshot_classes import (
 )
 from flinkstate.serializers.snapshot_merge import with_fields, with_nested
 from flinkstate.serializers.snapshots import (
-    COMPOSITE_VERSION,
-    NESTED_MAGIC,
     OPTIONAL_MAP_MAGIC,
-    OUTER_MAGIC,
     SerializerSnapshot,
     SnapshotParser,
     field_snapshot,
@@ -44,6 +42,7 @@ from flinkstate.serializers.types import (
     ListType,
     MapType,
     NullableType,
+    OpaqueType,
     PojoType,
     PrimitiveArrayType,
     RowType,
@@ -167,6 +166,8 @@ def without_avro(snapshot: SerializerSnapshot) -> SerializerSnapshot:
             return snapshot
         parts = tuple(_stand_in() if is_of_avro(one) else one for one in kryo.registrations)
         return _kryo_snapshot_of(replace(kryo, registrations=parts))
+    if isinstance(snapshot.type, OpaqueType):
+        return snapshot  # nobody looks into its values for Avro's arrays
     nested = tuple(map(without_avro, snapshot.nested))
     return snapshot if nested == snapshot.nested else with_nested(snapshot, nested)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flinkstate.serializers.binary import ByteReader, ByteWriter
-from flinkstate.serializers.snapshot_classes import COMPOSITE_CLASSES, POJO_SNAPSHOT
+from flinkstate.serializers.snapshot_classes import POJO_SNAPSHOT
 from flinkstate.serializers.snapshots import OPTIONAL_MAP_MAGIC, SerializerSnapshot, SnapshotParser, optional_map
 
 
@@ -22,7 +22,7 @@ def merge_snapshots(one: SerializerSnapshot, other: SerializerSnapshot) -> Seria
         return None
     if one.class_name == POJO_SNAPSHOT:
         raw = _merge_pojo(one.raw, other.raw)
-    elif one.class_name in COMPOSITE_CLASSES:
+    elif one.nested:
         raw = _merge_composite(one, other)
     else:
         return None

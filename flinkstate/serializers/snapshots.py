@@ -7,8 +7,8 @@
 | composite body | i32 911108, i32 outer version, outer body, i32 1333245, i32 1, i32 n, n x Snapshot |
 | optional map | i64 0x4f2c69a3d70, i32 n, n x (utf name, bool + i32 length + bytes, bool + i32 length + bytes) |
 
-A body has no length. The end of an unknown class's body is found by what must follow it (`unknown_ends`), and its type
-is an `OpaqueType`. If a header can be read in more than one way, it is refused, and the message names the class.
+A body has no length. The type of an unknown class is an `OpaqueType`. If its body doesn't say its end (`partly_known`),
+what must follow shows it (`unknown_ends`). A header with more than one reading is refused by the name of the class.
 """
 
 from __future__ import annotations
@@ -19,6 +19,14 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import ByteReader
+from flinkstate.serializers.partly_known import (
+    COMPOSITE_VERSION,
+    LEAST_SNAPSHOT,
+    NESTED_MAGIC,
+    OUTER_MAGIC,
+    nested_in_unknown,
+    unknown_reason,
+)
 from flinkstate.serializers.possible_starts import MOST_UNKNOWN_VERSION
 from flinkstate.serializers.snapshot_classes import (
     COMPOSITE_CLASSES,
@@ -40,11 +48,7 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.serializers.unknown_ends import Head, Rest, Search, find_ends, ways_to_fill
 
-OUTER_MAGIC = 911108
-NESTED_MAGIC = 1333245
 OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
-_LEAST_SNAPSHOT = 2 + 4  # an empty class name and a version
-COMPOSITE_VERSION = 3
 
 # Limits that no real header reaches. They keep a malicious one from filling the stack and the memory.
 _MOST_LEVELS = 64
@@ -124,8 +128,11 @@ class SnapshotParser:
         elif class_name == POJO_SNAPSHOT:
             type_, nested = self._pojo(reader, class_name, version)
         else:
-            type_ = OpaqueType(class_name, "a serializer that is not one of Flink's own")
-            reader.position = self._end_of_unknown(reader.position, class_name)
+            type_ = OpaqueType(class_name, unknown_reason(class_name))
+            inside = nested_in_unknown(reader, class_name, version, self._search.marks)
+            nested = self._nested(reader, inside or 0)
+            if inside is None:
+                reader.position = self._end_of_unknown(reader.position, class_name)
         self._level -= 1
         return self._done(position, reader.position, class_name, version, type_, nested)
 
@@ -146,7 +153,8 @@ class SnapshotParser:
             if 0 in ways:
                 raise reader.damaged("a serializer snapshot in each frame", "none", position=extents[ways.index(0)][0])
             return Head(reader.position, ambiguous=2 in ways)
-        return Head(reader.position, unknown=class_name)
+        inside = nested_in_unknown(reader, class_name, version, self._search.marks)
+        return Head(reader.position, inside or 0, unknown=class_name if inside is None else None)
 
     def _class_and_version(self, reader: ByteReader) -> tuple[str, int]:
         position = reader.position
@@ -204,7 +212,7 @@ class SnapshotParser:
         reader.expect_i32(NESTED_MAGIC, "the magic number of nested serializer snapshots")
         reader.expect_i32(1, "the version of nested serializer snapshots")
         count_position = reader.position
-        count = reader.count("the number of nested serializer snapshots", _LEAST_SNAPSHOT)
+        count = reader.count("the number of nested serializer snapshots", LEAST_SNAPSHOT)
         if known.arity is not None and count != known.arity:
             raise reader.damaged(f"{known.arity} nested serializers", f"{count}", position=count_position)
         return known, outer, count

@@ -63,6 +63,16 @@ def fixed_length(type_: FlinkType) -> int | None:
             return None
 
 
+def may_be_of_fixed_length(type_: FlinkType) -> bool:
+    """Whether only an unknown serializer's own code knows if the length of a type varies."""
+    match type_:
+        case TupleType(fields):
+            return fixed_length(type_) is None and all(fixed_length(f) or may_be_of_fixed_length(f) for f in fields)
+        case TtlType(value) | ScalaType(source=value):
+            return may_be_of_fixed_length(value)
+    return type(type_) is OpaqueType
+
+
 def with_children(type_: FlinkType, change: Callable[[FlinkType], FlinkType]) -> FlinkType:
     """Returns the type with another one for each that a value of it may contain directly."""
     if isinstance(type_, Scalar):

@@ -20,12 +20,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import islice
 from typing import NamedTuple, Protocol
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import ByteReader
 from flinkstate.serializers.header_readings import Ways, ends_of_bodies
+from flinkstate.serializers.partly_known import NestedMarks
 from flinkstate.serializers.possible_starts import PossibleStarts, find_possible_starts, read_key, read_state_head
 
 # The limit of the work for a header. Known parts are free for the first reading that reaches a position: in total they
@@ -34,7 +34,6 @@ _FREE_STEPS = 80_000
 _BYTES_OF_A_STEP = 64
 _STEPS_OF_AN_END = 4  # for the beginning or the end of an unknown body
 _LEAST_SNAPSHOT = 2 + 1 + 4  # a class name of one character and a version
-_MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +70,15 @@ class HeadReader(Protocol):
 
 
 class Search:
-    """What all searches in one header share: possible starts, the work that is left, and the unknown classes so far."""
+    """What all searches in one header share: possible starts, the work that is left, and the first unknown class."""
 
     def __init__(self, data: bytes, file: str, limit: int, base: int) -> None:
         self.data = data
         self.file = file
         self.base = base
-        self.unknown: dict[str, None] = {}
+        self.unknown: str | None = None
         self.framed: dict[tuple[int, int], int] = {}
+        self.marks = NestedMarks(data)
         self._limit = limit
         self._steps = _FREE_STEPS + limit // _BYTES_OF_A_STEP
 
@@ -98,13 +98,9 @@ class Search:
         return self._refused("the header can be read in more than one way")
 
     def _refused(self, what: str) -> RefusedError:
-        names = list(islice(self.unknown, _MOST_NAMES))
-        more = len(self.unknown) - len(names)
-        classes = ", ".join(names) + (f" and {more} more" if more else "")
         return RefusedError(
-            f"{self.file}: {what}: Stateferry doesn't know the serializer snapshots of {classes}, and the file "
-            "doesn't say "
-            f"where they end"
+            f"{self.file}: {what}: Stateferry doesn't know the serializer snapshot of {self.unknown}, and perhaps "
+            "others behind it, and the file doesn't say where it ends"
         )
 
 
@@ -116,7 +112,7 @@ def find_ends(
     `nested` is the number of snapshots that are still missing inside those that have begun. All that must follow ends
     at `limit`.
     """
-    search.unknown[class_name] = None
+    search.unknown = search.unknown or class_name
     sweep = _Sweep(search, heads, limit)
     sweep.open((rest.lists, rest.serializers, nested), body, Ways([(1 << rest.states, None)]))
     sweep.run()
@@ -330,7 +326,6 @@ class _Sweep:
     def _read_snapshot(self, context: Context, head: Head, ways: Ways) -> None:
         lists, serializers, nested = context
         if head.unknown is not None:
-            self._search.unknown[head.unknown] = None
             self.open((lists, serializers, nested - 1), head.end, ways)
             return
         further = (lists, serializers, nested - 1 + head.nested)

@@ -127,6 +127,14 @@ def with_other_backends(version: str) -> Program:
     return replace(tests, artifacts=(*tests.artifacts, *more), pins=pins)
 
 
+def tables(version: str) -> Program:
+    """`stateferry.tables.Main`: a job with SQL and one with CEP; only their tests and golden savepoints need it."""
+    more = ("flink-table-api-java-bridge", "flink-table-runtime", "flink-table-planner-loader", "flink-cep")
+    artifacts, pins = (*ARTIFACTS, *more), HERE / f"jars-{version}-tables.sha256"
+    source = Path(version, "stateferry", "flink", "LegacySource.java")
+    return replace(_program(version, "tables", source), artifacts=artifacts, pins=pins, others=OTHERS[:1])
+
+
 def evolved(version: str, side: str) -> Path:
     """The folder of classes of a job before (``old``) and after (``new``) they were changed."""
     annotations = SOURCES / "common" / "stateferry" / "flink" / "pojo" / "Subclasses.java"
@@ -179,7 +187,7 @@ def _classes(program: Program, cache: Path, jars: Path) -> Path:
 def _main(arguments: Sequence[str]) -> None:
     if "--pin" in arguments:
         for jars in (
-            *(_tests(version).jars for version in VERSIONS),
+            *(program(version).jars for version in VERSIONS for program in (_tests, tables)),
             s3_plugin(VERSIONS[0]),
             S3_PROXY,
             HADOOP,

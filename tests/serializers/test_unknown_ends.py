@@ -471,9 +471,10 @@ def test_a_frame_that_can_be_filled_in_several_ways_is_refused_by_name() -> None
             parsed(data)
 
 
-def test_no_more_classes_are_named_than_help() -> None:
+def test_only_the_class_that_is_certainly_there_is_named() -> None:
+    """The others are of readings that may be wrong."""
     fields = [own(own(b"", "com.acme.Inner") if number == 0 else b"", f"com.acme.Own{number}") for number in range(9)]
-    with pytest.raises(RefusedError, match=r"snapshots of com\.acme\.Own0, (\S+, ){3}\S+ and 5 more, and the file"):
+    with pytest.raises(RefusedError, match=r"snapshot of com\.acme\.Own0, and perhaps others behind it, and the file"):
         parsed(keyed_header(tuple_of(*fields)))
 
 

@@ -96,6 +96,7 @@ def as_written(type_: FlinkType) -> FlinkType:
 
 def expect_rewritable_keys(state: KeyedState, type_: FlinkType) -> None:
     """Raises `RefusedError` if what is of the type in each key can't be written anew."""
+    _ = state.has_suffixes  # refuses keys whose ends aren't known
     if not scala_parts(type_):
         recoder(compile_type(type_))
         return

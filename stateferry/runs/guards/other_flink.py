@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flinkstate.errors import RefusedError
+from flinkstate.serializers.snapshots import SerializerSnapshot
+from flinkstate.serializers.types import KryoType, OpaqueType
 from stateferry.basics.state_ref import StateRef
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.kept_values import states_with_kept_values
@@ -30,7 +32,7 @@ def check_other_flink(resolved: ResolvedPlan) -> None:
         for one in _carried(resolved, everything=True)
         if one.finding.outcome.breaks or (_ref(one) in first and one.finding.outcome is Outcome.UNKNOWN)
     )
-    if breaking := [*_kept(resolved), *found]:
+    if breaking := [*_kept(resolved), *_inside_unknown(resolved), *found]:
         raise RefusedError(
             f"Flink {target_of(resolved.plan.to).value}, for which the new savepoint is (--to {resolved.plan.to}), "
             "would not read it as the old job does. Nothing was written:\n" + "\n".join(breaking)
@@ -70,6 +72,38 @@ def _repaired_first(resolved: ResolvedPlan) -> set[StateRef]:
         return set()
     kept = states_with_kept_values(resolved)
     return {StateRef(one.hex_id, rules.legacy.name) for one, rules, _ in kept if rules.takes_blobs}
+
+
+def _inside_unknown(resolved: ResolvedPlan) -> Iterator[str]:
+    """Yields the states that have values by Kryo inside of those of unknown serializers, if the other has another Kryo.
+
+    They can't be found, and so not be written anew: the events that a pattern of CEP keeps, or columns that are RAW.
+    """
+    source, to = resolved.source, resolved.plan.to
+    if to == SAME_FLINK or source_of(source.metadata.version) is target_of(to):
+        return
+    for operator in source.keyed_operators():
+        header = source.keyed_header(operator)
+        states = () if header is None else header.states
+        keys = () if header is None else (("(key)", header.key_serializer),)
+        for name, snapshot in (*keys, *((meta.name, one) for meta in states for _, one in meta.serializers)):
+            if (unknown := unknown_around_kryo(snapshot)) is not None:
+                yield (
+                    f"{operator.label}: {name}: Kryo has written what is inside of {unknown}, which isn't read, so it "
+                    "can't be rewritten. To do: start the new job without this operator's state"
+                )
+
+
+def unknown_around_kryo(snapshot: SerializerSnapshot) -> str | None:
+    """Returns the class of an unknown serializer, in this one or around it, inside of which is one by Kryo."""
+    type_ = snapshot.type
+    if isinstance(type_, OpaqueType) and not isinstance(type_, KryoType) and _has_kryo(snapshot):
+        return snapshot.class_name
+    return next(filter(None, map(unknown_around_kryo, snapshot.nested)), None)
+
+
+def _has_kryo(snapshot: SerializerSnapshot) -> bool:
+    return isinstance(snapshot.type, KryoType) or any(map(_has_kryo, snapshot.nested))
 
 
 def _kept(resolved: ResolvedPlan) -> Iterator[str]:
