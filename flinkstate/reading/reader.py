@@ -22,7 +22,7 @@ from flinkstate.keyed.keyed_files import open_keyed, subtask_file_of
 from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.file_names import METADATA, complete_savepoints
 from flinkstate.metadata.key_group_extents import PlacedState
-from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator, without_empty_handles
+from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator, Subtask, without_empty_handles
 from flinkstate.metadata.moved_files import check_stores, with_moved_files
 from flinkstate.metadata.parse_metadata import parse_metadata
 
@@ -38,7 +38,8 @@ class Savepoint:
     # Names of the keyed state files whose layout has been checked.
     _of_known_layout: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     # What the files of all subtasks of an operator say of its states.
-    _headers: dict[bytes, KeyedHeader | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _headers: dict[bytes, KeyedHeader] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _subtasks: dict[bytes, tuple[Subtask, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _compressions: dict[bytes, Compression] = field(default_factory=dict, init=False, repr=False, compare=False)
     # Where key groups are, by operator and subtask.
     _placed: dict[tuple[bytes, int], PlacedState] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -161,9 +162,14 @@ class Savepoint:
         for _, name, header in self.headers(operator):
             merged = header if merged is None else merged.merged_with(header, name)
         # An operator with some of its subtasks alone may lack states that the others have.
-        if any(one.id == operator.id and one.subtasks == operator.subtasks for one in self.metadata.operators):
+        if merged is not None and self._has_all_subtasks(operator):
             self._headers[operator.id] = merged
         return merged
+
+    def _has_all_subtasks(self, operator: Operator) -> bool:
+        if not self._subtasks:
+            self._subtasks.update((one.id, one.subtasks) for one in self.metadata.operators)
+        return self._subtasks.get(operator.id) == operator.subtasks
 
     def compression(self, operator: Operator) -> Compression:
         """How the operator's key groups are written: stored if the largest files with frames are, else snappy."""

@@ -100,7 +100,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, terminal: Terminal) 
     other = write_blobs(tmp_path / "other", SIZES, 4, 64)
     for arguments, hint in [
         (["--changed-since", other], "expected the earlier savepoint with max parallelism 128"),
-        (["--changed-since", other, "--rates", other], "found both"),
+        (["--changed-since", other, "--rates", other], "found --rates and --changed-since"),
         (["--rates", tmp_path / "none"], "expected a file of rates"),
     ]:
         code, error = terminal.fails("advise", savepoint, *map(str, arguments))
