@@ -98,7 +98,7 @@ def _timer_decoder(type_: TimerType, prefix: int) -> _DecodeEntry:
 
 
 def _row_decoder(state: KeyedState, prefix: int) -> _DecodeEntry:
-    read_key, read_namespace = (_suffixed(part, state.has_suffixes) for part in (state.key, state.namespace))
+    read_key, read_namespace = (suffixed(part, state.has_suffixes) for part in (state.key, state.namespace))
     read_user_key = _user_key_reader(state)
     read_value = _value_reader(state)
     key_text = json_text(state.key)
@@ -116,7 +116,7 @@ def _row_decoder(state: KeyedState, prefix: int) -> _DecodeEntry:
     return decode
 
 
-def _suffixed(type_: FlinkType, has_suffix: bool) -> Decode:
+def suffixed(type_: FlinkType, has_suffix: bool) -> Decode:
     """Returns a decoder of a part of a key, followed by its length if `has_suffix`.
 
     The length is little-endian, in as few bytes as it needs.

@@ -24,16 +24,16 @@ Node = Any
 
 
 class Schema:
-    """A parsed schema. `text` is equal for two schemas if Avro takes them for equal."""
+    """A parsed schema, with its types by name. `text` is equal for two schemas if Avro takes them for equal."""
 
     def __init__(self, parsed: object) -> None:
-        self._named: dict[str, Node] = {}
+        self.named: dict[str, Node] = {}
         self.root = self._node(parsed, "")
         self.text = json.dumps(_compared(self.root), sort_keys=True)
 
     def found(self, node: Node) -> Node:
         """Returns the definition of a type that is given by its name."""
-        return self._named[node] if isinstance(node, str) else node
+        return self.named[node] if isinstance(node, str) else node
 
     def _node(self, given: Any, namespace: str) -> Node:
         if isinstance(given, list):
@@ -54,7 +54,7 @@ class Schema:
 
     def _known(self, name: str, namespace: str) -> str:
         for one in (_full(name, namespace), name):
-            if one in self._named:
+            if one in self.named:
                 return one
         raise KeyError(name)
 
@@ -63,7 +63,7 @@ class Schema:
         inner = name.rpartition(".")[0]
         node |= {"name": name, "aliases": [_full(one, inner) for one in given.get("aliases", ())]}
         # Its fields may be of the type itself.
-        self._named[name] = node
+        self.named[name] = node
         if node["type"] == "enum":
             node["symbols"] = list(given["symbols"])
         elif node["type"] == "fixed":
@@ -133,6 +133,9 @@ def _compared(node: Node) -> Node:
         return [_compared(one) for one in node]
     if not isinstance(node, dict):
         return node
-    kept = {name: one for name, one in node.items() if name not in _NOT_COMPARED}
+    # A field has a default too, which Avro compares.
+    is_enum = node["type"] == "enum" and "symbols" in node
+    left_out = (*_NOT_COMPARED, "default") if is_enum else _NOT_COMPARED
+    kept = {name: one for name, one in node.items() if name not in left_out}
     inner = ("fields", "items", "values", "type")
     return {name: _compared(one) if name in inner else one for name, one in kept.items()}

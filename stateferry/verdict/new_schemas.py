@@ -2,13 +2,14 @@
 
 | the new schema | Flink |
 |---|---|
-| differs in descriptions and aliases only | reads the values as before |
+| differs in descriptions, aliases and an enum's default only | reads the values as before |
 | has a field more with a default, or by an alias; lacks one; has them in another order | migrates each value |
 | has `long` for `int`, `double` for `int` or `float`; a union for one of its types | migrates each value |
 | has an enum without a symbol, but with a default | migrates each value; the symbol becomes the default |
 | has a number that can't hold each value exactly | migrates each value, and rounds it |
 | has a field more without a default; another type; an enum without a symbol | refuses the state |
 | has a name in another namespace, another logical type, `string` for `bytes` | isn't looked at: can't tell |
+| has an alias of a field or type that is still there | takes it, and Avro may fail or drop values: can't tell |
 
 Any difference but the first is one that Flink would migrate, and it migrates no keys. Of a `GenericRecord` the code of
 the job has the schema, so it is taken to be declared as before.
@@ -16,7 +17,8 @@ the job has the schema, so it is taken to be declared as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
 
@@ -68,6 +70,7 @@ def avro_differences(old: FlinkType, job: JobClasses) -> Iterator[Difference]:
             )
         else:
             found = list(_Comparison(written, new).of(written.root, new.root, f"the schema of {name}"))
+            found += _read_twice(written.named, new.named.values(), "the type")
             yield from found or [_unknown(f"{name} has another schema now, which was not tried")]
 
 
@@ -126,6 +129,7 @@ class _Comparison:
     def _of_records(self, old: Node, new: Node) -> Iterator[Difference]:
         name = new["name"]
         before, after = ({one["name"]: one for one in record["fields"]} for record in (old, new))
+        yield from _read_twice(before, new["fields"], f"in {name} the field")
         read, added = set(), []
         for field in new["fields"]:
             what = f"the field {field['name']} of {name}"
@@ -166,10 +170,13 @@ class _Comparison:
         text = f"{what} is of {self._shown(new, self._new)} now, and was of {self._shown(old, self._old)}"
         for one in olds:
             key = _key(self._old.found(one))
-            alike = [] if key not in keys else list(self.of(one, new[keys.index(key)], what))
-            if key in keys and not _is_refused(iter(alike)):
+            at = keys.index(key) if key in keys else None
+            alike = [] if at is None else list(self.of(one, new[at], what))
+            # A branch that was compared isn't compared again: with each level of a deep schema that would double.
+            others = (self.of(one, other, what) for number, other in enumerate(new) if number != at)
+            if at is not None and not _is_refused(alike):
                 yield from alike
-            elif all(_is_refused(self.of(one, other, what)) for other in new):
+            elif all(map(_is_refused, others)):
                 yield _refuses(text)
             else:
                 yield _unknown(f"{text}, which was not tried")
@@ -185,6 +192,17 @@ class _Comparison:
         if isinstance(node, list):
             return f"[{', '.join(self._shown(one, schema) for one in node)}]"
         return str(_key(schema.found(node))[-1])
+
+
+def _read_twice(old: Iterable[str], new: Iterable[Node], what: str) -> Iterator[Difference]:
+    """Yields the old names that several new fields or types have, as a name or an alias.
+
+    Avro renames what was written to one of these, and the others lack it.
+    """
+    named = Counter(name for one in new for name in {one["name"], *one.get("aliases", ())})
+    for name in old:
+        if named[name] > 1:
+            yield _unknown(f"{what} {name} is the name or an alias of several now, which was not tried")
 
 
 def _of_kinds(old: Node, new: Node, what: str) -> Difference:
@@ -214,8 +232,8 @@ def _of_enums(old: Node, new: Node) -> Iterator[Difference]:
         yield _refuses(f"the enum {name} lacks {', '.join(gone)}")
     elif gone:
         yield Difference(Change.LOSES, f"the enum {name} lacks {', '.join(gone)}, which becomes {new['default']}")
-    elif (old["symbols"], old.get("default")) != (new["symbols"], new.get("default")):
-        yield _migrates(f"the enum {name} has other symbols, another order of them, or another default")
+    elif old["symbols"] != new["symbols"]:
+        yield _migrates(f"the enum {name} has other symbols, or another order of them")
 
 
 def _beside_type(field: Node) -> dict[str, Any]:
@@ -227,5 +245,5 @@ def _key(node: Node) -> tuple[str, ...]:
     return (node["type"],) if "name" not in node else (node["type"], node["name"])
 
 
-def _is_refused(differences: Iterator[Difference]) -> bool:
+def _is_refused(differences: Iterable[Difference]) -> bool:
     return any(one.change is Change.REFUSES for one in differences)

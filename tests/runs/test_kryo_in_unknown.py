@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, BackendKind, StateMeta
+from flinkstate.metadata.build_metadata import build_metadata
+from flinkstate.metadata.metadata import Metadata, Operator, OperatorHandle, PartitionedState, RelativeFile, Subtask
+from flinkstate.metadata.operator_state import DistributionMode
+from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT
+from flinkstate.reading.reader import operator_id
+from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.snapshot_merge import parse_snapshot
+from flinkstate.serializers.types import Scalar
+from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
 from stateferry.cli import main
 from stateferry.runs.guards import other_flink
 from stateferry.runs.guards.other_flink import unknown_around_kryo
@@ -38,4 +47,33 @@ def test_the_run_is_refused(
     # As if Kryo had written the events.
     monkeypatch.setattr(other_flink, "_has_kryo", lambda one: one.class_name == LOCKABLE)
     assert main([*options, "--target", str(tmp_path / "other")]) != 0
-    assert f"Kryo has written what is inside of {LOCKABLE}" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"Kryo has written what is inside of {LOCKABLE}" in said
+    assert "start the old job from this savepoint without this operator, with --allowNonRestoredState" in said
+
+
+@pytest.mark.parametrize("mode", [DistributionMode.SPLIT_DISTRIBUTE, DistributionMode.BROADCAST])
+def test_operator_state_is_looked_at_too(
+    mode: DistributionMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = parse_snapshot(composite(LOCKABLE, 1, b"", KRYO))
+    options = (("OPERATOR_STATE_DISTRIBUTION_MODE", mode.name),)
+    if mode is DistributionMode.BROADCAST:
+        serializers = ((KEY_SERIALIZER, simple_snapshot(Scalar.LONG)), (VALUE_SERIALIZER, events))
+        header = OperatorHeader(False, (), (StateMeta("events", BackendKind.BROADCAST, options, serializers),))
+    else:
+        meta = StateMeta("events", BackendKind.OPERATOR, options, ((VALUE_SERIALIZER, events),))
+        header = OperatorHeader(False, (meta,), ())
+    raw = build_operator_header(header)
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").write_bytes(raw + i32(0))
+    handle = OperatorHandle((PartitionedState("events", mode, (len(raw),)),), RelativeFile("file", len(raw) + 4))
+    subtask = Subtask(0, managed_operator=handle)
+    operator = Operator(operator_id("rules"), 1, 128, None, None, None, False, (subtask,))
+    (source / "_metadata").write_bytes(build_metadata(Metadata(4, 1, (operator,), (), CANONICAL_SAVEPOINT)))
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    without_spark(monkeypatch)
+    target = str(tmp_path / "target")
+    assert main(["run", "--savepoint", str(source), "--job", "orders", "--to", "flink-2", "--target", target]) != 0
+    assert f"events: Kryo has written what is inside of {LOCKABLE}" in " ".join(capsys.readouterr().err.split())

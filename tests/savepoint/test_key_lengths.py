@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.entries import _entry_decoder
-from flinkstate.serializers.types import FlinkType, KryoType, OpaqueType, Scalar, TupleType
+from flinkstate.serializers.types import FlinkType, KryoType, OpaqueType, Scalar, ScalaType, TupleType
+from stateferry.changes.upgrade.for_other_kryo import expect_rewritable
 from stateferry.changes.upgrade.kryo_keys import expect_rewritable_keys
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_state import PlainStateReader
@@ -45,6 +48,23 @@ def test_an_unknown_length_is_refused(key: FlinkType, namespace: FlinkType) -> N
 )
 def test_what_follows_from_the_other_is_known(key: FlinkType, namespace: FlinkType, has_suffixes: bool) -> None:
     assert state(key, namespace).has_suffixes == has_suffixes
+
+
+@pytest.mark.parametrize(
+    ("key", "namespace"),
+    [
+        (OWN, Scalar.VOID_NAMESPACE),
+        (Scalar.LONG, OWN),
+        (TupleType((Scalar.STRING, OWN), TUPLE), Scalar.VOID_NAMESPACE),
+        (TupleType((Scalar.STRING, OWN), TUPLE), Scalar.STRING),
+        (ScalaType.of(Scalar.STRING, Scalar.STRING), TupleType((Scalar.STRING, OWN), TUPLE)),
+        (ScalaType.of(OWN, Scalar.STRING), Scalar.VOID_NAMESPACE),
+    ],
+)
+def test_user_keys_that_cant_be_found_are_refused_before_the_run(key: FlinkType, namespace: FlinkType) -> None:
+    user_key = ScalaType.of(Scalar.LONG, Scalar.LONG) if isinstance(key, ScalaType) else KRYO
+    with pytest.raises(RefusedError, match=r"com\.acme\.MyWindow\$Serializer"):
+        expect_rewritable(replace(state(key, namespace), user_key=user_key))
 
 
 def test_no_row_is_called_damaged() -> None:

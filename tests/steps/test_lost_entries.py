@@ -14,10 +14,12 @@ import pytest
 
 from flinkstate.errors import PlanError, RefusedError, RejectedError
 from flinkstate.keyed.header import VALUE_SERIALIZER, BackendKind, StateMeta
+from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import InlineBytes, OperatorHandle
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot, simple_snapshot
 from flinkstate.serializers.types import PojoType, Scalar
+from flinkstate.values.codecs import codec
 from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.flat_maps import FlatLosses
@@ -27,6 +29,7 @@ from stateferry.changes.upgrade.restore_lost import WithLosses
 from stateferry.cli import main
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.checks.before_upgrade import hold_against
+from stateferry.runs.guards.all_losses import _key as shown_key
 from stateferry.runs.guards.all_losses import all_losses
 from stateferry.runs.guards.lost_values import expect_same_job
 from stateferry.runs.plan.plan_json import plan_of
@@ -45,6 +48,17 @@ def _kept(home: Any) -> SnapshotFacts:
     found = home.facts(SnapshotFacts)
     assert isinstance(found, SnapshotFacts)
     return found
+
+
+def test_a_key_is_shown_without_the_lengths_behind_its_parts() -> None:
+    state = KeyedState(
+        "s", StateKind.MAP, Scalar.STRING, Scalar.STRING, Scalar.STRING, Scalar.LONG, ttl=False, asynchronous=False
+    )
+    long = "c" * 300
+    key, namespace, user_key = (codec(Scalar.STRING).encode(text) for text in ("ab", long, "d"))
+    # As Flink writes them: of less than 256 bytes the length is one byte.
+    stored = key + b"\3" + namespace + len(namespace).to_bytes(2, "little") + user_key
+    assert shown_key(stored, state) == {"key": "ab", "namespace": long, "user_key": "d"}
 
 
 def test_what_was_lost_is_put_back(tmp_path: Path) -> None:

@@ -61,6 +61,15 @@ def compiled(schema: object, *others: str) -> ClassFile:
     )
 
 
+def aliased(name: str, *aliases: str, **more: object) -> dict[str, object]:
+    return {"name": name, "type": "long", "aliases": list(aliases), **more}
+
+
+def nullable(name: str, *types: object) -> dict[str, object]:
+    return {"name": name, "type": ["null", *types], "default": None}
+
+
+ROW = line(S, aliases=["Line"]) | {"name": "Row"}
 DATE = {"type": "int", "logicalType": "date"}
 CASES = {
     "the same": (record(S, N), record(S, N), AS_IS),
@@ -73,11 +82,21 @@ CASES = {
     "a new field without a default": (record(S), record(S, N), REFUSED),
     "a new field, its enum with a default": (record(S), record(S, n(enum("A", default="A"))), UNKNOWN),
     "an enum lacks a symbol": (record(n(enum("A", "B"))), record(n(enum("A"))), REFUSED),
+    "an enum lacks a symbol, its field has a default": (record(n(enum("A", "B"))), record(n(enum("A"), default="A")),
+                                                        REFUSED),
     "null is no more": (record(n(["null", "long"])), record(N), REFUSED),
     "a union lacks a type": (record(n(["null", "long"])), record(n(["null", "string"])), REFUSED),
     "a fixed type of another size": (record(n(fixed(2))), record(n(fixed(3))), REFUSED),
     "another name": (record(n(line(S))), record(n(line(S) | {"name": "Row"})), REFUSED),
     "an alias of a type": (record(n(line(S))), record(n(line(S, aliases=["Line"]) | {"name": "Row"})), UNKNOWN),
+    "an alias of a field that is there": (record(N), record(N, aliased("m", "n")), UNKNOWN),
+    "the same, with a default": (record(N), record(N, aliased("m", "n", default=0)), UNKNOWN),
+    "an alias of two fields": (record(N), record(aliased("k", "n"), aliased("m", "n")), UNKNOWN),
+    "an alias of an enum that is there": (record(n(enum("A"))),
+                                          record(n(enum("A")), nullable("m", enum("A", aliases=["Suit"], name="Card"))),
+                                          UNKNOWN),
+    "an alias of a record that is there": (record(nullable("n", line(S))), record(nullable("n", line(S), ROW)),
+                                           UNKNOWN),
     "another namespace": (record(n(line(S))), record(n(line(S, namespace="org.acme"))), UNKNOWN),
     "in a list": (record(n({"type": "array", "items": line(N)})),
                   record(n({"type": "array", "items": line(n("int"))})), REFUSED),
@@ -98,6 +117,7 @@ CASES = {
     "another field, of a type that can't be it": (record(N), record({"name": "m", "type": "string", "default": ""}),
                                                   RESTORES),
     "an enum lacks a symbol, and has a default": (record(n(enum("A", "B"))), record(n(enum("A", default="A"))), WRONG),
+    "an enum has another default": (record(n(enum("A"))), record(n(enum("A", default="A"))), AS_IS),
     "an enum in another order": (record(n(enum("A", "B"))), record(n(enum("B", "A"))), RESTORES),
     "may be null": (record(N), record(n(["null", "long"])), RESTORES),
     "may be null, and is wider": (record(n("int")), record(n(["null", "long"])), UNKNOWN),
@@ -120,6 +140,17 @@ def test_a_changed_schema(name: str) -> None:
     assert outcome(ListType(written(before)), compiled(after)) is expected
     key = said(written(before), compiled(after), place=Place.KEY)
     assert (key and key.outcome) is (REFUSED if expected in (RESTORES, WRONG) else expected)
+
+
+@pytest.mark.parametrize(("last", "expected"), [("double", REFUSED), ("long", RESTORES)])
+def test_a_deep_schema_is_compared_once(last: str, expected: Outcome) -> None:
+    def deep(type_: object) -> dict[str, object]:
+        for number in range(30):
+            type_ = ["null", {"type": "record", "name": f"R{number}", "fields": [n(type_)]}]
+        return record(n(type_))
+
+    old = "string" if expected is REFUSED else "int"
+    assert outcome(written(deep(old)), compiled(deep(last))) is expected
 
 
 def test_a_schema_that_is_not_known() -> None:

@@ -97,6 +97,8 @@ def as_written(type_: FlinkType) -> FlinkType:
 def expect_rewritable_keys(state: KeyedState, type_: FlinkType) -> None:
     """Raises `RefusedError` if what is of the type in each key can't be written anew."""
     _ = state.has_suffixes  # refuses keys whose ends aren't known
+    if scala_parts(type_) or type_ is state.user_key:
+        _expect_ends(state)
     if not scala_parts(type_):
         recoder(compile_type(type_))
         return
@@ -104,6 +106,13 @@ def expect_rewritable_keys(state: KeyedState, type_: FlinkType) -> None:
         raise RefusedError("its keys or namespaces are by Kryo, and its user keys by flink-scala")
     for part in _parts(state):
         _rewriter(part)
+
+
+def _expect_ends(state: KeyedState) -> None:
+    """Raises `RefusedError` if key or namespace have parts other than by Kryo whose end isn't known."""
+    for part in (*opaque_parts(_as_stored(state.key)), *opaque_parts(state.namespace)):
+        if _kryo_of(part) is None:
+            raise RefusedError(f"its keys or namespaces have {part.class_name}, {part.reason}, whose end isn't known")
 
 
 def rewritten_keys(section: Section, state: KeyedState, type_: FlinkType) -> Recoded:
@@ -137,13 +146,16 @@ Bounds = list[tuple[Positions, Positions]]
 
 def _bounds_beside_scala(state: KeyedState, data: Bytes, starts: Positions, limits: Positions) -> Bounds:
     """Returns where each part begins and ends, if nothing before the last one is by Kryo."""
-    key = with_opaque(state.key, lambda part: part.source if isinstance(part, ScalaType) else part)
-    split = split_keys(key, state.namespace, state.has_suffixes, data, starts, limits)
+    split = split_keys(_as_stored(state.key), state.namespace, state.has_suffixes, data, starts, limits)
     return [
         (starts, split.key_ends),
         (split.namespace_starts, split.namespace_ends),
         *([] if state.user_key is None else [(split.rests, limits)]),
     ]
+
+
+def _as_stored(key: FlinkType) -> FlinkType:
+    return with_opaque(key, lambda part: part.source if isinstance(part, ScalaType) else part)
 
 
 def _rewriter(type_: FlinkType) -> Callable[[Bytes, Positions, Positions], Recoded] | None:

@@ -219,7 +219,7 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
     for operator in source.metadata.operators:
         told = Declarations(operator, of_operators.get(operator.id, {}), plan.job_classes)
         these, (change, of_keys) = told.problems, _as_declared(back, told)
-        for header in _operator_headers(source, operator):
+        for header in operator_headers(source, operator):
             by_kryo = {
                 name: with_kryo(type_, by_kryo_2) if of_flink_1 else from_kryo_5(type_)
                 for name, type_ in elements_by_kryo(header, plan.job_classes, change, of_keys).items()
@@ -255,7 +255,8 @@ def _as_declared(back: WayBack | None, declared: Declarations) -> tuple[Change, 
     return change, of_keys
 
 
-def _operator_headers(source: Savepoint, operator: Operator) -> Iterator[OperatorHeader]:
+def operator_headers(source: Savepoint, operator: Operator) -> Iterator[OperatorHeader]:
+    """Yields what the operator state of each subtask is described by."""
     for subtask in operator.subtasks:
         if subtask.managed_operator is not None:
             yield read_operator_header(source.folder, subtask.managed_operator)
@@ -263,7 +264,7 @@ def _operator_headers(source: Savepoint, operator: Operator) -> Iterator[Operato
 
 def _values(source: Savepoint, operator: Operator) -> Iterator[tuple[str, FlinkType]]:
     """Yields the operator states' names and types of elements, of broadcast states those of keys and values."""
-    for header in _operator_headers(source, operator):
+    for header in operator_headers(source, operator):
         for meta in header.lists:
             yield from ((meta.name, one.type) for _, one in meta.serializers)
         for meta in header.broadcasts:

@@ -15,6 +15,7 @@ from flinkstate.errors import RefusedError, StateferryError, UsageError
 from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.entries import suffixed
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import FlinkType, Scalar
@@ -129,13 +130,11 @@ def _row(row: RowLosses, state: KeyedState) -> dict[str, Any]:
 def _key(data: bytes, state: KeyedState) -> dict[str, Any]:
     """The parts of a stored key."""
     try:
-        key, position = decode(state.key, data)
+        key, position = suffixed(state.key, state.has_suffixes)(data, 0, len(data))
         out = {"key": _json(state.key, key)}
-        position += 4 if state.has_suffixes else 0
-        namespace, end = decode(state.namespace, data, position)
+        namespace, end = suffixed(state.namespace, state.has_suffixes)(data, position, len(data))
         if state.namespace is not Scalar.VOID_NAMESPACE:
             out["namespace"] = _json(state.namespace, namespace)
-        end += 4 if state.has_suffixes else 0
         if state.user_key is not None:
             out["user_key"] = _json(state.user_key, decode(state.user_key, data, end)[0])
     except StateferryError:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flinkstate.errors import RefusedError
+from flinkstate.keyed.header import StateMeta
+from flinkstate.metadata.metadata import Operator
+from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import KryoType, OpaqueType
 from stateferry.basics.state_ref import StateRef
+from stateferry.runs.checks.other_kryo import operator_headers
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.kept_values import states_with_kept_values
 from stateferry.runs.plan.upgrade_options import SAME_FLINK
@@ -82,16 +86,26 @@ def _inside_unknown(resolved: ResolvedPlan) -> Iterator[str]:
     source, to = resolved.source, resolved.plan.to
     if to == SAME_FLINK or source_of(source.metadata.version) is target_of(to):
         return
-    for operator in source.keyed_operators():
-        header = source.keyed_header(operator)
-        states = () if header is None else header.states
-        keys = () if header is None else (("(key)", header.key_serializer),)
-        for name, snapshot in (*keys, *((meta.name, one) for meta in states for _, one in meta.serializers)):
-            if (unknown := unknown_around_kryo(snapshot)) is not None:
-                yield (
-                    f"{operator.label}: {name}: Kryo has written what is inside of {unknown}, which isn't read, so it "
-                    "can't be rewritten. To do: start the new job without this operator's state"
-                )
+    for operator in source.metadata.operators:
+        found = ((name, unknown_around_kryo(one)) for name, one in _serializers(source, operator))
+        # Each subtask has a description of its operator state.
+        for name, unknown in dict.fromkeys((name, unknown) for name, unknown in found if unknown is not None):
+            yield (
+                f"{operator.label}: {name}: Kryo has written what is inside of {unknown}, which isn't read, so it "
+                "can't be rewritten. To do: start the old job from this savepoint without this operator, with "
+                "--allowNonRestoredState, take a new savepoint there, and give that to the run"
+            )
+
+
+def _serializers(source: Savepoint, operator: Operator) -> Iterator[tuple[str, SerializerSnapshot]]:
+    """Yields the serializers of the operator's keys and of each of its states, keyed or not, with the state's name."""
+    states: list[StateMeta] = []
+    if (header := source.keyed_header(operator)) is not None:
+        yield "(key)", header.key_serializer
+        states += header.states
+    for described in operator_headers(source, operator):
+        states += [*described.lists, *described.broadcasts]
+    yield from ((meta.name, one) for meta in states for _, one in meta.serializers)
 
 
 def unknown_around_kryo(snapshot: SerializerSnapshot) -> str | None:
