@@ -49,8 +49,8 @@ from stateferry.tables.update import (
     advance_main,
     commit_update,
     doubt_main,
-    is_cut_off,
     is_shown,
+    must_repeat,
     plan_update,
     tables_of_state,
     withdraw_run,
@@ -104,19 +104,20 @@ def _bring(work: RunAtWork) -> TablesFacts:
     written = _written(work) if has_tables else WrittenTables()
     facts = TablesFacts(tables=written.tables, counts=written.counts, rebuilt=written.rebuilt)
     accounts = run.facts(StagedAccounts) or StagedAccounts()
-    checks = (*published, *(check(work.workers, work.resolved, accounts) if has_tables else ()))
-    report = Report.read(run.report).with_tables(checks, written.to_json())
+    found = check(work.workers, work.resolved, accounts) if has_tables else {}
+    report = Report.read(run.report).with_tables((*published, *found.values()), written.to_json())
     work.renewal.check()
     report.write(run.report)
     if report.tables_pending:
-        failed = ", ".join(check.name for check in report.tables if check.outcome is Outcome.FAILED)
-        with reaching(work.resolved.plan.warehouse, "written"):
-            for one in written.tables:
+        failed = {of: one.name for of, one in found.items() if one.outcome is Outcome.FAILED}
+        with reaching(run.plan.warehouse, "written"):
+            for of in failed:
                 # What is wrong may be a file of main, from which the next run would start again.
-                doubt_main(table_home(work.resolved), StateTables(*one.of))
+                doubt_main(table_home(work.resolved), StateTables(run.plan.job, *of))
         raise RejectedError(
-            f"the tables failed their checks, so their branch main stays where it was: {failed} ({run.report.shown}). "
-            "The next run or rehearsal of the job writes all of their rows anew"
+            "the tables failed their checks, so their branch main stays where it was: "
+            f"{', '.join(failed.values())} ({run.report.shown}). The same command, or the next run or rehearsal of the "
+            "job, writes all of their rows anew"
         )
     moved = not has_tables or _advance(work.resolved, written)
     if not moved:
@@ -144,13 +145,13 @@ def _check_published(work: RunAtWork) -> tuple[Check]:
 
 
 def _written(work: RunAtWork) -> WrittenTables:
-    """What the step has written; it writes again if another writer has changed `main` since an earlier try.
+    """What the step has written; it writes again if `main` was changed or doubted since an earlier try.
 
     These facts are replaced, not removed, so that the step can go on after a kill.
     """
     run, resolved = work.run, work.resolved
     written = run.facts(WrittenTables)
-    if written is not None and not _withdraw_if_cut_off(resolved, written):
+    if written is not None and not _withdraw_to_repeat(resolved, written):
         return written
     written = _facts(list(write(work.workers, resolved, earlier_night(resolved))))
     work.renewal.check()
@@ -158,8 +159,8 @@ def _written(work: RunAtWork) -> WrittenTables:
     return written
 
 
-def check(workers: Workers, resolved: ResolvedPlan, staged: StagedAccounts) -> tuple[Check, ...]:
-    """The checks of the tables that the run has written."""
+def check(workers: Workers, resolved: ResolvedPlan, staged: StagedAccounts) -> dict[tuple[str, str], Check]:
+    """The checks of the tables that the run has written, by operator and state."""
     labels = {one.operator.hex_id: one.operator.label for one in resolved.operators}
     found = {(one.operator, one.state): _account(one) for one in staged.states}
     made = table_accounts(workers.do(f"{Step.TABLES}: check", accounts(resolved), account_of_chunk))
@@ -168,7 +169,7 @@ def check(workers: Workers, resolved: ResolvedPlan, staged: StagedAccounts) -> t
         # Tables without any file hold nothing, which is right only if the savepoint has nothing.
         of = (one.operator.hex_id, rules.new_name)
         by_state.setdefault(of, TableAccount(*of, Account.of(one.new_max)))
-    return tuple(table_check(labels[of[0]], one, found[of]) for of, one in by_state.items())
+    return {(labels[of[0]], of[1]): table_check(labels[of[0]], one, found[of]) for of, one in by_state.items()}
 
 
 def _account(one: StagedAccount) -> Account:
@@ -262,15 +263,15 @@ def _advance(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
     return moved == states
 
 
-def _withdraw_if_cut_off(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
-    """Takes back the step's commits if `main` of a table was changed since; says whether the step is to be done again.
+def _withdraw_to_repeat(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
+    """Takes back the step's commits if they are of no use; says whether it did, and the step is to be done again.
 
     All states' commits are taken back then, because the step counts only what it commits.
     """
     home, run_id = table_home(resolved), resolved.plan.run_id
     states = [(StateTables(*one.of), one.snapshots) for one in facts.tables]
     with reaching(resolved.plan.warehouse, "written"):
-        if not any(is_cut_off(home, tables, run_id, made) for tables, made in states):
+        if not any(must_repeat(home, tables, run_id, made) for tables, made in states):
             return False
         for tables, _ in states:
             withdraw_run(home, tables, run_id)

@@ -137,7 +137,7 @@ def plan_update(
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
     done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
     refs = {name: _ref(tables, name, table, schemas[name]) for name, table in found.items()}
-    rebuild = (before.layout.difference(layout) or _why_not_on(found, refs)) if before else None
+    rebuild = _why_not_on(before, layout, found, refs)
     knows = before is not None and before.tells_ferried
     legacy = replace(legacy, is_published=is_published, lazy_cut=lazy_cut, knows_ferried=knows)
     if before and not rebuild:
@@ -208,8 +208,17 @@ def _ref(tables: names.StateTables, name: str, table: Table, schema: pa.Schema) 
     return TableRef(tables.identifier(name), main.snapshot_id, planned_columns(table, schema))
 
 
-def _why_not_on(found: Mapping[str, Table], refs: Mapping[str, TableRef]) -> str | None:
-    """Returns why the run can't go on from the rows in `main`, though their layout is its own; None if it can."""
+def _why_not_on(
+    before: RunMark | None, layout: TableLayout, found: Mapping[str, Table], refs: Mapping[str, TableRef]
+) -> str | None:
+    """Returns why the run can't go on from the rows in `main`; None if it can, or if there are none."""
+    # The snapshot with the mark is gone if another tool has expired snapshots.
+    if any(_last_run(table) == 0 and files_by_chunk(table, refs[name].base) for name, table in found.items()):
+        return "nothing says which run the tables are of"
+    if before is None:
+        return None
+    if (difference := before.layout.difference(layout)) is not None:
+        return difference
     if not all(keeps_columns(table, refs[name].columns) for name, table in found.items()):
         return COLUMNS_CHANGED
     if any(has_deletes(table, refs[name].base) for name, table in found.items()):
@@ -311,7 +320,7 @@ def commit_update(step: TableUpdate, written: Sequence[WrittenChunk]) -> TableSn
         files = [file for file in files_written if file is not None]
         table = catalog.load_table(ref.identifier)
         replaced = _replaced(step, table, ref)
-        snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, files, replaced, ref.columns)
+        snapshots[".".join(ref.identifier)] = commit_run(table, step.mark, ref.base, ref.columns, files, replaced)
     return TableSnapshots(snapshots, counts)
 
 
@@ -350,17 +359,18 @@ def is_shown(home: TableHome, tables: names.StateTables, run_id: str) -> bool:
     return all(mark is not None and mark.run_id == run_id for mark in marks)
 
 
-def is_cut_off(home: TableHome, tables: names.StateTables, run_id: str, made: Mapping[str, int]) -> bool:
-    """Whether `main` was changed since the run's commits, so that it can't move to them.
+def must_repeat(home: TableHome, tables: names.StateTables, run_id: str, made: Mapping[str, int]) -> bool:
+    """Whether the run's commits are of no use: `main` is doubted, or was changed since and can't move to them.
 
     `made` are the run's snapshots by the tables' full names.
     """
-    found = _tables_of(home.catalog(), tables)
-    return not all(stands(table, run_id, made.get(".".join(table.name()))) for table in found)
+    entries, ledger = _tables_of(home.catalog(), tables)
+    can_move = (stands(table, run_id, made.get(".".join(table.name()))) for table in (entries, ledger))
+    return is_doubted(ledger) or not all(can_move)
 
 
 def doubt_main(home: TableHome, tables: names.StateTables) -> None:
-    """Has the next run write all rows anew, unless `main` has moved by then."""
+    """Has the run, if it is done again, and the next one write all rows anew, unless `main` has moved by then."""
     doubt(home.catalog().load_table(tables.identifier(names.KEY_LEDGER)))
 
 

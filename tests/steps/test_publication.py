@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -310,13 +311,14 @@ def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
     for step in BEFORE_PUBLICATION:
         assert do_step(step, "--plan", plan) == 0
     run, failing = the_run(tmp_path, "one"), Check("as the tables say", Outcome.FAILED, "3 entries", "2 entries")
+    found = {("main", NEW): failing, ("main", "other"): replace(failing, outcome=Outcome.PASSED)}
     assert state_of(tmp_path) is RunState.STAGED
     with monkeypatch.context() as patched:
-        patched.setattr(tables, "check", lambda *_: (failing,))
+        patched.setattr(tables, "check", lambda *_: found)
         assert do_step("tables", "--plan", plan) == 1
         assert "the tables failed their checks, so their branch main stays where it was" in capsys.readouterr().err
     report = Report.read(run.report)
-    assert (report.is_green, report.tables_pending, report.tables) == (True, True, (failing,))
+    assert (report.is_green, report.tables_pending, report.tables) == (True, True, tuple(found.values()))
     assert state_of(tmp_path) is RunState.FAILED
     assert shown_keys(tmp_path) == set()
     # The same command goes on, and has no need to write the savepoint again.
@@ -370,8 +372,9 @@ def test_a_run_that_goes_on_late_leaves_the_view_to_the_later_run(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_tables_without_any_file_fail_and_the_next_run_writes_all_rows_anew(
-    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("healing", ["two", "three"])
+def test_tables_without_any_file_fail_and_the_same_command_or_the_next_run_writes_all_rows_anew(
+    tmp_path: Path, plan_of: PlanOf, healing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = LegacyState(blobs={"cold": ({"a": 1}, 0), "other": ({"x": 1}, 0)})
     rehearsed(tmp_path, plan_of, "one", state)
@@ -385,9 +388,13 @@ def test_tables_without_any_file_fail_and_the_next_run_writes_all_rows_anew(
     assert "anew" in capsys.readouterr().err
     (check,) = Report.read(the_run(tmp_path, "two").report).tables
     assert (check.outcome, check.expected) == (Outcome.FAILED, "0 entries, checksum 0000000000000000")
-    rehearsed(tmp_path, plan_of, "three", state)
-    facts = the_run(tmp_path, "three").facts(TablesFacts)
+    if healing == "two":
+        assert do_step("tables", "--plan", plan) == 0
+    else:
+        rehearsed(tmp_path, plan_of, "three", state)
+    facts = the_run(tmp_path, healing).facts(TablesFacts)
     assert facts is not None
+    assert facts.moved
     assert facts.rebuilt == {"main/newMainState": "the tables of an earlier run failed their checks"}
 
 

@@ -193,7 +193,7 @@ def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after
             if chunk in chunks
         ]
         files = [chunk.entries for chunk in facts if chunk.entries]
-        commits.commit_run(table, step.mark, step.entries.base, files, replaced)
+        commits.commit_run(table, step.mark, step.entries.base, step.entries.columns, files, replaced)
     elif died_after == "both tables":
         commit_update(step, facts)
     assert nights.current(state, f"{state.checkpoint_id}") == expected(nights, state)

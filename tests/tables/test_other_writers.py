@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyiceberg.table import CommitTableResponse, Table
 
 from flinkstate.errors import TransientError
 from flinkstate.serializers.types import Scalar
+from stateferry.tables.iceberg.cleaning import TableCleaning
 from stateferry.tables.iceberg.commits import TableConflictError
 from stateferry.tables.iceberg.doubts import doubt
 from stateferry.tables.iceberg.live_files import files_by_chunk, has_deletes
@@ -173,9 +175,48 @@ def test_a_lost_race_is_no_internal_error(nights: Nights, monkeypatch: pytest.Mo
     assert advance_main(nights.home, tables, "second")
 
 
+def maintained(nights: Nights, run: str) -> Iterator[Table]:
+    """Yields both tables, after another writer's commits, which name no run and change no row."""
+    for ref in (nights.steps[run].entries, nights.steps[run].ledger):
+        table = nights.home.catalog().load_table(ref.identifier)
+        for _ in range(2):
+            with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+                pass
+        yield table.refresh()
+
+
+CHANGED = STATE.with_changes(blobs={**STATE.blobs, "key-1": ({"a": 99}, 0)}, checkpoint_id=52)
+
+
+def test_cleaning_leaves_the_way_from_main_to_the_run_that_it_shows(nights: Nights) -> None:
+    nights.run("first", STATE)
+    for table in maintained(nights, "first"):
+        TableCleaning(table, ["first"], (), 2**62).remove()
+    assert nights.counts("second", CHANGED).keys_unchanged == 19
+    assert (nights.steps["second"].rebuild, nights.steps["second"].mark.run_number) == (None, 2)
+    assert nights.current(CHANGED, "second") == CHANGED.migrated(nights.rules(CHANGED.write(str(nights.folder / "is"))))
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_all_rows_are_written_if_nothing_says_which_run_main_shows(nights: Nights, runs: int) -> None:
+    for run in range(runs):
+        nights.run(f"{run}", STATE.with_changes(checkpoint_id=50 + run))
+    for table in maintained(nights, "0"):
+        main = table.refs()["main"].snapshot_id
+        others = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != main]
+        with table.manage_snapshots() as snapshots:
+            for name in table.refs().keys() - {"main"}:
+                snapshots.remove_branch(name)
+        table.refresh().maintenance.expire_snapshots().by_ids(others).commit()
+    assert nights.counts("next", CHANGED).rows_written == 39
+    assert nights.steps["next"].rebuild == "nothing says which run the tables are of"
+    assert nights.current(CHANGED, "next") == CHANGED.migrated(nights.rules(CHANGED.write(str(nights.folder / "is"))))
+
+
 def test_after_checks_that_failed_all_rows_are_written_until_main_has_moved(nights: Nights) -> None:
     nights.run("first", STATE)
     doubt(nights.home.catalog().load_table(nights.steps["first"].ledger.identifier))
+    assert all(maintained(nights, "first"))
     assert nights.counts("second", STATE.with_changes(checkpoint_id=51)).rows_written == 40
     assert nights.steps["second"].rebuild == "the tables of an earlier run failed their checks"
     assert nights.counts("third", STATE.with_changes(checkpoint_id=52)).keys_unchanged == 20

@@ -232,7 +232,7 @@ def test_a_run_that_was_cut_short_goes_on_and_leaves_nothing_behind(nights: Nigh
     from stateferry.tables.iceberg.commits import commit_run
 
     files = [chunk.entries for chunk in facts if chunk.entries]
-    commit_run(entries, step.mark, step.entries.base, files)
+    commit_run(entries, step.mark, step.entries.base, step.entries.columns, files)
     nights.run("first", state)
     assert len(nights.current(state, "first")) == 120
     assert remove_attempts(nights.steps["first"]) > 0

@@ -70,19 +70,21 @@ class TableCleaning:
         """Returns the ids of the snapshots to remove."""
         going = set(self.branches())
         heads = {ref.snapshot_id for name, ref in self.table.refs().items() if name not in going}
-        kept = heads | set(self.protected) | self._last_marked(heads)
+        kept = heads | set(self.protected) | self._down_to_runs(heads)
         return [
             snapshot.snapshot_id
             for snapshot in self.table.snapshots()
             if snapshot.snapshot_id not in kept and snapshot.timestamp_ms <= self.before
         ]
 
-    def _last_marked(self, heads: Collection[int]) -> set[int]:
-        """Returns, below each head, the newest snapshot that names its run, because later runs need to know it."""
+    def _down_to_runs(self, heads: Collection[int]) -> set[int]:
+        """Returns the snapshots from each head down to the newest that names its run: later runs look for it so."""
         found = set()
         for head in heads:
-            line = ancestors_of(self.table.snapshot_by_id(head), self.table.metadata)
-            found |= {snapshot.snapshot_id for snapshot in list(filter(is_marked, line))[:1]}
+            for snapshot in ancestors_of(self.table.snapshot_by_id(head), self.table.metadata):
+                found.add(snapshot.snapshot_id)
+                if is_marked(snapshot):
+                    break
         return found
 
     def files(self) -> list[TableFile]:

@@ -229,10 +229,9 @@ def ensure_table(catalog: Catalog, identifier: tuple[str, ...], location: str, s
 
 
 def keeps_columns(table: Table, columns: Schema) -> bool:
-    """Whether the newest run in `main` has written all of these columns; another writer may have changed them."""
-    newest = _newest_marked(table, table.snapshot_by_name(MAIN))
+    """Whether the newest run in `main`, if any, has written all of these columns; others may have changed them."""
+    newest = newest_marked(table, table.snapshot_by_name(MAIN))
     if newest is None:
-        # There is none, or somebody's maintenance has removed its snapshot: then nothing says otherwise.
         return True
     written = None if newest.schema_id is None else table.schemas().get(newest.schema_id)
     ids = {field.field_id for field in columns.fields}
@@ -246,7 +245,7 @@ def is_marked(snapshot: Snapshot) -> bool:
 
 def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
     """Returns the mark of the newest run up to the snapshot."""
-    found = _newest_marked(table, snapshot)
+    found = newest_marked(table, snapshot)
     if found is None:
         return None
     assert found.summary is not None
@@ -256,7 +255,7 @@ def read_mark(table: Table, snapshot: Snapshot | None) -> RunMark | None:
     return RunMark(stored[_RUN_ID], int(stored[_RUN]), int(stored[_CHECKPOINT]), layout, tells_ferried)
 
 
-def _newest_marked(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
+def newest_marked(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
     """Returns the newest run's snapshot up to this one. Snapshots of others, as of maintenance, have no mark."""
     return next(filter(is_marked, ancestors_of(snapshot, table.metadata)), None)
 
@@ -272,29 +271,33 @@ def commit_run(
     table: Table,
     mark: RunMark,
     base: int,
+    columns: Schema,
     files: Sequence[str],
     replaced: Collection[DataFile] = (),
-    columns: Schema | None = None,
 ) -> int:
     """Adds the files on the run's branch, in place of those `replaced`, in one snapshot, and returns its id.
 
-    The files have these `columns`, or the table's; those of `main` stay. If the commit was made before, this returns
-    the snapshot from then and ignores the files.
+    The files have these `columns`; those of `main` stay. If the commit was made before, this returns the snapshot from
+    then and ignores the files.
     """
-    for _ in range(_TRIES - 1):
-        # The files took long to write. The commit goes onto `base` whatever another writer has done meanwhile.
-        with contextlib.suppress(LostRaceError):
-            return _commit_run(table, mark, base, files, replaced, columns)
-    return _commit_run(table, mark, base, files, replaced, columns)
+    lost = 0
+    while True:
+        try:
+            return _commit_run(table, mark, base, columns, files, replaced)
+        except LostRaceError:
+            # The files took long to write. The commit goes onto `base` whatever another writer has done meanwhile.
+            lost += 1
+            if lost == _TRIES:
+                raise
 
 
 def _commit_run(
     table: Table,
     mark: RunMark,
     base: int,
+    columns: Schema,
     files: Sequence[str],
     replaced: Collection[DataFile],
-    columns: Schema | None,
 ) -> int:
     table = table.refresh()
     if (done := committed(table, mark.run_id)) is not None:
@@ -306,7 +309,7 @@ def _commit_run(
             transaction.set_properties({f"{_LAYOUT}.{layout_id}": layout})
         # If an earlier plan of the run left the branch elsewhere, it is set to `base`.
         ManageSnapshots(transaction).create_branch(base, branch).commit()
-        write_with_columns(transaction, table, columns or table.schema())
+        write_with_columns(transaction, table, columns)
         update = transaction.update_snapshot(snapshot_properties=_summary(mark, layout_id), branch=branch)
         with update.overwrite() if replaced else update.fast_append() as snapshot:
             for old in replaced:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from stateferry.tables.iceberg.commits import MAIN
+from stateferry.tables.iceberg.commits import MAIN, newest_marked
 
 _DOUBTED = "stateferry.doubted-main"
 
 
 def doubt(table: Table) -> None:
-    """Notes it of what `main` is now."""
+    """Notes it of the run that `main` shows now."""
     with table.transaction() as transaction:
-        transaction.set_properties({_DOUBTED: _main(table)})
+        transaction.set_properties({_DOUBTED: _shown(table)})
 
 
 def is_doubted(table: Table) -> bool:
-    """Whether it was noted of what `main` is now."""
-    return table.properties.get(_DOUBTED) == _main(table)
+    """Whether it was noted of the run that `main` shows now."""
+    return table.properties.get(_DOUBTED) == _shown(table)
 
 
-def _main(table: Table) -> str:
-    main = table.snapshot_by_name(MAIN)
-    return "" if main is None else str(main.snapshot_id)
+def _shown(table: Table) -> str:
+    """The run's snapshot: others, as of maintenance, mend nothing."""
+    newest = newest_marked(table, table.snapshot_by_name(MAIN))
+    return "" if newest is None else str(newest.snapshot_id)
