@@ -62,10 +62,13 @@ def digest_of(packages: tuple[str, ...]) -> str:
 
 
 def _sources(folder: str, above: str) -> Iterator[tuple[str, str]]:
-    """The sources in the folder by their names in the package; `spark_jobs`, for example, may be a link."""
+    """The sources in the folder by their names in the package; `spark_jobs`, for example, may be a link.
+
+    A compiled file counts where its source was removed. What is for Airflow alone isn't in every environment.
+    """
     for entry in os.scandir(folder):
         name = f"{above}/{entry.name}"
-        if entry.name.endswith(".py"):
+        if entry.name.endswith(".py") or (entry.name.endswith(".pyc") and not os.path.exists(entry.path[:-1])):
             yield name, entry.path
-        elif entry.name != "__pycache__" and entry.is_dir():
+        elif entry.name != "__pycache__" and name != "/airflow" and entry.is_dir():
             yield from _sources(entry.path, name)

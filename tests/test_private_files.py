@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
+from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main, step
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.target_metadata import TargetMetadata
@@ -21,7 +23,7 @@ from stateferry.runs.record.facts import Claim
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
-from stateferry.runs.record.target_access import _let_pass
+from stateferry.runs.record.target_access import TargetAccess, _let_pass
 from stateferry.spark_jobs.workers import _Task
 from tests.runs.test_runs import plan_at
 from tests.steps.test_killed import World
@@ -134,6 +136,14 @@ def test_whoever_may_read_the_source_may_read_what_is_published(world: World, gi
     assert has_modes(world.root / "new" / "folders" / "target", *given)
     # Flink has to get there.
     assert {mode(world.root / "new"), mode(world.root / "new" / "folders")} == {given[0]}
+
+
+def test_a_folder_is_open_to_its_owner_though_the_source_s_is_read_only(world: World) -> None:
+    """Else its `_metadata` couldn't be written any more, and the publication would be on record."""
+    set_modes(source(world), 0o555, 0o444, 0o444)
+    read = Savepoint.open(str(source(world)))
+    access = TargetAccess.like(read.folder, read.metadata, Location.of(str(world.root / "target")), None)
+    assert (access.folder.mode, access.files.mode, access.metadata.mode) == (0o755, 0o444, 0o444)
 
 
 @pytest.mark.slow

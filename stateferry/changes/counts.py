@@ -80,8 +80,8 @@ class StateSigns(Counts):
     """The living keys of a state, and how it would fit in the place of a state that the plan names.
 
     `moved` keys are as if the job had moved them, `not_moved` as if it had not. `flagged` are the keys with a flag.
-    `lacking` are, of a map state, those of them that have no rows in the plan's new state; of a Boolean state, the keys
-    with rows and a blob that have no flag.
+    `lacking` are, of a map state, those of them that have no rows in the plan's new state. Of a Boolean state, `moved`
+    keys have rows, `not_moved` ones a blob alone and no flag, and `lacking` ones rows and a blob and no flag.
     """
 
     keys: int = 0

@@ -168,9 +168,9 @@ def plan_of_options(options: argparse.Namespace) -> MigrationPlan:
     values = plan_values_of_options(options)
     # In a plan file it isn't refused: that may be of a job's nights and of its cut-over.
     if vars(options).get("full_every") is not None and not values.get("rehearse"):
-        raise PlanError(
-            "full_every: only a rehearsal goes on from an earlier one: give --rehearse as well, or leave full_every out"
-        )
+        # With `since`, --rehearse would only lead to the next refusal.
+        or_so = "give --rehearse as well, or " if values.get("since") is None else ""
+        raise PlanError(f"full_every: only a rehearsal goes on from an earlier one: {or_so}leave full_every out")
     if values.get("rehearse") and values.get("full_every") is not None and values.get("since") is not None:
         raise PlanError(
             "full_every: since says from which rehearsal this one goes on, so none is chosen: leave one of them out"

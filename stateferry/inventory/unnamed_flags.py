@@ -1,10 +1,8 @@
 """Finds Boolean states that look like the flag of a migration that the job itself has begun, if the plan names none.
 
 Without the flag, a map that the job has moved and not cleared would be merged into the key's rows. A flag is recognized
-by the keys for which it is true: they have rows in the new state. A blob beside the rows is no sign against it, because
-the job may clear none. A key that has neither (its map was empty, or its rows have expired) doesn't count. A blob alone
-is a sign against it, unless the job has emptied the map since, and left the blob. So a state is asked about, too, if it
-is true for every key with a blob and rows, and for fewer of the keys with a blob alone than chance explains.
+by the keys for which it is true, see `looks_like_flag`. A key that has neither rows nor a blob (its map was empty, or
+its rows have expired) doesn't count.
 """
 
 from __future__ import annotations
@@ -15,7 +13,9 @@ from flinkstate.errors import RejectedError
 from stateferry.changes.counts import StateSigns
 from stateferry.changes.rules import Rules
 
-# By chance a Boolean state is true for all keys with a blob and rows in one of 100 cases at most.
+# For so many keys with a blob and rows a flag may be false: the old job, run again, may have written their maps later.
+_FEW = 0.05
+# So likely it may be, at most, that a state that isn't a flag is true for so many of the keys with a blob and rows.
 _BY_CHANCE = 0.01
 
 
@@ -23,28 +23,42 @@ class UnnamedFlagError(RejectedError):
     """A state looks like the flag, and the plan doesn't say whether it is."""
 
 
-def looks_like_flag(counts: StateSigns) -> bool:
-    """Whether more of the flag's keys look moved than not. The blobs of keys that have rows may have been left."""
-    return counts.moved + counts.lacking > counts.not_moved - counts.lacking
+def looks_like_flag(name: str, rules: Rules, signs: Mapping[str, StateSigns]) -> bool:
+    """Whether a Boolean state marks the keys that the job has moved, and more of them than the named flag does.
 
-
-def marks_all_merged(name: str, rules: Rules, signs: Mapping[str, StateSigns]) -> bool:
-    """Whether a Boolean state is true for all keys with a blob and rows that would be merged, and hardly by chance.
-
-    `signs` are those of the whole savepoint by state.
+    A flag is true for keys that have rows. A blob beside them is no sign against it, because the job may clear none,
+    but then it is true for nearly all such keys; if a state is true for some of them, these count against it. A blob
+    alone is a sign against it, unless the job has emptied the map since, and left the blob. So more of its keys have
+    rows than a blob alone, or it is true for more of the keys with both than chance explains, by its share of those
+    with a blob alone. Keys with a blob count without those of the named flag. `signs` are of the whole savepoint.
     """
-    counts, merged = signs.get(name, StateSigns()), signs.get(rules.new_name, StateSigns()).not_moved
-    if not merged or counts.lacking != merged:
-        return False
-    with_blob_alone = signs.get(rules.legacy.name, StateSigns()).keys - merged
-    share = (counts.not_moved - counts.lacking) / max(with_blob_alone, 1)
-    return bool(share**merged <= _BY_CHANCE)
+    counts, named = signs.get(name, StateSigns()), signs.get(rules.flag_name or "", StateSigns())
+    merged = signs.get(rules.new_name, StateSigns()).not_moved
+    more = counts.moved - named.moved
+    if merged - counts.lacking > max(1, _FEW * merged):
+        return more - counts.lacking > counts.not_moved + counts.lacking
+    legacy = signs.get(rules.legacy.name, StateSigns())
+    share = counts.not_moved / max(legacy.keys - legacy.not_moved, 1)
+    return more > counts.not_moved or (more > 0 and _chance(counts.lacking, merged, share) <= _BY_CHANCE)
+
+
+def _chance(true: int, of: int, share: float) -> float:
+    """How likely it is, at most, that a state is true for so many of some keys if it is for this share of all.
+
+    It is Chernoff's bound. If the state is true for all of them, it is the likelihood itself.
+    """
+    found = true / max(of, 1)
+    if found <= share:
+        return 1
+    of_each = (share / found) ** found
+    if found < 1:
+        of_each *= ((1 - share) / (1 - found)) ** (1 - found)
+    return float(of_each**of)
 
 
 def _rank(name: str, counts: StateSigns) -> tuple[int, int, str]:
     """The state that is true for most moved keys comes first, of several the one with fewest keys that aren't moved."""
-    moved = counts.moved + counts.lacking
-    return -moved, counts.keys - moved, name
+    return -counts.moved, counts.keys - counts.moved, name
 
 
 def unnamed_flag(
@@ -59,7 +73,7 @@ def unnamed_flag(
     alike = {
         name: signs[name]
         for name in sorted(met, key=lambda name: _rank(name, signs[name]))
-        if looks_like_flag(signs[name]) or marks_all_merged(name, rules, signs)
+        if looks_like_flag(name, rules, signs)
     }
     if not alike:
         return None
@@ -79,10 +93,12 @@ def unnamed_flag(
 
 
 def _found(name: str, counts: StateSigns, rules: Rules) -> str:
-    neither = counts.keys - counts.moved - counts.not_moved
+    # No key of a flag that is named has rows, if this is asked at all.
+    neither = counts.keys - counts.moved - counts.not_moved - counts.flagged
     left = f" ({counts.lacking:,} of them have rows, too)" if counts.lacking else ""
+    also = f", {counts.flagged:,} are keys of {rules.flag_name}" if counts.flagged else ""
+    moved, with_blob = counts.moved - counts.lacking, counts.not_moved + counts.lacking
     return (
-        f"{name} (ValueState<Boolean>) is true for {counts.keys:,} keys: {counts.moved:,} have rows in "
-        f"{rules.new_name} and no blob in {rules.legacy.name}, {counts.not_moved:,} have a blob{left}, "
-        f"{neither:,} have neither"
+        f"{name} (ValueState<Boolean>) is true for {counts.keys:,} keys: {moved:,} have rows in {rules.new_name} and "
+        f"no blob in {rules.legacy.name}, {with_blob:,} have a blob{left}, {neither:,} have neither{also}"
     )

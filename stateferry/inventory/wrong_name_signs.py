@@ -257,7 +257,6 @@ def _of_legacy(keys: pa.Array, touched: pa.Array) -> StateSigns:
 def _of_flag(keys: pa.Array, rows: pa.Array, blobs: pa.Array, flagged: pa.Array) -> StateSigns:
     """A Boolean state in the place of the flag, by the keys for which it is true."""
     with_rows, with_blob, is_flagged = members(keys, rows), members(keys, blobs), members(keys, flagged)
-    merged = int((with_rows & with_blob & ~is_flagged).sum())
-    return StateSigns(
-        len(keys), int((with_rows & ~with_blob).sum()), int(with_blob.sum()), int(is_flagged.sum()), merged
-    )
+    to_move = with_blob & ~is_flagged
+    not_moved, merged = int((to_move & ~with_rows).sum()), int((to_move & with_rows).sum())
+    return StateSigns(len(keys), int(with_rows.sum()), not_moved, int(is_flagged.sum()), merged)

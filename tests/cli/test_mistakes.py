@@ -83,7 +83,8 @@ def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(
         (["--on-contradiction", "rows"], "name the flag state (--flag-state), or leave --on-contradiction out"),
         (["--new-state", "mainState"], "legacy and new state are both 'mainState'"),
         (["--drop-legacy-blobs"], "--drop-legacy-blobs: only a run in reverse has it"),
-        (["--format", "native", "--full-every", "3"], "--full-every: only a rehearsal goes on from an earlier one"),
+        (["--format", "native", "--full-every", "3"], "one: give --rehearse as well, or leave --full-every out"),
+        (["--format", "native", "--full-every", "3", "--since", "x"], "an earlier one: leave --full-every out"),
         (
             ["--rehearse", "--format", "native", "--full-every", "3", "--since", "x"],
             "--full-every: since says from which rehearsal this one goes on",

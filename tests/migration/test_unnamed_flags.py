@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
+from stateferry.changes.counts import StateSigns
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import InventoryTask, inventory_tasks, total
-from stateferry.inventory.unnamed_flags import UnnamedFlagError, unnamed_flag
+from stateferry.inventory.unnamed_flags import UnnamedFlagError, looks_like_flag, unnamed_flag
 from stateferry.inventory.wrong_name_signs import possible_flags, rivals_of
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -98,6 +100,56 @@ def test_the_flag_is_found_and_the_question_has_the_figures(tmp_path: Path) -> N
 )
 def test_what_makes_a_flag(tmp_path: Path, made: LegacyState, asks: bool) -> None:
     assert (asked(made.write(str(tmp_path / "a"))) is not None) is asks
+
+
+ALL = 40
+LEGACY_STATE = KeyedState(LEGACY, StateKind.VALUE, Scalar.STRING, Scalar.VOID_NAMESPACE, None, None, False, False)
+
+
+def looks_so(both: int, alone: int, true_of_both: int, true_of_alone: int, seen: int = 0) -> bool:
+    """Of so many keys with a blob and rows, and so many with a blob alone, without those of the named flag `seen`."""
+    named = seen > 0
+    rules = Rules(LEGACY_STATE, NEW, "seen" if named else None, None, 0)
+    signs = {
+        "it": StateSigns(0, true_of_both + seen, true_of_alone, seen, true_of_both),
+        "seen": StateSigns(seen, seen),
+        NEW: StateSigns(both + seen, seen, both, seen),
+        LEGACY: StateSigns(both + seen + alone, 0, both + seen),
+    }
+    return looks_like_flag("it", rules, signs)
+
+
+@pytest.mark.parametrize("unflagged", [0, 1])
+@pytest.mark.parametrize("seen", [0, 1, 20, 28, 36])
+@pytest.mark.parametrize("alone", [0, 1, 5, 12, 60, 400])
+def test_a_job_that_clears_no_blob_is_asked_about(alone: int, seen: int, unflagged: int) -> None:
+    """How many keys aren't moved, how many the named flag marks of those that are, or whether one has no flag."""
+    assert looks_so(ALL - seen + unflagged, alone, ALL - seen, 0, seen)
+
+
+@pytest.mark.parametrize(
+    ("both", "alone", "true_of_both", "true_of_alone", "asks"),
+    [
+        (45, 15, 5, 1, False),
+        (45, 15, 23, 7, False),
+        (45, 15, 42, 14, False),
+        # A job has moved all keys and emptied some maps since, or the state is true for all: the keys are the same.
+        (45, 15, 45, 15, True),
+        (20, 40, 20, 40, False),
+        (7, 30, 7, 15, True),
+        (6, 30, 6, 15, False),
+        (11, 89, 10, 30, True),
+        (11, 89, 9, 30, False),
+        (1000, 10_000, 962, 9_600, False),
+        (1000, 10_000, 1000, 9_900, True),
+        (3_000_000, 10_000_000, 2_850_001, 9_500_000, False),
+        (3_000_000, 10_000_000, 2_850_001, 9_000_000, True),
+    ],
+)
+def test_a_state_of_another_meaning_is_told_by_its_share(
+    both: int, alone: int, true_of_both: int, true_of_alone: int, asks: bool
+) -> None:
+    assert looks_so(both, alone, true_of_both, true_of_alone) is asks
 
 
 def test_only_true_counts(tmp_path: Path) -> None:

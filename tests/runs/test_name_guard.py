@@ -254,7 +254,7 @@ def test_a_flag_that_is_set_for_fewer_moved_keys_than_another_one(tmp_path: Path
     counted(tmp_path / "right", state)
     said = stopped(tmp_path / "fewer", state, {"flag": "seen"})
     assert "isMigratedState, a Boolean state, looks like the flag: it is true for 40 keys with rows in " in said
-    assert "seen is true for 1 with rows and no blob. Did you mean --flag-state isMigratedState?" in said
+    assert "seen is true for 1 key with rows. Did you mean --flag-state isMigratedState?" in said
     counted(tmp_path / "meant", state, {"flag": "seen"}, accept_empty=1)
     left = keys("left", 5)
     state = replace(
@@ -264,7 +264,7 @@ def test_a_flag_that_is_set_for_fewer_moved_keys_than_another_one(tmp_path: Path
         flags=flags(*MOVED[1:], *left),
     )
     said = stopped(tmp_path / "merged", state, {"flag": "seen"})
-    assert "and for 5 keys with a blob and rows, which would be merged" in said
+    assert "44 keys with rows in newMainState, 5 of them with a blob and without seen, which would be merged" in said
     assert stopped(tmp_path / "lazy", state, {"flag": "seen"}, lazy=True, share=0.5) == said
 
 
@@ -307,7 +307,7 @@ def test_the_maps_of_most_moved_keys_were_emptied_and_no_blob_was_cleared(tmp_pa
 def test_another_flag_of_a_job_that_never_clears_its_blobs(seen: list[str], merged: int, tmp_path: Path) -> None:
     state = replace(LEFT_ALL, more_flags={"seen": flags(*seen)})
     said = stopped(tmp_path, state, {"flag": "seen"}, on_contradiction="rows", accept_empty=0.9)
-    assert f"and for {merged} keys with a blob and rows, which would be merged" in said
+    assert f"{merged} of them with a blob and without seen, which would be merged" in said
     counted(tmp_path / "right", state, on_contradiction="rows")
 
 
@@ -321,10 +321,39 @@ def test_another_flag_of_keys_whose_blobs_the_job_has_cleared(tmp_path: Path) ->
     """It is true for as many keys that look moved, and the job's own for all whose blobs are left."""
     cleared, left = MOVED[:10], MOVED[10:]
     state = replace(BEGUN, blobs=blobs(*COLD, *left), more_flags={"seen": flags(*cleared)})
-    assert "and for 30 keys with a blob and rows" in stopped(tmp_path, state, {"flag": "seen"})
+    assert "30 of them with a blob and without seen" in stopped(tmp_path, state, {"flag": "seen"})
+
+
+@pytest.mark.parametrize(
+    ("cold", "seen", "late"),
+    [(0, None, 0), (12, None, 1), (0, 36, 0), (1, 20, 1), (5, 36, 0), (12, 1, 1), (12, 36, 0)],
+)
+def test_few_keys_are_left_that_the_job_has_not_moved(cold: int, seen: int | None, late: int, tmp_path: Path) -> None:
+    """No flag is named, or one that is true for so many of the 40 moved keys; a key may have got its map later."""
+    others = keys("late", late)
+    state = replace(BEGUN, blobs=blobs(*COLD[:cold], *MOVED, *others), rows=rows(*MOVED, *others))
+    if seen is None:
+        with pytest.raises(UnnamedFlagError, match=r"isMigratedState .* is true for 40 keys"):
+            counted(tmp_path, state, {"flag": None})
+    else:
+        state = replace(state, more_flags={"seen": flags(*MOVED[:seen])})
+        said = stopped(tmp_path, state, {"flag": "seen"}, on_contradiction="rows")
+        assert f"{40 - seen} of them with a blob" in said
+
+
+def test_the_maps_of_most_moved_keys_were_emptied_and_one_key_got_its_map_later(tmp_path: Path) -> None:
+    state = replace(BEGUN, blobs=blobs(*COLD, *MOVED, "late"), rows=rows(*MOVED[:10], "late"))
+    with pytest.raises(UnnamedFlagError, match="40 have a blob \\(10 of them have rows, too\\)"):
+        counted(tmp_path, state, {"flag": None})
 
 
 HONEST: dict[str, LegacyState] = {
+    "it is true for some of the keys, most of which have rows": LegacyState(
+        blobs(*COLD), rows(*COLD[:45]), more_flags={OTHER: flags(*COLD[::10])}
+    ),
+    "it is true for half of the keys, most of which have rows": LegacyState(
+        blobs(*COLD), rows(*COLD[:45]), more_flags={OTHER: flags(*COLD[::2])}
+    ),
     "the job has moved nothing": LegacyState(blobs(*COLD), more_flags={OTHER: flags(*COLD[:40])}),
     "the new state is of another use": LegacyState(
         blobs(*COLD), rows(*COLD[:20]), more_flags={OTHER: flags(*COLD[10:50])}

@@ -260,16 +260,25 @@ def test_a_time_to_live_for_a_migrated_state_without_one_is_refused(tmp_path: Pa
 
 
 def test_an_option_for_another_kind_of_run_or_source_is_said_to_be_so(tmp_path: Path) -> None:
-    def said(name: str, **options: object) -> list[str]:
+    def resolved_(name: str, **options: object) -> ResolvedPlan:
         source = Savepoint.open(str(GOLDEN / name), files_from=MOVED)
         told = {"source": str(GOLDEN / name), "target": str(tmp_path / "new"), "job": "j", "operators": []}
-        plan = plan_of({**told, "parallelism": 2, "files_from": MOVED, **options})
-        return [note for note in option_notes(resolve(plan, source)) if "had no effect" in note]
+        return resolve(plan_of({**told, "parallelism": 2, "files_from": MOVED, **options}), source)
+
+    def vain_of(one: ResolvedPlan) -> list[str]:
+        return [note for note in option_notes(one) if "had no effect" in note]
+
+    def said(name: str, **options: object) -> list[str]:
+        return vain_of(resolved_(name, **options))
 
     canonical, native = "legacy-2.3-rocksdb", "native-2.3-rocksdb"
     moved = f"--files-from /old=/new had no effect: {GOLDEN / canonical} has no address of a file below /old"
     timers = "--no-timers had no effect: only a native savepoint may lack timers, and this source is canonical"
     assert said(canonical) == [moved]
+    # The other snapshot that the run reads may need it.
+    for other in ("before", "like"):
+        of = resolved_(canonical)
+        assert vain_of(replace(of, plan=of.plan.model_copy(update={other: "/before"}))) == []
     assert said(canonical, no_timers=True) == [timers, moved]
     assert timers not in said(canonical, no_timers=True, rehearse=True)
     assert len(said(native, no_timers=True)) == 1

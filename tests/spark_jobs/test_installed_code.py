@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import py_compile
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +48,23 @@ def test_any_other_source_is_another_code(change: Callable[[Path], None], copy: 
     assert digest_of(copy) != digest_of(folders())
     for code in ((digest_of(copy), copy, HERE), ("", copy, HERE)):
         assert f"than the driver (in {copy[-1]} on {HERE})" in str(difference(code))
+
+
+def test_an_environment_without_airflow_s_part_does_the_same(copy: tuple[str, ...]) -> None:
+    shutil.rmtree(Path(copy[-1]) / "airflow")
+    assert digest_of(copy) == digest_of(folders())
+
+
+def test_compiled_files_count_where_there_are_no_sources(copy: tuple[str, ...]) -> None:
+    plan = Path(copy[-1]) / "runs/plan/plan.py"
+    py_compile.compile(str(plan), str(plan.with_suffix(".pyc")))
+    assert digest_of(copy) == digest_of(folders())
+    plan.unlink()
+    assert digest_of(copy[-1:]) != digest_of(folders()[-1:])
+    for package in copy:
+        for file in Path(package).rglob("*.py"):
+            file.unlink()
+    assert digest_of(copy[::-1]) != hashlib.sha256().hexdigest()
 
 
 def test_only_what_python_imports_counts(copy: tuple[str, ...]) -> None:

@@ -42,9 +42,9 @@ def ferried(source: Path, target: Path, *options: str, job: str = "orders") -> i
     return main([*wanted, "--on-contradiction", "rows", *options])
 
 
-def rehearsed(source: Path, target: Path, home: Path) -> Path:
+def rehearsed(source: Path, target: Path, home: Path, *options: str) -> Path:
     """The folder of a rehearsal, the first run of its job."""
-    assert ferried(source, target, "--rehearse") == 0
+    assert ferried(source, target, "--rehearse", *options) == 0
     (rehearsal,) = (home / "runs" / "orders").iterdir()
     return rehearsal
 
@@ -97,7 +97,7 @@ def take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
     home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rehearsal = rehearsed(job.kept(), tmp_path / "target", home)
+    rehearsal = rehearsed(job.kept(), tmp_path / "target", home, "--full-every", "7")
     take(60.0, 30.0, 4.0)
     arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
     assert main(arguments) == 0
@@ -110,7 +110,7 @@ def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
     assert [one.seconds for one in found.done] == [60.0, 30.0, 4.0]
     last = find_run(str(home), "orders", found.done[-1].run_id)
     assert (last.plan.since, last.state, last.has_done(Step.TABLES)) == (found.done[1].run_id, RunState.STAGED, False)
-    assert f"--since {last.plan.run_id}" in said
+    assert f"--since {last.plan.run_id} and that savepoint, without --rehearse and --full-every\n" in said
     # Right afterwards, there is nothing to do.
     assert main(arguments) == 0
     assert "a minute old at most" in capsys.readouterr().out
@@ -153,7 +153,7 @@ def test_where_converting_everything_is_as_fast_it_says_so_and_how(
     said = capsys.readouterr().out
     assert "enough: it took 21.0 s, longer than the copy" in said
     assert "the last catch-up took 21.0 s, more than the 7.5 s in which the copy converted everything" in said
-    assert "give the rehearsal's command with that savepoint, without --rehearse and without --since" in said
+    assert "give the rehearsal's command with that savepoint, without --rehearse and --since" in said
     expected = predicted_after(find_run(str(home), "orders", rehearsal.name))
     assert prediction_lines(expected)[0] in said
 

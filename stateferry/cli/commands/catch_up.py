@@ -85,9 +85,11 @@ def run(options: argparse.Namespace) -> int:
         say(f"catching up doesn't pay: {slow}. So convert everything once the job stands still")
     for line in prediction_lines(foreseen):
         say(line)
+    of_nights = [] if rehearsal.plan.full_every is None else ["--full-every"]
+    without = " and ".join(["--rehearse", *of_nights, *([] if since else ["--since"])])
     say(
         f"stop the job with a native savepoint, and give the rehearsal's command with {since}that savepoint, without "
-        f"--rehearse{'' if since else ' and without --since'}"
+        f"{without}"
     )
     return 0
 

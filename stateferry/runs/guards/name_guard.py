@@ -11,9 +11,8 @@ A wrong name would lose keys under a green report: all that the plan says would 
 | the legacy state has no blobs, or those of keys that were moved; another one looks like it | stops |
 | the flags of two states fit each other's new states better | stops |
 | no key with a flag has rows, and another Boolean state looks like the flag | stops |
-| another Boolean state is true for all flagged keys and more moved ones (without TTL), and there are blobs | stops |
-| one that is true for more moved keys than the flag is true for keys with a blob and rows, too | stops |
-| another one is true for all keys with a blob and rows, for more than the flag alone is true for | stops |
+| another Boolean state looks like it, for more keys, and is true for keys with a blob and rows and no flag | stops |
+| one that looks so is true for all flagged keys and none with a blob alone (without TTL), and there are blobs | stops |
 
 With an accepted share (`accept_empty`) so many flagged keys may have no rows, in whatever state they have some. A share
 of 100 % says that all names are right. Expired rows count as rows here.
@@ -32,7 +31,7 @@ from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.inventory.inventory import Inventory
-from stateferry.inventory.unnamed_flags import looks_like_flag, marks_all_merged, unnamed_flag
+from stateferry.inventory.unnamed_flags import looks_like_flag, unnamed_flag
 from stateferry.inventory.wrong_name_signs import WITHOUT_FLAG, WITHOUT_ROWS, Rivals, rivals_of
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.step_facts import FlaggedKeys
@@ -235,21 +234,15 @@ class _Evidence:
         mine = self.sign(flag)
         for name in sorted(self.rivals.flags - self.planned):
             other = self.sign(name)
-            # Where the job leaves blobs, the flag's keys don't look moved.
-            marks_more = other.lacking > self.met.flagged - other.flagged
-            if not (
-                (looks_like_flag(other) and other.moved > mine.moved)
-                or (marks_more and marks_all_merged(name, self.rules, self.signs))
-            ):
-                continue
             # Flags with a time to live may have expired for the others.
             has_all = other.flagged == self.met.flagged and not other.not_moved and not self.one.states[flag].ttl
-            if other.lacking or (has_all and self.sign(legacy).keys):
-                merged = f"{_number(other.lacking, 'key')} with a blob and rows, which would be merged"
+            is_better = other.lacking or (has_all and self.sign(legacy).keys)
+            if is_better and looks_like_flag(name, self.rules, self.signs):
                 yield (
                     f"state {self.where}: {name}, a Boolean state, looks like the flag: it is true for "
-                    f"{_number(other.moved, 'key')} with rows in {new} and no blob, and for {merged}. {flag} is true "
-                    f"for {mine.moved:,} with rows and no blob. Did you mean --flag-state {name}? {_MEANT}"
+                    f"{_number(other.moved, 'key')} with rows in {new}, {other.lacking:,} of them with a blob and "
+                    f"without {flag}, which would be merged. {flag} is true for {_number(mine.moved, 'key')} with "
+                    f"rows. Did you mean --flag-state {name}? {_MEANT}"
                 )
 
     def exchanged_with(self, other: _Evidence) -> str:

@@ -90,7 +90,9 @@ def _of_this_use(resolved: ResolvedPlan) -> Iterator[str]:
     if plan.no_timers and not plan.rehearse and not may_lack_timers(source):
         kind = "canonical" if is_savepoint(source.metadata) else "a checkpoint"
         yield f"--no-timers had no effect: only a native savepoint may lack timers, and this source is {kind}"
-    yield from needless_roots(source.metadata, plan.files_from or {}, source.folder.shown)
+    # Another savepoint that the run reads may need it.
+    if plan.before is None and plan.like is None:
+        yield from needless_roots(source.metadata, plan.files_from or {}, source.folder.shown)
 
 
 def _of_a_migrated_state(one: OperatorChanges, state: StatePlan, nothing_to_do: bool) -> Iterator[str]:

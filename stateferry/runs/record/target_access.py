@@ -2,7 +2,7 @@
 
 | in the target | gets permissions, group and, where the system allows it, owner of |
 |---|---|
-| its folder, and the folders above it that the run made | the source's folder |
+| its folder, and the folders above it that the run made | the source's folder; their owner may write |
 | state files | the source's files: what all of them permit; if there are none, its `_metadata` |
 | `_metadata` | the source's `_metadata` |
 
@@ -17,7 +17,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 
@@ -70,12 +70,14 @@ class TargetAccess:
             usual = usual_umask()
             file = Access(0o666 & ~usual)
             return cls(Access(_PERMISSIONS & ~usual), file, file, made)
-        own = Access.of(source.child(METADATA).path)
+        folder, own = Access.of(source.path), Access.of(source.child(METADATA).path)
+        # The source's folder may be read-only, and `_metadata` is written into the target's after it is opened.
+        folder = replace(folder, mode=folder.mode | stat.S_IRWXU)
         # A file that is gone is named where its content is needed.
         there = (file.path for file in _files(source, metadata) if file.is_local and os.path.exists(file.path))
         files = [Access.of(path) for path in there]
         common = reduce(lambda mode, file: mode & file.mode, files, _PERMISSIONS)
-        return cls(Access.of(source.path), Access(common, files[0].user, files[0].group) if files else own, own, made)
+        return cls(folder, Access(common, files[0].user, files[0].group) if files else own, own, made)
 
     def open(self, target: Location, home: str) -> None:
         """Sets the access of everything but `_metadata`; it may be repeated."""
