@@ -56,7 +56,7 @@ ENUMS = (
     *("java.util.concurrent.TimeUnit", "java.time.DayOfWeek", "java.time.Month", "java.time.temporal.ChronoUnit"),
     *("java.math.RoundingMode", "java.lang.Thread$State"),
 )
-# Classes that have subclasses.
+# Of these nobody knows whether an array has class tags: classes that have subclasses, TimeUnit up to Java 8 alone.
 NOT_FINAL = (
     *("java.util.BitSet", "java.util.concurrent.TimeUnit"),
     *("java.util.concurrent.atomic.AtomicInteger", "java.util.concurrent.atomic.AtomicLong"),

@@ -66,7 +66,7 @@ def _is_declared(kind, form):  # type: ignore[no-untyped-def]
         return EMPTY_MAP <= kind < TUPLE
     if form == AS_LIST_OF_FLINK:
         return kind in (LIST, AS_LIST, EMPTY_LIST, SINGLETON_LIST)
-    return kind in (SET, SORTED_SET)
+    return kind in (SET, SORTED_SET, EMPTY_LIST, SINGLETON_LIST)
 
 
 @kernel

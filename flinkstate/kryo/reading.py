@@ -291,13 +291,10 @@ class MapReading:
 
     def foreign(self, detail: int, data: Bytes) -> str:
         """Returns the class that stopped a reading, and why it did."""
-        if detail >= 0:
-            name = _name_at(data, detail)
-            reason = self.table.job.reasons.get(name)
-            return name if reason is None else f"{name} ({reason})"
-        name = self.table.names[-1 - detail]
-        own = self.table.own_serializers.get(name)
-        return name if own is None else f"{name} (with the job's serializer {own})"
+        name = _name_at(data, detail) if detail >= 0 else self.table.names[-1 - detail]
+        own = None if detail >= 0 else self.table.own_serializers.get(name)
+        reason = self.table.job.reasons.get(name) if own is None else f"with the job's serializer {own}"
+        return name if reason is None else f"{name} ({reason})"
 
 
 def what_helps(unread: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ numbers, `short`, `char`, enums, and the JDK's classes that `kryo_classes` lists
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from flinkstate.classfiles.job_classes import JobClasses
@@ -22,6 +23,17 @@ _STRING = "java.lang.String"
 def written_alike(kryo: KryoType, class_name: str) -> bool | None:
     """Whether both Kryos write each object of the class alike; None if that isn't known."""
     return None if kryo.classes is None else _alike(_table(kryo.classes, kryo.defaults), class_name, ())
+
+
+def has_no_references(kryo: KryoType, class_name: str) -> bool:
+    """Whether no object can stand twice in one of the class, where Kryo would write a reference.
+
+    That is so if all that is in it is known, and no two objects are of one class.
+    """
+    if not written_alike(kryo, class_name) or kryo.classes is None:
+        return False
+    found = list(_objects_in(_table(kryo.classes, kryo.defaults), class_name))
+    return len(set(found)) == len(found)
 
 
 def is_final(kryo: KryoType, class_name: str) -> bool:
@@ -55,6 +67,14 @@ def _alike(job: JobTable, name: str, within: tuple[str, ...]) -> bool | None:
     if False in found:
         return False
     return None if None in found else True
+
+
+def _objects_in(job: JobTable, name: str) -> Iterator[str]:
+    """Yields the class, and those of all objects in it, which have no class tags."""
+    yield name
+    for part in job.parts.get(name, ()):
+        if part.class_name:
+            yield from _objects_in(job, part.class_name)
 
 
 def _part_alike(job: JobTable, kind: int, class_name: str, within: tuple[str, ...]) -> bool | None:

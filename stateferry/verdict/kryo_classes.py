@@ -37,6 +37,8 @@ _AROUND = frozenset(
 FINAL = frozenset(
     (*(f"{_LANG}{name}" for name in ("Integer", "Long", "Byte", "Boolean", "String")), "java.net.URI")
 ) | {"java.util.Currency"}
+# Of these a long String may be a part. Both Kryos read each other's, but Kryo 5 writes some with other bytes.
+WITH_TEXT = frozenset(("java.lang.String", "java.net.URI"))
 
 _NUMBERS = frozenset(
     (*(f"{_LANG}{name}" for name in ("Float", "Double", "Short", "Character")), *("[F", "[D", "[S", "[C"))
@@ -81,7 +83,7 @@ _NEVER_READ = (
     *("java.util.EnumMap", "java.util.TreeMap$", "java.util.concurrent.ConcurrentSkipListMap$"),
     "java.util.AbstractList$",
 )
-_NOT_READ_BY_2 = ("java.util.ImmutableCollections$", "java.util.ArrayList$SubList", "java.util.Arrays$ArrayList")
+_NOT_READ_BY_2 = ("java.util.ImmutableCollections$", "java.util.ArrayList$SubList")
 # Kryo 2 leaves out the name of an offset.
 _WITH_OFFSET = frozenset(
     f"java.time.{name}" for name in ("ZoneOffset", "ZonedDateTime", "OffsetDateTime", "OffsetTime")

@@ -11,12 +11,13 @@ from flinkstate.kryo.places_in_maps import ROOT
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import KryoType, simple_name
 from stateferry.basics.quantities import noun
-from stateferry.verdict.job_fields import is_final, may_end_in_small_array
+from stateferry.verdict.job_fields import has_no_references, is_final, may_end_in_small_array
 from stateferry.verdict.job_fields import written_alike as written_alike_by_fields
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.kryo_classes import (
     FINAL,
     NULL,
+    WITH_TEXT,
     broken_anyway,
     difference,
     is_map_of_entries,
@@ -33,6 +34,8 @@ _BY_JDK = ("java.", "javax.", "[", "org.apache.flink.")
 _REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2"
 _COMPARE = "give the savepoint from before the upgrade: --before OLD. Without an upgrade, the state restores"
 _UUID = "java.util.UUID"
+_READ_ALL = "give --all, which reads every value"
+_LONG_STRINGS = "those with a String of 33 to 63 characters"
 _MOVE = "have the job move this state to types that Flink has serializers of its own for"
 
 
@@ -51,8 +54,11 @@ def finding_of(part: Part, journey: Journey, sampled: Found | None) -> Finding |
 def _by_declaration(place: Place, kryo: KryoType) -> Finding:
     """Says what is known without the values, from the class that is declared."""
     name = kryo.class_name
-    if name in FINAL:
+    if _is_alike_anyway(place, name):
         return Finding(Outcome.RESTORES, f"both Kryos write {_shown(name)} alike")
+    if name in WITH_TEXT:
+        reason = f"Kryo 5 writes some {place.value}s of {_shown(name)} with other bytes, such as {_LONG_STRINGS}"
+        return Finding(Outcome.UNKNOWN, f"{reason}, and these aren't read", TRY_IT)
     if difference(name) is not None:
         return _differing(place, [name], "where they are not null")
     return Finding(
@@ -67,6 +73,8 @@ def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -
     if journey.stays:
         return _of_same_line(part.place, kryo, journey.target, sampled, beyond)
     finding = _of_other_line(part, kryo, sampled)
+    if finding.outcome is Outcome.RESTORES and _classes(sampled) and not _is_stable_key(part.place, kryo, sampled):
+        return _unstable_key(kryo)
     if beyond is None or not finding.outcome.breaks:
         return finding
     or_else = Outcome.FAILS if finding.outcome is Outcome.WRONG else Outcome.WRONG
@@ -76,19 +84,16 @@ def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -
 def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
     found, name, place = sampled.found, kryo.class_name, part.place
     read = _values_read(sampled)
-    if sampled.other_bytes and written_alike(_classes(sampled)):
-        reason = (
-            f"Kryo 5 writes some of its {place.value}s with other bytes, such as those with a String of 33 to 63 "
-            f"characters ({read}). The job finds nothing under them"
-        )
-        return Finding(Outcome.WRONG, reason, _REWRITE)
-    if name in FINAL:
+    classes = _classes(sampled)
+    if sampled.other_bytes and _are_alike(kryo, classes):
+        reason = f"Kryo 5 writes some of its {place.value}s with other bytes, such as {_LONG_STRINGS} ({read})"
+        return Finding(Outcome.WRONG, f"{reason}. The job finds nothing under them", _REWRITE)
+    if _is_alike_anyway(place, name):
         return _by_declaration(place, kryo)
     if sampled.two_meanings:
         return _of_two_meanings(place, kryo, sampled.two_meanings)
-    classes = _classes(sampled)
-    if found.kryo.get("2") and not written_alike(classes):
-        finding = _differing(place, _most_telling(found.classes.values(), name), read)
+    if found.kryo.get("2") and not _are_alike(kryo, classes):
+        finding = _differing(place, _most_telling(kryo, found.classes.values()), read)
         alone = place is Place.VALUE and isinstance(part.type, KryoType)
         return replace(finding, or_else=None) if alone and _loses_an_entry(found) else finding
     if found.foreign:
@@ -99,10 +104,8 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
             f"its {place.value}s by Kryo can't be read: {sampled.why_not}",
             TRY_IT,
         )
-    if not sampled.values and not sampled.whole and difference(name) is not None:
-        return _by_declaration(place, kryo)
-    if not sampled.values and not sampled.whole:
-        return Finding(Outcome.UNKNOWN, f"no {place.value} was in what was read", "give --all, which reads every value")
+    if _is_nothing(sampled):
+        return _by_declaration(place, kryo) if difference(name) is not None else _none_read(place)
     shown = ", ".join(map(_shown, classes)) or "only nulls"
     return Finding(Outcome.RESTORES, f"both Kryos write it alike: {shown} {read}")
 
@@ -117,6 +120,8 @@ def _loses_an_entry(found: FoundClasses) -> bool:
 def _of_two_meanings(place: Place, kryo: KryoType, names: tuple[str, ...]) -> Finding:
     """Judges by its classes a value that both Kryos can read."""
     name = next((one for one in names if difference(one) is not None), names[0])
+    if name == kryo.class_name and name in FINAL:
+        return Finding(Outcome.RESTORES, f"both Kryos write {_shown(name)} alike, in all that was read")
     alike = written_alike_by_fields(kryo, name)
     if alike is False or difference(name) is not None:
         return _differing(place, [name], "")
@@ -159,17 +164,14 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, be
     if (broken := broken_anyway(classes, line.kryo)) is not None:
         or_else = Outcome.WRONG if broken[0] is Outcome.FAILS else None
         return Finding(broken[0], f"{broken[1]}, in the same Flink either", _MOVE, None, or_else)
-    if place is Place.KEY and not _is_stable_key(kryo, classes):
-        return Finding(
-            Outcome.UNKNOWN,
-            f"its keys by Kryo are {_shown(kryo.class_name)}: equal ones may have other bytes, where one object stands "
-            "in a key twice, and then the job finds nothing under them",
-            TRY_IT,
-        )
+    if not _is_stable_key(place, kryo, sampled):
+        return _unstable_key(kryo)
     if beyond is not None:
         return Finding(Outcome.UNKNOWN, beyond, TRY_IT)
     if (unread := _of_unread(place, kryo, line, sampled)) is not None:
         return unread
+    if line is Line.TWO and _is_nothing(sampled) and not _is_alike_anyway(place, kryo.class_name):
+        return _none_read(place)
     reason = f"its {place.value}s are by Kryo {line.kryo}, which reads them as before ({_values_read(sampled)})"
     return Finding(Outcome.RESTORES, reason)
 
@@ -207,10 +209,39 @@ def _is_one_meaning(place: Place, kryo: KryoType, sampled: Sampled) -> bool:
     return _of_two_meanings(place, kryo, sampled.two_meanings).outcome is Outcome.RESTORES
 
 
-def _is_stable_key(kryo: KryoType, classes: list[str]) -> bool:
-    if written_alike_by_fields(kryo, kryo.class_name):
+def _is_nothing(sampled: Sampled) -> bool:
+    """Whether no value was read, though there may be some."""
+    return not sampled.whole and not sampled.values and not sampled.two_meanings
+
+
+def _none_read(place: Place) -> Finding:
+    return Finding(Outcome.UNKNOWN, f"no {place.value} was in what was read", _READ_ALL)
+
+
+def _is_alike_anyway(place: Place, name: str) -> bool:
+    """Whether that is so whatever the values are. Of a key both Kryos must write the same bytes, too."""
+    return name in FINAL and not (place.is_key and name in WITH_TEXT)
+
+
+def _are_alike(kryo: KryoType, classes: Iterable[str]) -> bool:
+    """Whether each Kryo reads what the other wrote of these classes, those of the job by their fields."""
+    return all(written_alike([name]) or written_alike_by_fields(kryo, name) for name in classes)
+
+
+def _is_stable_key(place: Place, kryo: KryoType, sampled: Sampled) -> bool:
+    """Whether equal keys always have the same bytes, for all that is known."""
+    if place is not Place.KEY or has_no_references(kryo, kryo.class_name):
         return True
+    classes = _classes(sampled)
     return bool(classes) and all(map(is_single, classes))
+
+
+def _unstable_key(kryo: KryoType) -> Finding:
+    reason = (
+        f"its keys by Kryo are {_shown(kryo.class_name)}: equal ones may have other bytes, where one object stands "
+        "in a key twice, and then the job finds nothing under them"
+    )
+    return Finding(Outcome.UNKNOWN, reason, TRY_IT)
 
 
 def _classes(sampled: Sampled) -> list[str]:
@@ -218,10 +249,10 @@ def _classes(sampled: Sampled) -> list[str]:
     return list(dict.fromkeys((*found, *sampled.two_meanings)))
 
 
-def _most_telling(places: Iterable[dict[str, int]], declared: str) -> list[str]:
+def _most_telling(kryo: KryoType, places: Iterable[dict[str, int]]) -> list[str]:
     """Returns the classes that differ, those of whole values first."""
     names = dict.fromkeys(one for there in places for one in there)
-    return [one for one in names if one != NULL and not written_alike([one])] or [declared]
+    return [one for one in names if one != NULL and not _are_alike(kryo, [one])] or [kryo.class_name]
 
 
 def _differing(place: Place, names: list[str], read: str) -> Finding:
@@ -239,7 +270,8 @@ def _differing(place: Place, names: list[str], read: str) -> Finding:
 
 def _unread(place: Place, foreign: dict[str, int]) -> Finding:
     name = next(iter(foreign))
-    advice = TRY_IT if is_of_others(name) else f"give the jar with {name}: --classes job.jar"
+    # In brackets it says why the class can't be read, though its jar was given.
+    advice = TRY_IT if is_of_others(name) or name.endswith(")") else f"give the jar with {name}: --classes job.jar"
     return Finding(Outcome.UNKNOWN, f"its {place.value}s by Kryo have objects that aren't known: {name}", advice)
 
 

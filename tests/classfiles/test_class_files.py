@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from flinkstate.classfiles import job_classes as limits
-from flinkstate.classfiles.class_file import parse_class
-from flinkstate.classfiles.job_classes import read_job_classes
+from flinkstate.classfiles.class_file import INTERFACE, PUBLIC, ClassFile, Member, parse_class
+from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.kryo.job_parts import JobPart, job_table
@@ -70,6 +70,57 @@ def test_parts_are_sorted_fields_and_reasons_are_said() -> None:
     assert (
         "with the job's serializer Own" in job_table(classes(), {f"{THINGS}Thing": "Own"}).reasons[f"{THINGS}Special"]
     )
+
+
+@pytest.mark.parametrize(
+    ("type_", "signature"),
+    [
+        ("java/util/concurrent/TimeUnit", None),
+        ("[Ljava/util/concurrent/TimeUnit;", None),
+        ("java/util/List", "Ljava/util/List<Ljava/util/concurrent/TimeUnit;>;"),
+        ("java/util/Map", "Ljava/util/Map<Ljava/util/concurrent/TimeUnit;Ljava/lang/Long;>;"),
+    ],
+)
+def test_a_field_of_time_units_is_refused(type_: str, signature: str | None) -> None:
+    """Kryo writes it without a class tag since Java 9, where it is final, and no savepoint says which Java it was."""
+    descriptor = type_ if type_.startswith("[") else f"L{type_};"
+    table = job_table(_one_class((), Member("unit", descriptor, 2, signature)), {})
+    assert not table.parts
+    assert "of which isn't known whether it is final" in table.reasons["com.acme.Rule"]
+
+
+@pytest.mark.parametrize(
+    ("interface", "is_plain"),
+    [
+        ("java.io.Serializable", True),
+        ("java.lang.Comparable", True),
+        ("org.apache.flink.types.Value", True),
+        ("com.acme.Named", True),
+        ("java.util.Collection", False),
+        ("com.google.common.collect.Multiset", False),
+        ("com.other.Named", False),
+        # It extends an interface that isn't in the jars.
+        ("com.acme.Bag", False),
+    ],
+)
+def test_a_class_that_may_be_a_collection_is_refused(interface: str, is_plain: bool) -> None:
+    table = job_table(_one_class((interface,), Member("amount", "J", 2)), {})
+    assert ("com.acme.Rule" in table.parts) == is_plain
+    assert ("which is not in the jars" in table.reasons.get("com.acme.Rule", "")) != is_plain
+
+
+def _one_class(interfaces: tuple[str, ...], *fields: Member) -> JobClasses:
+    """A class with these fields; beside it the interfaces Named, and Bag, which extends one of Guava's."""
+
+    def of(name: str, access: int, interfaces: tuple[str, ...], fields: tuple[Member, ...] = ()) -> ClassFile:
+        return ClassFile(name, "java.lang.Object", interfaces, access, fields, None, False, (), access)
+
+    classes = {
+        "com.acme.Named": of("com.acme.Named", INTERFACE, ()),
+        "com.acme.Bag": of("com.acme.Bag", INTERFACE, ("com.google.common.collect.Multiset",)),
+        "com.acme.Rule": of("com.acme.Rule", PUBLIC, interfaces, fields),
+    }
+    return JobClasses("classes", classes)
 
 
 def test_damage_is_refused_by_name_and_offset_or_read() -> None:

@@ -61,6 +61,8 @@ _REFUSED = {
     "LIST Object<short[]>": "Flink 2 reads beyond the array",
     "LIST Object<float[]>": "Flink 2 reads beyond the array",
 }
+# Flink 2 doesn't restore these from its own savepoints either.
+_NEVER = [name for name, row in ROWS.items() if "2.3.0" in row.stays]
 _BREAK = [name for name, row in ROWS.items() if row.becomes is not Outcome.RESTORES and not row.whole_class_path]
 _SAMPLE = (
     *("HashMap<String,Long>", "TreeMap<String,Long>", "Object<Double>", "POJO KryoTotals", "MAP UUID", "TTL HashMap"),
@@ -80,7 +82,11 @@ _SAMPLE = (
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full) for name in _BREAK if name not in _REFUSED],
+    [
+        pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full)
+        for name in _BREAK
+        if name not in (*_REFUSED, *_NEVER)
+    ],
 )
 def test_flink_2_reads_what_flink_1_wrote(
     name: str, started: Started, savepoints: Callable[[str, str], Made], tmp_path: Path

@@ -318,6 +318,20 @@ def test_a_list_and_a_set_become_those_of_flink(made: ListType | SetType) -> Non
         recoded(numbers, two)
 
 
+@pytest.mark.parametrize("made", [ListType(NullableType(Scalar.STRING, 0)), SetType(Scalar.STRING)])
+def test_empty_and_single_ones_of_collections_become_those_of_flink(made: ListType | SetType) -> None:
+    kryo = pairs()["HashMap of 0 as Map"][0]
+    type_ = KryoCollectionType.of(kryo, NullableType(made, 0))
+    empty, single = (b"EmptyLis", b"SingletonLis") if isinstance(made, ListType) else (b"EmptySe", b"SingletonSe")
+    before = b"\1\0java.util.Collections$"
+    assert recoded(type_, before + empty + b"\xf4\1") == b"\0" + b"\0\0\0\0"
+    assert recoded(type_, before + single + b"\xf4\1" + b"\3\1a\xe2") == b"\0" + b"\0\0\0\1" + b"\0\3ab"
+    assert recoded(type_, before + single + b"\xf4\1" + b"\0") == b"\0" + b"\0\0\0\1" + b"\1"
+    numbers = KryoCollectionType.of(kryo, NullableType(replace(made, element=_with(made, Scalar.LONG)), 0))
+    with pytest.raises(RefusedError, match="found String where --declared has another class"):
+        recoded(numbers, before + single + b"\xf4\1" + b"\3\1a\xe2")
+
+
 _NESTED = b"\1\0java.util.HashMa\xf0\1\1" + b"\3\1a\xe2" + b"\1\1java.util.ArrayLis\xf4\1\2" + b"\3\1c\xe4\0"
 
 

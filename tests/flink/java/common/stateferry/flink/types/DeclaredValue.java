@@ -1,5 +1,6 @@
 package stateferry.flink.types;
 
+import java.lang.reflect.Array;
 import java.lang.reflect.Type;
 import java.time.DayOfWeek;
 import java.time.Duration;
@@ -8,6 +9,7 @@ import java.time.ZoneId;
 import java.time.ZonedDateTime;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.BitSet;
 import java.util.Collection;
 import java.util.HashSet;
@@ -77,6 +79,8 @@ class DeclaredValue<T> extends Kind<Object> {
         }
         Function<Collection<Object>, Object> maker = switch (name) {
             case "HintedList", "ListClass", "ArrayList", "HintedCollection" -> ArrayList::new;
+            case "AsList" -> all -> Arrays.asList(all.toArray(
+                    (Object[]) Array.newInstance(argument.info().getTypeClass(), 0)));
             case "LinkedList" -> LinkedList::new;
             case "HintedSet", "HashSet", "SetClass" -> HashSet::new;
             case "TreeSet" -> TreeSet::new;
@@ -87,7 +91,7 @@ class DeclaredValue<T> extends Kind<Object> {
             return null;
         }
         Class<?> type = switch (name) {
-            case "HintedList", "ListClass" -> List.class;
+            case "HintedList", "ListClass", "AsList" -> List.class;
             case "HintedCollection" -> Collection.class;
             case "HintedSet", "SetClass" -> Set.class;
             default -> maker.apply(List.of()).getClass();

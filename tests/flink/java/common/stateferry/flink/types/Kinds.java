@@ -138,6 +138,7 @@ public final class Kinds {
             case "Ttl" -> new TtlKind<>(arguments.get(0));
             case "AnyList" -> new DeclaredList<>(arguments.get(0), size);
             case "String" -> given == null ? Scalars.named(name) : Scalars.strings(given.least(), given.most());
+            case "Opaque" -> given == null ? Scalars.named(name) : Scalars.opaques(given.least(), given.most());
             default -> {
                 // Avro and Scala come late: some jobs of the tests run without them.
                 Kind<?> found = Scalars.named(name);

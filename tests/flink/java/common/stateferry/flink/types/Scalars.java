@@ -28,6 +28,7 @@ import org.apache.flink.streaming.api.windowing.windows.TimeWindow;
 import stateferry.flink.pojo.Labelled;
 import stateferry.flink.pojo.Opaque;
 import stateferry.flink.pojo.Pair;
+import stateferry.flink.pojo.Route;
 import stateferry.flink.pojo.ThriftText;
 
 /** The types without parts, by name. */
@@ -49,6 +50,16 @@ final class Scalars {
                 Types.STRING,
                 r -> text(r, shortest + r.nextInt(longest - shortest + 1)),
                 TextNode::valueOf,
+                List.of());
+    }
+
+    /** Objects with a String of a chosen length. */
+    static Kind<Opaque> opaques(int shortest, int longest) {
+        return new Scalar<>(
+                Types.GENERIC(Opaque.class),
+                r -> new Opaque(text(r, longest == shortest ? longest : shortest + r.nextInt(longest - shortest + 1)),
+                        r.nextInt()),
+                o -> TextNode.valueOf(o.toString()),
                 List.of());
     }
 
@@ -112,8 +123,9 @@ final class Scalars {
         put("GlobalWindow", new Scalar<>(
                 new SerializerTypeInfo<>(GlobalWindow.class, c -> new GlobalWindow.Serializer()),
                 r -> GlobalWindow.get(), w -> NODES.objectNode(), List.of()));
-        put("Opaque", new Scalar<>(Types.GENERIC(Opaque.class), r -> new Opaque(text(r, 5), r.nextInt()),
-                o -> TextNode.valueOf(o.toString()), List.of()));
+        put("Opaque", opaques(5, 5));
+        put("Route", new Scalar<>(Types.GENERIC(Route.class), Scalars::route, o -> TextNode.valueOf(o.toString()),
+                List.of()));
         put("Pair", new Scalar<>(TypeInformation.of(Pair.class), r -> new Pair(r.nextLong(), text(r, 5)),
                 p -> TextNode.valueOf(p.getClass().getSimpleName() + p), List.of()));
         put("Labelled", new Scalar<>(TypeInformation.of(Labelled.class),
@@ -143,6 +155,11 @@ final class Scalars {
                     : (char) (0x20 + random.nextInt(0x5f));
         }
         return new String(out);
+    }
+
+    private static Route route(Random random) {
+        String from = text(random, random.nextInt(4));
+        return new Route(from, random.nextBoolean() ? from : text(random, random.nextInt(4)));
     }
 
     private static BigInteger sign(Random random) {
