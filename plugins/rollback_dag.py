@@ -9,7 +9,14 @@ from airflow.sdk import DAG, TriggerRule
 from stateferry.airflow.dag_runs.dag_run import RETRIES
 from stateferry.airflow.dag_runs.priorities import MOST_TASKS, ORDER, RETURNS, STOPPED
 from stateferry.airflow.requests.form import rollback_params
-from stateferry.airflow.tasks.rollback_tasks import ApproveRollback, CancelNewJob, PlanRollback, RollBack, StartOldJob
+from stateferry.airflow.tasks.rollback_tasks import (
+    START_OLD_JOB,
+    ApproveRollback,
+    CancelNewJob,
+    PlanRollback,
+    RollBack,
+    StartOldJob,
+)
 from stateferry.airflow.tasks.way_back import ConvertBack
 
 _DOC = """\
@@ -38,7 +45,7 @@ def rollback_dag() -> DAG:
         approve = ApproveRollback(task_id="approve")
         cancel_new_job = CancelNewJob(task_id="cancel_new_job", trigger_rule=unless_refused, **STOPPED)
         roll_back = RollBack(task_id="roll_back", trigger_rule=unless_refused, **STOPPED)
-        start_old_job = StartOldJob(task_id="start_old_job", **RETURNS)
+        start_old_job = StartOldJob(task_id=START_OLD_JOB, **RETURNS)
         convert_back = ConvertBack(task_id="convert_back", trigger_rule=unless_refused)
 
         plan >> approve >> cancel_new_job >> roll_back >> start_old_job

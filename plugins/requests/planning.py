@@ -186,6 +186,7 @@ def planned(request: MigrationRequest, occasion: Occasion, *, holds: bool = Fals
 
     In that case the plan's source is only a preliminary folder. `holds` is as in `source_of`.
     """
+    occasion = _as_planned_before(request, occasion)
     source = source_of(request, occasion, holds=holds)
     if source is None:
         plan = plan_for(request, occasion, f"{request.savepoint_directory}/{occasion.short_id}")
@@ -199,3 +200,14 @@ def planned(request: MigrationRequest, occasion: Occasion, *, holds: bool = Fals
     check_buckets(plan)
     check_operators(read_metadata(source), plan.operator_names, source)
     return plan, Run.create(plan, occasion.now)
+
+
+def _as_planned_before(request: MigrationRequest, occasion: Occasion) -> Occasion:
+    """The occasion; a day that the schedule has planned stays one of the schedule when a backfill does it again.
+
+    Airflow takes the DAG run that is there, which the backfill then owns.
+    """
+    if not occasion.is_backfill:
+        return occasion
+    before = Run.if_there(run_folder(home_folder(), str(request.plan_values()["job"]), occasion.short_id))
+    return occasion if before is None else replace(occasion, is_backfill=before.plan_as_given().now_from == "backfill")

@@ -155,7 +155,9 @@ class Operator(OperatorStart):
     def start_old(self, savepoint: str) -> dict[str, Any]:
         with for_good_there():
             now, before = self._resource.read(), self._before()
-            if not self._waits(now) and now.job.get("initialSavepointPath") not in (savepoint, before.started_from):
+            # A spec may have the field, and an empty one is of no job that this run has started.
+            own = {savepoint, before.started_from} - {""}
+            if not self._waits(now) and now.job.get("initialSavepointPath") not in own:
                 raise refusal(
                     f"somebody else has started a job of {self._resource} since this run stopped it, so from "
                     f"{savepoint} the old job would read again what that job has processed. Nothing has been changed"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from flinkstate.errors import RefusedError
+from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.application_ends import application_file, own_refusal
 from stateferry.airflow.dag_runs.dag_run import (
     REHEARSAL,
@@ -34,7 +35,7 @@ from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.catching_up import MOST, catch_up, catch_ups_of, is_validated, made_before
 from stateferry.runs.record.catch_ups import CatchUps, base_of_cut_over
-from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.run_folder import HELD, run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 
@@ -117,13 +118,15 @@ class CatchUp(SparkSubmitOperator):
         with fail_if_refused():
             run = made_before(folder, base)
         if run is None:
-            run = self._planned(context, request, occasion, base)
+            run = self._planned(context, request, occasion, base, folder)
         if not is_validated(run):
             self._wait_for_lease(run)
             self._carry_out(context, run)
         return run
 
-    def _planned(self, context: Context, request: MigrationRequest, occasion: Occasion, base: Run) -> Run:
+    def _planned(
+        self, context: Context, request: MigrationRequest, occasion: Occasion, base: Run, folder: Location
+    ) -> Run:
         """The run, whose source Flink takes now."""
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
         key = (*task_key(context), occasion.short_id)
@@ -134,6 +137,12 @@ class CatchUp(SparkSubmitOperator):
             source = flink.take_savepoint(order, timeout=6 * HOUR, poll_interval=POLL_SECONDS).location
         else:
             source = held(lambda: _fresh(flink, replace(order, format=CHECKPOINT)), base.plan.job, occasion)
+            if not request.stops_with_checkpoint and source != folder.child(HELD).shown:
+                raise _CannotError(
+                    f"{source} can't be held beside the run, as the log says, and a stop with a savepoint has Flink "
+                    "drop it, however many checkpoints the job retains: have the home and the checkpoints on one disk, "
+                    "or both on S3, or stop the job with a checkpoint"
+                )
         with fail_if_refused():
             plan = plan_for(request.rehearsal(), occasion, source, no_timers=native, base=base.plan)
             run = Run.create(plan, now_ms())

@@ -38,6 +38,7 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.sources import check_operators, completed_at, home_folder, read_metadata
 from stateferry.airflow.runs_on.own_tasks import asked, asked_to_stop
 from stateferry.airflow.runs_on.places import place_of, savepoint_of_running_job
+from stateferry.airflow.runs_on.session import other_job
 from stateferry.airflow.tasks.hold_slot import wait_for_slots
 from stateferry.airflow.tasks.outage_task import end_if_exceeded, ends_by
 from stateferry.airflow.tasks.plan_task import occasion_of
@@ -111,8 +112,8 @@ class TakeSavepoint(TaskWithFlink):
             # The old job may have been started again before there was a run that could say so.
             check_not_returned(rehearsal_of(context))
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
-        self._wait(context, request, order, occasion, base)
-        requested_at = _asked_at(context, request)
+        is_stopping = self._wait(context, request, order, occasion, base)
+        requested_at = _asked_at(context, request, is_stopping=is_stopping)
         if self.asks:
             return asked_to_stop(context, order, requested_at)
         asked_at = now_ms() if by_flink or not request.stops_job else requested_at
@@ -154,12 +155,15 @@ class TakeSavepoint(TaskWithFlink):
 
     def _wait(
         self, context: Context, request: MigrationRequest, order: SavepointOrder, occasion: Occasion, base: Run | None
-    ) -> None:
-        """Waits, while the job runs, for all that the steps need, and until the job may be stopped."""
+    ) -> bool:
+        """Waits, while the job runs, for all that the steps need, and until the job may be stopped.
+
+        Returns whether an earlier try has begun to stop it.
+        """
         if not request.stops_job:
             # Nothing stands still, but then a rehearsal takes its steps as the cut-over does.
             wait_until_ready(context, self.rehearsal or FOLDER, self.log)
-            return
+            return False
         place = place_of(request, context)
         is_stopping, was_asked = place.is_stopping(order), stop_asked(context) is not None
         if is_stopping and not was_asked:
@@ -168,12 +172,15 @@ class TakeSavepoint(TaskWithFlink):
                 "This run doesn't take what it was stopped with, because another job may go on from there: look which "
                 "job runs, and trigger a new run"
             )
+        if is_stopping and order.format == CHECKPOINT:
+            _check_nobody_goes_on(request, order)
         if not is_stopping:
             place.check()
             _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
             wait_for_slots(context, self.log)
             wait_until_ready(context, FOLDER, self.log)
             wait_until_the_job_may_stop(context, self.log, base)
+        return is_stopping
 
     def _checkpoint_interval(self, flink: FlinkTask, savepoint: TakenSavepoint) -> int | None:
         """The job's interval, for the prediction; the task does without it if Flink doesn't say it."""
@@ -226,15 +233,29 @@ def _wait_for_lease(job: str, run_id: str) -> None:
         wait_for_lease(reason)
 
 
-def _asked_at(context: Context, request: MigrationRequest) -> int:
-    """When the savepoint was first asked for, in milliseconds; keeps it if the job is stopped.
+def _check_nobody_goes_on(request: MigrationRequest, order: SavepointOrder) -> None:
+    """Fails for good if another job has the name of one that has ended, whose newest checkpoint is then out of date.
+
+    Unlike a savepoint, a checkpoint doesn't say who has ended the job.
+    """
+    if (other := other_job(str(request.flink_job), order.job, (request.flink_conn_id,))) is not None:
+        raise refusal(
+            f"job {order.job} has ended, and {other}, goes on from there as {request.flink_job}: a supervisor or a "
+            "person has started it. Look which job is to run, and trigger a new run"
+        )
+
+
+def _asked_at(context: Context, request: MigrationRequest, *, is_stopping: bool) -> int:
+    """When the savepoint was asked for, in milliseconds; if the job is stopped, keeps when that try began to do so.
 
     Of own tasks the task before this one has asked.
     """
     if not request.stops_job:
         return _first_asked(context)
-    before = stop_asked(context) if request.runs_on == "own tasks" else None
-    at = _first_asked(context) if before is None else before.at
+    if is_stopping and (before := stop_asked(context)) is not None:
+        return before.at
+    # After an earlier try that didn't stop the job, it has run on.
+    at = now_ms()
     limit = None if request.outage_limit is None else parse_duration(request.outage_limit)
     rehearsal_of(context).keep(StopAsked(at, limit, request.has_way_back))
     return at

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
-from stateferry.airflow.dag_runs.dag_run import fail_if_refused, run_of
+from stateferry.airflow.dag_runs.dag_run import check_not_returned, fail_if_refused, rehearsal_of, run_of
 from stateferry.airflow.dag_runs.priorities import BEFORE_STOP, RETURNS, STOPPED
 from stateferry.airflow.dag_runs.task_names import (
     OWN_RETURN,
@@ -34,11 +34,12 @@ def with_own_groups(
     """Puts the own tasks before ours; returns the tasks that begin the outage and the way back."""
     stop, start, go_back = own_functions(path)
     stop_asked = TakeSavepoint(task_id=STOP_ASKED, asks=True, trigger_rule=_UNLESS_FAILED, **BEFORE_STOP)
-    _between(stop_asked, OWN_STOP, stop, take_savepoint, STOPPED)
+    for task in _between(stop_asked, OWN_STOP, stop, take_savepoint, STOPPED):
+        _check_before(task, _check_may_stop)
     start_asked = StartJob(task_id=START_ASKED, asks=True, **STOPPED)
     cut_over >> start_asked
     for task in _between(start_asked, OWN_START, start, start_job, STOPPED):
-        _refuse_after_return(task)
+        _check_before(task, _check_may_start)
     return_asked = ReturnToOldJob(task_id=RETURN_ASKED, asks=True, trigger_rule=TriggerRule.ONE_FAILED, **RETURNS)
     returns.trigger_rule = TriggerRule.ALL_SUCCESS
     _between(return_asked, OWN_RETURN, go_back, returns, RETURNS)
@@ -69,17 +70,27 @@ def _unmapped(group: TaskGroup) -> Iterator[BaseOperator]:
         yield task
 
 
-def _refuse_after_return(task: BaseOperator) -> None:
+def _check_may_stop(context: Context) -> None:
+    # The old job may have been started again before there was a run that could say so.
+    check_not_returned(rehearsal_of(context))
+
+
+def _check_may_start(context: Context) -> None:
+    with fail_if_refused():
+        check_may_start(run_of(context))
+
+
+def _check_before(task: BaseOperator, check: Callable[[Context], None]) -> None:
     """Has each try of the task fail for good once the old job is to be started again.
 
-    It may be tried again, or cleared by a person, at any time: then two jobs would read the same input.
+    It may be tried again, or cleared by a person, at any time: then two jobs would read the same input, or none would
+    run.
     """
     of_team = task._pre_execute_hook
 
-    def check(context: Context) -> None:
-        with fail_if_refused():
-            check_may_start(run_of(context))
+    def checked(context: Context) -> None:
+        check(context)
         if of_team is not None:
             of_team(context)
 
-    task._pre_execute_hook = check
+    task._pre_execute_hook = checked

@@ -20,11 +20,10 @@ from stateferry.airflow.requests.sources import home_folder
 from stateferry.airflow.runs_on.places import check_place
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.control.outage_limit import StopAsked
+from stateferry.runs.control.tries_by_schedule import is_try_by_schedule, published_by_schedule
 from stateferry.runs.plan.plan_text import shown
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_list import runs_of
-from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -125,16 +124,15 @@ def _why_no_cut_over(job: str, occasion: Occasion) -> str:
     It cuts over once. It doesn't stop the job every night, neither after a cut-over nor after a failure.
     """
     with Control(default_catalog()) as control:
-        standing = control.standing(job)
+        standing, history = control.standing(job), control.history(job)
     if standing is not None and standing.record.run_id != occasion.short_id:
         return f"publication {standing.sequence} of job {job} stands"
     own = {occasion.short_id, occasion.rehearsal().short_id}
-    for run in runs_of(home_folder(), job):
-        if run.plan is None or run.run_id in own or not run.run_id.startswith(_BY_SCHEDULE[0]):
-            continue
-        # A try may have ended after the stop, and before there was a run but the rehearsal.
-        if not run.plan.rehearse or Run.open(run.folder).facts_if_sound(StopAsked) is not None:
-            return f"the schedule has tried to cut over job {job} before (run {run.run_id})"
+    tries = (run.run_id for run in runs_of(home_folder(), job) if run.run_id not in own and is_try_by_schedule(run))
+    # The run of a publication may have been cleaned away since.
+    for run_id in (*published_by_schedule(history), *tries):
+        if run_id not in own:
+            return f"the schedule has tried to cut over job {job} before (run {run_id})"
     return ""
 
 

@@ -268,9 +268,8 @@ def _publication(run: Run) -> Publication | None:
 
 def _roll_back(run: Run, published: Publication) -> None:
     with Control(run.plan.catalog_uri) as control:
-        # A driver that was killed in the cut-over keeps nobody waiting.
-        control.release_between_steps(run.plan.job, run.plan.run_id)
-        Rollback(run.plan.home, control, run.plan.job).carry_out(published)
+        # No job runs until this is done, so neither a night nor a driver that was killed in the cut-over is waited for.
+        Rollback(run.plan.home, control, run.plan.job).carry_out(published, force=True)
 
 
 def _nothing_happened(request: MigrationRequest) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from flinkstate.errors import RejectedError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.airflow.dag_runs.dag_run import PLAN_TASK, fail_if_refused, skip
@@ -14,6 +15,7 @@ from stateferry.airflow.dag_runs.notices import tell, telling_of_failure
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.errors import FlinkError, FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.identity import flink_id
 from stateferry.airflow.flink.jobs import TERMINAL
 from stateferry.airflow.flink.task import HOUR, FlinkTask
 from stateferry.airflow.requests.planning import default_catalog
@@ -38,6 +40,10 @@ from stateferry.runs.record.runs import Run
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+START_OLD_JOB = "start_old_job"
+# A key in the store of `plan`, which outlives a clear: the sequence of the publication.
+_UNDO = "publication_to_undo"
+
 
 class PlanRollback(BaseOperator):
     """Finds the publication to roll back, the savepoint for the old job, and the consequences of the rollback."""
@@ -48,9 +54,7 @@ class PlanRollback(BaseOperator):
             check_somebody_may_approve(request, context["dag_run"].triggering_user_name)
             job = str(request.job)
             with _control() as control:
-                undo = Rollback(home_folder(), control, job).publication()
-                if undo is None:
-                    raise nothing_to_roll_back(job)
+                undo = _to_undo(context, control, job)
             savepoint = undo.record.source
             conversion = conversion_of(request, undo) if request.converts else None
             new_job = _new_job(undo)
@@ -59,7 +63,7 @@ class PlanRollback(BaseOperator):
                 consequences = consequences_of(request, conversion)
         cancels = None
         if not (request.converts or request.by_operator):
-            cancels = _checked_in_flink(request)
+            cancels = _checked_in_flink(request, context)
             if request.flink_job is not None and cancels is None:
                 consequences.append(_cancels_none(request))
         if request.by_operator:
@@ -115,6 +119,9 @@ class CancelNewJob(TaskWithFlink):
             job_id = _planned(context)["cancels"]
             _check_no_other(request, job_id)
             if job_id is not None:
+                with fail_if_refused(), _control() as control:
+                    # While another run works on the job, the new job runs on: roll_back would wait for that run.
+                    _rollback(control, _planned(context), str(request.job)).reserve()
                 cancelled = flink.cancel(job_id, timeout=HOUR, poll_interval=POLL_SECONDS)
             if new_job is not None:
                 _check_over(flink.hook, new_job)
@@ -150,7 +157,7 @@ class RollBack(BaseOperator):
         _skip_if_converted(self.log, request)
         with _telling(context), fail_if_refused(), _control() as control:
             undo = _undone(control, str(request.job), planned)
-            rolled_back = Rollback(home_folder(), control, undo.job).carry_out(undo)
+            rolled_back = _rollback(control, planned, undo.job).carry_out(undo)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
         if rolled_back.problem:
             self.log.warning("of what stands again: %s", rolled_back.problem)
@@ -182,7 +189,38 @@ class StartOldJob(TaskWithFlink):
         return started
 
 
-def _checked_in_flink(request: RollbackRequest) -> str | None:
+def _to_undo(context: Context, control: Control, job: str) -> Publication:
+    """The publication that stood when the DAG run was planned first: however often it is cleared, it undoes that one.
+
+    Raises an error if another one stands by now than before this DAG run's rollback, or after it.
+    """
+    store = context.get("task_state_store")
+    kept = None if store is None else store.get(_UNDO)
+    if kept is None:
+        undo = Rollback(home_folder(), control, job).publication()
+        if undo is None:
+            raise nothing_to_roll_back(job)
+        if store is not None:
+            store.set(_UNDO, str(undo.sequence))
+        return undo
+    undo, standing = _by_sequence(control, job, int(str(kept))), control.standing(job)
+    now = None if standing is None else standing.sequence
+    if now != (undo.sequence if undo.rolled_back_at is None else undo.previous):
+        raise RejectedError(
+            f"this DAG run rolls back publication {undo.sequence} of job {job}, and "
+            f"{'none' if now is None else f'publication {now}'} stands by now. This try has changed nothing: trigger "
+            "a new rollback"
+        )
+    return undo
+
+
+def _old_job_of(context: Context) -> str:
+    """The id of the old job, if this DAG run has started it."""
+    dag_run = context["dag_run"]
+    return flink_id("job", dag_run.dag_id, START_OLD_JOB, "-1", dag_run.run_id)
+
+
+def _checked_in_flink(request: RollbackRequest, context: Context) -> str | None:
     """The id of the job to cancel, if there is one; fails for good if Flink can't start the old program instead."""
     if request.restart_job:
         check_program("old", OLD_PROGRAM, request.old_program(), request.flink_conn_id)
@@ -193,11 +231,14 @@ def _checked_in_flink(request: RollbackRequest) -> str | None:
         # Flink forgets a job that has ended, perhaps while the approval is waited for.
         return None
     try:
-        return hook.job_id(request.flink_job)
+        job_id = hook.job_id(request.flink_job)
     except FlinkUnreachableError:
         raise
     except FlinkError as error:
         raise refusal(f"flink_job: {error}. Nothing has been rolled back") from None
+    if job_id == _old_job_of(context):
+        raise refusal(f"this DAG run has started the old job already, as job {job_id}. Nothing has been cancelled")
+    return job_id
 
 
 def _cancels_none(request: RollbackRequest) -> str:
@@ -236,7 +277,16 @@ def _new_job(undo: Publication) -> str | None:
 
 
 def _undone(control: Control, job: str, planned: dict[str, Any]) -> Publication:
-    return next(one for one in control.history(job) if one.sequence == planned["undo"])
+    return _by_sequence(control, job, planned["undo"])
+
+
+def _by_sequence(control: Control, job: str, sequence: int) -> Publication:
+    return next(one for one in control.history(job) if one.sequence == sequence)
+
+
+def _rollback(control: Control, planned: dict[str, Any], job: str) -> Rollback:
+    """The rollback, which each task of the DAG run may go on with."""
+    return Rollback(home_folder(), control, job, f"rollback-of-{planned['undo']}")
 
 
 def _published(undo: Publication) -> Run:

@@ -5,8 +5,8 @@
 
 The first step creates the run from the plan. Each step takes the job's lease, and does its work if it isn't done yet.
 Between steps, the lease stays with the run for some minutes, so that no other run comes between them. It is released
-when a step fails or has nothing to do, and after the validation of a cut-over, because people may take long to approve
-the run. Exit codes are those of `stateferry`.
+when a step fails or has nothing to do, and where the next step may take long to come: after the validation if people
+approve the run then, and after the publication. Exit codes are those of `stateferry`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
 from stateferry.runs.record.temporary_folders import TemporaryFolders
-
-# After the validation of a cut-over a person may think, and after the publication the new job starts.
-_AT_ONCE_FOLLOWED = Step.VALIDATE.earlier(rehearses=False)
+from stateferry.runs.report.decision import Decision
 
 
 def main(step: Step, open_workers: OpenWorkers, argv: Sequence[str] | None = None) -> int:
@@ -98,12 +96,20 @@ def _leased(control: Control, run: Run, step: Step) -> Iterator[Lease]:
         with suppress(TransientError):  # If this fails, the lease expires.
             control.release(lease)
         raise
-    followed = run.steps[:-1] if run.plan.rehearse else _AT_ONCE_FOLLOWED
     # A night may have got another plan.
-    if step in followed and Run.open(run.folder).has_done(step):
+    if _is_followed_at_once(run, step) and Run.open(run.folder).has_done(step):
         control.renew(lease, lease_ms=BETWEEN_STEPS_MS)
     else:
         control.release(lease)
+
+
+def _is_followed_at_once(run: Run, step: Step) -> bool:
+    """Whether nobody has to think, and no job has to start, before the next step of the run begins."""
+    if run.plan.rehearse:
+        return step in run.steps[:-1]
+    # What was decided on a rehearsal isn't asked again: a job stands still.
+    last = Step.VALIDATE if run.facts(Decision) is None else Step.CUT_OVER
+    return step in last.earlier(rehearses=False)
 
 
 def _resolved(run: Run) -> ResolvedPlan:

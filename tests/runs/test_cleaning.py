@@ -10,15 +10,22 @@ import pytest
 
 from flinkstate.metadata.file_names import METADATA, claim_name
 from flinkstate.reading.reader import Savepoint
+from stateferry.basics.durations import now_ms
 from stateferry.cli import main
-from stateferry.runs.catalog.publications import Control
+from stateferry.runs.catalog.publications import Control, Record
+from stateferry.runs.control.cleaning import Cleaning, Retention
+from stateferry.runs.control.outage_limit import StopAsked
+from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.runs import Run
+from stateferry.runs.report.decision import Answer, Decision
 from stateferry.tables.iceberg.commits import branch_of
 from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from tests.steps.test_killed import NOW, World
 from tests.support.in_process import without_spark
 from tests.support.kill_points import Picture, watched
 
+DAY = 86_400_000
 EVERYTHING_OLD = ["clean", "--keep", "0", "--older-than", "0s"]
 
 
@@ -58,6 +65,62 @@ def killed_before(world: World, effect: str) -> None:
         assert main(world.command) == 0
     next(picture for picture in points.pictures if re.search(effect, picture.effect)).restore(world.root)
     lease_runs_out(world)
+
+
+def planned(home: Path, run_id: str, at: int = NOW, **more: object) -> Run:
+    state = {"legacy": "mainState", "new": "newMainState"}
+    values = {"job": "clicks", "source": "/in", "target": f"{home}/out", "home": str(home), "run_id": run_id}
+    return Run.create(plan_of({**values, "operators": [{"operator": "main", "states": [state]}], **more}), at)
+
+
+def left_by_cleaning(home: Path, older_than: int = 0, *, days_later: int = 0) -> list[str]:
+    """The runs that stay."""
+    catalog = f"sqlite:///{home}/catalog.db"
+    with Control(catalog) as control:
+        rule = Retention(newest=0, younger_than_ms=older_than)
+        list(Cleaning(str(home), "clicks", control, catalog, rule, now_ms() + 1 + days_later * DAY).clean())
+    return sorted(run.run_id for run in runs_of(str(home), "clicks"))
+
+
+def test_a_day_of_long_ago_is_as_old_as_its_run(tmp_path: Path) -> None:
+    planned(tmp_path, "backfill__1", now_ms() - 100 * DAY)
+    assert left_by_cleaning(tmp_path, 14 * DAY) == ["backfill__1"]
+    assert left_by_cleaning(tmp_path, 14 * DAY, days_later=13) == ["backfill__1"]
+    assert left_by_cleaning(tmp_path, 14 * DAY, days_later=15) == []
+
+
+@pytest.mark.parametrize("answer", [Answer.ASKED, Answer.APPROVED])
+def test_the_rehearsal_of_a_cut_over_stays_with_its_catch_ups(tmp_path: Path, answer: Answer) -> None:
+    """The cut-over waits with them for its time, and only the rehearsal knows the way back once the job was stopped."""
+    for run_id in ("manual__1.rehearsal-0a1b2c", "manual__1.rehearsal-0a1b2c.catch_up_1-3d4e5f", "manual__2.rehearsal"):
+        planned(tmp_path, run_id, rehearse=True)
+    rehearsal, catch_up, other = (Run.open(run.folder) for run in reversed(runs_of(str(tmp_path), "clicks")))
+    rehearsal.keep(Decision(rehearsal.plan.run_id, answer))
+    other.keep(Decision(other.plan.run_id, Answer.REJECTED, "rejected by ada"))
+    kept = [rehearsal.plan.run_id, catch_up.plan.run_id]
+    assert left_by_cleaning(tmp_path) == kept
+    assert left_by_cleaning(tmp_path, days_later=13) == kept
+    # Nobody knows of a cut-over that was given up.
+    assert left_by_cleaning(tmp_path, days_later=15) == []
+
+
+def test_a_try_of_the_schedule_is_not_forgotten(tmp_path: Path) -> None:
+    """The next night would stop the job again."""
+    for run_id, rehearse in (("scheduled__1", False), ("scheduled__2", True), ("scheduled__3", True)):
+        planned(tmp_path, run_id, rehearse=rehearse, catalog_uri=f"sqlite:///{tmp_path}/catalog.db")
+    stopped = Run.open(next(run.folder for run in runs_of(str(tmp_path), "clicks") if run.run_id == "scheduled__2"))
+    stopped.keep(StopAsked(NOW))
+    assert left_by_cleaning(tmp_path, days_later=90) == ["scheduled__1", "scheduled__2"]
+    record = Record(
+        run_id="scheduled__1", plan_fingerprint="", source="/in", checkpoint_id=1, target=f"{tmp_path}/out",
+        metadata_digest="", tables={},
+    )  # fmt: skip
+    with Control(stopped.plan.catalog_uri) as control:
+        lease = control.acquire("clicks", "scheduled__1")
+        control.rollback(lease, undo=control.publish(lease, record, replaces=None).sequence)
+        control.release(lease)
+    # Now the catalog says so.
+    assert left_by_cleaning(tmp_path, days_later=90) == []
 
 
 @pytest.mark.slow
@@ -230,6 +293,7 @@ def test_another_jobs_tables_and_runs_stay(world: World) -> None:
     assert after == before
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_cleaning_killed_before_any_of_its_effects(world: World, pytestconfig: pytest.Config) -> None:
     nights = published_nights(world, 3)

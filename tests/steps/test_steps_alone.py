@@ -28,6 +28,7 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, TablesFacts
+from stateferry.runs.report.decision import Answer, Decision
 from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess
 from tests.support.in_process import do_step
@@ -108,6 +109,24 @@ def test_the_jobs_for_spark_submit_do_one_step_each(
 def test_nobody_has_the_lease_while_people_think(tmp_path: Path, plan_of: PlanOf) -> None:
     for step in ("snapshot", "migrate", "rescale", "validate"):
         assert do_step(step, "--plan", plan_of("one")) == 0
+    with control_of(tmp_path) as control:
+        assert control.lease_of("orders") is None
+
+
+@pytest.mark.slow
+def test_nobody_comes_between_the_steps_of_a_cut_over_that_was_decided_on_its_rehearsal(
+    tmp_path: Path, plan_of: PlanOf
+) -> None:
+    """Its job stands still, and nobody is asked after the validation."""
+    assert do_step("snapshot", "--plan", plan_of("one")) == 0
+    the_run(tmp_path, "one").keep(Decision("the rehearsal", Answer.APPROVED, "by ada"))
+    for step in ("migrate", "rescale", "validate"):
+        assert do_step(step, "--plan", plan_of("one")) == 0
+    with control_of(tmp_path) as control:
+        held = control.lease_of("orders")
+        assert held is not None
+        assert held.expires_at - held.since >= BETWEEN_STEPS_MS
+    assert do_step("cut_over", "--plan", plan_of("one")) == 0
     with control_of(tmp_path) as control:
         assert control.lease_of("orders") is None
 

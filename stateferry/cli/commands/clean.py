@@ -20,8 +20,9 @@ HELP = "remove old runs, what they left behind, and old snapshots of the tables"
 DESCRIPTION = """\
 Remove old runs: their folders, their staged savepoints, and the state files that they left in targets that never became
 savepoints. Remove old snapshots of the jobs' tables too, and files that no snapshot names. --keep and --older-than say
-what is old. The command keeps all that is published and all that a rollback would bring back. While a run works on a
-job, the command removes nothing of this job but the temporary files of killed processes.
+what is old. The command keeps all that is published and all that a rollback would bring back, and for 14 days what a
+cut-over in Airflow waits with or may go back by. While a run works on a job, the command removes nothing of this job
+but the temporary files of killed processes.
 """
 
 

@@ -3,6 +3,7 @@
 | removed, when it is old enough | kept |
 |---|---|
 | runs with their staged savepoints | the newest runs; the published run and the run that a rollback brings back |
+| the same | for 14 days what a cut-over waits with or may go back by; a try of the schedule, which cuts over once |
 | drafts in the targets of all runs, left behind by writers that were killed | drafts that were changed recently |
 | state files in a removed run's target | folders with a `_metadata` or another run's claim, targets ever published |
 | branches of removed runs | `main`, branches with other names |
@@ -33,11 +34,15 @@ from flinkstate.metadata.file_names import METADATA, claimed_by, drafts, is_stat
 from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.runs.catalog.control_tables import sqlite_file
 from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.outage_limit import StopAsked
+from stateferry.runs.control.tries_by_schedule import is_try_by_schedule, published_by_schedule
 from stateferry.runs.plan.homes import default_rest_catalog, default_warehouse
+from stateferry.runs.record.catch_ups import is_catch_up_of
 from stateferry.runs.record.facts import Claim
 from stateferry.runs.record.run_list import RunSummary, runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.temporary_folders import TemporaryFolders
+from stateferry.runs.report.decision import Answer, Decision
 from stateferry.tables.iceberg.cleaning import TableCleaning, tables_of_job
 from stateferry.tables.iceberg.commits import TableHome
 
@@ -101,7 +106,7 @@ class Cleaning:
         others = self.of_other_catalogs()
         runs = [run for run in runs_of(self.home, self.job) if run not in others]
         protected = self.control.protected_runs(self.job)
-        going = [run for run in removable(runs, protected, self.rule, self.now) if self._may_go(run)]
+        going = self._going(removable(runs, protected, self.rule, self.now))
         staying = [run for run in runs if run not in going]
         in_use = self._targets_in_use([*staying, *others])
         for run in going:
@@ -121,9 +126,34 @@ class Cleaning:
         own = _database(self.catalog_uri)
         return [run for run in runs_of(self.home, self.job) if run.plan and _database(run.plan.catalog_uri) != own]
 
+    def _going(self, old: Sequence[RunSummary]) -> list[RunSummary]:
+        """Those of the old runs that nothing needs any more."""
+        old = [run for run in old if self._may_go(run)]
+        needed = [run.run_id for run in old if self._is_of_cut_over(run)]
+        # If the catalog has a publication by the schedule, that says what a try without one would.
+        once = not any(published_by_schedule(self.control.history(self.job)))
+        return [
+            run
+            for run in old
+            if not (run.run_id in needed or any(is_catch_up_of(one, run.run_id) for one in needed))
+            and not (once and is_try_by_schedule(run))
+        ]
+
+    def _is_of_cut_over(self, run: RunSummary) -> bool:
+        """Whether a cut-over that was not rejected may wait for its time, or may need the way back."""
+        if run.plan is None:
+            return False
+        of_run = Run(run.plan, run.folder)
+        decision = of_run.facts_if_sound(Decision)
+        if decision is None or decision.answer is Answer.REJECTED:
+            return False
+        changed_at = max(run.file_of(kind).modified_at() for kind in (Decision, StopAsked))
+        return changed_at + Retention().younger_than_ms > self.now
+
     def _may_go(self, run: RunSummary) -> bool:
         if run.changes:
-            return True
+            # A backfilled day is planned as of that day, which may lie long ago.
+            return run.state_file.modified_at() + self.rule.younger_than_ms <= self.now
         # The run has no state: it was killed as it began, or it begins right now. A plan that can't be read is left for
         # a person to look at.
         begun = run.plan is not None or not run.plan_file.exists()

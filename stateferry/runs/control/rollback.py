@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from flinkstate.errors import DamagedError, RejectedError
 from stateferry.basics.durations import now_ms
+from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS
 from stateferry.runs.catalog.publications import Control, Publication, RolledBack
 from stateferry.runs.control.target_metadata import TargetMetadata, published_run
 from stateferry.runs.plan.run_options import new_run_id
@@ -20,23 +21,31 @@ def nothing_to_roll_back(job: str) -> RejectedError:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """The rollback of one job, whose runs are under `home`."""
+    """The rollback of one job, whose runs are under `home`; `run_id` is the run that has the job's lease for it."""
 
     home: str
     control: Control
     job: str
+    run_id: str = field(default_factory=lambda: f"rollback-{new_run_id()}")
 
     def publication(self) -> Publication | None:
         """The publication that a rollback would withdraw."""
         return self._left_unfinished() or self.control.standing(self.job)
 
-    def carry_out(self, undo: Publication | None = None) -> RolledBack:
-        """Withdraws the publication that stands, or `undo`, also if that was withdrawn before. Removes no file."""
+    def reserve(self) -> None:
+        """Keeps other runs from the job until the rollback, for some minutes: nobody waits for them after this."""
+        self.control.acquire(self.job, self.run_id, lease_ms=BETWEEN_STEPS_MS)
+
+    def carry_out(self, undo: Publication | None = None, *, force: bool = False) -> RolledBack:
+        """Withdraws the publication that stands, or `undo`, also if that was withdrawn before. Removes no file.
+
+        With `force` no other run is waited for: it commits nothing any more until it has the lease again.
+        """
         check_home(self.home)
         undo = undo or self.publication()
         if undo is None:
             raise nothing_to_roll_back(self.job)
-        lease = self.control.acquire(self.job, f"rollback-{new_run_id()}")
+        lease = self.control.acquire(self.job, self.run_id, force=force)
         try:
             undone = published_run(self.home, undo)
             if undone is not None and undone.state is not RunState.ROLLED_BACK:

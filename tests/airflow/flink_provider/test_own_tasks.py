@@ -196,6 +196,21 @@ def test_own_tasks_that_are_tried_again_start_no_job_beside_the_old_one(
         tasks.run("own_start.start")
 
 
+def test_own_tasks_that_are_cleared_stop_no_job_that_was_started_again(
+    failed: tuple[Tasks, Run, list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would start it once more: the way back has been gone already."""
+    tasks, _, _ = failed
+    stopped: list[object] = []
+    monkeypatch.setattr(type(tasks.dag.task_dict["own_stop.stop"]), "execute", lambda _, context: stopped.append(1))
+    tasks.run("own_stop.stop")
+    assert stopped == [1]
+    rehearsal_of(tasks.here).keep(Returned("the old job was started again", "/old", 1))
+    with pytest.raises(AirflowFailException, match="is over: the old job was started again"):
+        tasks.run("own_stop.stop")
+    assert stopped == [1]
+
+
 def test_a_hook_of_the_teams_own_is_called_too(
     failed: tuple[Tasks, Run, list[object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flink
         yield cluster
 
 
+@pytest.mark.full
 def test_what_flink_forgot(
     forgetful: FlinkCluster, sink: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ def test_what_flink_forgot(
     assert run_jar(["--sink", str(sink)], restart_lost=True).execute(start.next().context)["job_id"] == job_id
 
 
+@pytest.mark.full
 def test_a_job_manager_that_is_away_for_a_while(available: FlinkCluster, sink: Path, tmp_path: Path) -> None:
     cluster, root = available, tmp_path / "savepoints"
     start, take = Try(), Try()

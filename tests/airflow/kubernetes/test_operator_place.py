@@ -248,7 +248,9 @@ def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"initialSavepointPath": "/theirs", "savepointRedeployNonce": 7}], ids=["last state", "savepoint"]
+    "more",
+    [{}, {"initialSavepointPath": ""}, {"initialSavepointPath": "/theirs", "savepointRedeployNonce": 7}],
+    ids=["last state", "no savepoint", "savepoint"],
 )
 def test_the_old_job_does_not_start_where_somebody_else_has_started_one(
     cut_over: Make, occasion: Occasion, more: dict[str, Any]

@@ -213,9 +213,21 @@ def test_a_lost_application_is_tried_again_with_the_same_run(
     assert submitted == [["--run", spark.runs[0].folder.shown]]
 
 
-def test_one_whose_checkpoint_was_dropped_is_planned_anew_in_the_next_try(
+def test_what_a_stop_with_a_savepoint_has_flink_drop_is_no_base(
     rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    spark = of_spark()
+    monkeypatch.setattr(catch_up_task, "held", lambda newest, *_: str(newest()))
+    why = caught_up(rehearsal, request_, occasion)["why_not"]
+    assert "/chk-8 can't be held beside the run" in why
+    assert base_of_cut_over(rehearsal) is None
+    assert spark.runs == []
+
+
+def test_one_whose_checkpoint_was_dropped_is_planned_anew_in_the_next_try(
+    rehearsal: Run, tmp_path: Path, occasion: Occasion, of_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request_ = asked(tmp_path, source="checkpoint", format="native", stop_with="checkpoint", may_repeat=True)
     of_spark()
     # It can't be held there, and an executor is lost.
     monkeypatch.setattr(catch_up_task, "held", lambda newest, *_: str(newest()))

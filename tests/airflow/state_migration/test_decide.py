@@ -22,7 +22,7 @@ from stateferry.airflow.dag_runs import when_to_stop
 from stateferry.airflow.dag_runs.decided_cut_over import approve_if_nobody_is_asked, check_like_rehearsal
 from stateferry.airflow.dag_runs.task_names import IN_OUTAGE
 from stateferry.airflow.flink.hook import FlinkHook
-from stateferry.airflow.flink.jobs import Goal, JarRun
+from stateferry.airflow.flink.jobs import Goal, JarRun, JobOverview
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
 from stateferry.airflow.migration_dag import migration_dags
@@ -475,6 +475,25 @@ def test_the_job_is_not_stopped_while_another_run_works_on_it(
         control.release(held)
     stop.execute(here)
     assert [order.stop for order in flink.orders] == [True]
+
+
+def test_the_checkpoint_of_an_ended_job_is_not_taken_while_another_job_goes_on_from_it(
+    tmp_path: Path, home: Path, occasion: Occasion, flink: Flink, jobs: list[JobOverview],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A try has failed, and then a supervisor has ended the job and started it anew under its name."""
+    by_checkpoint = {"source": "checkpoint", "stop_with": "checkpoint", "may_repeat": True}
+    request = asked(tmp_path, **by_checkpoint)
+    rehearsal = rehearsed(home, occasion.rehearsal(), request)
+    decided(rehearsal)
+    rehearsal.keep(StopAsked(now_ms()))
+    flink.found = TakenSavepoint(JOB, str(home / "demo" / "legacy"))
+    monkeypatch.setattr(FlinkHook, "job_state", lambda *_: "RUNNING")
+    jobs.append(JobOverview("anew", "orders", "RUNNING", 1, is_up=True))
+    stop = TakeSavepoint(task_id="take_savepoint")
+    with pytest.raises(AirflowFailException, match=r"job anew, which is RUNNING .*, goes on from there"):
+        stop.execute(context(rehearsal, request, occasion))
+    assert flink.orders == []
 
 
 def test_a_rehearsal_that_was_made_again_counts_if_it_is_like_the_approved_one(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from stateferry.airflow.tasks.outage_task import OutageTrigger, WatchOutage
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.basics.durations import now_ms
+from stateferry.runs.catalog.lease import LeaseLostError
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import (
     OutageExceeded,
@@ -369,7 +369,8 @@ def test_a_savepoint_that_took_too_long_is_followed_by_the_old_job(
     rehearsal = rehearsed(home, occasion.rehearsal(), request)
     decided(rehearsal)
     here = context(rehearsal, request, occasion)
-    here["task_state_store"] = SimpleNamespace(get=lambda _: str(now_ms() - 6 * MINUTE), set=lambda *_: None)
+    flink.found = "a trigger"
+    rehearsal.keep(StopAsked(now_ms() - 6 * MINUTE, 5 * MINUTE, True))
     with pytest.raises(AirflowFailException, match="outage_limit"):
         TakeSavepoint(task_id="take_savepoint").execute(here)
     stop = rehearsal.facts(StopAsked)
@@ -378,6 +379,39 @@ def test_a_savepoint_that_took_too_long_is_followed_by_the_old_job(
     assert now_ms() - stop.at >= 6 * MINUTE
     run = Run.open(rehearsal.folder.parent.child(occasion.short_id))
     assert run.state is RunState.REJECTED
+
+
+def test_the_outage_counts_from_the_try_that_stops_the_job(
+    tmp_path: Path, home: Path, occasion: Occasion, flink: Flink
+) -> None:
+    """After the first try, which has failed or was lost before Flink had answered, the job has run on for hours."""
+    request = asked(tmp_path, outage_limit="5m")
+    rehearsal = rehearsed(home, occasion.rehearsal(), request)
+    decided(rehearsal)
+    here, before = context(rehearsal, request, occasion), now_ms()
+    here["task_state_store"] = Store(savepoint_asked_for_at=str(before - 60 * MINUTE))
+    rehearsal.keep(StopAsked(before - 60 * MINUTE, 5 * MINUTE, True))
+    taken = TakeSavepoint(task_id="take_savepoint").execute(here)
+    stop = rehearsal.facts(StopAsked)
+    assert stop is not None
+    assert stop.at == taken["requested_at"] >= before
+
+
+def test_a_job_that_others_work_on_keeps_nobody_from_going_back(
+    tmp_path: Path, home: Path, occasion: Occasion, started: list[str]
+) -> None:
+    """No job runs meanwhile. What the other run does without its lease isn't committed, and it is tried again."""
+    cut = Cut(tmp_path, home, occasion, minutes=1)
+    cut.publish()
+    plan = cut.run.plan
+    with Control(plan.catalog_uri) as control:
+        control.release(control.acquire(plan.job, plan.run_id))
+        night = control.acquire(plan.job, "a night")
+        ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+        assert (started, control.standing(plan.job)) == (["old.jar"], None)
+        with pytest.raises(LeaseLostError):
+            control.renew(night)
+        assert control.lease_of(plan.job) is None
 
 
 async def events(trigger: OutageTrigger, *states: object) -> list[object]:

@@ -88,6 +88,27 @@ def test_the_schedule_does_not_stop_the_job_again_if_there_was_no_run_yet(
     assert f"has tried to cut over job orders before (run {rehearsal.plan.run_id})" in capsys.readouterr().out
 
 
+def test_the_schedule_does_not_cut_over_again_once_its_run_was_cleaned_away(
+    configure: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure()
+    first = planned("scheduled__1", "scheduled")
+    record = Record(
+        run_id=first.plan.run_id, plan_fingerprint="x", source="/in", checkpoint_id=1, target="/out",
+        metadata_digest="", tables={},
+    )  # fmt: skip
+    with Control(first.plan.catalog_uri) as control:
+        lease = control.acquire("orders", first.plan.run_id)
+        control.rollback(lease, undo=control.publish(lease, record, replaces=None).sequence)
+        control.release(lease)
+    # Its own publication keeps it from nothing.
+    assert not planned("scheduled__1", "scheduled").plan.rehearse
+    first.folder.remove()
+    capsys.readouterr()
+    assert planned("scheduled__2", "scheduled").plan.rehearse
+    assert f"has tried to cut over job orders before (run {first.plan.run_id})" in capsys.readouterr().out
+
+
 def test_the_next_night_tells_of_those_that_did_not_take_place(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, str, str]] = []
     monkeypatch.setattr(missed_nights, "tell", lambda _, event, job, text: told.append((event, job, text)))
@@ -150,6 +171,16 @@ def test_only_who_opted_in_is_cut_over_by_schedule(configure: Any) -> None:
     assert not planned("scheduled__1", "scheduled").plan.rehearse
     configure("rehearse")
     assert planned("scheduled__2", "scheduled").plan.rehearse
+
+
+def test_a_day_that_the_schedule_has_begun_can_be_done_again_by_a_backfill(configure: Any) -> None:
+    """Airflow takes the DAG run that is there, with its id, and makes it one of the backfill."""
+    configure("rehearse")
+    night = planned("scheduled__1", "scheduled")
+    assert night.plan.now_from == "clock"
+    assert planned("scheduled__1", "backfill").plan == night.plan
+    # One that the schedule didn't get to plan is a day of the backfill.
+    assert planned("scheduled__2", "backfill").plan.now_from == "backfill"
 
 
 def test_a_form_asks_no_fewer_people_than_the_configuration_wants(configure: Any) -> None:

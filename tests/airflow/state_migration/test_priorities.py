@@ -55,6 +55,7 @@ def test_a_stopped_job_goes_first_and_its_way_back_most(run_id: str) -> None:
     assert min(after_stop) > outage["watch_outage"] > outage["hold_slot"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["scheduled", "backfill"])
 def test_nights_and_backfills_give_way_to_what_a_person_has_triggered(kind: str) -> None:
     dag = load("state_migration")
@@ -64,6 +65,7 @@ def test_nights_and_backfills_give_way_to_what_a_person_has_triggered(kind: str)
     assert min(by_hand[name] for name in not_stopped) > 1
 
 
+@pytest.mark.full
 def test_no_other_task_has_the_pool_and_no_default_of_an_airflow_makes_them_wait() -> None:
     dags = [load(name) for name in DAGS]
     in_pool = {f"{dag.dag_id}.{task.task_id}" for dag in dags for task in dag.tasks if task.pool == POOL}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
 from flinkstate.errors import PlanError
 from stateferry.airflow.dag_runs import notices
@@ -21,6 +21,7 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.rollback_request import rollback_request
 from stateferry.airflow.tasks.flink_tasks import StartJob
 from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, RollBack, StartOldJob
+from stateferry.runs.catalog.lease import LeaseHeldError
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rollback import Rollback
 from stateferry.runs.control.target_metadata import TargetMetadata
@@ -89,11 +90,17 @@ def job(job_id: str, state: str = "RUNNING", name: str = "totals") -> JobOvervie
     return JobOverview(job_id, name, state, 1, is_up=state == "RUNNING")
 
 
-def planned_rollback(run: Run, **others: str) -> dict[str, Any]:
+class Store(dict[str, str]):
+    """What a task keeps between its tries."""
+
+    set = dict.__setitem__
+
+
+def planned_rollback(run: Run, store: Store | None = None, **others: str) -> dict[str, Any]:
     asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar", "flink_job": "totals", **others}
-    return PlanRollback(task_id="plan").execute(
-        {"params": asked, "dag_run": SimpleNamespace(conf=None, triggering_user_name=None)}
-    )
+    dag_run = SimpleNamespace(conf=None, triggering_user_name=None, run_id="manual__1", dag_id="state_rollback")
+    here: Any = {"params": asked, "dag_run": dag_run, "task_state_store": store}
+    return PlanRollback(task_id="plan").execute(here)
 
 
 def test_a_program_that_flink_does_not_have_is_named_before_anything_is_cancelled(
@@ -123,6 +130,74 @@ def test_the_job_is_cancelled_that_the_name_meant_when_it_was_planned(
     with pytest.raises(AirflowSkipException):
         cancel_as_planned(said)
     assert cancelled == ["a1"]
+
+
+def test_no_job_is_cancelled_while_another_run_works_on_it_nor_does_one_begin_before_the_rollback(
+    published: Run, monkeypatch: pytest.MonkeyPatch, jobs: list[JobOverview]
+) -> None:
+    """Such as the cut-over, whose tables may take long: until it has ended, the rollback would wait, and no job run."""
+    cancelled: list[str] = []
+    monkeypatch.setattr(FlinkHook, "job_id", lambda *_: "a1")
+
+    def cancel(_: FlinkTask, job_id: str, **__: object) -> dict[str, Any]:
+        cancelled.append(job_id)
+        return {"job_id": job_id}
+
+    monkeypatch.setattr(FlinkTask, "cancel", cancel)
+    jobs.append(job("a1"))
+    said, plan = planned_rollback(published), published.plan
+    with Control(default_catalog()) as control:
+        tables = control.acquire(plan.job, plan.run_id)
+        with pytest.raises(AirflowRescheduleException):
+            cancel_as_planned(said)
+        assert cancelled == []
+        control.release(tables)
+        # A try that is lost is repeated.
+        for _ in range(2):
+            cancel_as_planned(said)
+        assert cancelled == ["a1", "a1"]
+        with pytest.raises(LeaseHeldError, match="is being worked on by run rollback-of-1"):
+            control.acquire(plan.job, "a night")
+        RollBack(task_id="roll_back").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+        assert control.standing(plan.job) is None
+        assert control.lease_of(plan.job) is None
+
+
+def test_a_dag_run_that_is_cleared_as_a_whole_rolls_back_one_publication(
+    published: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TargetMetadata, "roll_forward", lambda *_: None)
+    store, others = Store(), Store()
+    with Control(default_catalog()) as control:
+        publish_again(control, published, "the second")
+        for _ in range(2):
+            said = planned_rollback(published, store)
+            assert said["undo"] == 2
+            RollBack(task_id="roll_back").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
+        assert planned_rollback(published, others)["undo"] == 1
+        with monkeypatch.context() as flink:
+            # start_old_job has done its work, too.
+            old_job = flink_id("job", "state_rollback", "start_old_job", "-1", "manual__1")
+            flink.setattr(FlinkHook, "jobs", lambda _: [job(old_job)])
+            flink.setattr(FlinkHook, "job_id", lambda *_: old_job)
+            with pytest.raises(AirflowFailException, match=f"has started the old job already, as job {old_job}"):
+                planned_rollback(published, store)
+        publish_again(control, published, "the third")
+        for kept in (store, others):
+            with pytest.raises(AirflowFailException, match=r"publication 3 stands by now.*: trigger a new rollback"):
+                planned_rollback(published, kept)
+        standing = control.standing(published.plan.job)
+    assert standing is not None
+    assert standing.sequence == 3
+
+
+def publish_again(control: Control, before: Run, run_id: str) -> None:
+    plan = before.plan
+    standing = control.standing(plan.job)
+    assert standing is not None
+    lease = control.acquire(plan.job, run_id)
+    control.publish(lease, record_of(plan, run_id=run_id, target=f"/out/{run_id}"), replaces=standing.sequence)
+    control.release(lease)
 
 
 def test_a_job_that_was_started_by_hand_is_not_joined_by_the_old_one(
