@@ -44,8 +44,10 @@ def opened(options: argparse.Namespace, place: str | None = None) -> Savepoint:
 
     roots = roots_of(options)
     savepoint = Savepoint.open(place or options.savepoint, files_from=roots)
-    for note in needless_roots(savepoint.metadata, roots, savepoint.folder.shown):
-        say(f"note: {note}", sys.stderr)
+    # Another savepoint that the command reads may need it.
+    if not any(getattr(options, name, None) for name in ("before", "changed_since")):
+        for note in needless_roots(savepoint.metadata, roots, savepoint.folder.shown):
+            say(f"note: {note}", sys.stderr)
     return savepoint
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flinkstate.errors import DamagedError, RefusedError, RejectedError
+from flinkstate.errors import DamagedError, RefusedError, RejectedError, UsageError
 from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import MOST_COPIED_BY_S3
@@ -35,6 +35,7 @@ from stateferry.proof.changed_rows import Snapshot
 from stateferry.proof.expected.aging_content import AgingCounts
 from stateferry.proof.expected.content import Account
 from stateferry.proof.expected.expected_entries import SourceCounts
+from stateferry.runs.checks.plan_check import open_source, resolve
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import MOST_NEWER
@@ -49,7 +50,6 @@ from stateferry.runs.report.proven import proven_report
 
 # A native savepoint shows no timers on the heap, a checkpoint does.
 _MAY_DIFFER = {"run_id", "source", "target", "rehearse", "claimable", "since", "full_every", "now_from", "no_timers"}
-_HELD_MS = 3_600_000
 _WHOLE = "leave --since out, which converts everything"
 
 
@@ -114,7 +114,7 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     if plan.since is None:
         return None
     run = find_run(plan.home, plan.job, plan.since)
-    where = f"run {run.plan.run_id} can't be caught up with"
+    where = _where(run)
     operators = frozenset(one.operator.id for one in resolved.changes if one.writes_rows)
     for one in resolved.changes:
         if one.rehashes:
@@ -128,6 +128,30 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     if resolved.source.metadata.checkpoint_id < found.night.source.metadata.checkpoint_id:
         raise RefusedError(f"{where}: {plan.source} is older than the savepoint that it read: {_WHOLE}")
     return found
+
+
+def check_base(plan: MigrationPlan, since: str) -> None:
+    """Refuses a base from which no savepoint can go on, before there is one: that of the base takes its place."""
+    run = find_run(plan.home, plan.job, since)
+    own = plan.model_copy(update={"source": run.plan.source})
+    try:
+        source = open_source(own)
+    except (DamagedError, UsageError):
+        raise _gone(run, _where(run)) from None
+    base_of(resolve(own, source))
+
+
+def _where(run: Run) -> str:
+    return f"run {run.plan.run_id} can't be caught up with"
+
+
+def _gone(run: Run, where: str) -> RefusedError:
+    gone = f"its savepoint {run.plan.source} isn't there any more as it was"
+    retained = (
+        "a job retains no checkpoint after a stop with a savepoint, and before that as many as its "
+        "execution.checkpointing.num-retained says"
+    )
+    return RefusedError(f"{where}: {gone} ({retained}): {_WHOLE}")
 
 
 def _check_plan(plan: MigrationPlan, run: Run, where: str) -> None:
@@ -147,9 +171,7 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
     """The base, if its source is still there, and its result is what was validated."""
     night, facts, kept = night_of(run, resolved), run.facts(SnapshotFacts), run.facts(BaseAccounts)
     if night is None or facts is None:
-        gone = f"its savepoint {run.plan.source} isn't there any more as it was"
-        retained = "a job retains as many checkpoints as its execution.checkpointing.num-retained says"
-        raise RefusedError(f"{where}: {gone} ({retained}): {_WHOLE}")
+        raise _gone(run, where)
     if night.counted is None or kept is None:
         why = "another version made it, or its maps by Kryo show another type"
         raise RefusedError(f"{where}: what it counted can't be gone on from: {why}: {_WHOLE}")
@@ -178,7 +200,7 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
 def _held(plan: MigrationPlan, run: Run) -> Mapping[str, str]:
     """The identities by which files of the base needn't be read again: while a job may stand still, shortly after."""
     held = run.facts(HeldFiles)
-    return {} if plan.rehearse or held is None or now_ms() - held.at > _HELD_MS else held.files
+    return {} if plan.rehearse or held is None else held.of_late(now_ms())
 
 
 def _why_not(operator: Operator, new: Operator, base: BaseRun) -> str | None:

@@ -14,6 +14,7 @@ from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint
+from stateferry.basics.durations import now_ms
 from stateferry.changes.staging import with_absolute_files
 from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication, Record
@@ -118,12 +119,12 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
 
 
 def _held(run: Run, report: Report) -> dict[str, FileDigest]:
-    """The digests, by address, of a base's files that nobody has written to since they were taken over.
+    """The digests, by address, of a base's files that nobody has written to since they were taken over of late.
 
     The step tables reads these files once more.
     """
-    held, target = run.facts(HeldFiles), Location.of(run.plan.target)
-    places = [(target.child(name), identity) for name, identity in (held.files if held is not None else {}).items()]
+    held, target = run.facts(HeldFiles) or HeldFiles(0), Location.of(run.plan.target)
+    places = [(target.child(name), identity) for name, identity in held.of_late(now_ms()).items()]
     known = [(place, identity) for place, identity in places if place.uri in report.staged.files]
     is_same = side_by_side(target, lambda one: one[0].identity() == one[1], known)
     return {place.uri: report.staged.files[place.uri] for (place, _), same in zip(known, is_same, strict=True) if same}

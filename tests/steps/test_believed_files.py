@@ -281,7 +281,7 @@ CASES = [
 
 
 @pytest.mark.slow
-@pytest.mark.matrix
+@pytest.mark.matrix(most=10)
 @pytest.mark.parametrize(("believed", "alter"), CASES)
 def test_what_is_altered_is_not_published(
     believed: Believed, alter: Alter, worlds: Callable[[str], World], capsys: pytest.CaptureFixture[str]
@@ -532,7 +532,7 @@ def the_night(root: Path) -> Run:
 
 
 @pytest.mark.slow
-@pytest.mark.matrix
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize(
     ("file", "alter"),
     [

@@ -62,7 +62,7 @@ from stateferry.runs.record.step_facts import MigrateFacts, NewerRows, SnapshotF
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.file_digest import DigestTask
 from stateferry.runs.report.report import Report
-from stateferry.steps import base_run, tables
+from stateferry.steps import tables
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.tables import PublishedFilesError
 from stateferry.steps.workers import InProcess
@@ -122,6 +122,7 @@ def found_in(of: Run) -> tuple[Any, ...]:
 
 
 # The random chains of tests/flink/test_random_catch_ups.py have the likes of the others.
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     "case",
     [
@@ -203,6 +204,7 @@ def test_what_is_published_has_the_files_of_its_base_and_newer_ones(tmp_path: Pa
     assert (len(tables), len(linked)) == (2, 1)
 
 
+@pytest.mark.full
 def test_several_maps_of_an_operator_are_caught_up_with(tmp_path: Path) -> None:
     """Two legacy states that share a flag."""
     database = NightlyDatabase(tmp_path / "job", LegacyState(more_blobs={"second": {}}))
@@ -230,6 +232,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_a_base_in_another_layout_is_caught_up_with(layout: dict[str, Any], tmp_path: Path) -> None:
     first, second = two(tmp_path, keys=40)
@@ -396,7 +399,7 @@ ALTERED = {
 }
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize("most", [10.0, 0.0], ids=["lists", "reads-all"])
 @pytest.mark.parametrize(
     ("check", "alter"), [(check, alter) for check, several in ALTERED.items() for alter in several]
@@ -899,10 +902,14 @@ def test_files_that_were_read_right_before_are_not_read_again_until_they_are_pub
 ) -> None:
     names = check_when_read(monkeypatch, lambda: caught_up(chain, tmp_path, 3, 2, rehearse=False))
     # An hour later they are read before, too.
-    monkeypatch.setattr(base_run, "_HELD_MS", 0)
+    monkeypatch.setattr("stateferry.runs.record.facts._HELD_MS", -1)
     names.clear()
-    caught_up(chain, tmp_path, 4, 2, rehearse=False, target=str(tmp_path / "late"))
+    _, late = caught_up(chain, tmp_path, 4, 2, rehearse=False, target=str(tmp_path / "late"))
     assert names.count("taken over") == 2
+    held = late.facts(HeldFiles)
+    assert held is not None
+    # By the publication and by the tables.
+    assert {names.count(name) for name in held.files} == {2}
 
 
 def written_to(path: Path) -> None:

@@ -12,11 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from flinkstate.metadata.savepoint_properties import NATIVE_SAVEPOINT
 from stateferry.cli import main
 from stateferry.runs.control import catching_up
 from stateferry.runs.predict.estimates import prediction_lines
 from stateferry.runs.predict.prediction import predicted_after
 from stateferry.runs.record.catch_ups import CatchUps
+from stateferry.runs.record.facts import ShownTimers
 from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.steps import Step
@@ -28,6 +30,9 @@ from tests.support.native_nights import NightlyDatabase
 
 pytestmark = pytest.mark.slow
 
+UNSAID = NightlyDatabase.properties
+CHECKPOINT = UNSAID + b"org.apache.flink.runtime.checkpoint.CheckpointType"
+
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -37,9 +42,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ferried(source: Path, target: Path, *options: str, job: str = "orders") -> int:
-    wanted = ["run", "--savepoint", str(source), "--target", str(target), "--format", "native", "--operator", "main"]
-    wanted += ["--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG, "--job", job, "--no-timers"]
-    return main([*wanted, "--on-contradiction", "rows", *options])
+    of_rows = ("--no-timers", "--on-contradiction", "rows")
+    return run(target, "--savepoint", str(source), *of_rows, *options, job=job)
+
+
+def run(target: Path, *options: str, job: str = "orders") -> int:
+    wanted = ["run", "--target", str(target), "--format", "native", "--operator", "main", "--job", job]
+    return main([*wanted, "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG, *options])
 
 
 def rehearsed(source: Path, target: Path, home: Path, *options: str) -> Path:
@@ -52,8 +61,9 @@ def rehearsed(source: Path, target: Path, home: Path, *options: str) -> Path:
 class LiveJob:
     """It completes a checkpoint whenever somebody waits for one, and retains that one alone."""
 
-    def __init__(self, folder: Path, *, version: int = 6, kryo: int | None = None) -> None:
-        self.database, self.number, self.chosen = NightlyDatabase(folder, version=version), 1, random.Random(1)
+    def __init__(self, folder: Path, *, version: int = 6, kryo: int | None = None, properties: bytes = UNSAID) -> None:
+        self.database = NightlyDatabase(folder, version=version, properties=properties)
+        self.number, self.chosen = 1, random.Random(1)
         first = first_state(kryo=kryo)
         self.database.state = first.with_changes(blobs={})
         self.database.flush(first)
@@ -144,6 +154,75 @@ def test_it_catches_up_for_another_flink_without_a_migration(
     assert raw_entries(tmp_path / "target") == raw_entries(tmp_path / "whole")
 
 
+def test_a_job_without_timers_on_the_heap_is_stopped_as_its_checkpoints_show(
+    home: Path, take: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    live, target = LiveJob(tmp_path / "job", properties=CHECKPOINT), tmp_path / "target"
+    waits_by(monkeypatch, live.goes_on)
+    assert run(target, "--savepoint", str(live.kept()), "--rehearse") == 0
+    (rehearsal,) = (home / "runs" / "orders").iterdir()
+    take(4.0)
+    arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
+    assert main(arguments) == 0
+    last = find_run(str(home), "orders", f"{rehearsal.name}.catch_up_1")
+    since = ["--since", last.plan.run_id]
+    told = f"with --since {last.plan.run_id}, that savepoint and --no-timers, without --rehearse\n"
+    assert told in capsys.readouterr().out
+    live.database.properties = NATIVE_SAVEPOINT
+    live.goes_on()
+    assert run(target, "--savepoint", str(live.newest), *since) == 2
+    assert "plan again with --no-timers" in capsys.readouterr().err
+    assert run(target, "--savepoint", str(live.newest), "--no-timers", *since) == 0
+    # A native savepoint would lack them.
+    last.keep(ShownTimers(in_native_savepoints=False))
+    capsys.readouterr()
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "take a checkpoint, cancel the job" in said
+    assert f"with --since {last.plan.run_id} and its newest checkpoint, without --rehearse; " in said
+
+
+def test_what_a_stop_with_a_savepoint_has_flink_drop_is_no_base(
+    home: Path, take: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    live = LiveJob(tmp_path / "job", properties=CHECKPOINT)
+    waits_by(monkeypatch, live.goes_on)
+    monkeypatch.setattr("stateferry.runs.record.held_checkpoint.hold", lambda checkpoint, *_: checkpoint)
+    rehearsal = rehearsed(live.kept(), tmp_path / "target", home)
+    take(4.0)
+    arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "/chk-2 isn't held beside run" in said
+    assert "give the rehearsal's command with that savepoint, without --rehearse and --since\n" in said
+    last = find_run(str(home), "orders", f"{rehearsal.name}.catch_up_1")
+    last.keep(ShownTimers(in_native_savepoints=False))
+    assert main(arguments) == 0
+    assert "stop the job with a canonical savepoint, and give" in capsys.readouterr().out
+
+
+def test_what_the_base_lacks_is_told_before_the_job_is_stopped(
+    home: Path, job: LiveJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, target, savepoints = job.kept(), tmp_path / "target", tmp_path / "savepoints"
+    rehearsal = rehearsed(kept, target, home)
+    job.goes_on()
+    shutil.copytree(job.newest, savepoints / "savepoint-1")
+    wanted = ["--next-in", str(savepoints), "--wait", "1s", "--no-timers", "--since", rehearsal.name]
+    assert run(target, *wanted, "--on-contradiction", "blob") == 3
+    assert "its plan has another on_contradiction" in (said := capsys.readouterr()).err
+    assert "now stop the job" not in said.out
+    # The base itself is in order.
+    assert run(target, *wanted, "--on-contradiction", "rows") == 2
+    assert "now stop the job" in capsys.readouterr().out
+    shutil.rmtree(kept)
+    assert run(target, *wanted, "--on-contradiction", "rows") == 3
+    assert "isn't there any more as it was" in (said := capsys.readouterr()).err
+    assert "now stop the job" not in said.out
+
+
 def test_where_converting_everything_is_as_fast_it_says_so_and_how(
     home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,7 +275,9 @@ def test_what_is_refused_ends_the_command_as_it_ends_a_run(
     rehearsal = rehearsed(job.newest, tmp_path / "target", home)
     # Flink drops it, as nobody holds it.
     assert main(["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]) == 3
-    assert "isn't there any more as it was" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "isn't there any more as it was" in said.err
+    assert "rehearse anew, and catch up with that rehearsal" in said.out
 
 
 def test_one_whose_checkpoint_was_dropped_is_made_anew_with_the_newest(
@@ -221,6 +302,22 @@ def test_one_whose_checkpoint_was_dropped_is_made_anew_with_the_newest(
     assert main(["catch-up", rehearsal.name[:9], *arguments[2:]]) == 0
     made = find_run(str(home), "orders", dropped.plan.run_id)
     assert (made.plan.source, made.state) == (made.held.shown, RunState.STAGED)
+
+
+def test_one_that_was_killed_once_it_was_validated_is_made_anew_if_its_checkpoint_is_gone(
+    home: Path, job: LiveJob, take: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = rehearsed(job.kept(), tmp_path / "target", home)
+    arguments = ["catch-up", rehearsal.name, "--checkpoints", str(tmp_path / "job")]
+    take(4.0, 4.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("stateferry.runs.record.held_checkpoint.hold", lambda checkpoint, *_: checkpoint)
+        assert main(arguments) == 0
+    find_run(str(home), "orders", rehearsal.name).file_of(CatchUps).remove()
+    job.goes_on()
+    assert main(arguments) == 0
+    made = find_run(str(home), "orders", f"{rehearsal.name}.catch_up_1")
+    assert made.plan.source == made.held.shown
 
 
 def test_one_that_was_killed_as_it_was_planned_goes_on(

@@ -76,6 +76,7 @@ def of_flink_1(folder: Path, *, ttl: bool = False) -> NightlyDatabase:
     return database
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=() if case in IN_A_SAMPLE else pytest.mark.full) for case in CASES]
 )

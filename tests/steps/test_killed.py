@@ -238,6 +238,7 @@ def test_run_with_values_that_stay_kryos_killed_before_any_of_its_effects(
     test_kept_values.assert_rows(root / "target", one)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("golden", "to", "version"),
@@ -412,6 +413,7 @@ def test_another_file_in_the_earlier_target_keeps_no_job_from_going_back(
     assert _standing_target(first) == "first"
 
 
+@pytest.mark.full
 def test_rehearsal_killed_before_any_of_its_effects(
     tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

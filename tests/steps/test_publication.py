@@ -399,6 +399,50 @@ def test_tables_without_any_file_fail_and_the_same_command_or_the_next_run_write
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_failed_run_is_written_again_and_casts_no_doubt_on_what_another_has_mended(
+    tmp_path: Path,
+    plan_of: PlanOf,
+    is_killed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A newer run moves `main` when the checks have failed, or before they do in a later try."""
+    state = LegacyState(blobs={"cold": ({"a": 1}, 0), "other": ({"x": 1}, 0)})
+    rehearsed(tmp_path, plan_of, "one", state)
+    state.write(str(tmp_path / "again"))
+    plan = plan_of("two", source=str(tmp_path / "again"), rehearse=True)
+    for step in BEFORE_PUBLICATION:
+        assert do_step(step, "--plan", plan) == 0
+
+    def fails() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(tables, "accounts", lambda _: [])
+            assert do_step("tables", "--plan", plan) == 1
+
+    if is_killed:
+        with monkeypatch.context() as patched:
+            patched.setattr(tables, "check", killed)
+            assert do_step("tables", "--plan", plan) == INTERRUPTED
+        free_the_lease(tmp_path)
+    else:
+        fails()
+    rehearsed(tmp_path, plan_of, "three", state.with_changes(checkpoint_id=9))
+    if is_killed:
+        fails()
+    failed = the_run(tmp_path, "two").facts(WrittenTables)
+    assert failed is not None
+    assert do_step("tables", "--plan", plan) == 0
+    assert the_run(tmp_path, "two").facts(WrittenTables) != failed
+    assert "the tables' main shows a newer savepoint" in capsys.readouterr().out
+    rehearsed(tmp_path, plan_of, "four", state.with_changes(checkpoint_id=10))
+    facts = the_run(tmp_path, "four").facts(TablesFacts)
+    assert facts is not None
+    assert facts.moved
+    assert facts.rebuilt == {}
+
+
+@pytest.mark.slow
 def test_keys_that_have_vanished_stop_a_rehearsal_that_writes_all_rows_anew(
     tmp_path: Path, plan_of: PlanOf, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,8 @@ class NightlyDatabase:
     sequence: int = 1
     version: int = 6
     address: str = ""
+    # Says neither savepoint nor checkpoint.
+    properties: bytes = b"\xac\xed\x00\x05\x70"
 
     def flush(self, state: LegacyState) -> None:
         """Brings the database to a state: what differs is written into a new file of level 0 for each column family."""
@@ -116,7 +118,7 @@ class NightlyDatabase:
         )  # fmt: skip
         subtask = Subtask(0, native_keyed=handle)
         operator = Operator(operator_id("main"), 1, self.state.max_parallelism, "main", "main", subtasks=(subtask,))
-        metadata = Metadata(self.version, number, (operator,), properties=b"\xac\xed\x00\x05\x70")
+        metadata = Metadata(self.version, number, (operator,), properties=self.properties)
         (folder / METADATA).write_bytes(build_metadata(metadata))
         return folder
 

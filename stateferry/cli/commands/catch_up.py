@@ -56,8 +56,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from stateferry.basics.exit_codes import if_interrupted
+    from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, if_interrupted
     from stateferry.cli import engine
+    from stateferry.cli.how_to_stop import how_to_stop, why_everything
     from stateferry.cli.lent_workers import opened_before
     from stateferry.runs.control.catching_up import catch_up, catch_ups_of
     from stateferry.runs.predict.estimates import prediction_lines
@@ -74,23 +75,19 @@ def run(options: argparse.Namespace) -> int:
                 settle_ms=parse_duration(options.settle), say=say,
             )  # fmt: skip
     except _EndedError as ended:
+        if ended.code == DAMAGED_OR_REFUSED:
+            say("if it can't be mended, rehearse anew, and catch up with that rehearsal")
         return ended.code
     last = base_of_cut_over(rehearsal) or rehearsal
-    foreseen, since = predicted_after(last), f"--since {last.plan.run_id} and "
+    foreseen = predicted_after(last)
     say(f"enough: {why}")
-    if slow := catch_ups_of(rehearsal).why_not_faster():
+    if everything := why_everything(rehearsal, last):
         plan = rehearsal.plan
         foreseen = predicted_of_size(plan.home, plan.job, size_of(last), rescales_only=plan.rescales_only)
-        since = ""
-        say(f"catching up doesn't pay: {slow}. So convert everything once the job stands still")
+        say(f"{everything}. So convert everything once the job stands still")
     for line in prediction_lines(foreseen):
         say(line)
-    of_nights = [] if rehearsal.plan.full_every is None else ["--full-every"]
-    without = " and ".join(["--rehearse", *of_nights, *([] if since else ["--since"])])
-    say(
-        f"stop the job with a native savepoint, and give the rehearsal's command with {since}that savepoint, without "
-        f"{without}"
-    )
+    say(how_to_stop(rehearsal, last, whole=bool(everything)))
     return 0
 
 

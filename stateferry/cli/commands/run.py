@@ -115,6 +115,10 @@ def _run_on_next(options: argparse.Namespace) -> int:
     check_none_has_begun(plan)
     coming = NextSavepoint(folder, plan, options.wait or _WAIT)
     coming.check_plan()
+    if plan.since is not None:
+        from stateferry.steps.base_run import check_base
+
+        check_base(plan, plan.since)
     _check_target(None, plan)
     with Control(plan.catalog_uri) as control:
         if why := control.why_not_free(plan.job, ""):

@@ -57,10 +57,10 @@ def catch_up(
 
 
 def made_before(folder: Location, base: Run) -> Run | None:
-    """The catch-up since the base that an earlier try has planned, if it is validated or can go on, else None.
+    """The catch-up since the base that an earlier try has planned, if it and a later one can go on from it, else None.
 
-    Flink drops what nobody holds. Without its source a run never goes on, so it is removed: one that reads a newer
-    source takes its place.
+    Flink drops what nobody holds. Without its source a run never goes on, and is no base, so it is removed: one that
+    reads a newer source takes its place.
     """
     if (run := Run.if_there(folder)) is None:
         return None
@@ -70,7 +70,7 @@ def made_before(folder: Location, base: Run) -> Run | None:
             f"run {plan.run_id} of job {plan.job} exists already, and is no catch-up with run {base.plan.run_id}: "
             "rehearse anew, with a run_id of fewer than 80 signs that no other run begins with"
         )
-    if is_validated(run) or _file_of_source(run).is_file():
+    if _file_of_source(run).is_file():
         return run
     with Control(plan.catalog_uri) as control:
         lease = control.acquire(plan.job, plan.run_id)

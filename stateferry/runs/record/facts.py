@@ -18,6 +18,8 @@ from stateferry.runs.record.target_access import TargetAccess
 
 SECONDS, ENDED_AT = "seconds", "ended_at"
 
+_HELD_MS = 3_600_000
+
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
@@ -216,6 +218,10 @@ class HeldFiles(RunFacts):
 
     at: int
     files: Mapping[str, str] = field(default_factory=dict)
+
+    def of_late(self, now: int) -> Mapping[str, str]:
+        """Those by which the files needn't be read again: none once an hour has passed."""
+        return self.files if now - self.at <= _HELD_MS else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ _SECONDS_TO_HOLD, _SECONDS_BETWEEN = 30.0, 0.1
 # S3 may need longer than that for a large state: a later try copies only what is new since the one before.
 _LEAST_TRIES = 5
 _NOT_HELD = (
-    "can't be held beside the run, so let the job retain more checkpoints (execution.checkpointing.num-retained) while "
-    "something is read of it"
+    "can't be held beside the run, so let the job retain more checkpoints (execution.checkpointing.num-retained; after "
+    "a stop with a savepoint it retains none) while something is read of it"
 )
 
 
