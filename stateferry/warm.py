@@ -103,20 +103,35 @@ _DEMO = DemoState(keys=100, entries=2, migrated=0.5, ttl=10**9, now=10**12, para
 def warm() -> set[str]:
     """Uses all kernels with the array types that real runs pass, and returns their names.
 
-    RocksDB's kernels, which take nearly half of the time, are compiled in a second process.
+    Two processes compile, one of them Kryo's alone, which take half of the time. The runs at the end need them all.
     """
-    with ProcessPoolExecutor(1) as beside:
-        of_rocksdb = beside.submit(_warm_rocksdb)
-        _warm_others()
-        return _used() | of_rocksdb.result()
+    with ProcessPoolExecutor(2) as processes:
+        parts = [processes.submit(part) for part in (_use_those_of_kryo, _use_others, _use_those_of_rocksdb)]
+        used = set().union(*(part.result() for part in parts))
+    with tempfile.TemporaryDirectory() as folder:
+        _migrate_each(folder, replace(_DEMO, declared=Declared.KRYO_2))
+        ageless = Savepoint.open(f"{folder}/ageless")
+        read_all(ageless, decoded=False)
+        _refuse_maps(ageless)
+    return used | _used()
 
 
-def _warm_rocksdb() -> set[str]:
+def _use_those_of_kryo() -> set[str]:
+    data, starts = np.zeros(64, np.uint8), np.zeros(1, np.int64)
+    part = ClassFile("a.A", "java.lang.Object", (), 0, (Member("m", "Ljava/util/Map;", 0),), None, False)
+    objects = KryoType("a.A", registrations=(KryoRegistration("a.A"),), classes=JobClasses("", {"a.A": part}))
+    KryoReader(objects, MapType(Scalar.STRING, Scalar.LONG), field="m").without_maps(data, starts + 4, starts + 5)
+    # A null by Kryo 2, which any map's serializer writes alike, for Kryo 5.
+    Recoder(compile_type(kryo_snapshot("java.util.HashMap").type)).recode(data, starts, starts + 1, starts)
+    return _used()
+
+
+def _use_those_of_rocksdb() -> set[str]:
     use_every_kernel.use_kernels()
     return _used()
 
 
-def _warm_others() -> None:
+def _use_others() -> set[str]:
     with tempfile.TemporaryDirectory() as folder:
         source, larger = f"{folder}/source", f"{folder}/larger"
         write_demo_savepoint(source, _DEMO)
@@ -130,33 +145,30 @@ def _warm_others() -> None:
             entries = [{"key": name, "value": value} for value, name in enumerate(pair)]
             write_new(f"{folder}/{key.name}", "pair", key, [NewState("s", "VALUE", Scalar.LONG, entries=entries)], 1, 1)
             read_all(Savepoint.open(f"{folder}/{key.name}"))
-        kryo = replace(_DEMO, declared=Declared.KRYO_2)
-        for name, demo in (
-            *(("aging", _DEMO), ("ageless", replace(_DEMO, ttl=None))),
-            *(("kryo", kryo), ("ageless-kryo", replace(kryo, ttl=None))),
-        ):
-            write_demo_savepoint(f"{folder}/{name}", demo)
-            if find_spec("pyiceberg") is not None:
-                migrate(f"{folder}/{name}", folder, demo.now, demo.ttl)
-        read_all(Savepoint.open(f"{folder}/ageless-kryo"), decoded=False)
-        _refuse_maps(Savepoint.open(f"{folder}/ageless-kryo"))
+        _migrate_each(folder, _DEMO)
     numbers = np.zeros(1, np.int64)
     row_sum_kernels.add_rows(np.zeros(16, np.uint8), numbers, numbers, np.uint64(1), np.zeros(2, np.uint64))
     Account.of(1).take_off(np.zeros(1, np.int64), np.zeros(1, np.uint64), np.ones(1, np.bool_))
     _call_the_rest()
-    _write_for_other_kryo()
+    _write_a_none_of_scala()
     for type_, value in _VALUES:
         column_decoder.decode(type_, *_as_column(type_, value))
         walker.skip_each(type_, *_as_column(type_, value))
     column_decoder.decode_list_state(Scalar.STRING, *_as_column(Scalar.STRING, "a"))
     for type_, value in _KEYS:
         hash_codes(type_, *_as_column(type_, value))
+    return _used()
 
 
-def _write_for_other_kryo() -> None:
-    """Writes a map by Kryo 2 for Kryo 5: null, which is in any map's serializer. And a None of Scala."""
-    recoder, one = Recoder(compile_type(kryo_snapshot("java.util.HashMap").type)), np.zeros(1, np.int64)
-    recoder.recode(np.zeros(64, np.uint8), one, one + 1, one)
+def _migrate_each(folder: str, aging: DemoState) -> None:
+    for name, demo in (("aging", aging), ("ageless", replace(aging, ttl=None))):
+        write_demo_savepoint(f"{folder}/{name}", demo)
+        if find_spec("pyiceberg") is not None:
+            migrate(f"{folder}/{name}", folder, demo.now, demo.ttl)
+
+
+def _write_a_none_of_scala() -> None:
+    one = np.zeros(1, np.int64)
     option = ScalaType.of(OptionType(Scalar.LONG), NullableType(Scalar.LONG, 0))
     write_values(compile_scala(option), np.zeros(64, np.uint8), one, one + 1, one, np.zeros(1, np.bool_))
 
@@ -239,8 +251,8 @@ def _call_the_rest() -> None:
     """Calls what the demo has no use for.
 
     Two kernels compute hashes if a key has both a blob and rows, one takes maps out of POJOs, one finds nulls that the
-    value's serializer writes, one leaves out what has expired of states that aren't migrated, one finds entries with
-    values by Kryo, and one leaves maps out of objects by Kryo.
+    value's serializer writes, one leaves out what has expired of states that aren't migrated, and one finds entries
+    with values by Kryo.
     """
     data, starts, seeds, out = (
         np.zeros(8, np.uint8),
@@ -254,9 +266,6 @@ def _call_the_rest() -> None:
     row_kernels.find_equal(data, starts, starts, data, np.zeros(1, np.bool_))
     row_kernels.copy_ranges(data, starts, starts, starts.copy(), data.copy())
     whole_maps(MapType(Scalar.STRING, KryoType("java.util.UUID")), data, starts, starts + 4)
-    part = ClassFile("a.A", "java.lang.Object", (), 0, (Member("m", "Ljava/util/Map;", 0),), None, False)
-    objects = KryoType("a.A", registrations=(KryoRegistration("a.A"),), classes=JobClasses("", {"a.A": part}))
-    KryoReader(objects, MapType(Scalar.STRING, Scalar.LONG), field="m").without_maps(data, starts + 4, starts + 5)
 
 
 def read_all(savepoint: Savepoint, *, decoded: bool = True) -> None:
