@@ -38,6 +38,7 @@ def test_rates_are_measured(module: object, tiny: Scale) -> None:
         assert line.twin is None or line.twin.rate > 0
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_starting_is_measured(tmp_path: Path) -> None:
     lines = list(starting.measure(Scale(tmp_path, entries=800, rounds=1)))

@@ -40,6 +40,7 @@ def test_a_receiver_reads_less_often_if_few_senders_have_something_for_it() -> N
     assert other.seconds(1) - doubled.seconds(1) > 100 * (2016 - 100) * SECONDS_OF_A_READ
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_an_exchange_is_measured(tmp_path: Path) -> None:
     same, other, sent, received = exchanging.measure(Scale(tmp_path, keys=500, rounds=1), senders=3, receivers=4)

@@ -115,6 +115,7 @@ def test_a_connection_on_which_nothing_arrives_is_given_up_after_a_minute(databa
         engine.dispose()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", runs(0.25))
 def test_a_run_ends_as_if_the_database_had_stayed(
     number: int, database: Database, undisturbed: Undisturbed, tmp_path: Path

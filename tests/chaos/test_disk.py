@@ -67,6 +67,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     return Undisturbed(source, content_of(source), area.result(), size)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", runs(0.25))
 def test_a_run_on_a_disk_that_runs_full_goes_on_when_there_is_room(
     number: int, disk: Disk, undisturbed: Undisturbed

@@ -593,6 +593,7 @@ def test_json_is_utf_8_whatever_the_terminal_is(encoding: str) -> None:
     assert {(line["key"], line["user_key"]) for line in lines} == {(line["key"], line["user_key"]) for line in known}
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["inspect"], ["inspect", "--json"], ["dump", "--operator=main", "--state=mainState"]]

@@ -186,3 +186,8 @@ def test_places_that_no_file_had_are_named(capsys: pytest.CaptureFixture[str]) -
     assert main(["dump", str(LEGACY), "--operator", "main", "--state", "mainState", "--files-from", "/old=/new"]) == 0
     said = f"note: --files-from /old=/new had no effect: {LEGACY} has no address of a file below /old\n"
     assert capsys.readouterr().err.startswith(said)
+    # Another savepoint that the command reads may need it.
+    for command in (["check", "--for", "flink-2.3", "--before"], ["advise", "--changed-since"]):
+        main([command[0], str(LEGACY), *command[1:], str(LEGACY), "--files-from", "/old=/new"])
+        said = capsys.readouterr().err
+        assert not re.search("usage:|--files-from", said)

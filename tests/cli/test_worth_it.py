@@ -23,6 +23,7 @@ def savepoint(tmp_path: Path) -> Path:
     return tmp_path / "demo"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", jars.VERSIONS)
 @pytest.mark.flink
 def test_accesses_are_timed_on_flinks_rocksdb(version: str, savepoint: Path, terminal: Terminal) -> None:

@@ -132,7 +132,7 @@ LEFT_TO_STEPS = (
 )
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.full) if case in LEFT_TO_STEPS else case for case in CASES]
@@ -230,6 +230,7 @@ IN_FIELDS = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", [pytest.param(VERSIONS[0], marks=pytest.mark.full), VERSIONS[1]])
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=() if case == "of an object by Kryo" else pytest.mark.full) for case in IN_FIELDS]
@@ -279,6 +280,7 @@ def test_incremental_checkpoints_are_caught_up_with(inlined: int, flink: Flink, 
 ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("version", "change", "options"),
     [

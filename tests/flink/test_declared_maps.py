@@ -193,7 +193,7 @@ def ferried(
     return do_steps(Run.create(plan, plan.now), STAGED)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("ttl", TTLS)

@@ -32,6 +32,7 @@ def legacy_job(declared: str, backend: str, ttl: str | None, parallelism: int, m
     )
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(
     ("version", "declared", "backend", "ttl", "max_parallelism", "options"),
     [

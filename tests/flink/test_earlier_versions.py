@@ -101,6 +101,7 @@ def test_of_a_version_that_was_not_tried_nothing_is_said(name: str) -> None:
 _SAMPLE = ("1.15-rocksdb", "1.17-native-rocksdb", "1.19-hashmap")
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.flink
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", _LINES)

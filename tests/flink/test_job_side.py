@@ -121,6 +121,7 @@ def old_job(flink: FlinkHarness, backend: str, **more: object) -> tuple[Model, P
     return model, left
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("version", "backend"), WHERE)
 def test_job_and_runs_move_keys_in_turn_and_nobody_sees_a_difference(
     version: str, backend: str, flink: Flink, tmp_path: Path

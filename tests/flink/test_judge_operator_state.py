@@ -44,6 +44,7 @@ def by_handle(shares: list[dict[str, Any]]) -> dict[str, Any]:
     return {share["handle"]: share["states"] for share in shares}
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_operator_state_is_dealt_out_as_flink_does(version: str, flink: Callable[[str], FlinkHarness]) -> None:
     draw = random.Random(11)

@@ -72,6 +72,7 @@ CASES = [
 ]
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("version", "backend", "ttl", "has_flag", "layout"), CASES)
 def test_a_job_with_all_three_states_goes_on_from_run_to_run(
     version: str,

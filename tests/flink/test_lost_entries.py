@@ -110,6 +110,7 @@ def _lost(old: dict[tuple[str, str, str], Any], seen: dict[tuple[str, str, str],
     return {place: set(map_) - set(seen[place] or ()) for place, map_ in old.items() if isinstance(map_, dict)}
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def test_it_is_as_if_nothing_had_been_lost(backend: str, started: Started, tmp_path: Path) -> None:
     """The same job of Flink 1.20, which misreads nothing, says what each entry must be."""

@@ -172,6 +172,7 @@ def expected(lines: Sequence[Line], case: Case) -> list[Line]:
     return found
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in _TRIED else pytest.mark.full) for name in CASES]
 )

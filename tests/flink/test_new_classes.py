@@ -261,6 +261,7 @@ _SAMPLE = ("VALUE-Grows-None", "VALUE-Widens-None")
 _SAMPLE_OF_AVRO = ("VALUE-AvroGrows-None", "VALUE-AvroNarrows-None")
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full) for name in CASES]

@@ -98,6 +98,7 @@ def with_newer_files(
     return wanted
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_finds_what_newer_files_put_and_delete(
     version: str, made: Make, flink: Callable[[str], FlinkHarness], tmp_path: Path

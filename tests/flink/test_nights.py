@@ -24,6 +24,7 @@ from tests.steps.test_nights_since import facts_of, run, run_on_everything, tota
 pytestmark = pytest.mark.flink
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_that_was_started_again_has_the_files_it_had(
     version: str, flink: Callable[[str], FlinkHarness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +90,7 @@ def test_a_job_has_gone_on_since_the_night_before(
     assert of_first.states != of_second.states
 
 
+@pytest.mark.full
 def test_a_night_with_native_files_leaves_what_one_of_everything_leaves(
     flink: Callable[[str], FlinkHarness], tmp_path: Path
 ) -> None:

@@ -131,7 +131,7 @@ CASES = [
 ]
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(("version", "backend", "layout"), CASES)
 def test_the_new_job_finds_every_entry_and_all_else_untouched(
     version: str, backend: str, layout: str, made: Make, flink: Flink, tmp_path: Path
@@ -164,7 +164,7 @@ COMPRESSIONS = {
 }
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("max_parallelism", [None, 300], ids=["same", "max-300"])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -280,6 +280,7 @@ _MERGED_FILES = {"execution.checkpointing.file-merging.enabled": "true"}
 _TIMERS_ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("into", ["canonical", pytest.param("native", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("version", "format_", "more", "max_parallelism"),
@@ -314,7 +315,7 @@ def test_rocksdbs_own_files_give_a_savepoint_that_flink_restores(
     check_restored(flink(version), tmp_path / "new", with_parallelism(started, 2), found, moved=bool(max_parallelism))
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     ("version", "change", "format_", "options"),
     [
@@ -362,6 +363,7 @@ TYPES = {
 _FULL_TYPES = ("legacy-untouched", "legacy-string-long", "legacy-tuple-pojo", "scala-legacy")
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(
     "scenario", [pytest.param(name, marks=pytest.mark.full if name in _FULL_TYPES else ()) for name in TYPES]
 )

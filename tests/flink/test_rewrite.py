@@ -89,7 +89,7 @@ _THERE_AND_BACK = [
 ]
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=12)
 @pytest.mark.parametrize("name", COVERING)
 def test_unchanged_everything_is_the_same_to_the_byte(name: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     case = COVERING[name]
@@ -103,7 +103,7 @@ def test_unchanged_everything_is_the_same_to_the_byte(name: str, made: Make, fli
     check_restored(flink(case.version), target, case.job, source, moved=False)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=12)
 @pytest.mark.parametrize("name", PAIRS)
 def test_another_layout_holds_the_same_in_a_running_job(name: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     case, change = PAIRS[name]
@@ -196,7 +196,7 @@ def test_as_many_subtasks_as_key_groups(version: str, backend: str, made: Make, 
         check_restored(flink(version), target, change.job(small), source, moved=i > 0)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=8)
 @pytest.mark.parametrize("name", _THERE_AND_BACK)
 def test_there_and_back_is_the_same_to_the_byte(name: str, made: Make, tmp_path: Path) -> None:
     """Every key comes back to the key group that Flink had put it in."""

@@ -128,7 +128,7 @@ def test_batches_are_bounded(totals: OpenState) -> None:
     assert sum(sizes) == 500
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=10)
 @pytest.mark.parametrize("case", CASES)
 def test_states_of_flink_written_from_their_own_entries_are_the_same(case: str, tmp_path: Path) -> None:
     from tests.flink.judge import handles, raw_entries
@@ -145,7 +145,7 @@ def test_states_of_flink_written_from_their_own_entries_are_the_same(case: str, 
         assert handles(tmp_path / "copy") == handles(GOLDEN / case)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=10)
 @pytest.mark.parametrize("case", CASES)
 def test_raw_arrow_is_written_to_the_byte(case: str, tmp_path: Path) -> None:
     from tests.flink.judge import raw_entries

@@ -80,6 +80,7 @@ def received(sent: Exchange) -> None:
                 list(received.entries(group))
 
 
+@pytest.mark.matrix(most=8)
 @pytest.mark.part
 @pytest.mark.parametrize("at_once", [1, 5000, 64 << 20])
 @pytest.mark.parametrize("small", [0, 64 << 20])

@@ -78,6 +78,25 @@ def _alternating(rows: Rows) -> list[Written]:
     return _two(Written(0, parts[0]), Written(0, parts[1]))
 
 
+def _joined(rows: Rows, newest: tuple[int, int], epoch: int) -> list[Written]:
+    """Level 0 of two databases that Flink has joined, whose newest and oldest file a compaction has made one.
+
+    One has the lower half of the keys, in two files (epochs 10 and 11), of the other one file with the upper half is
+    left. `newest` are the first sequence numbers of what the compaction took, `epoch` is that of its file.
+    """
+    low, (of_low, of_high) = _half(rows), newest
+    high = {key: value for key, value in rows.items() if key not in low}
+    is_above = epoch > 10
+    made = of_sequence(low if is_above else older(low), of_low) + of_sequence(high, of_high)
+    other = Written(0, of_sequence(older(low) if is_above else low, 20_000), epoch=10 if is_above else 11)
+    below = Written(0, of_sequence(older(high), 1), epoch=1)
+    return [
+        replace(Written(0, made, epoch=epoch), number=3),
+        replace(other, number=2),
+        *([replace(below, number=1)] if high else []),
+    ]
+
+
 def _without_one(points: list[int]) -> list[int]:
     return points[:1] + points[2:]
 
@@ -110,8 +129,28 @@ WAYS: dict[str, Way] = {
         lambda rows: _two(
             Written(0, of_sequence(rows, 1000), epoch=1), Written(0, of_sequence(older(rows), 1), epoch=2)
         ),
-        "files of level 0 of .* with sequence numbers of their own",
+        "its newest version in the newest file that has it",
         found_by=("1.20.0",),
+    ),
+    "level 0 with one file of two databases above older ones": Way(
+        lambda rows: _joined(rows, (30_000, 10_000), 11), found_by=("2.3.0",)
+    ),
+    "level 0 with one file of two databases that has larger numbers below a newer one": Way(
+        lambda rows: _joined(rows, (10_000, 30_000), 2), found_by=("2.3.0",)
+    ),
+    "level 0 with the same epoch in files that share keys": Way(
+        lambda rows: _two(
+            Written(0, of_sequence(rows, 1000), epoch=1), Written(0, of_sequence(older(rows), 1), epoch=1)
+        ),
+        "files of level 0 of .* that share keys to have epochs of their own",
+        found_by=("1.20.0",),
+    ),
+    "level 0 with epochs the other way round, of which one is missing": Way(
+        lambda rows: [
+            *_two(Written(0, of_sequence(rows, 1000), epoch=1), Written(0, of_sequence(older(rows), 1), epoch=2)),
+            Written(6, zeros(older(rows)), number=3),
+        ],
+        "files of level 0 of .* with sequence numbers of their own",
     ),
     "an older version above a newer one": Way(
         lambda rows: _two(Written(1, of_sequence(older(rows), 1)), Written(2, of_sequence(rows, 1000))),

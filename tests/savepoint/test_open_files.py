@@ -56,6 +56,7 @@ def test_keyed_files_are_opened_one_after_another(parallelism: int, max_parallel
     assert raw_entries(tmp_path / "few") == raw_entries(tmp_path / "all")
 
 
+@pytest.mark.full
 def test_so_are_those_of_operator_state(tmp_path: Path) -> None:
     golden = Savepoint.open(str(GOLDEN / "operator-state-2.3-rocksdb"))
     operators = golden.metadata.operators

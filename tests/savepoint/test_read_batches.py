@@ -201,6 +201,7 @@ def found(savepoint: Savepoint, **options: Any) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for batch in kept for row in batch.to_pylist()]
 
 
+@pytest.mark.matrix(most=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.STORED, Compression.SNAPPY])
 @pytest.mark.parametrize(("per_group", "max_parallelism"), [(100, 7), (3, 128), (2, 300)])

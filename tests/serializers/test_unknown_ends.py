@@ -440,6 +440,7 @@ def assert_within_limits(name: str, size: int, seconds: float) -> None:
     assert min(took) < 2 * seconds
 
 
+@pytest.mark.matrix(most=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_a_header_of_a_megabyte_takes_a_second(name: str) -> None:

@@ -16,6 +16,7 @@ from tests.steps import test_kept_values, test_native_source
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("further", [(), ("--max-parallelism", "300")])
 def test_a_run_on_spark_makes_what_one_without_it_makes(
     further: tuple[str, ...], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -70,6 +70,7 @@ def ferry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ferry]:
     os.umask(umask)
 
 
+@pytest.mark.full
 def test_a_killed_run_leaves_one_folder_which_can_be_cleaned_and_a_whole_one_nothing(
     ferry: Ferry, capsys: pytest.CaptureFixture[str]
 ) -> None:

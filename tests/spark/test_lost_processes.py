@@ -63,6 +63,7 @@ def ask_to_end(process: subprocess.Popen[str]) -> None:
     process.terminate()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("how", "code", "begins"),
     [

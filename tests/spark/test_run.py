@@ -431,6 +431,7 @@ def test_a_rollback_brings_back_what_stood_before(ferry: Ferry) -> None:
     assert (ferry.target("one") / "_metadata").exists()
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("step", [Step.MIGRATE, Step.RESCALE, Step.VALIDATE, Step.TABLES])
 def test_a_run_that_was_stopped_goes_on_where_it_was(step: Step, ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = ferry.source(BEGUN), ferry.target()

@@ -64,6 +64,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(arrow.column_names, row, strict=True)) for row in zip(*parts, strict=True)]
 
 
+@pytest.mark.matrix(most=4)
 @pytest.mark.parametrize(("case", "uid", "name"), STATES)
 def test_columns_hold_what_flink_put_into_the_state(spark: SparkSession, case: str, uid: str, name: str) -> None:
     state, frame = described(case, uid, name), table(spark, case, name, uid)
@@ -122,6 +123,7 @@ def key_groups_read(frame: DataFrame) -> int:
 ONE_EACH = {"targetBytes": "1"}
 
 
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize(
     ("condition", "wanted"),
     [
@@ -189,6 +191,7 @@ def test_without_a_state_it_lists_what_there_is(spark: SparkSession) -> None:
     assert set(found.values()) == {"SPLIT", "UNION", "BROADCAST"}
 
 
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize(
     ("case", "options", "message"),
     [

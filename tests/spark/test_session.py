@@ -62,12 +62,14 @@ with local_workers("ready", print) as workers:
 """
 
 
+@pytest.mark.full
 def test_workers_have_started_before_any_step_begins() -> None:
     """Else the first step would take longer in an application that begins it at once."""
     done = subprocess.run([sys.executable, "-c", _READY], capture_output=True, text=True, timeout=400, check=False)
     assert done.stdout.splitlines() == ["True"], done.stderr
 
 
+@pytest.mark.full
 def test_workers_come_from_the_process_that_waited_and_everybody_leaves() -> None:
     code = _PARENTS.replace("_PARENT)", "parent_of)")
     code = f"from tests.spark.test_session import parent_of\n{code}"
@@ -150,6 +152,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert not Path(path).parent.exists()
 
 
+@pytest.mark.full
 def test_an_interruption_while_the_jvm_starts_leaves_nobody_behind() -> None:
     code = """
 import os, signal, threading
@@ -180,6 +183,7 @@ def parent_of(_: str) -> int:
     return os.getppid()
 
 
+@pytest.mark.full
 def test_nobody_waits_longer_than_whoever_started_it() -> None:
     before = dict(os.environ)
     prepared = PreparedDaemon()

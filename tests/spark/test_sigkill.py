@@ -137,6 +137,7 @@ def _is_worker(process: psutil.Process) -> bool:
     return any("daemon" in word or "pyspark.worker" in word for word in line) and "java" not in Path(line[0]).name
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120 + 40 * KILLS)
 def test_runs_killed_for_real_at_random_moments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sys.stdout.write(f"STATEFERRY_KILLS={KILLS} STATEFERRY_KILL_SEED={SEED}\n")

@@ -15,6 +15,7 @@ from tests.support.legacy_states import LEGACY
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(3000)]
 
 
+@pytest.mark.full
 def test_a_savepoint_is_looked_into(airflow: Server, job: str, tmp_path: Path) -> None:
     savepoint = tmp_path / "savepoint"
     Orders().write(savepoint)

@@ -97,6 +97,7 @@ def get(airflow: Server, path: str, token: str | None) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
+@pytest.mark.full
 def test_each_user_sees_the_runs_of_readable_dags(two_jobs: Server) -> None:
     for job, dag in (("orders", ORDERS), ("bills", BILLS), ("by-hand", None)):
         a_run(two_jobs, job, f"{job}-of-a-night", dag)

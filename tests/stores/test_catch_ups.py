@@ -76,6 +76,7 @@ def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
     assert entries(area.at("target")) == entries(whole.staged.shown)
 
 
+@pytest.mark.full
 @on_s3
 def test_a_job_whose_checkpoints_alone_are_on_s3_is_caught_up_with(
     area: Area, checkpoints: None, tmp_path: Path
@@ -139,6 +140,7 @@ def alter(place: Location) -> None:
     place.write_atomically(bytes(data))
 
 
+@pytest.mark.full
 @on_s3
 def test_an_object_that_was_altered_is_found(area: Area, chain: None, monkeypatch: pytest.MonkeyPatch) -> None:
     base = find_run(area.at("home"), "catch-up", "catch-up-2").staged

@@ -32,6 +32,7 @@ _DENIED = "org.apache.hadoop.security.AccessControlException"
 on_hdfs = pytest.mark.parametrize("folder", ["hdfs"], indirect=True)
 
 
+@pytest.mark.full
 @on_hdfs
 def test_a_file_has_a_draft_s_name_until_it_is_whole(folder: str) -> None:
     place = Location.of(folder).child(METADATA)

@@ -33,6 +33,7 @@ def night(area: Area, database: NightlyDatabase, number: int) -> Run:
     return find_run(area.at("home"), "main", runs_of(area.at("home"), "main")[0].run_id)
 
 
+@pytest.mark.full
 def test_the_second_night_reads_what_has_changed(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
     database = NightlyDatabase(area.folder / "job")
     database.flush(state(1))

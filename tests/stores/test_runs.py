@@ -67,7 +67,7 @@ def test_a_run_on_a_store_does_what_one_on_disk_does(
     assert len(on_store) == 2 + sum(n % 5 for n in range(300))
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     "more", [("--format", "native"), ("--max-parallelism", "200", "--parallelism", "3"), ("--lazy", "--share", "50%")]
 )
@@ -189,6 +189,7 @@ def test_the_metadata_is_the_last_put_and_what_came_before_counts_for_nothing(
     Savepoint.open(area.at("target"))
 
 
+@pytest.mark.full
 @on_s3
 def test_cleaning_aborts_uploads_that_were_never_completed(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
     area.source()
@@ -213,6 +214,7 @@ def test_cleaning_aborts_uploads_that_were_never_completed(area: Area, capsys: p
     left.abort()
 
 
+@pytest.mark.full
 def test_cleaning_removes_runs_and_what_they_left(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
     area.source()
     for night in range(3):
@@ -244,6 +246,7 @@ def test_a_page_does_not_go_on_asking_a_store_that_is_away(area: Area, monkeypat
     assert asked == 1
 
 
+@pytest.mark.full
 def test_pages_read_a_run_again_only_when_its_folder_has_changed(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
     area.source()
     for moment in range(2):

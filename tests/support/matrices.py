@@ -47,17 +47,19 @@ def not_fast(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _chosen(matrix: Sequence[pytest.Item]) -> list[pytest.Item]:
-    names = sample([item.name for item in matrix])
+    mark = matrix[0].get_closest_marker(MATRIX)
+    assert mark is not None
+    names = sample([item.name for item in matrix], **mark.kwargs)
     return [item for item in matrix if item.name in names]
 
 
-def sample(names: Iterable[str]) -> set[str]:
-    """Few of them, in which each word of any of them occurs. The same names give the same sample."""
+def sample(names: Iterable[str], most: int | None = None) -> set[str]:
+    """Few of them, in which each word of any of them occurs, or `most`. The same names give the same sample."""
     # In an order that has nothing to do with theirs, or the first of a matrix would always be chosen.
     left = {name: _words(name) for name in sorted(names, key=_shuffled)}
     missing = set().union(*left.values())
     taken: set[str] = set()
-    while missing:
+    while missing and (most is None or len(taken) < most):
         best = max(left, key=lambda name: len(left[name] & missing))
         missing -= left[best]
         taken.add(best)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
@@ -16,7 +17,7 @@ from flinkstate.errors import TransientError
 from flinkstate.serializers.types import Scalar
 from stateferry.tables.iceberg.cleaning import TableCleaning
 from stateferry.tables.iceberg.commits import TableConflictError
-from stateferry.tables.iceberg.doubts import doubt
+from stateferry.tables.iceberg.doubts import doubt, is_doubted
 from stateferry.tables.iceberg.live_files import files_by_chunk, has_deletes
 from stateferry.tables.known_keys_tasks import known_keys_tasks
 from stateferry.tables.update import TableUpdate, advance_main, commit_update, withdraw_run, write_chunk
@@ -215,11 +216,58 @@ def test_all_rows_are_written_if_nothing_says_which_run_main_shows(nights: Night
 
 def test_after_checks_that_failed_all_rows_are_written_until_main_has_moved(nights: Nights) -> None:
     nights.run("first", STATE)
-    doubt(nights.home.catalog().load_table(nights.steps["first"].ledger.identifier))
+    doubt(nights.home.catalog().load_table(nights.steps["first"].ledger.identifier), "first")
     assert all(maintained(nights, "first"))
     assert nights.counts("second", STATE.with_changes(checkpoint_id=51)).rows_written == 40
     assert nights.steps["second"].rebuild == "the tables of an earlier run failed their checks"
     assert nights.counts("third", STATE.with_changes(checkpoint_id=52)).keys_unchanged == 20
+
+
+def test_a_run_that_failed_doubts_only_what_it_began_from(nights: Nights) -> None:
+    nights.run("first", STATE)
+    nights.run("second", STATE.with_changes(checkpoint_id=51), to_main=False)
+    ledger = nights.home.catalog().load_table(nights.steps["first"].ledger.identifier)
+    # Maintenance mends nothing.
+    assert all(maintained(nights, "first"))
+    doubt(ledger.refresh(), "second")
+    assert is_doubted(ledger.refresh())
+    nights.run("third", STATE.with_changes(checkpoint_id=52))
+    doubt(ledger.refresh(), "second")
+    assert not is_doubted(ledger.refresh())
+
+
+@pytest.mark.parametrize("name", ["entries", "ledger"])
+def test_rows_without_a_chunk_are_removed_and_all_rows_written_again(nights: Nights, name: str) -> None:
+    nights.run("first", STATE)
+    before = rows_of_main(nights, "first")
+    table = nights.home.catalog().load_table(getattr(nights.steps["first"], name).identifier)
+    table.append(pa.Table.from_pylist([{}], schema=table.schema().as_arrow()))
+    source = STATE.write(str(nights.folder / "same"))
+    tasks = known_keys_tasks(
+        nights.home, nights.steps["first"].tables, source, source.operator("main"), nights.rules(source)
+    )
+    assert sum(task.count().known for task in tasks) == 20
+    assert nights.counts("second", STATE.with_changes(checkpoint_id=51)).rows_written == 40
+    assert nights.steps["second"].rebuild == "another writer added rows without a chunk"
+    assert rows_of_main(nights, "second") == before
+    assert nights.counts("third", STATE.with_changes(checkpoint_id=52)).keys_unchanged == 20
+
+
+@pytest.mark.parametrize("is_doubtful", [False, True])
+def test_a_base_that_another_writer_removes_while_a_run_writes(nights: Nights, is_doubtful: bool) -> None:
+    nights.run("first", STATE)
+    if is_doubtful:
+        doubt(nights.home.catalog().load_table(nights.steps["first"].ledger.identifier), "first")
+    assert all(maintained(nights, "first"))
+    source = CHANGED.write(str(nights.folder / "savepoint-second"))
+    step = nights.plan("second", source, nights.rules(source))
+    assert (step.rebuild is not None) == is_doubtful
+    for ref, table in zip((step.entries, step.ledger), maintained(nights, "first"), strict=True):
+        table.maintenance.expire_snapshots().by_ids([ref.base]).commit()
+    with pytest.raises(TransientError, match="another writer has removed the snapshot from which the run starts"):
+        committed(step)
+    nights.run("second", CHANGED)
+    assert nights.current(CHANGED, "second") == CHANGED.migrated(nights.rules(source))
 
 
 @pytest.mark.parametrize(
