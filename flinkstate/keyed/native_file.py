@@ -264,7 +264,7 @@ class NativeFile(KeyedFile):
                     self.membership.check(state, extent.key_group, writer.buffer, section.starts, section.key_ends)
                 if len(section):
                     yield section
-        if scan.next_group == scan.after or sum(one.runs for one in self._scans.values()) > _MOST_RUNS:
+        if scan.next_group == scan.after or self._runs > _MOST_RUNS < sum(one.runs for one in self._scans.values()):
             # Of many files that are open at a time, those that have been read keep no buffers.
             self._scans.pop(state).close()
 
