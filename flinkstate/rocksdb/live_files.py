@@ -5,8 +5,11 @@ What RocksDB finds follows from more than the entries themselves. As its source 
 - A reader sees no entry above the last sequence number of the MANIFEST.
 - The search for one key ends at the first file that has it: level 0 from the newest file to the oldest, then the
   levels below. An iterator takes the entry with the largest sequence number, wherever it is. The two agree only if the
-  newest file has the largest numbers. Level 0 is ordered by the largest sequence number of each file, as the MANIFEST
-  says it, and after the first flush by its epoch.
+  newest file that has a key has the largest number of it. That is checked where keys are merged (`merge.py`).
+- Level 0 is ordered by the files' epochs if all files of the column family have one, else by the largest sequence
+  number of each. Files of one database have sequence numbers in the order of their epochs. Where Flink has joined
+  several databases (`use-ingest-db-restore-mode`), each has brought numbers of its own, and a compaction that stays on
+  level 0 makes one file of several. So where there are epochs, they alone are looked at.
 - Of a level below 0, at most one file is searched for a key, by the first and last keys that the MANIFEST says.
 - RocksDB removes files whose number isn't below the next one when it opens a database.
 
@@ -50,11 +53,6 @@ class LiveFile:
     def name(self) -> str:
         return f"{self.number:06}.sst"
 
-    @property
-    def age(self) -> tuple[int, int, int]:
-        """What files of level 0 are ordered by, the newest last."""
-        return self.sequences[1], self.sequences[0], self.number
-
 
 @dataclass(slots=True)
 class ColumnFamily:
@@ -67,9 +65,19 @@ class ColumnFamily:
     def of_level(self, level: int) -> list[LiveFile]:
         """Returns the files of a level: level 0 from the newest to the oldest, another one by their keys."""
         files = [file for file in self.files.values() if file.level == level]
-        if level == 0:
-            return sorted(files, key=lambda file: file.age, reverse=True)
-        return sorted(files, key=lambda file: order(file.smallest))
+        if level:
+            return sorted(files, key=lambda file: order(file.smallest))
+        by_epoch = self.has_epochs
+        return sorted(
+            files,
+            key=lambda file: (file.epoch if by_epoch else 0, file.sequences[1], file.sequences[0], file.number),
+            reverse=True,
+        )
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether RocksDB orders level 0 by epochs, which all files must have then."""
+        return all(file.epoch for file in self.files.values())
 
 
 def order(key: bytes) -> tuple[bytes, int]:
@@ -86,11 +94,10 @@ def check_visible(families: Iterable[ColumnFamily], last: int, next_file: int, m
         for file in family.files.values():
             _check_file(file, last, next_file, f"{file.name} of {family.name}", manifest)
         for level in sorted({file.level for file in family.files.values()}):
-            files = family.of_level(level)
             if level == 0:
-                _check_newest_first(files, family.name, manifest)
+                _check_newest_first(family, manifest)
             else:
-                _check_disjoint(files, level, family.name, manifest)
+                _check_disjoint(family.of_level(level), level, family.name, manifest)
 
 
 def _check_file(file: LiveFile, last: int, next_file: int, shown: str, manifest: str) -> None:
@@ -114,32 +121,38 @@ def _check_file(file: LiveFile, last: int, next_file: int, shown: str, manifest:
         raise DamagedError(expected, found, file=manifest)
 
 
-def _check_newest_first(files: Sequence[LiveFile], family: str, manifest: str) -> None:
+def _check_newest_first(family: ColumnFamily, manifest: str) -> None:
     """Files of level 0 that share keys must follow each other in time; by all that says when they were written."""
+    by_epoch, files = family.has_epochs, family.of_level(0)
 
     def follow(newer: LiveFile, older: LiveFile) -> bool:
-        epochs = newer.epoch > older.epoch or not (newer.epoch and older.epoch)
-        return newer.sequences[0] > older.sequences[1] and epochs
+        epochs = newer.epoch > older.epoch
+        if by_epoch:
+            return epochs
+        return newer.sequences[0] > older.sequences[1] and (epochs or not (newer.epoch and older.epoch))
 
     if all(follow(newer, older) for newer, older in pairwise(files)):
         return
     for newer, older in _with_shared_keys(files):
-        if not follow(newer, older):
-            found = " and ".join(f"{one.name} ({one.sequences[0]} to {one.sequences[1]})" for one in (newer, older))
-            raise DamagedError(
-                f"files of level 0 of {family} with sequence numbers of their own, the newest with the largest",
-                f"{found}: RocksDB would show one or the other version of their keys", file=manifest,
-            )  # fmt: skip
+        if follow(newer, older):
+            continue
+        expected = f"files of level 0 of {family.name} with sequence numbers of their own, the newest with the largest"
+        found = " and ".join(f"{one.name} ({one.sequences[0]} to {one.sequences[1]})" for one in (newer, older))
+        why = "RocksDB would show one or the other version of their keys"
+        if by_epoch:
+            expected = f"files of level 0 of {family.name} that share keys to have epochs of their own"
+            found, why = f"{newer.epoch} of {newer.name} and of {older.name}", "RocksDB would not open them"
+        raise DamagedError(expected, f"{found}: {why}", file=manifest)
 
 
 def _with_shared_keys(files: Sequence[LiveFile]) -> Iterator[tuple[LiveFile, LiveFile]]:
-    """Yields pairs of files that may have a key in common, the newer one first."""
-    by_key = sorted(files, key=lambda file: file.smallest[:-8])
-    for place, file in enumerate(by_key):
+    """Yields pairs of files that may have a key in common, the newer one first, as it is in `files`."""
+    by_key = sorted(enumerate(files), key=lambda one: one[1].smallest[:-8])
+    for place, (age, file) in enumerate(by_key):
         at = place + 1
-        while at < len(by_key) and by_key[at].smallest[:-8] <= file.largest[:-8]:
-            older, newer = sorted((file, by_key[at]), key=lambda one: one.age)
-            yield newer, older
+        while at < len(by_key) and by_key[at][1].smallest[:-8] <= file.largest[:-8]:
+            other_age, other = by_key[at]
+            yield (file, other) if age < other_age else (other, file)
             at += 1
 
 

@@ -77,6 +77,13 @@ def fragments_of(ranges: Sequence[tuple[int, DeletedRange]]) -> Fragments:
     )
 
 
+class OlderAboveError(DamagedError):
+    """A key is in several runs, in an order in which RocksDB would show one or the other version of it."""
+
+    key = b""
+    """Set where the error is raised; another process that gets the error doesn't know it."""
+
+
 class Merge:
     """Merges runs, each of which has rows in a region of the arena; `begins` has where each region begins."""
 
@@ -118,15 +125,17 @@ class Merge:
                 needed = 0 if why == kernels.ENDED else max(detail, 1)
                 return Found(int(state[kernels.ROWS]), int(state[kernels.WRITTEN]), needed)
 
-    def _older_above(self, run: int) -> DamagedError:
+    def _older_above(self, run: int) -> OlderAboveError:
         row = int(self.at[run])
         key = self.arena[self.starts[run, row] + 4 : self.key_ends[run, row]].tobytes()
         file = next(one for one in self.runs[run].tables if one.live.smallest[:-8] <= key <= one.live.largest[:-8])
-        return DamagedError(
+        error = OlderAboveError(
             "each key of a state once, or its newest version in the newest file that has it",
             f"{key[:_SHOWN].hex()} again, in a file below this one: RocksDB would show one or the other version",
             file=file.name,
         )
+        error.key = key
+        return error
 
     def _begin(self) -> None:
         self.begun = True

@@ -24,6 +24,7 @@ from flinkstate.rocksdb.files import (
     StoredFile,
 )
 from flinkstate.rocksdb.live_files import LiveFile
+from flinkstate.rocksdb.merge import OlderAboveError
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.scan import Scan
 from flinkstate.rocksdb.sorted_run import PORTION as READ
@@ -153,13 +154,17 @@ class FamilyWriter:
                     keep_open=len(tables) <= _MOST_OPEN,
                 )
             )  # fmt: skip
-            for rows in _read(scan, key_group):
-                merged += rows.count
-                self._append(rows)
+            try:
+                for rows in _read(scan, key_group):
+                    merged += rows.count
+                    self._append(rows)
+            except OlderAboveError as error:
+                # All of them have the same sequence number.
+                found = f"in state {self.name}, {error.key.hex()} of key group {key_group} again"
+                raise KeyTwiceError("each key of a state once", found) from None
         if merged != self._rows:
-            raise KeyTwiceError(
-                "each key of a state once", f"{self._rows - merged} keys of key group {key_group} again"
-            )
+            found = f"in state {self.name}, {self._rows - merged} keys of key group {key_group} again"
+            raise KeyTwiceError("each key of a state once", found)
         for file in own:
             self._remove(file)
         self._waiting.clear()

@@ -113,7 +113,7 @@ def _bring(work: RunAtWork) -> TablesFacts:
         with reaching(run.plan.warehouse, "written"):
             for of in failed:
                 # What is wrong may be a file of main, from which the next run would start again.
-                doubt_main(table_home(work.resolved), StateTables(run.plan.job, *of))
+                doubt_main(table_home(work.resolved), StateTables(run.plan.job, *of), run.plan.run_id)
         raise RejectedError(
             "the tables failed their checks, so their branch main stays where it was: "
             f"{', '.join(failed.values())} ({run.report.shown}). The same command, or the next run or rehearsal of the "
@@ -145,13 +145,14 @@ def _check_published(work: RunAtWork) -> tuple[Check]:
 
 
 def _written(work: RunAtWork) -> WrittenTables:
-    """What the step has written; it writes again if `main` was changed or doubted since an earlier try.
+    """What the step has written; it writes again if that failed its checks, or if `main` was changed or doubted since.
 
     These facts are replaced, not removed, so that the step can go on after a kill.
     """
     run, resolved = work.run, work.resolved
     written = run.facts(WrittenTables)
-    if written is not None and not _withdraw_to_repeat(resolved, written):
+    failed = any(check.outcome is Outcome.FAILED for check in Report.read(run.report).tables)
+    if written is not None and not _withdraw_to_repeat(resolved, written, failed=failed):
         return written
     written = _facts(list(write(work.workers, resolved, earlier_night(resolved))))
     work.renewal.check()
@@ -263,15 +264,17 @@ def _advance(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
     return moved == states
 
 
-def _withdraw_to_repeat(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
+def _withdraw_to_repeat(resolved: ResolvedPlan, facts: WrittenTables, *, failed: bool) -> bool:
     """Takes back the step's commits if they are of no use; says whether it did, and the step is to be done again.
+
+    They are of none if their checks have `failed`, even if `main` has moved on since and isn't doubted any more.
 
     All states' commits are taken back then, because the step counts only what it commits.
     """
     home, run_id = table_home(resolved), resolved.plan.run_id
     states = [(StateTables(*one.of), one.snapshots) for one in facts.tables]
     with reaching(resolved.plan.warehouse, "written"):
-        if not any(must_repeat(home, tables, run_id, made) for tables, made in states):
+        if not failed and not any(must_repeat(home, tables, run_id, made) for tables, made in states):
             return False
         for tables, _ in states:
             withdraw_run(home, tables, run_id)

@@ -47,7 +47,7 @@ from stateferry.tables.iceberg.commits import (
 )
 from stateferry.tables.iceberg.doubts import doubt, is_doubted
 from stateferry.tables.iceberg.ledger import LegacyState
-from stateferry.tables.iceberg.live_files import files_by_chunk, has_deletes
+from stateferry.tables.iceberg.live_files import NO_CHUNK, files_by_chunk, has_deletes
 from stateferry.tables.iceberg.types import iceberg_schema, shape, with_field_ids
 
 __all__ = ["ChunkTask", "TableHome", "TableUpdate", "advance_main", "commit_update", "plan_update", "write_chunk"]
@@ -221,6 +221,8 @@ def _why_not_on(
         return difference
     if not all(keeps_columns(table, refs[name].columns) for name, table in found.items()):
         return COLUMNS_CHANGED
+    if any(NO_CHUNK in files_by_chunk(table, refs[name].base) for name, table in found.items()):
+        return "another writer added rows without a chunk"
     if any(has_deletes(table, refs[name].base) for name, table in found.items()):
         return "another writer deleted rows"
     return "the tables of an earlier run failed their checks" if is_doubted(found[names.KEY_LEDGER]) else None
@@ -336,7 +338,8 @@ def check_vanished(tables: names.StateTables, known: int, vanished: int, thresho
 
 def _replaced(step: TableUpdate, table: Table, ref: TableRef) -> list[DataFile]:
     folded = {chunk.number for chunk in step.chunks if chunk.folds}
-    if not folded and step.rebuild is None:
+    # Without the run's base no commit is made: one that was made before stands.
+    if (not folded and step.rebuild is None) or table.snapshot_by_id(ref.base) is None:
         return []
     found = files_by_chunk(table, ref.base)
     return [file for chunk, files in found.items() if step.rebuild is not None or chunk in folded for file in files]
@@ -369,9 +372,9 @@ def must_repeat(home: TableHome, tables: names.StateTables, run_id: str, made: M
     return is_doubted(ledger) or not all(can_move)
 
 
-def doubt_main(home: TableHome, tables: names.StateTables) -> None:
-    """Has the run, if it is done again, and the next one write all rows anew, unless `main` has moved by then."""
-    doubt(home.catalog().load_table(tables.identifier(names.KEY_LEDGER)))
+def doubt_main(home: TableHome, tables: names.StateTables, run_id: str) -> None:
+    """Has the run, if it is done again, and the next one write all rows anew, unless `main` moves, or has moved."""
+    doubt(home.catalog().load_table(tables.identifier(names.KEY_LEDGER)), run_id)
 
 
 def withdraw_run(home: TableHome, tables: names.StateTables, run_id: str) -> None:

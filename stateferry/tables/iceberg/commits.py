@@ -30,7 +30,7 @@ from pyiceberg.transforms import IdentityTransform
 from sqlalchemy import Engine, inspect, make_url
 from sqlalchemy.exc import DBAPIError
 
-from flinkstate.errors import StateferryError
+from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.storage import Location, side_by_side
 from stateferry.basics import databases
 from stateferry.basics.catalog_address import to_connect
@@ -302,6 +302,9 @@ def _commit_run(
     table = table.refresh()
     if (done := committed(table, mark.run_id)) is not None:
         return done.snapshot_id
+    if table.snapshot_by_id(base) is None:
+        gone = "another writer has removed the snapshot from which the run starts: try again"
+        raise TransientError(f"table {_name(table)}: {gone}")
     branch, layout = branch_of(mark.run_id), mark.layout.to_json()
     layout_id = hashlib.sha256(layout.encode()).hexdigest()[:16]
     with table.transaction() as transaction:

@@ -9,12 +9,19 @@ from pyiceberg.table import Table
 
 from flinkstate.files.storage import Location, side_by_side
 
+# A row that another writer has added may have no chunk.
+NO_CHUNK = -1
+
 
 def files_by_chunk(table: Table, snapshot_id: int) -> dict[int, tuple[DataFile, ...]]:
-    """Returns the data files of a snapshot by chunk, whatever `has_deletes` says of their rows."""
+    """Returns the data files of a snapshot by chunk, whatever `has_deletes` says of their rows.
+
+    Those whose rows have no chunk are under `NO_CHUNK`.
+    """
     found: dict[int, list[DataFile]] = {}
     for entry in _entries(table, snapshot_id, ManifestContent.DATA):
-        found.setdefault(int(entry.data_file.partition[0]), []).append(entry.data_file)
+        chunk = entry.data_file.partition[0]
+        found.setdefault(NO_CHUNK if chunk is None else int(chunk), []).append(entry.data_file)
     return {chunk: tuple(sorted(files, key=lambda file: file.file_path)) for chunk, files in found.items()}
 
 
