@@ -23,6 +23,7 @@ from stateferry.airflow.flink.errors import (
     root_cause,
 )
 from stateferry.airflow.flink.jobs import (
+    TERMINAL,
     Goal,
     JobOverview,
     cached_for,
@@ -36,7 +37,7 @@ from stateferry.airflow.flink.rest import FlinkRest
 from stateferry.airflow.flink.savepoints import CHECKPOINT, Pending, SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.storage import checkpoint_number, newest_completed
 
-_ENDED = ("CANCELED", "FAILED")
+_CANCELLING, _ENDED = "CANCELLING", ("CANCELED", "FAILED")
 
 _log = logging.getLogger(__name__)
 
@@ -47,24 +48,30 @@ async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_i
         return await savepoints.take(rest, order, timeout=timeout, poll_interval=poll_interval)
     job = await find_job(rest, order.job)
     number = 0
-    if not job.is_over:
+    # A job that an earlier try has cancelled takes no checkpoint any more.
+    state = await _state_in_the_end(rest, job, timeout=timeout, poll_interval=poll_interval)
+    if state not in TERMINAL:
         if why := await why_not_with_checkpoint(rest, job.id):
             raise FlinkError(why)
         number = await take_checkpoint(rest, order, job.id, timeout=timeout, poll_interval=poll_interval)
         await cancel_job(rest, job.id)
-        await wait_for(rest, job.id, Goal.over(), timeout=timeout, poll_interval=poll_interval)
-    state = await _state_in_the_end(rest, job, timeout=timeout, poll_interval=poll_interval)
+        state = await wait_for(rest, job.id, Goal.over(), timeout=timeout, poll_interval=poll_interval)
     if state not in _ENDED:
         raise FlinkError(f"job '{job.name}' ({job.id}) is {state}, and no checkpoint is where it stopped")
     return await _newest(rest, job.id, number)
 
 
 async def find(rest: FlinkRest, order: SavepointOrder) -> TakenSavepoint | Pending | None:
-    """What an earlier try has stopped the job with; triggers nothing."""
+    """What an earlier try has stopped the job with, or that it is about to stop; triggers nothing."""
     if order.format != CHECKPOINT:
         return await savepoints.find(rest, order)
-    ended = [one for one in await list_jobs(rest) if order.job in (one.id, one.name)][:1]
-    return await _newest(rest, ended[0].id) if ended and ended[0].state in _ENDED else None
+    job = next((one for one in await list_jobs(rest) if order.job in (one.id, one.name)), None)
+    if job is None:
+        return None
+    state = await _state_now(rest, job)
+    if state == _CANCELLING:
+        return Pending(job.id, "")
+    return await _newest(rest, job.id) if state in _ENDED else None
 
 
 async def found_in_the_end(
@@ -79,11 +86,15 @@ async def found_in_the_end(
 
 
 async def _state_in_the_end(rest: FlinkRest, job: JobOverview, *, timeout: float, poll_interval: float) -> str:
-    # What Flink says of all jobs at once may be seconds old.
-    state = await job_state(rest, job.id) or job.state
-    if state != "CANCELLING":
+    state = await _state_now(rest, job)
+    if state != _CANCELLING:
         return state
     return await wait_for(rest, job.id, Goal.over(), timeout=timeout, poll_interval=poll_interval)
+
+
+async def _state_now(rest: FlinkRest, job: JobOverview) -> str:
+    # What Flink says of all jobs at once may be seconds old.
+    return await job_state(rest, job.id) or job.state
 
 
 async def why_not_with_checkpoint(rest: FlinkRest, job_id: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from flinkstate.errors import PlanError
 from flinkstate.files.storage import Location
 from stateferry.airflow.requests.request import MigrationRequest, migration_request
 from stateferry.airflow.requests.sources import (
@@ -205,9 +206,16 @@ def planned(request: MigrationRequest, occasion: Occasion, *, holds: bool = Fals
 def _as_planned_before(request: MigrationRequest, occasion: Occasion) -> Occasion:
     """The occasion; a day that the schedule has planned stays one of the schedule when a backfill does it again.
 
-    Airflow takes the DAG run that is there, which the backfill then owns.
+    Airflow takes the DAG run that is there, which the backfill then owns. One that cuts over is refused.
     """
     if not occasion.is_backfill:
         return occasion
     before = Run.if_there(run_folder(home_folder(), str(request.plan_values()["job"]), occasion.short_id))
-    return occasion if before is None else replace(occasion, is_backfill=before.plan_as_given().now_from == "backfill")
+    if before is None:
+        return occasion
+    if not before.plan.rehearse:
+        raise PlanError(
+            f"job {before.plan.job} was cut over on this day, or that was tried (run {before.plan.run_id}), and a "
+            "backfill only rehearses: leave this day out"
+        )
+    return replace(occasion, is_backfill=before.plan_as_given().now_from == "backfill")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from flinkstate.errors import RefusedError, UsageError
+from flinkstate.errors import RefusedError, TransientError, UsageError
 from stateferry.airflow.dag_runs.dag_run import (
     FOLDER,
     REFUSED,
@@ -23,7 +25,6 @@ from stateferry.airflow.dag_runs.dag_run import (
     run_of,
     skip,
     stop_asked,
-    wait_for_lease,
 )
 from stateferry.airflow.dag_runs.decided_cut_over import begin_as_decided
 from stateferry.airflow.dag_runs.refusals import refusal
@@ -44,6 +45,7 @@ from stateferry.airflow.tasks.outage_task import end_if_exceeded, ends_by
 from stateferry.airflow.tasks.plan_task import occasion_of
 from stateferry.airflow.tasks.shared_application_task import wait_until_ready
 from stateferry.basics.durations import now_ms, parse_duration
+from stateferry.runs.catalog.lease import LeaseRenewal
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.claimable import offered_claimable
 from stateferry.runs.control.outage_limit import StopAsked, record_start
@@ -51,6 +53,7 @@ from stateferry.runs.guards.timers import are_in_native_savepoints
 from stateferry.runs.record.catch_ups import base_of_cut_over
 from stateferry.runs.record.facts import Began, JobStarted, NewJob, SavepointTaken
 from stateferry.runs.record.runs import Run
+from stateferry.runs.report.decision import Decision
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -103,7 +106,7 @@ class TakeSavepoint(TaskWithFlink):
             skip(self.log, "the savepoint exists already, so Flink takes none")
         flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
         kind = kind_of(request)
-        native, base = kind == NATIVE, _base(context, kind) if request.stops_job else None
+        base = _base(context, kind) if request.stops_job else None
         self.log.info("the savepoint is %s", kind.lower())
         directory = str(request.savepoint_directory)
         by_flink = request.stops_job and request.runs_on != "own tasks"
@@ -112,11 +115,26 @@ class TakeSavepoint(TaskWithFlink):
             # The old job may have been started again before there was a run that could say so.
             check_not_returned(rehearsal_of(context))
         decision = approved_decision(rehearsal_of(context)) if request.stops_job else None
-        is_stopping = self._wait(context, request, order, occasion, base)
+        is_stopping = self._wait(context, request, order, base)
+        with _leased(request, occasion.short_id, force=is_stopping) if request.stops_job else nullcontext():
+            return self._take(context, request, occasion, order, base, decision, is_stopping=is_stopping)
+
+    def _take(
+        self,
+        context: Context,
+        request: MigrationRequest,
+        occasion: Occasion,
+        order: SavepointOrder,
+        base: Run | None,
+        decision: Decision | None,
+        *,
+        is_stopping: bool,
+    ) -> dict[str, Any]:
+        """Takes the savepoint, or asks own tasks for it, and creates the run."""
         requested_at = _asked_at(context, request, is_stopping=is_stopping)
         if self.asks:
             return asked_to_stop(context, order, requested_at)
-        asked_at = now_ms() if by_flink or not request.stops_job else requested_at
+        asked_at = now_ms() if order.stop or not request.stops_job else requested_at
         savepoint = (
             place_of(request, context).stop(order)
             if request.stops_job
@@ -131,7 +149,7 @@ class TakeSavepoint(TaskWithFlink):
             # savepoint was completed, which is the same in every try.
             occasion = occasion.not_before(completed_at(savepoint.location))
             of_base = None if base is None else base.plan
-            plan = plan_for(request, occasion, savepoint.location, no_timers=native, base=of_base)
+            plan = plan_for(request, occasion, savepoint.location, no_timers=order.format == NATIVE, base=of_base)
             metadata = read_metadata(plan.source)
             check_operators(metadata, plan.operator_names, plan.source)
             run = Run.create(plan, occasion.now)
@@ -144,7 +162,7 @@ class TakeSavepoint(TaskWithFlink):
                 job_id=savepoint.job_id,
                 checkpoint_id=metadata.checkpoint_id,
                 requested_at=requested_at,
-                checkpoint_interval=self._checkpoint_interval(flink, savepoint) if decision is None else None,
+                checkpoint_interval=self._checkpoint_interval(request, savepoint) if decision is None else None,
             )
             run.keep(taken)
             if decision is not None:
@@ -153,9 +171,7 @@ class TakeSavepoint(TaskWithFlink):
             end_if_exceeded(context, request, run, self.log)
         return taken.to_json()
 
-    def _wait(
-        self, context: Context, request: MigrationRequest, order: SavepointOrder, occasion: Occasion, base: Run | None
-    ) -> bool:
+    def _wait(self, context: Context, request: MigrationRequest, order: SavepointOrder, base: Run | None) -> bool:
         """Waits, while the job runs, for all that the steps need, and until the job may be stopped.
 
         Returns whether an earlier try has begun to stop it.
@@ -176,16 +192,16 @@ class TakeSavepoint(TaskWithFlink):
             _check_nobody_goes_on(request, order)
         if not is_stopping:
             place.check()
-            _wait_for_lease(str(request.plan_values()["job"]), occasion.short_id)
             wait_for_slots(context, self.log)
             wait_until_ready(context, FOLDER, self.log)
             wait_until_the_job_may_stop(context, self.log, base)
         return is_stopping
 
-    def _checkpoint_interval(self, flink: FlinkTask, savepoint: TakenSavepoint) -> int | None:
+    def _checkpoint_interval(self, request: MigrationRequest, savepoint: TakenSavepoint) -> int | None:
         """The job's interval, for the prediction; the task does without it if Flink doesn't say it."""
         try:
-            return None if savepoint.job_id is None else flink.hook.checkpoint_interval(savepoint.job_id)
+            hook = FlinkHook(request.flink_conn_id)
+            return None if savepoint.job_id is None else hook.checkpoint_interval(savepoint.job_id)
         except FlinkError as error:
             self.log.info("the job's checkpoint interval isn't known: %s", error)
             return None
@@ -225,12 +241,20 @@ def kind_of(request: MigrationRequest) -> str:
     return NATIVE if wants_native and (has_none or _holds_timers(request)) else CANONICAL
 
 
-def _wait_for_lease(job: str, run_id: str) -> None:
-    """Waits, while the job runs, until no other run works on it: the steps of a stopped job would wait for that run."""
-    with fail_if_refused(), Control(default_catalog()) as control:
-        reason = control.why_not_free(job, run_id)
-    if reason:
-        wait_for_lease(reason)
+@contextmanager
+def _leased(request: MigrationRequest, run_id: str, *, force: bool) -> Iterator[None]:
+    """Has the job's lease for the run while the job is stopped, and leaves it to the run's first step.
+
+    Those steps would wait for a run that begins meanwhile. If a try fails, the lease ends in a minute, as the job may
+    run on; with `force`, once an earlier try has begun to stop the job, another run loses the lease again.
+    """
+    with Control(default_catalog()) as control:
+        with fail_if_refused():
+            lease = control.acquire(str(request.plan_values()["job"]), run_id, force=force)
+        with LeaseRenewal(control, lease):
+            yield
+        with suppress(TransientError):  # If this fails, the lease expires.
+            control.leave(lease)
 
 
 def _check_nobody_goes_on(request: MigrationRequest, order: SavepointOrder) -> None:

@@ -34,7 +34,7 @@ from stateferry.basics.durations import moment, now_ms, rough_duration
 from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.control.rollback import Rollback, nothing_to_roll_back
 from stateferry.runs.control.target_metadata import published_run
-from stateferry.runs.record.facts import NewJob
+from stateferry.runs.record.facts import NewJob, Returned
 from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ class RollBack(BaseOperator):
         _skip_if_converted(self.log, request)
         with _telling(context), fail_if_refused(), _control() as control:
             undo = _undone(control, str(request.job), planned)
-            rolled_back = _rollback(control, planned, undo.job).carry_out(undo)
+            # After cancel_new_job no job runs, whether it has cancelled one or not, so no other run is waited for.
+            no_job_runs = request.restart_job and not request.by_operator
+            rolled_back = _rollback(control, planned, undo.job).carry_out(undo, force=no_job_runs)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
         if rolled_back.problem:
             self.log.warning("of what stands again: %s", rolled_back.problem)
@@ -185,6 +187,10 @@ class StartOldJob(TaskWithFlink):
                 flink = FlinkTask(FlinkHook(request.flink_conn_id), context)
                 check_no_other(str(request.flink_job), flink.job_id, (request.flink_conn_id, request.new_job_conn_id))
                 started = start_old_program(flink, jar_run_of(flink.job_id, request.old_program(), savepoint))
+            with fail_if_refused(), _control() as control:
+                undone = published_run(home_folder(), _undone(control, job, _planned(context)))
+                if undone is not None:
+                    undone.keep(Returned("the old job was started again", savepoint, now_ms()))
         tell(context, "done", job, f"job {job} is rolled back, and the old job runs again from {savepoint}")
         return started
 
@@ -192,7 +198,8 @@ class StartOldJob(TaskWithFlink):
 def _to_undo(context: Context, control: Control, job: str) -> Publication:
     """The publication that stood when the DAG run was planned first: however often it is cleared, it undoes that one.
 
-    Raises an error if another one stands by now than before this DAG run's rollback, or after it.
+    Raises an error if another one stands by now than before this DAG run's rollback, or after it, or if all is done:
+    what runs by now may be another job.
     """
     store = context.get("task_state_store")
     kept = None if store is None else store.get(_UNDO)
@@ -210,6 +217,14 @@ def _to_undo(context: Context, control: Control, job: str) -> Publication:
             f"this DAG run rolls back publication {undo.sequence} of job {job}, and "
             f"{'none' if now is None else f'publication {now}'} stands by now. This try has changed nothing: trigger "
             "a new rollback"
+        )
+    run = None if undo.rolled_back_at is None else published_run(home_folder(), undo)
+    returned = None if run is None else run.facts_if_sound(Returned)
+    if returned is not None and returned.ended_at is not None:
+        raise RejectedError(
+            f"publication {undo.sequence} of job {job} is rolled back, and the old job was started again from "
+            f"{returned.savepoint} at {moment(returned.ended_at)}, so this DAG run has no more to do. This try has "
+            "changed nothing"
         )
     return undo
 

@@ -15,7 +15,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.type_parts import has_scala, with_classes
 from flinkstate.serializers.types import type_name
-from flinkstate.writing.operator_file import read_operator_header
+from flinkstate.writing.operator_file import has_shared_offsets, read_operator_header
 from stateferry.verdict import declarations, kryo_values, new_classes, registrations, removed, unknown
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.outcomes import Finding, Outcome, StateVerdict, worst
@@ -233,9 +233,10 @@ def _of_operator_state(
 ) -> Iterator[StateVerdict]:
     """Yields what becomes of the states without keys, by the first file that has each of them."""
     missing = _operator_states(operator)
-    for subtask in operator.subtasks:
-        handle = subtask.managed_operator
-        if handle is None or not any(state.name in missing for state in handle.states):
+    handles = [subtask.managed_operator for subtask in operator.subtasks if subtask.managed_operator is not None]
+    # Those that may be refused come first.
+    for handle in sorted(handles, key=has_shared_offsets, reverse=True):
+        if not any(state.name in missing for state in handle.states):
             continue
         try:
             header = read_operator_header(savepoint.folder, handle)

@@ -27,6 +27,8 @@ LEASE_MS = 60_000
 BEING_WORKED_ON = "is being worked on by"
 # How long the lease is kept between two steps of a run, so that the next step can be started.
 BETWEEN_STEPS_MS = 600_000
+# The holder of a lease that is left to a process of the run that isn't known yet.
+_TO_BEGIN = "a process that is about to begin"
 
 
 class LeaseHeldError(RejectedError):
@@ -80,6 +82,14 @@ class Leases(ControlDatabase):
             expires_at = self._now(connection) + lease_ms
             connection.execute(update(lease).where(lease.c.job == held.job).values(expires_at=expires_at))
             return Lease(held.job, held.run_id, held.token, held.holder, held.since, expires_at)
+
+    def leave(self, held: Lease) -> None:
+        """Leaves the lease to the run's next process, for some minutes: that may begin before this one has ended."""
+        with self._engine.begin() as connection:
+            self._check_held(connection, held)
+            expires_at = self._now(connection) + BETWEEN_STEPS_MS
+            values = {"holder": _TO_BEGIN, "expires_at": expires_at}
+            connection.execute(update(lease).where(lease.c.job == held.job).values(**values))
 
     def release(self, held: Lease) -> None:
         """Releases the lease; does nothing if another process holds it by now."""

@@ -39,7 +39,7 @@ class Process:
     @property
     def shown(self) -> str:
         """The process in words, for messages."""
-        return f"process {self.id} on {self.host}"
+        return f"process {self.id} on {self.host}" if self.id else self.host
 
     @property
     def is_over(self) -> bool:

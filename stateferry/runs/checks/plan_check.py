@@ -13,6 +13,7 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_ONE_WITH_ANY_FLINK
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
+from flinkstate.writing.operator_file import has_shared_offsets, read_operator_header
 from stateferry.changes.operator_changes import Conversion, OperatorChanges
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, OldForm, Rules, RulesBack
@@ -122,6 +123,7 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     for operator in source.keyed_operators():
         # Reads what RocksDB says of its files, so that a folder which lacks them is refused now.
         source.placed(operator)
+    _expect_divided_elements(source)
     problems: list[str] = []
     planned = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
     seen = set[bytes]()
@@ -158,6 +160,14 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     return resolved
 
 
+def _expect_divided_elements(source: Savepoint) -> None:
+    """Refuses operator state in which elements aren't told apart: nothing else opens files that are only copied."""
+    for operator in source.metadata.operators:
+        for subtask in operator.subtasks:
+            if (handle := subtask.managed_operator) is not None and has_shared_offsets(handle):
+                read_operator_header(source.folder, handle)
+
+
 def native_operators(plan: MigrationPlan, source: Savepoint) -> frozenset[bytes]:
     """The ids of the operators whose keyed state becomes RocksDB's own files.
 
@@ -170,8 +180,13 @@ def native_operators(plan: MigrationPlan, source: Savepoint) -> frozenset[bytes]
         operator.id
         for operator in source.keyed_operators()
         if all(subtask.managed_keyed is None for subtask in operator.subtasks)
-        or not any(state.kind is StateKind.TIMERS for state in source.keyed_states(operator))
+        or not (_has_raw_keys(operator) or any(one.kind is StateKind.TIMERS for one in source.keyed_states(operator)))
     )
+
+
+def _has_raw_keys(operator: Operator) -> bool:
+    """Before Flink 1.13 these may be timers on the heap."""
+    return any(subtask.raw_keyed is not None for subtask in operator.subtasks)
 
 
 def may_lack_timers(source: Savepoint) -> bool:

@@ -38,7 +38,7 @@ from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.control.tries_by_schedule import is_try_by_schedule, published_by_schedule
 from stateferry.runs.plan.homes import default_rest_catalog, default_warehouse
 from stateferry.runs.record.catch_ups import is_catch_up_of
-from stateferry.runs.record.facts import Claim
+from stateferry.runs.record.facts import Began, Claim
 from stateferry.runs.record.run_list import RunSummary, runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.temporary_folders import TemporaryFolders
@@ -129,7 +129,11 @@ class Cleaning:
     def _going(self, old: Sequence[RunSummary]) -> list[RunSummary]:
         """Those of the old runs that nothing needs any more."""
         old = [run for run in old if self._may_go(run)]
-        needed = [run.run_id for run in old if self._is_of_cut_over(run)]
+        began = {run.run_id: _dag_run_of(run) for run in old}
+        cut_overs = [run.run_id for run in old if self._is_of_cut_over(run)]
+        dag_runs = {began[run_id] for run_id in cut_overs} - {None}
+        # A rehearsal that was made again and its catch-ups, on which the cut-over builds, are of the same DAG run.
+        needed = {*cut_overs, *(run_id for run_id, dag_run in began.items() if dag_run in dag_runs)}
         # If the catalog has a publication by the schedule, that says what a try without one would.
         once = not any(published_by_schedule(self.control.history(self.job)))
         return [
@@ -243,6 +247,12 @@ class Cleaning:
                 for table, snapshot in one.record.tables.items():
                     found.setdefault(table, set()).add(snapshot)
         return found
+
+
+def _dag_run_of(run: RunSummary) -> tuple[str | None, str] | None:
+    """The DAG run to which the run belongs, if there is one."""
+    began = None if run.plan is None else Run(run.plan, run.folder).facts_if_sound(Began)
+    return None if began is None or began.dag_run_id is None else (began.dag_id, began.dag_run_id)
 
 
 def _drafts_if_reached(place: str) -> list[Location]:

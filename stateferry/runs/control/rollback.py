@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from flinkstate.errors import DamagedError, RejectedError
 from stateferry.basics.durations import now_ms
-from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS
 from stateferry.runs.catalog.publications import Control, Publication, RolledBack
 from stateferry.runs.control.target_metadata import TargetMetadata, published_run
 from stateferry.runs.plan.run_options import new_run_id
@@ -34,12 +33,13 @@ class Rollback:
 
     def reserve(self) -> None:
         """Keeps other runs from the job until the rollback, for some minutes: nobody waits for them after this."""
-        self.control.acquire(self.job, self.run_id, lease_ms=BETWEEN_STEPS_MS)
+        self.control.leave(self.control.acquire(self.job, self.run_id))
 
     def carry_out(self, undo: Publication | None = None, *, force: bool = False) -> RolledBack:
         """Withdraws the publication that stands, or `undo`, also if that was withdrawn before. Removes no file.
 
-        With `force` no other run is waited for: it commits nothing any more until it has the lease again.
+        With `force` no other run is waited for: it publishes nothing, and no step of it counts, until it has the lease
+        again.
         """
         check_home(self.home)
         undo = undo or self.publication()
@@ -48,7 +48,7 @@ class Rollback:
         lease = self.control.acquire(self.job, self.run_id, force=force)
         try:
             undone = published_run(self.home, undo)
-            if undone is not None and undone.state is not RunState.ROLLED_BACK:
+            if undone is not None:
                 # The run may have been killed before it noted that it was published.
                 undone.note(RunState.PUBLISHED, undo.published_at)
             rolled_back = self.control.rollback(lease, undo=undo.sequence)

@@ -125,7 +125,10 @@ class Run(RunFolder):
         self._change(StateChange(state, now, reason), check=True)
 
     def note(self, state: RunState, at: int, reason: str = "") -> None:
-        """Records a state that the run has according to the catalog, whatever the present one is."""
+        """Records a state that the run has according to the catalog, whatever the present one is.
+
+        A run that was rolled back isn't published again: a driver that says so late was overtaken by the rollback.
+        """
         self._change(StateChange(state, at, reason), check=False)
 
     def check(self, state: RunState) -> None:
@@ -144,6 +147,8 @@ class Run(RunFolder):
             check_reason(change.state, change.reason)
             if check:
                 check_change(last, change.state)
+            elif last is not None and (last.state, change.state) == (RunState.ROLLED_BACK, RunState.PUBLISHED):
+                return
             _write(self.state_file, changes_to_json((*changes, change)))
 
     def _locked(self) -> AbstractContextManager[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +25,7 @@ from stateferry.airflow.dag_runs.decided_cut_over import approve_if_nobody_is_as
 from stateferry.airflow.dag_runs.task_names import IN_OUTAGE
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import Goal, JarRun, JobOverview
-from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
+from stateferry.airflow.flink.savepoints import Pending, SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
 from stateferry.airflow.migration_dag import migration_dags
 from stateferry.airflow.requests.planning import Occasion, plan_for, planned
@@ -38,7 +40,8 @@ from stateferry.airflow.tasks.plan_task import PlanOperator
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.basics.durations import now_ms
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS
+from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, LEASE_MS, LeaseHeldError, LeaseLostError
+from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.predict.differences import SourceLayout
@@ -396,6 +399,7 @@ class Flink:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.orders: list[SavepointOrder] = []
         self.found: object = None
+        self.meanwhile: Callable[[], object] = lambda: None
         monkeypatch.setattr(FlinkHook, "run", lambda *_: self.found)
         monkeypatch.setattr(FlinkHook, "checkpoint_interval", lambda *_: 30_000)
         monkeypatch.setattr(FlinkTask, "take_savepoint", lambda _, order, **__: self.take(order))
@@ -403,6 +407,7 @@ class Flink:
 
     def take(self, order: SavepointOrder) -> TakenSavepoint:
         self.orders.append(order)
+        self.meanwhile()
         savepoint = Path(order.directory) / "savepoint-1"
         if not savepoint.exists():
             write_metadata(savepoint, completed_at=AS_OF.timestamp())
@@ -460,21 +465,38 @@ def test_a_job_that_was_cut_over_after_the_rehearsal_began_is_not_stopped(
     assert flink.orders == []
 
 
-def test_the_job_is_not_stopped_while_another_run_works_on_it(
-    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink
+def test_the_job_is_not_stopped_while_another_run_works_on_it_nor_does_one_begin_before_the_steps(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A night of another DAG, or a command: the steps of the stopped job would wait for its lease."""
     decided(rehearsal)
     here, stop = context(rehearsal, request_, occasion), TakeSavepoint(task_id="take_savepoint")
-    plan = rehearsal.plan
+    plan, own, night = rehearsal.plan, occasion.short_id, "a night"
     with Control(plan.catalog_uri) as control:
-        held = control.acquire(plan.job, "another run")
+        held = control.acquire(plan.job, night)
         with pytest.raises(AirflowRescheduleException):
             stop.execute(here)
         assert flink.orders == []
         control.release(held)
-    stop.execute(here)
-    assert [order.stop for order in flink.orders] == [True]
+        flink.meanwhile = lambda: control.acquire(plan.job, night)
+        # The job runs on, perhaps, so others needn't wait for long.
+        with pytest.raises(LeaseHeldError, match=f"is being worked on by run {own}"):
+            stop.execute(here)
+        left = control.lease_of(plan.job)
+        assert left is not None
+        assert left.expires_at <= now_ms() + LEASE_MS
+        # Between two tries it has expired.
+        night_begins = control.acquire(plan.job, night, force=True)
+        flink.meanwhile, flink.found = lambda: None, Pending(JOB, "")
+        stop.execute(here)
+        with pytest.raises(LeaseLostError):
+            control.renew(night_begins)
+        assert "is being worked on by" in control.why_not_free(plan.job, night)
+        # The process of the first step, which may begin before this one has ended.
+        other = Process(os.getppid(), socket.gethostname(), 0)
+        monkeypatch.setattr(Process, "this", lambda: other)
+        assert control.acquire(plan.job, own).holder == str(other)
+    assert [order.stop for order in flink.orders] == [True, True]
 
 
 def test_the_checkpoint_of_an_ended_job_is_not_taken_while_another_job_goes_on_from_it(

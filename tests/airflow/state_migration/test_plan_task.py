@@ -181,6 +181,10 @@ def test_a_day_that_the_schedule_has_begun_can_be_done_again_by_a_backfill(confi
     assert planned("scheduled__1", "backfill").plan == night.plan
     # One that the schedule didn't get to plan is a day of the backfill.
     assert planned("scheduled__2", "backfill").plan.now_from == "backfill"
+    configure()
+    planned("scheduled__3", "scheduled")
+    with pytest.raises(AirflowFailException, match=r"job orders was cut over on this day.*: leave this day out"):
+        planned("scheduled__3", "backfill")
 
 
 def test_a_form_asks_no_fewer_people_than_the_configuration_wants(configure: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -22,10 +24,11 @@ from stateferry.airflow.requests.rollback_request import rollback_request
 from stateferry.airflow.tasks.flink_tasks import StartJob
 from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, RollBack, StartOldJob
 from stateferry.runs.catalog.lease import LeaseHeldError
+from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rollback import Rollback
 from stateferry.runs.control.target_metadata import TargetMetadata
-from stateferry.runs.record.facts import JobStarted
+from stateferry.runs.record.facts import JobStarted, Returned
 from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import write_metadata
@@ -96,7 +99,7 @@ class Store(dict[str, str]):
     set = dict.__setitem__
 
 
-def planned_rollback(run: Run, store: Store | None = None, **others: str) -> dict[str, Any]:
+def planned_rollback(run: Run, store: Store | None = None, **others: object) -> dict[str, Any]:
     asked = {"job": run.plan.job, "restart_job": True, "old_jar": "old.jar", "flink_job": "totals", **others}
     dag_run = SimpleNamespace(conf=None, triggering_user_name=None, run_id="manual__1", dag_id="state_rollback")
     here: Any = {"params": asked, "dag_run": dag_run, "task_state_store": store}
@@ -158,9 +161,27 @@ def test_no_job_is_cancelled_while_another_run_works_on_it_nor_does_one_begin_be
         assert cancelled == ["a1", "a1"]
         with pytest.raises(LeaseHeldError, match="is being worked on by run rollback-of-1"):
             control.acquire(plan.job, "a night")
+        # The next task may begin before the process of this one has ended, or after the time of its lease.
+        other = Process(os.getppid(), socket.gethostname(), 0)
+        monkeypatch.setattr(Process, "this", lambda: other)
+        assert control.why_not_free(plan.job, "rollback-of-1") == ""
+        control.acquire(plan.job, "a night", force=True)
         RollBack(task_id="roll_back").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
         assert control.standing(plan.job) is None
         assert control.lease_of(plan.job) is None
+
+
+def test_while_no_job_runs_the_rollback_waits_for_nobody(published: Run) -> None:
+    """The new job has crashed. Without restart_job, and under the operator, a job runs on."""
+    plan = published.plan
+    with Control(default_catalog()) as control:
+        control.acquire(plan.job, "a night")
+        here: Any = {"ti": TaskInstance(planned_rollback(published, restart_job=False, old_jar=None, flink_job=None))}
+        with pytest.raises(AirflowRescheduleException):
+            RollBack(task_id="roll_back").execute(here)
+        here = {"ti": TaskInstance(planned_rollback(published))}
+        RollBack(task_id="roll_back").execute(here)
+        assert control.standing(plan.job) is None
 
 
 def test_a_dag_run_that_is_cleared_as_a_whole_rolls_back_one_publication(
@@ -189,6 +210,26 @@ def test_a_dag_run_that_is_cleared_as_a_whole_rolls_back_one_publication(
         standing = control.standing(published.plan.job)
     assert standing is not None
     assert standing.sequence == 3
+
+
+def test_a_dag_run_that_is_cleared_after_the_old_job_was_started_changes_nothing(
+    published: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs by then under the job's name is another job, which a person has started."""
+    store = Store()
+    ti = TaskInstance(planned_rollback(published, store))
+    vars(ti).update(STARTING)
+    here: Any = {"ti": ti}
+    RollBack(task_id="roll_back").execute(here)
+    monkeypatch.setattr(FlinkTask, "start", lambda *_, **__: {"job_id": "ab", "state": "FINISHED"})
+    for _ in range(2):
+        assert planned_rollback(published, store)["undo"] == 1
+        StartOldJob(task_id="start_old_job").execute(here)
+        with pytest.raises(
+            AirflowFailException, match=r"the old job was started again from .*, so this DAG run has no"
+        ):
+            planned_rollback(published, store)
+        published.forget(Returned)
 
 
 def publish_again(control: Control, before: Run, run_id: str) -> None:
@@ -315,7 +356,7 @@ def test_the_old_job_runs_when_it_has_completed_a_checkpoint(
     monkeypatch.setattr(FlinkTask, "start", lambda *_, **__: {"job_id": "ab", "state": state})
     monkeypatch.setattr(FlinkTask, "wait_for", lambda _, __, goal, **___: waited.append(goal))
     monkeypatch.setattr(FlinkHook, "checkpoint_interval", lambda *_: interval)
-    ti = TaskInstance({"request": asked.model_dump(), "savepoint": "/old"})
+    ti = TaskInstance({"request": asked.model_dump(), "savepoint": "/old", "undo": 1})
     vars(ti).update(STARTING)
     started = StartOldJob(task_id="start_old_job").execute({"ti": ti})  # type: ignore[typeddict-item]
     assert started["job_id"] == "ab"

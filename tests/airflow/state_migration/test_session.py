@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from stateferry.airflow.flink import stopping
 from stateferry.airflow.flink.errors import FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import JobOverview
+from stateferry.airflow.flink.rest import FlinkRest
+from stateferry.airflow.flink.savepoints import CHECKPOINT, Pending, SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import FlinkTask
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.runs_on.places import place_of
@@ -30,6 +34,36 @@ def job(job_id: str, state: str = "RUNNING", name: str = "orders") -> JobOvervie
 @pytest.fixture
 def cut(tmp_path: Path, home: Path, occasion: Occasion) -> Cut:
     return Cut(tmp_path, home, occasion, minutes=1, outage_limit=None)
+
+
+class Rest:
+    """Flink, whose list of jobs is old, and whose job goes through these states; it can't be asked for a checkpoint."""
+
+    def __init__(self, *states: str) -> None:
+        self.states = list(states)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        if path.endswith("/status"):
+            return {"status": self.states.pop(0)}
+        tasks = {"running": 1, "finished": 0, "total": 1}
+        return {"jobs": [{"jid": "a1", "name": "orders", "state": "RUNNING", "start-time": 1, "tasks": tasks}]}
+
+
+def test_a_job_that_an_earlier_try_has_cancelled_is_about_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its window doesn't count any more, and it takes no checkpoint."""
+
+    async def newest(_rest: object, job_id: str, number: int = 0) -> TakenSavepoint:
+        return TakenSavepoint(job_id, f"chk-{number}")
+
+    monkeypatch.setattr(stopping, "_newest", newest)
+    order, taken = SavepointOrder((), "a1", "", True, CHECKPOINT), TakenSavepoint("a1", "chk-0")
+
+    def found(*states: str) -> object:
+        return asyncio.run(stopping.find(cast("FlinkRest", Rest(*states)), order))
+
+    assert [found(state) for state in ("RUNNING", "CANCELLING", "CANCELED")] == [None, Pending("a1", ""), taken]
+    rest = cast("FlinkRest", Rest("CANCELLING", "CANCELLING", "CANCELED"))
+    assert asyncio.run(stopping.take(rest, order, timeout=9, poll_interval=0)) == taken
 
 
 def own_job(cut: Cut) -> str:
