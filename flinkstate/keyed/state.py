@@ -17,6 +17,7 @@ from flinkstate.keyed.header import (
     KeyedHeader,
     StateMeta,
 )
+from flinkstate.keyed.user_keys import why_no_user_key
 from flinkstate.kryo.job_pojos import map_fields_of
 from flinkstate.serializers.type_parts import (
     fixed_length,
@@ -136,7 +137,14 @@ class KeyedState:
 
     @property
     def why_not_migratable(self) -> str | None:
-        """The reason why it can't be migrated; None for a `ValueState<Map>` whose blobs can be split into entries."""
+        """The reason why it can't be migrated; None for a `ValueState<Map>` whose entries can become rows."""
+        if (reason := self.why_not_split) is not None or self.map_type is None:
+            return reason
+        return why_no_user_key(self.map_type.key)
+
+    @property
+    def why_not_split(self) -> str | None:
+        """The reason why there are no blobs that can be split into entries; None for a `ValueState<Map>` with such."""
         if self.asynchronous:
             return "asynchronous (V2) state"
         if self.kind is StateKind.MAP:

@@ -42,7 +42,7 @@ class MeasuredState:
                 return "list elements"
             case StateKind.MAP:
                 return "map entries"
-            case StateKind.VALUE if self.state.why_not_migratable is None:
+            case StateKind.VALUE if self.state.why_not_split is None:
                 return "entries of blobs"
             case StateKind.VALUE:
                 return "values"

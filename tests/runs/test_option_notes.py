@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from flinkstate.errors import PlanError
+from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
-from stateferry.inventory.inventory import inventory_tasks, total
+from stateferry.inventory.inventory import Inventory, inventory_tasks, total
 from stateferry.runs.checks.plan_check import resolve
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
+from stateferry.runs.guards.kryo_notes import kryo_notes
 from stateferry.runs.guards.option_notes import nothing_to_do_lines, option_notes
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.steps.snapshot import ages
+from tests.kryo.kept import FOLDER
 from tests.savepoint.test_full_checkpoint import with_old_handles
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.rewriting import rewrite
@@ -286,3 +289,38 @@ def test_an_option_for_another_kind_of_run_or_source_is_said_to_be_so(tmp_path: 
     vain = "--full-every had no effect: only a rehearsal goes on from an earlier one, and this run is none"
     assert vain in said(canonical, **nights)
     assert vain not in said(canonical, **nights, rehearse=True)
+
+
+def notes_on_keys(class_name: str, classes: FoundClasses | None = None) -> list[str]:
+    """What is said of a map by Kryo with such keys, in which the snapshot has found these classes."""
+    source, type_ = str(GOLDEN / "hint-hash-map-2.3-rocksdb"), f"Map<Kryo<{class_name}>, Long>"
+    jars = [str(FOLDER / name) for name in ("kept-classes.jar", "pojo-classes.jar")]
+    plan = resolved(source, {"map_type": type_, "new": "rows"}, classes=jars)
+    ((of, rules),) = plan.migrations
+    inventory = Inventory()
+    if classes is not None:
+        inventory.maps[of.ref(rules.legacy.name)] = classes
+    return [note for note in kryo_notes(plan, inventory) if "the bytes of its user key" in note]
+
+
+@pytest.mark.parametrize("name", ["com.acme.Key", "java.util.Optional", "java.lang.Object"])
+def test_user_keys_by_kryo_that_may_be_equal_with_other_bytes(name: str) -> None:
+    (note,) = notes_on_keys(name)
+    assert note.startswith(f"user keys of mainState of main are by Kryo ({name}). The new job finds an entry by")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["java.util.UUID", "stateferry.kryo.KryoThings$Color", "stateferry.kryo.KryoPojos$WithoutSetter"],
+)
+def test_user_keys_by_kryo_that_are_equal_with_equal_bytes(name: str) -> None:
+    assert not notes_on_keys(name)
+
+
+def test_a_sorted_map_finds_a_decimal_number_of_another_scale() -> None:
+    decimals = {"java.math.BigDecimal": 2}
+    for name in ("java.util.TreeMap", "java.util.concurrent.ConcurrentSkipListMap"):
+        (note,) = notes_on_keys("java.util.UUID", FoundClasses(1, classes={"map": {name: 1}, "key": decimals}))
+        assert note.startswith("maps of mainState of main are sorted, with BigDecimal keys: the old job finds 1.00 by")
+    for others in ({"map": {"java.util.HashMap": 1}, "key": decimals}, {"map": {name: 1}, "value": decimals}):
+        assert not notes_on_keys("java.util.UUID", FoundClasses(1, classes=others))

@@ -10,8 +10,24 @@ import pytest
 
 from flinkstate.errors import PlanError, RefusedError, UsageError
 from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import InlineBytes, KeyedHandle, Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoMapType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    PojoField,
+    PojoMapType,
+    PojoType,
+    Scalar,
+    SetType,
+    TraversableType,
+    TupleType,
+)
 from stateferry.changes.rules import Contradiction, Nulls
 from stateferry.changes.staging import file_tasks
 from stateferry.demo import DemoState, write_demo_savepoint
@@ -120,6 +136,92 @@ def test_a_flag_in_another_namespace() -> None:
     flag = replace(operator.states["isMigratedState"], namespace=operator.states["mainState"].key)
     (line,) = said_of(plan, {**operator.states, "isMigratedState": flag})
     assert "is per String, mainState per VoidNamespace" in line
+
+
+def of_class(name: str) -> KryoType:
+    return KryoType(f"java.util.{name}")
+
+
+def with_user_key(key: FlinkType) -> tuple[ResolvedPlan, dict[str, Any]]:
+    """A plan, and the states of the operator if its maps had such keys."""
+    plan = resolved(GOLDEN / "legacy-2.3-rocksdb")
+    states = plan.operators[0].states
+    return plan, {**states, "mainState": replace(states["mainState"], value=MapType(key, Scalar.LONG))}
+
+
+def stored_in_every_way(state: KeyedState) -> list[KeyedState]:
+    """The state for each way in which a job may store such maps, if their entries can be found then."""
+    assert isinstance(state.value, MapType)
+    pojo = PojoType("com.acme.Totals", (PojoField("counts", state.value),))
+    by_kryo = KryoMapType("java.util.HashMap", "serialized by Kryo", of_class("HashMap"), state.value)
+    in_field = PojoMapType(pojo.class_name, "", pojo, "counts", state.value)
+    every = (replace(state, value=value) for value in (state.value, NullableType(state.value, 0), by_kryo, in_field))
+    found = [one for one in every if one.why_not_split is None]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        (SetType(Scalar.STRING), "Set<String>"),
+        (NullableType(SetType(Scalar.STRING), 0), "Set<String>"),
+        (MapType(Scalar.STRING, Scalar.LONG), "Map<String,Long>"),
+        (ListType(TupleType((Scalar.LONG, SetType(Scalar.LONG)), "Tuple2")), "Set<Long>"),
+        (PojoType("com.acme.Tagged", (PojoField("tags", SetType(Scalar.STRING)),)), "Set<String>"),
+        (PojoType("com.acme.Tagged", (PojoField("tags", of_class("Set")),)), "java.util.Set by Kryo"),
+        (TraversableType(Scalar.STRING, "scala.collection.immutable.Set[String]"), "Traversable<String>"),
+        *(
+            (of_class(name), f"java.util.{name} by Kryo")
+            for name in (
+                *(
+                    "HashSet",
+                    "TreeSet",
+                    "EnumSet",
+                    "Set",
+                    "ImmutableCollections$SetN",
+                    "HashMap",
+                    "TreeMap",
+                    "SortedMap",
+                ),
+                *("IdentityHashMap", "ArrayList", "Arrays$ArrayList", "List", "Collection", "ArrayDeque", "Hashtable"),
+            )
+        ),
+    ],
+)
+def test_user_keys_that_are_equal_with_other_bytes_stay_in_their_maps(key: FlinkType, what: str) -> None:
+    """RocksDB finds a row by the bytes of its user key."""
+    plan, states = with_user_key(key)
+    for state in stored_in_every_way(states["mainState"]):
+        with pytest.raises(RefusedError) as refused:
+            said_of(plan, {**states, "mainState": state})
+        said = str(refused.value)
+        assert said.startswith(f"state mainState of operator main can't be migrated: its user keys have a {what}: ")
+        assert said.endswith("such as a String, a sorted list or a tuple first; until then the map stays a blob")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ListType(Scalar.STRING),
+        TupleType((Scalar.LONG, ListType(Scalar.LONG)), "Tuple2"),
+        TraversableType(Scalar.STRING, "scala.collection.immutable.List[String]"),
+        KryoType("com.acme.Key"),
+        KryoType("com.acme.KeySet"),
+        *map(of_class, ("UUID", "BitSet", "Locale", "Optional")),
+    ],
+)
+def test_other_user_keys_are_migrated(key: FlinkType) -> None:
+    plan, states = with_user_key(key)
+    for state in stored_in_every_way(states["mainState"]):
+        said = [line for line in said_of(plan, {**states, "mainState": state}) if "user key" in line]
+        assert not said
+
+
+def test_a_told_user_key_is_refused_too(tmp_path: Path) -> None:
+    state = {**STATE, "map_type": "Map<Kryo<java.util.HashSet>, Long>"}
+    with pytest.raises(RefusedError, match=r"mainState .*: its user keys have a java\.util\.HashSet by Kryo"):
+        resolved(GOLDEN / "hint-hash-map-1.20-rocksdb", state, home=str(tmp_path))
 
 
 def test_states_that_are_something_else_than_the_plan_says() -> None:

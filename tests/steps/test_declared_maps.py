@@ -14,7 +14,8 @@ import pytest
 from flinkstate.errors import PlanError, RefusedError
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.built_snapshots import kryo_snapshot
+from flinkstate.serializers.built_snapshots import kryo_snapshot, map_snapshot, nullable_snapshot, simple_snapshot
+from flinkstate.serializers.types import Scalar
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, DemoState, write_demo_savepoint
 from stateferry.demo_maps import Declared
 from stateferry.runs.checks import old_form
@@ -138,6 +139,19 @@ def test_maps_of_flink_1_do_not_go_back_into_a_savepoint_of_flink_2(tmp_path: Pa
     back |= {"operators": [{"operator": "main", "states": [migrated_state(None)]}]}
     with pytest.raises(RefusedError, match=r"is of Flink 1 and the savepoint with the rows of Flink 2"):
         run(tmp_path / "new", tmp_path, **back, like=str(GOLDENS / "hint-hash-map-1.20-rocksdb"))
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_nullable_map_of_keys_that_are_not_nullable_does_not_come_back(tmp_path: Path) -> None:
+    """Such a map has no flags before its keys, and those that Flink 2 declares itself have."""
+    of_old_job = nullable_snapshot(map_snapshot(simple_snapshot(Scalar.STRING), simple_snapshot(Scalar.LONG)))
+    old = LegacyState(lacks=frozenset({NEW_MAIN_STATE}), serializers={MAIN_STATE: of_old_job})
+    old.write(str(tmp_path / "old"))
+    LegacyState(rows={"a key": {"user key": (1, 0)}}, lacks=frozenset({MAIN_STATE})).write(str(tmp_path / "new"))
+    back: dict[str, Any] = {"reverse": True, "nulls": "stop", "on_contradiction": "stop"}
+    back |= {"operators": [{"operator": "main", "states": [migrated_state(None)]}], "like": str(tmp_path / "old")}
+    with pytest.raises(RefusedError, match=r"state mainState of operator main .*, but not of nullable keys"):
+        run(tmp_path / "new", tmp_path, **back)
     assert not (tmp_path / "target").exists()
 
 

@@ -78,7 +78,17 @@ def old_state(
         raise RefusedError(f"{where} is a {of_old} in {source.folder.shown}; the rows become a {made.type_name}")
     if not isinstance(old.value, NullableType):
         return None
+    if not _has_nullable_keys(old.value):
+        raise RefusedError(
+            f"{where} can't go back to the old job: its maps in {source.folder.shown} are nullable, but not of "
+            "nullable keys, as Flink 2 makes them, and only such are written"
+        )
     return replace(made, value=old.value), OldForm(serializer, five)
+
+
+def _has_nullable_keys(stored: NullableType) -> bool:
+    """Whether a flag stands before each key of a nullable map. Flink 2 writes it, and a job's own type may not."""
+    return isinstance(stored.value, MapType) and isinstance(stored.value.key, NullableType)
 
 
 def how_declared(plan: MigrationPlan, state: StatePlan, operator: Operator) -> Iterator[str]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.job_pojos import pojo_type
+from flinkstate.kryo.places_in_maps import ROOT
+from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import (
     EnumType,
@@ -26,6 +30,11 @@ from stateferry.look.kryo_maps import OF_FLINK_2, upgrade_note
 from stateferry.runs.checks.other_kryo import makes_for_flink_2
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.record.step_facts import KryoMaps
+from stateferry.verdict.job_fields import has_no_references
+from stateferry.verdict.kryo_classes import is_single
+
+# Parts of the names of the JDK's sorted maps, and of its views of them.
+_SORTED = ("TreeMap", "SkipListMap", "SortedMap", "NavigableMap")
 
 
 def kryo_maps(resolved: ResolvedPlan, inventory: Inventory) -> tuple[KryoMaps, ...]:
@@ -47,15 +56,49 @@ def nullable_maps(resolved: ResolvedPlan) -> tuple[tuple[str, str], ...]:
 
 
 def kryo_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
-    """Notes on maps that an upgraded job reads otherwise."""
+    """Notes on maps that an upgraded job reads otherwise, and on user keys that the new job may not find."""
     of_flink_2 = resolved.source.metadata.version >= OF_FLINK_2
     for one in kryo_maps(resolved, inventory):
         note = upgrade_note(f"{one.state} of {one.operator}", one.classes, of_flink_2=of_flink_2)
         if note is not None:
             yield note
+        yield from _sorted_decimals(one)
+    for of, rules in resolved.migrations:
+        yield from _user_keys_note(f"{rules.legacy.name} of {of.operator.label}", rules, resolved.plan.job_classes)
     two = makes_for_flink_2(resolved.plan, resolved.source)
     notes = (_own_form_note(rules, of_flink_2=two) for one, rules in resolved.migrations)
     yield from (note for note in notes if note is not None)
+
+
+def _sorted_decimals(maps: KryoMaps) -> Iterator[str]:
+    """A note on sorted maps that find 1.00 by 1.0: a map of another class doesn't, and neither does a MapState."""
+    classes = maps.classes.classes
+    is_sorted = any(name in one for one in classes.get(ROOT, ()) for name in _SORTED)
+    if is_sorted and "java.math.BigDecimal" in classes.get("key", ()):
+        yield (
+            f"maps of {maps.state} of {maps.operator} are sorted, with BigDecimal keys: the old job finds 1.00 by 1.0, "
+            "and the new one finds an entry by the bytes of its user key, which have the scale. Have the old job put "
+            "its entries under keys of one scale first (stripTrailingZeros), and use such keys in the new job"
+        )
+
+
+def _user_keys_note(state: str, rules: Rules, job: JobClasses | None) -> Iterator[str]:
+    """A note on user keys by Kryo of which it isn't known that equal ones have the same bytes."""
+    keys = kept_by_kryo(rules.map_type.key) if rules.takes_blobs else ()
+    unsure = dict.fromkeys(one.class_name for one in keys if not _has_one_form(replace(one, classes=job)))
+    if unsure:
+        yield (
+            f"user keys of {state} are by Kryo ({', '.join(unsure)}). The new job finds an entry by the bytes of its "
+            "user key, so equal keys must have equal bytes: those that hold a collection, or one object twice, may "
+            "have others"
+        )
+
+
+def _has_one_form(kryo: KryoType) -> bool:
+    """Whether equal objects of the class always have the same bytes, for all that its fields say."""
+    known = None if kryo.classes is None else kryo.classes.classes.get(kryo.class_name)
+    is_enum = known is not None and bool(known.constants)
+    return is_enum or is_single(kryo.class_name) or has_no_references(kryo, kryo.class_name)
 
 
 def _own_form_note(rules: Rules, *, of_flink_2: bool) -> str | None:
