@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Member
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, expect_plain
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
 
-_OBJECT, _ENUM = "java.lang.Object", "java.lang.Enum"
 _PRIMITIVES = {
     "I": codes.INTEGER, "J": codes.LONG, "S": codes.SHORT, "B": codes.BYTE, "Z": codes.BOOLEAN,
     "C": codes.CHARACTER, "F": codes.FLOAT, "D": codes.DOUBLE,
@@ -46,11 +46,6 @@ _FINAL = (
     *(f"java.time.{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime", "Instant", "Duration", "Period")),
     *(f"java.time.{name}" for name in ("Year", "YearMonth", "MonthDay", "ZoneOffset", "OffsetTime", "OffsetDateTime")),
     *("java.time.ZonedDateTime", "java.time.DayOfWeek", "java.time.Month"),
-)
-# Interfaces outside of the jars for which Kryo has no serializers, nor for any that they extend.
-_HARMLESS = (
-    *("java.io.", "java.lang.", "java.security.", "java.time.", "java.util.Comparator", "java.util.function."),
-    "org.apache.flink.",
 )
 
 
@@ -93,8 +88,8 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
             continue
         try:
             chain = job.superclasses(name)
-            _expect_plain(job, chain, defaults)
-            if chain[-1] == _ENUM:
+            expect_plain(job, chain, defaults)
+            if chain[-1] == ENUM_CLASS:
                 # A constant with a body has a class of its own.
                 enum_of[name] = chain[-2]
                 enums[name] = job.classes[chain[-2]].constants
@@ -103,39 +98,6 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
         except RefusedError as error:
             reasons[name] = str(error)
     return JobTable(enums, parts, reasons, final, enum_of)
-
-
-def _expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> None:
-    """Refuses a class that Kryo writes otherwise than by its fields."""
-    if chain[-1] not in (_OBJECT, _ENUM):
-        raise RefusedError(f"it extends {chain[-1]}, which is not in the jars")
-    implemented = tuple(interfaces(job, chain))
-    for one in (*chain, *implemented):
-        if one in defaults:
-            raise RefusedError(f"with the job's serializer {defaults[one]}")
-    for one in implemented:
-        if one not in job.classes and not one.startswith(_HARMLESS):
-            raise RefusedError(f"it implements {one}, which is not in the jars")
-    for one in chain[:-1]:
-        found = job.classes[one]
-        if found.differs:
-            raise RefusedError("two of the jars have it, with other fields or constants")
-        if found.for_kryo:
-            raise RefusedError("it mentions classes of Kryo, such as annotations")
-        if found.signature is not None and found.signature.startswith("<"):
-            raise RefusedError("it has type parameters")
-
-
-def interfaces(job: JobClasses, chain: tuple[str, ...]) -> Iterator[str]:
-    """Yields the interfaces of the classes in the chain."""
-    waiting = [one for name in chain if name in job.classes for one in job.classes[name].interfaces]
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            yield name
-            waiting += job.classes[name].interfaces if name in job.classes else ()
 
 
 def _parts(job: JobClasses, final: Mapping[str, bool], chain: tuple[str, ...]) -> Iterator[JobPart]:

@@ -25,9 +25,9 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.plain_classes import interfaces
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
-from flinkstate.kryo.job_parts import interfaces
 from flinkstate.kryo.known_class_parts import PARTS
 from flinkstate.serializers.types import (
     ArrayType,

@@ -1,11 +1,11 @@
-"""Whether objects of one class are objects of another: what a told type of Kryo values admits."""
+"""Whether objects of one class are objects of another, as a told type of Kryo values admits; which are collections."""
 
 from __future__ import annotations
 
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.plain_classes import interfaces
 from flinkstate.kryo import kernel_codes as codes
-from flinkstate.kryo.classes import ENUM_SET, ENUM_SETS, QUEUES, KnownClass
-from flinkstate.kryo.job_parts import interfaces
+from flinkstate.kryo.classes import ENUM_SET, ENUM_SETS, KNOWN, QUEUES, KnownClass
 from flinkstate.kryo.known_class_parts import EITHER
 
 _MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
@@ -17,6 +17,9 @@ _OF_INTERFACE = {
     "java.util.Set": _SETS,
     "java.util.Collection": (*_LISTS, *_SETS),
 }
+_KINDS = {known.name: known.kinds[1] for known in KNOWN}
+# What the JDK's other collections and maps are called, interfaces and abstract classes among them.
+_CALLED = ("Map", "Set", "List", "Queue", "Deque", "Collection")
 _NOT_SETS = ("java.util.PriorityQueue", *(f"java.util.{name}" for name in QUEUES))
 _SUBCLASSES = {
     "java.lang.Number": (
@@ -45,3 +48,10 @@ def is_a(known: KnownClass, class_name: str, job: JobClasses | None) -> bool:
         not_set = class_name == "java.util.Set" and known.name in _NOT_SETS
         return known.kinds[1] in _OF_INTERFACE[class_name] and not not_set
     return known.name in _SUBCLASSES.get(class_name, ())
+
+
+def is_collection(class_name: str) -> bool:
+    """Whether Kryo writes objects of this class of the JDK, or of what implements it, as a collection or map."""
+    if class_name in _KINDS:
+        return _KINDS[class_name] in (*_MAPS, *_LISTS, *_SETS)
+    return class_name.startswith("java.util.") and class_name.endswith(_CALLED)

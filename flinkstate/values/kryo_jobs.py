@@ -4,7 +4,8 @@ Kryo writes an object by the fields of its class and superclasses, sorted by nam
 by the compiler. An object in a field whose class is final has no class tag. Type arguments of a collection in a field
 that are final classes drop the tags of its parts (Kryo 2: in the collection itself; Kryo 5: inside of those in it too).
 
-The compiled reading has an account of its own of the same (`flinkstate/kryo/job_parts.py`).
+The compiled reading has an account of its own of the same (`flinkstate/kryo/job_parts.py`). To both
+`flinkstate/classfiles/plain_classes.py` says which classes Kryo writes so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, expect_plain
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 
@@ -77,14 +79,10 @@ class KryoField:
 @lru_cache(maxsize=1024)
 def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
     """Returns the fields of the objects of a class; raises `RefusedError` if Kryo may write them otherwise."""
-    *own, last = job.superclasses(class_name)
-    classes = [job.classes[name] for name in own]
-    plain = last == "java.lang.Object" and not classes[0].access & (INTERFACE | ABSTRACT | ENUM)
-    if not plain or any(one.differs or one.for_kryo or (one.signature or "").startswith("<") for one in classes):
-        raise _cannot_read(class_name)
-    if any(
-        name.startswith(("java.util.", "org.", "com.esotericsoftware.")) for one in classes for name in one.interfaces
-    ):
+    chain = job.superclasses(class_name)
+    _expect_plain(class_name, chain, job)
+    classes = [job.classes[name] for name in chain[:-1]]
+    if classes[0].access & (INTERFACE | ABSTRACT | ENUM):
         raise _cannot_read(class_name)
     unwritten = STATIC | TRANSIENT | SYNTHETIC
     fields = [field for one in classes for field in one.fields if not field.access & unwritten]
@@ -93,13 +91,22 @@ def kryo_fields(class_name: str, job: JobClasses) -> tuple[KryoField, ...]:
     return tuple(_field(one, job) for one in sorted(fields, key=lambda one: one.name.encode("utf-16-be")))
 
 
+@lru_cache(maxsize=1024)
 def enum_of(class_name: str, job: JobClasses) -> ClassFile | None:
     """Returns the enum that the class is, or of which one constant has a body and so this class; else None."""
-    enums = (job.classes[name] for name in job.superclasses(class_name) if name in job.classes)
-    found = next((one for one in enums if one.superclass == "java.lang.Enum"), None)
-    if found is not None and found.differs:
-        raise _cannot_read(class_name)
-    return found
+    chain = job.superclasses(class_name)
+    if chain[-1] != ENUM_CLASS:
+        return None
+    _expect_plain(class_name, chain, job)
+    return job.classes[chain[-2]]
+
+
+def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> None:
+    try:
+        # What the job gave default serializers isn't read at all.
+        expect_plain(job, chain, {})
+    except RefusedError as error:
+        raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None
 
 
 def _field(field: Member, job: JobClasses) -> KryoField:

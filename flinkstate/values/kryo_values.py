@@ -6,10 +6,12 @@ is no question. If both count and differ, or neither does, the value is refused.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from flinkstate.classfiles.plain_classes import default_serializer
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.types import (
     FLINK_EITHER,
@@ -277,7 +279,21 @@ def known_classes(type_: KryoType) -> tuple[dict[int, str], dict[str, str]]:
     ids = {number: f"java.lang.{name}" for number, name in enumerate(_OF_KRYO)}
     ids.update(enumerate(_OF_FLINK, _FIRST_OF_FLINK))
     ids.update(enumerate(_registered({*ids.values(), *_PRIMITIVES}, type_), _FIRST_OF_JOB))
-    return ids, {one.class_name: one.serializer for one in type_.registrations if one.serializer is not None}
+    own = {one.class_name: one.serializer for one in type_.registrations if one.serializer is not None}
+    return ids, {**_by_defaults(type_), **own}
+
+
+def _by_defaults(type_: KryoType) -> dict[str, str]:
+    """Returns the classes of the job that a default serializer is for, also one of a superclass or an interface."""
+    found: dict[str, str] = {}
+    defaults = {name: serializer for name, serializer in type_.defaults if name != _THROWABLE}
+    if (job := type_.classes) is not None and defaults:
+        for name in job.classes:
+            # A class that is its own superclass is refused where it is read.
+            with contextlib.suppress(RefusedError):
+                if (serializer := default_serializer(job, job.superclasses(name), defaults)) is not None:
+                    found[name] = serializer
+    return found
 
 
 def _registered(known: set[str], type_: KryoType) -> Iterator[str]:

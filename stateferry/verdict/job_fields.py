@@ -13,11 +13,15 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.job_parts import JobTable, job_table
 from flinkstate.serializers.types import KryoType
-from stateferry.verdict.kryo_classes import SMALL_ARRAYS, difference
+from stateferry.verdict.kryo_classes import SMALL_ARRAYS, difference, is_single
 
 _ALIKE = (codes.INTEGER,)
 _OTHERS = (codes.FLOAT, codes.DOUBLE, codes.SHORT, codes.CHARACTER)
 _STRING = "java.lang.String"
+_BOXED = tuple(
+    f"java.lang.{name}" for name in ("Integer", "Long", "Short", "Byte", "Boolean", "Character", "Float", "Double")
+)
+_NO_JOB = JobTable({}, {}, {})
 
 
 def written_alike(kryo: KryoType, class_name: str) -> bool | None:
@@ -28,12 +32,12 @@ def written_alike(kryo: KryoType, class_name: str) -> bool | None:
 def has_no_references(kryo: KryoType, class_name: str) -> bool:
     """Whether no object can stand twice in one of the class, where Kryo would write a reference.
 
-    That is so if all that is in it is known, and no two objects are of one class.
+    That is so if all that is in it is known, and no two objects are of one class. Kryo never refers to a boxed number,
+    and equal constants of an enum are always one object.
     """
-    if not written_alike(kryo, class_name) or kryo.classes is None:
-        return False
-    found = list(_objects_in(_table(kryo.classes, kryo.defaults), class_name))
-    return len(set(found)) == len(found)
+    job = _NO_JOB if kryo.classes is None else _table(kryo.classes, kryo.defaults)
+    found = list(_objects_in(job, class_name, ()))
+    return None not in found and len(set(found)) == len(found)
 
 
 def is_final(kryo: KryoType, class_name: str) -> bool:
@@ -69,12 +73,16 @@ def _alike(job: JobTable, name: str, within: tuple[str, ...]) -> bool | None:
     return None if None in found else True
 
 
-def _objects_in(job: JobTable, name: str) -> Iterator[str]:
-    """Yields the class, and those of all objects in it, which have no class tags."""
-    yield name
-    for part in job.parts.get(name, ()):
-        if part.class_name:
-            yield from _objects_in(job, part.class_name)
+def _objects_in(job: JobTable, name: str, within: tuple[str, ...]) -> Iterator[str | None]:
+    """Yields the class, and those of all objects in it that Kryo may refer to; None for what isn't known."""
+    if name in job.parts and name not in within:
+        yield name
+        for part in job.parts[name]:
+            if part.kind in (codes.KNOWN_PART, codes.TAGGED_PART):
+                yield from _objects_in(job, part.class_name, (*within, name))
+    elif name not in (*job.enums, *_BOXED):
+        # An array of objects isn't single.
+        yield name if is_single(name) and not name.startswith("[L") else None
 
 
 def _part_alike(job: JobTable, kind: int, class_name: str, within: tuple[str, ...]) -> bool | None:

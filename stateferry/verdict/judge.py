@@ -140,13 +140,18 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
 
 
 def _with_common_keys(states: tuple[KeyedState, ...], samples: Samples) -> Samples:
-    """Returns the samples; states whose keys weren't read have those of another state, as all keys are alike."""
+    """Returns the samples; states of whose keys nothing is known have those of another state: all keys are alike."""
     by_place = {(state.name, Place.KEY): samples.get((state.name, Place.KEY), ()) for state in states}
-    has_values = {place: any(one.values for _, one in found) for place, found in by_place.items()}
-    if (read := next((by_place[place] for place in by_place if has_values[place]), None)) is None:
+    read = next((found for found in by_place.values() if any(one.values for _, one in found)), None)
+    if read is None:
         return samples
     common = tuple((kryo, replace(one, whole=False)) for kryo, one in read)
-    return {**samples, **{place: common for place in by_place if not has_values[place]}}
+    unknown_keys = [
+        place
+        for place, found in by_place.items()
+        if not any(one.values or one.why_not or one.two_meanings or one.other_bytes for _, one in found)
+    ]
+    return {**samples, **dict.fromkeys(unknown_keys, common)}
 
 
 def _most_bytes(savepoint: Savepoint, asked: Asked) -> int | None:

@@ -21,7 +21,6 @@ from stateferry.verdict.kryo_classes import (
     broken_anyway,
     difference,
     is_map_of_entries,
-    is_single,
     outcomes_of,
     written_alike,
 )
@@ -47,8 +46,19 @@ def finding_of(part: Part, journey: Journey, sampled: Found | None) -> Finding |
     if sampled is not None:
         return worst(_of_sample(part, kryo, journey, one) for kryo, one in sampled)
     if journey.stays:
-        return Finding(Outcome.RESTORES, f"its {part.place.value} is by Kryo {journey.target.kryo} as before")
+        return _unsampled(part.place, kryos, journey.target)
     return worst(_by_declaration(part.place, kryo) for kryo in kryos)
+
+
+def _unsampled(place: Place, kryos: list[KryoType], line: Line) -> Finding:
+    """Says what is known in the same line of values that are never read, such as namespaces."""
+    if line is Line.TWO and not all(_is_alike_anyway(place, kryo.class_name) for kryo in kryos):
+        reason = (
+            f"its {place.value}s by Kryo aren't read: if the job was upgraded from Flink 1, Kryo 2 may have written "
+            "some of them. Without an upgrade, they restore"
+        )
+        return Finding(Outcome.UNKNOWN, reason, TRY_IT)
+    return Finding(Outcome.RESTORES, f"its {place.value} is by Kryo {line.kryo} as before")
 
 
 def _by_declaration(place: Place, kryo: KryoType) -> Finding:
@@ -74,7 +84,7 @@ def _of_sample(part: Part, kryo: KryoType, journey: Journey, sampled: Sampled) -
         return _of_same_line(part.place, kryo, journey.target, sampled, beyond)
     finding = _of_other_line(part, kryo, sampled)
     if finding.outcome is Outcome.RESTORES and _classes(sampled) and not _is_stable_key(part.place, kryo, sampled):
-        return _unstable_key(kryo)
+        return _unstable_key(part.place, kryo)
     if beyond is None or not finding.outcome.breaks:
         return finding
     or_else = Outcome.FAILS if finding.outcome is Outcome.WRONG else Outcome.WRONG
@@ -85,14 +95,19 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
     found, name, place = sampled.found, kryo.class_name, part.place
     read = _values_read(sampled)
     classes = _classes(sampled)
-    if sampled.other_bytes and _are_alike(kryo, classes):
+    are_alike, unknown = _are_alike(kryo, classes), _unknown_alone(kryo, classes)
+    if sampled.other_bytes and (are_alike or unknown):
         reason = f"Kryo 5 writes some of its {place.value}s with other bytes, such as {_LONG_STRINGS} ({read})"
-        return Finding(Outcome.WRONG, f"{reason}. The job finds nothing under them", _REWRITE)
+        or_else = Outcome.FAILS if unknown else None
+        return Finding(Outcome.WRONG, f"{reason}. The job finds nothing under them", _REWRITE, None, or_else)
     if _is_alike_anyway(place, name):
         return _by_declaration(place, kryo)
     if sampled.two_meanings:
         return _of_two_meanings(place, kryo, sampled.two_meanings)
-    if found.kryo.get("2") and not _are_alike(kryo, classes):
+    if found.kryo.get("2") and unknown:
+        reason = f"it isn't known whether Kryo 5 reads its {place.value}s of {unknown} as Kryo 2 wrote them ({read})"
+        return Finding(Outcome.UNKNOWN, reason, TRY_IT)
+    if found.kryo.get("2") and not are_alike:
         finding = _differing(place, _most_telling(kryo, found.classes.values()), read)
         alone = place is Place.VALUE and isinstance(part.type, KryoType)
         return replace(finding, or_else=None) if alone and _loses_an_entry(found) else finding
@@ -165,7 +180,7 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, be
         or_else = Outcome.WRONG if broken[0] is Outcome.FAILS else None
         return Finding(broken[0], f"{broken[1]}, in the same Flink either", _MOVE, None, or_else)
     if not _is_stable_key(place, kryo, sampled):
-        return _unstable_key(kryo)
+        return _unstable_key(place, kryo)
     if beyond is not None:
         return Finding(Outcome.UNKNOWN, beyond, TRY_IT)
     if (unread := _of_unread(place, kryo, line, sampled)) is not None:
@@ -228,18 +243,29 @@ def _are_alike(kryo: KryoType, classes: Iterable[str]) -> bool:
     return all(written_alike([name]) or written_alike_by_fields(kryo, name) for name in classes)
 
 
+def _unknown_alone(kryo: KryoType, classes: Iterable[str]) -> str | None:
+    """Returns a class of the job of which isn't known whether both Kryos write it alike, if all others are alike.
+
+    What only Kryo 2 can have written of one may be a long String, which Kryo 5 reads.
+    """
+    others = [one for one in classes if not _are_alike(kryo, [one])]
+    of_job = () if kryo.classes is None else kryo.classes.classes
+    known = any(one not in of_job or written_alike_by_fields(kryo, one) is False for one in others)
+    return None if known or not others else others[0]
+
+
 def _is_stable_key(place: Place, kryo: KryoType, sampled: Sampled) -> bool:
     """Whether equal keys always have the same bytes, for all that is known."""
-    if place is not Place.KEY or has_no_references(kryo, kryo.class_name):
+    if place not in (Place.KEY, Place.USER_KEY):
         return True
-    classes = _classes(sampled)
-    return bool(classes) and all(map(is_single, classes))
+    return all(has_no_references(kryo, one) for one in _classes(sampled) or [kryo.class_name])
 
 
-def _unstable_key(kryo: KryoType) -> Finding:
+def _unstable_key(place: Place, kryo: KryoType) -> Finding:
+    # With the HashMap backend they are found all the same, but no canonical savepoint says which backend restores it.
     reason = (
-        f"its keys by Kryo are {_shown(kryo.class_name)}: equal ones may have other bytes, where one object stands "
-        "in a key twice, and then the job finds nothing under them"
+        f"its {place.value}s by Kryo are {_shown(kryo.class_name)}: equal ones may have other bytes, where one object "
+        "stands in a key twice, and then a job on RocksDB finds nothing under them"
     )
     return Finding(Outcome.UNKNOWN, reason, TRY_IT)
 

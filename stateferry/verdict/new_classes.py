@@ -19,11 +19,11 @@ A key, or the user key of a `MapState`, is never migrated. `new_schemas.py` has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from flinkstate.classfiles.class_file import ENUM, Member
-from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.job_classes import JobClasses, is_of_others
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.job_pojos import is_met_again, stored_fields, why_no_pojo
 from flinkstate.serializers.leaf_types import AvroOpaqueType
@@ -117,6 +117,7 @@ def _differences(old: FlinkType, job: JobClasses, within: tuple[str, ...]) -> It
     elif isinstance(old, EnumType):
         yield from _of_enum(old, job)
     elif isinstance(old, KryoType):
+        yield from _not_given(_named_by_kryo(old), job)
         # Types.GENERIC gives it to Kryo all the same, and Flink a class that is inside of itself.
         if old.class_name not in within:
             yield from (replace(one, or_else=True) for one in _by_kryo(old.class_name, job))
@@ -293,9 +294,25 @@ def _unread(old: FlinkType, job: JobClasses) -> Iterator[Difference]:
     named = job_class(old) if is_avro else old.class_name if isinstance(old, PojoType | KryoType | TupleType) else None
     if named is not None and named not in job.classes and not named.startswith(("[", *_BY_OTHERS)):
         yield not_given(named)
+    if isinstance(old, KryoType):
+        yield from _not_given(_named_by_kryo(old), job)
     # Of the classes that are named in Avro's schema Flink needs none to skip the value.
     for child in () if is_avro else children(old):
         yield from _unread(child, job)
+
+
+def _named_by_kryo(old: KryoType) -> Iterator[str]:
+    """Yields the classes that Flink looks for when it reads the header: also those that the job gave Kryo."""
+    yield old.class_name
+    for one in old.registrations:
+        yield from (one.class_name, *([] if one.serializer is None else [one.serializer]))
+    for pair in old.defaults:
+        yield from pair
+
+
+def _not_given(names: Iterable[str], job: JobClasses) -> Iterator[Difference]:
+    """Yields those of the classes that are not in the jars; libraries are not read from these."""
+    yield from (not_given(one) for one in names if one not in job.classes and not is_of_others(one))
 
 
 def _fields(class_name: str, names: list[str]) -> str:
@@ -314,6 +331,7 @@ def _of_field(
             Change.UNKNOWN, f"{what} is of {shown(new)} now: whether that is {type_name(old.type)} is not known"
         )
     elif isinstance(old.type, KryoType):
+        yield from _not_given(_named_by_kryo(old.type), job)
         if not is_met_again(old.type.class_name, within, job):
             yield from _by_kryo(old.type.class_name, job)
     else:

@@ -29,6 +29,7 @@ from flinkstate.values.kryo_values import read_kryo_part
 from flinkstate.writing.operator_file import ElementFile
 from stateferry.verdict.journey import Place
 from stateferry.verdict.key_bytes import changed_by_kryo_5
+from stateferry.verdict.key_parts import KeyParts
 from stateferry.verdict.kryo_extents import KryoExtents
 
 MOST_VALUES = 10_000
@@ -376,15 +377,14 @@ def _add(section: Section, place: Place, state: KeyedState, finder: Finder) -> N
     starts, ends, data = section.value_starts, section.ends, section.data
     timestamp = _TIMESTAMP if state.ttl else 0
     if place in (Place.KEY, Place.USER_KEY):
-        keys = section.key_starts + section.file.prefix
+        parts = KeyParts(state, data, section.key_starts + section.file.prefix, section.key_ends)
         if place is Place.USER_KEY:
-            for part in (state.key, state.namespace):
-                keys = KryoExtents(data, finder.five, sys.maxsize).ends(part, keys, section.key_ends)
+            keys = parts.user_keys(finder.five)
             if (keys < 0).any():
                 finder.why_not = "a key in front of one can't be read to its end"
             finder.add_whole(data, keys[keys >= 0], section.key_ends[keys >= 0])
         else:
-            finder.add(data, keys, section.key_ends)
+            finder.add(data, parts.starts, section.key_ends, parts.may_end)
     elif place is Place.ELEMENT:
         while len(starts) and not finder.enough:
             # A comma stands between two elements.

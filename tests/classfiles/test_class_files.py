@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import random
 import shutil
 import struct
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flinkstate.classfiles import job_classes as limits
-from flinkstate.classfiles.class_file import INTERFACE, PUBLIC, ClassFile, Member, parse_class
+from flinkstate.classfiles.class_file import ENUM, INTERFACE, PUBLIC, STATIC, ClassFile, Member, parse_class
 from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.kryo.job_parts import JobPart, job_table
+from flinkstate.serializers.types import KryoRegistration, KryoType
+from flinkstate.values.kryo_jobs import enum_of, kryo_fields
+from flinkstate.values.kryo_values import read_kryo
 from tests.kryo.kept import FOLDER, classes
 
 JAR = FOLDER / "kept-classes.jar"
@@ -94,33 +99,67 @@ def test_a_field_of_time_units_is_refused(type_: str, signature: str | None) -> 
     [
         ("java.io.Serializable", True),
         ("java.lang.Comparable", True),
+        ("java.util.Comparator", True),
         ("org.apache.flink.types.Value", True),
         ("com.acme.Named", True),
+        ("org.acme.Named", True),
         ("java.util.Collection", False),
         ("com.google.common.collect.Multiset", False),
         ("com.other.Named", False),
         # It extends an interface that isn't in the jars.
         ("com.acme.Bag", False),
+        ("org.apache.thrift.TBase", False),
+        ("com.esotericsoftware.kryo.KryoSerializable", False),
     ],
 )
-def test_a_class_that_may_be_a_collection_is_refused(interface: str, is_plain: bool) -> None:
-    table = job_table(_one_class((interface,), Member("amount", "J", 2)), {})
+def test_a_class_that_may_be_a_collection_is_refused_by_both_readings(interface: str, is_plain: bool) -> None:
+    job = _one_class((interface,), Member("amount", "J", 2))
+    table, why = job_table(job, {}), "which is not read from the jars"
     assert ("com.acme.Rule" in table.parts) == is_plain
-    assert ("which is not in the jars" in table.reasons.get("com.acme.Rule", "")) != is_plain
+    assert (why in table.reasons.get("com.acme.Rule", "")) != is_plain
+    if is_plain:
+        assert [field.name for field in kryo_fields("com.acme.Rule", job)] == ["amount"]
+    else:
+        with pytest.raises(RefusedError, match=why):
+            kryo_fields("com.acme.Rule", job)
 
 
-def _one_class(interfaces: tuple[str, ...], *fields: Member) -> JobClasses:
-    """A class with these fields; beside it the interfaces Named, and Bag, which extends one of Guava's."""
+@pytest.mark.parametrize(
+    ("interface", "is_read"),
+    [("com.google.protobuf.ProtocolMessageEnum", True), ("com.esotericsoftware.kryo.KryoSerializable", False)],
+)
+def test_an_enum_stays_one_whatever_it_implements_but_for_kryo(interface: str, is_read: bool) -> None:
+    constant = Member("A", "Lcom/acme/Rule;", ENUM | STATIC)
+    job = _one_class((interface,), constant, superclass="java.lang.Enum")
+    assert ("com.acme.Rule" in job_table(job, {}).enums) == is_read
+    with contextlib.nullcontext() if is_read else pytest.raises(RefusedError, match=interface):
+        found = enum_of("com.acme.Rule", job)
+        assert found is not None
+        assert found.constants == ("A",)
+
+
+@pytest.mark.parametrize("of", ["com.acme.Rule", "com.acme.Named", "com.other.Named"])
+def test_default_serializers_are_for_interfaces_too(of: str) -> None:
+    job = _one_class(("com.acme.Named", "com.other.Named"), Member("amount", "J", 2))
+    assert "with the job's serializer Own" in job_table(job, {of: "Own"}).reasons["com.acme.Rule"]
+    kryo = KryoType("com.acme.Rule", "by Kryo", (KryoRegistration("com.acme.Rule", None, b""),), ((of, "Own"),))
+    with pytest.raises(RefusedError, match="the job gave Kryo Own for them"):
+        read_kryo(replace(kryo, classes=job), b"\x57\x01\x02", 0, 3)
+
+
+def _one_class(interfaces: tuple[str, ...], *fields: Member, superclass: str = "java.lang.Object") -> JobClasses:
+    """A class with these fields; beside it interfaces Named, and Bag, which extends one of Guava's."""
 
     def of(name: str, access: int, interfaces: tuple[str, ...], fields: tuple[Member, ...] = ()) -> ClassFile:
-        return ClassFile(name, "java.lang.Object", interfaces, access, fields, None, False, (), access)
+        extended = superclass if fields else "java.lang.Object"
+        return ClassFile(name, extended, interfaces, access, fields, None, False, (), access)
 
     classes = {
-        "com.acme.Named": of("com.acme.Named", INTERFACE, ()),
+        **{name: of(name, INTERFACE, ()) for name in ("com.acme.Named", "org.acme.Named")},
         "com.acme.Bag": of("com.acme.Bag", INTERFACE, ("com.google.common.collect.Multiset",)),
         "com.acme.Rule": of("com.acme.Rule", PUBLIC, interfaces, fields),
     }
-    return JobClasses("classes", classes)
+    return JobClasses(repr(classes), classes)
 
 
 def test_damage_is_refused_by_name_and_offset_or_read() -> None:

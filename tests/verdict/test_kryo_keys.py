@@ -76,6 +76,7 @@ def test_each_kryo_reads_the_long_strings_of_the_other(values: list[bytes]) -> N
     assert judged(kryo, Place.VALUE, UPGRADE, found(kryo, Place.VALUE, values)).outcome is Outcome.RESTORES
 
 
+@pytest.mark.parametrize("place", [Place.KEY, Place.USER_KEY])
 @pytest.mark.parametrize("journey", [UPGRADE, STAYS])
 @pytest.mark.parametrize(
     ("fields", "value", "expected"),
@@ -90,12 +91,66 @@ def test_each_kryo_reads_the_long_strings_of_the_other(values: list[bytes]) -> N
     ],
 )
 def test_equal_keys_may_differ_where_one_object_can_stand_twice(
-    fields: tuple[str, ...], value: bytes, expected: Outcome, journey: Journey
+    fields: tuple[str, ...], value: bytes, expected: Outcome, journey: Journey, place: Place
 ) -> None:
     kryo = route(*fields)
-    finding = judged(kryo, Place.KEY, journey, found(kryo, Place.KEY, [_TAG + value]))
+    finding = judged(kryo, place, journey, found(kryo, place, [_TAG + value]))
     assert finding.outcome is expected
     assert ("one object stands in a key twice" in finding.reason) == (expected is Outcome.UNKNOWN)
+
+
+_LONG = "Ljava/lang/Long;"
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "is_stable"),
+    [
+        ((_STRING, "J"), text("FRA") + b"\x02", True),
+        (("J", "D"), b"\x02" + bytes(8), True),
+        (("I", "S"), b"\x02\x00\x02", True),
+        # Kryo refers to no boxed number.
+        ((_LONG, _LONG), b"\x01\x02\x01\x02", True),
+        (("Ljava/util/Date;",), b"\x00", False),
+        (("[Ljava/lang/String;",), b"\x00", False),
+        # A Route in a Route.
+        ((f"L{ROUTE.replace('.', '/')};",), b"\x00", False),
+    ],
+)
+@pytest.mark.parametrize("journey", [STAYS, STAYS_2])
+def test_what_no_object_can_stand_in_twice_is_found_again(
+    fields: tuple[str, ...], value: bytes, is_stable: bool, journey: Journey
+) -> None:
+    kryo = route(*fields)
+    data = np.frombuffer(_TAG + value + bytes(64), np.uint8).copy()
+    finder = Finder(kryo, journey is STAYS_2, 10_000, True)
+    finder.add_whole(data, np.zeros(1, np.int64), np.array([2 + len(value)]))
+    finding = finding_of(Part(Place.KEY, kryo), journey, finder.results(True))
+    assert finding is not None
+    assert ("one object stands" not in finding.reason) == is_stable
+    if journey is STAYS:
+        assert finding.outcome is (Outcome.RESTORES if is_stable else Outcome.UNKNOWN)
+
+
+@pytest.mark.parametrize("part", ["J", "Z", "B", _LONG])
+def test_long_strings_beside_fields_that_are_not_known_say_nothing_of_these(part: str) -> None:
+    kryo = route(_STRING, part)
+    behind = b"\x01\x02" if part == _LONG else b"\x01"
+    short, long = (_TAG + text(of) + behind for of in ("FRA", "Z" * 40))
+    for values in ([short], [long], [short, long]):
+        assert judged(kryo, Place.VALUE, UPGRADE, found(kryo, Place.VALUE, values)).outcome is Outcome.UNKNOWN
+        finding = judged(kryo, Place.KEY, UPGRADE, found(kryo, Place.KEY, values))
+        assert finding.outcome is (Outcome.WRONG if long in values else Outcome.UNKNOWN)
+
+
+def test_namespaces_of_flink_2_are_not_read_so_kryo_2_may_have_written_some() -> None:
+    for name, journey, expected in (
+        ("java.util.HashMap", STAYS_2, Outcome.UNKNOWN),
+        ("java.util.HashMap", STAYS, Outcome.RESTORES),
+        ("java.lang.Long", STAYS_2, Outcome.RESTORES),
+    ):
+        finding = finding_of(Part(Place.NAMESPACE, _kryo(name)), journey, None)
+        assert finding is not None
+        assert finding.outcome is expected
 
 
 @pytest.mark.parametrize("place", [Place.KEY, Place.USER_KEY])

@@ -12,6 +12,7 @@ from flinkstate.serializers.types import (
     ArrayType,
     EnumType,
     FlinkType,
+    KryoRegistration,
     KryoType,
     ListType,
     MapType,
@@ -217,3 +218,30 @@ def test_flink_compares_registered_subclasses_alone() -> None:
     classes = base, class_of("com.acme.A", field("id", "I"))
     assert outcome(replace(parent, registered_subclasses=(kid,)), *classes) is Outcome.REFUSED
     assert outcome(replace(parent, other_subclasses=(("com.acme.A", kid),)), *classes) is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("registered", "defaults", "lacks"),
+    [
+        ("com.acme.Old", (), "com.acme.Old"),
+        (READING, (("com.acme.Old", "com.acme.Serializer"),), "com.acme.Old"),
+        (READING, ((READING, "com.acme.Serializer"),), "com.acme.Serializer"),
+        (READING, (), None),
+        # Libraries are not read from the jars.
+        ("com.google.protobuf.Message", (), None),
+    ],
+)
+def test_flink_finds_each_class_that_kryo_was_told_of(
+    registered: str, defaults: tuple[tuple[str, str], ...], lacks: str | None
+) -> None:
+    kryo = KryoType("java.util.UUID", "by Kryo", (KryoRegistration(registered, None, b""),), defaults)
+    for type_ in (kryo, ListType(kryo), old(("id", kryo, READING)), old(("gone", kryo, BASE))):
+        new = class_of(READING, field("id", "Ljava/util/UUID;"))
+        finding = said(type_, new, class_of(BASE))
+        told = finding is not None and f"there is {lacks}, which is not in the jars" in finding.reason
+        assert told == (lacks is not None)
+        assert not told or (finding is not None and finding.outcome is Outcome.UNKNOWN)
+
+
+def test_a_class_that_kryo_wrote_and_the_new_job_lacks() -> None:
+    assert outcome(KryoType("com.acme.Gone", "by Kryo", (), ()), class_of(READING)) is Outcome.UNKNOWN

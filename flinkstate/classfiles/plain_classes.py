@@ -1,0 +1,57 @@
+"""Which classes of a job Kryo writes by their fields, or as constants of an enum, and not with another serializer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.errors import RefusedError
+
+ENUM_CLASS = "java.lang.Enum"
+_OBJECT = "java.lang.Object"
+_OF_KRYO = "com.esotericsoftware."
+# Interfaces outside of the jars for which Kryo has no serializers, nor for any that they extend.
+_HARMLESS = (
+    *("java.io.", "java.lang.", "java.security.", "java.time.", "java.util.Comparator", "java.util.function."),
+    "org.apache.flink.",
+)
+
+
+def expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> None:
+    """Refuses a class that Kryo writes otherwise; `chain` is the class and its superclasses.
+
+    `defaults` are the job's own serializers for classes and their subclasses.
+    """
+    if chain[-1] not in (_OBJECT, ENUM_CLASS):
+        raise RefusedError(f"it extends {chain[-1]}, which is not in the jars")
+    if (serializer := default_serializer(job, chain, defaults)) is not None:
+        raise RefusedError(f"with the job's serializer {serializer}")
+    for one in interfaces(job, chain):
+        # Kryo asks whether a class is an enum before it asks for collections and maps.
+        is_other = one not in job.classes and not one.startswith(_HARMLESS) and chain[-1] != ENUM_CLASS
+        if is_other or one.startswith(_OF_KRYO):
+            raise RefusedError(f"it implements {one}, which is not read from the jars")
+    for found in (job.classes[name] for name in chain[:-1]):
+        if found.differs:
+            raise RefusedError("two of the jars have it, with other fields or constants")
+        if found.for_kryo:
+            raise RefusedError("it mentions classes of Kryo, such as annotations")
+        if found.signature is not None and found.signature.startswith("<"):
+            raise RefusedError("it has type parameters")
+
+
+def default_serializer(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> str | None:
+    """Returns the serializer that the job gave Kryo for one of the classes in the chain, or of their interfaces."""
+    return next((defaults[one] for one in (*chain, *interfaces(job, chain)) if one in defaults), None)
+
+
+def interfaces(job: JobClasses, chain: tuple[str, ...]) -> Iterator[str]:
+    """Yields the interfaces of the classes in the chain."""
+    waiting = [one for name in chain if name in job.classes for one in job.classes[name].interfaces]
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            yield name
+            waiting += job.classes[name].interfaces if name in job.classes else ()
