@@ -216,6 +216,10 @@ def _on_key_group(filter_: Filter) -> Callable[[int], bool] | None:
         return None if child is None else lambda key_group: not child(key_group)
     if getattr(filter_, "attribute", None) != (batches.KEY_GROUP,):
         return None
+    given = getattr(filter_, "value", ())
+    if given is None or (isinstance(filter_, In) and None in given):
+        # Neither a comparison with NULL nor its negation is true, which Python's would be.
+        return None
     match filter_:
         case IsNotNull():
             return lambda _: True

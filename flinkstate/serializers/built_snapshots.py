@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import RefusedError, UsageError
 from flinkstate.serializers.binary import ByteWriter
 from flinkstate.serializers.partly_known import COMPOSITE_VERSION, NESTED_MAGIC, OUTER_MAGIC
 from flinkstate.serializers.snapshot_classes import (
@@ -66,7 +66,7 @@ _BY_CLASS, _BY_SERIALIZER_CLASS = 0, 1
 def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
     """Builds the snapshot of a type, if nothing is in it that only its job knows."""
     match type_:
-        case Scalar() | PrimitiveArrayType():
+        case Scalar() | PrimitiveArrayType() if type_ in SIMPLE_TYPES.values():
             return simple_snapshot(type_)
         case MapType(key, value):
             return map_snapshot(snapshot_of(key), snapshot_of(value))
@@ -90,7 +90,13 @@ def snapshot_of(type_: FlinkType) -> SerializerSnapshot:
             return _pojo_snapshot(type_)
         case KryoType(registrations=(_, *_)):
             return _kryo_snapshot_of(type_)
-    raise RefusedError(
+    raise _not_described(type_)
+
+
+def _not_described(type_: object) -> UsageError | RefusedError:
+    if not isinstance(type_, FlinkType):
+        return UsageError(f"expected a type, such as Scalar.LONG, found {type_!r}")
+    return RefusedError(
         f"a new state of type {type_name(type_)} can't be described: only types without parts, arrays, lists, maps "
         "and Flink's tuples, rows and Either. Let the job write a savepoint with the state, and copy that one with "
         "other entries"

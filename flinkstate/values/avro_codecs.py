@@ -11,7 +11,7 @@ from typing import Any
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.binary import varint
 from flinkstate.serializers.types import AvroRecordType, AvroUnionType, Scalar, type_name
-from flinkstate.values.codec_parts import MOST_WITHOUT_BYTES, Codec, as_list, cut_short, read_count, read_i32
+from flinkstate.values.codec_parts import MOST_WITHOUT_BYTES, Codec, as_list, by_names, cut_short, read_count, read_i32
 from flinkstate.values.java_values import PojoValue, UnionValue
 
 _I32 = struct.Struct(">i")
@@ -149,6 +149,6 @@ def record(type_: AvroRecordType, fields: Codec) -> Codec:
         if value is None:
             # Without fields nothing else would look at it.
             raise ValueError("a null for a record")
-        return fields.encode(tuple(value.fields[name] for name in names))
+        return fields.encode(by_names(value.fields, names))
 
     return Codec(decode, encode, fields.least)

@@ -8,7 +8,7 @@ offset in an error is a position in those bytes. A caller that knows where they 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,10 +72,22 @@ def read_tag(data: bytes, position: int, limit: int, what: str, other: int) -> b
 
 
 def as_list(items: Any) -> Any:
-    """Returns the items of a list. Refuses what else Python iterates over: a text's characters, the keys of a dict."""
-    if type(items) is not list and isinstance(items, (str, bytes, bytearray, dict)):
+    """Returns the items of a list. Refuses what else Python iterates over: a text's characters, a mapping's keys."""
+    if type(items) not in (list, tuple) and isinstance(items, (str, bytes, bytearray, Mapping)):
         raise ValueError(f"expected a list, found a {type(items).__name__}")
     return items
+
+
+def as_pairs(items: Any) -> Any:
+    """Returns the pairs of a map, which may be given as a mapping."""
+    return list(items.items()) if isinstance(items, Mapping) else items
+
+
+def by_names(values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
+    """Returns the values of an object's fields in the order of these names. Refuses further ones."""
+    if len(values) > len(names):
+        raise ValueError(f"expected the fields {', '.join(names) or 'none'}, found {', '.join(values)}")
+    return tuple(values[name] for name in names)
 
 
 def number(layout: str, what: str) -> Codec:

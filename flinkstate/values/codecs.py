@@ -44,6 +44,8 @@ from flinkstate.values.codec_parts import (
     Codec,
     Decode,
     as_list,
+    as_pairs,
+    by_names,
     byte_array,
     converted,
     counted,
@@ -193,12 +195,8 @@ def _ttl(parts: Codec) -> Codec:
 
 
 def _map(pairs: Codec) -> Codec:
-    """Returns the codec of a list of pairs, which also writes a dict."""
-
-    def encode(value: Any) -> bytes:
-        return pairs.encode(list(value.items()) if isinstance(value, dict) else value)
-
-    return pairs._replace(encode=encode)
+    """Returns the codec of a list of pairs, which also writes a mapping."""
+    return pairs._replace(encode=lambda value: pairs.encode(as_pairs(value)))
 
 
 def _row(fields: tuple[Codec, ...], has_kind: bool) -> Codec:
@@ -285,7 +283,7 @@ def _pojo(type_: PojoType) -> Codec:
         if value is None:
             return bytes([_NULL])
         if value.class_name == type_.class_name:
-            return bytes([_ITSELF]) + body.encode(tuple(value.fields[name] for name in names))
+            return bytes([_ITSELF]) + body.encode(by_names(value.fields, names))
         if value.class_name in tags:
             tag = tags[value.class_name]
             return bytes([_REGISTERED_SUBCLASS, tag]) + registered[tag].encode(value)
@@ -303,6 +301,8 @@ def _option(value: Codec) -> Codec:
         return OptionValue(found, True), end
 
     def encode(option: OptionValue) -> bytes:
+        if not option.is_some and option.value is not None:
+            raise ValueError("an Option has a value, or is none")
         return b"\1" + value.encode(option.value) if option.is_some else b"\0"
 
     return Codec(decode, encode, 1)

@@ -24,6 +24,9 @@ from __future__ import annotations
 
 import struct
 from operator import index
+from typing import Any
+
+import numpy as np
 
 from flinkstate.errors import DamagedError
 from flinkstate.serializers.binary import varint
@@ -61,7 +64,24 @@ def _floating(layout: str, what: str) -> Codec:
     any_number = number(layout, what)
     # Flink writes only one NaN.
     nan = any_number.encode(float("nan"))
-    return any_number._replace(encode=lambda value: any_number.encode(value) if value == value else nan)
+
+    def encode(value: Any) -> bytes:
+        # Python packs whatever makes itself a float, such as a Decimal, and rounds it.
+        if not isinstance(value, (float, int, np.integer, np.float32, np.float16)):
+            raise ValueError(f"{what} is a float or an int")
+        if value != value:
+            return nan
+        whole = not isinstance(value, (float, np.float32, np.float16))
+        # Numpy compares its integers with a float as floats.
+        given = int(value) if isinstance(value, np.integer) else value
+        raw = any_number.encode(given)
+        written, _ = any_number.decode(raw, 0, len(raw))
+        # The nearest Float of 0.1 is what its writer means. The nearest one of an int, or zero, needn't be.
+        if written != given and (whole or not written):
+            raise ValueError(f"{what} can't hold it, and would be {written}")
+        return raw
+
+    return any_number._replace(encode=encode)
 
 
 def _character() -> Codec:
@@ -215,6 +235,8 @@ def _date_time(year: int, month: int, day: int, *clock: int) -> LocalDateTime | 
 
 
 def _date_parts(date: LocalDate) -> tuple[int, ...]:
+    if hasattr(date, "hour"):
+        raise ValueError("a LocalDate has no time of day")
     return date.year, date.month, date.day
 
 

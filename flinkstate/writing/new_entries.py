@@ -13,12 +13,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from flinkstate.basics.array_types import Codes
 from flinkstate.basics.did_you_mean import there_are
-from flinkstate.errors import RefusedError, UsageError
+from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.compression import Buffer
+from flinkstate.keyed.key_group_check import hash_is_certain
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.batches import schema
 from flinkstate.reading.entries import Entry
@@ -58,8 +60,9 @@ def new_rows(
 ) -> NewRows:
     """Returns the rows of these entries by key group. `raw`: they are Arrow's, with Flink's bytes in their columns.
 
-    An entry's own key group counts only if the hash of such keys can't be computed. Entries that `may_be_read` from
-    the state may have what Flink writes no more: a null in a MapState under time to live without a timestamp.
+    An entry's own key group counts only if the hash of such keys isn't certain. Entries that `may_be_read` from
+    the state may have what Flink writes no more: a null in a MapState under time to live without a timestamp. Others
+    are new: rows among their keys are hashed by position.
     """
     encoder = _Encoder(state, max_parallelism, raw=raw, may_be_read=may_be_read)
     parts = iter(_parts(state, entries, raw=raw))
@@ -132,6 +135,9 @@ class _Encoder:
             raise RefusedError(f"state {state.name} {what}, which can't be written from entries")
         self.rows: dict[int, list[bytes]] = {}
         self._state, self._max_parallelism, self._raw = state, max_parallelism, raw
+        self._why_unknown = unstable_reason(state.key)
+        if self._why_unknown is None and may_be_read and not hash_is_certain(state.key):
+            self._why_unknown = "a row has another one if the job sets its fields by field name"
         self._bare_nulls = state.kind is StateKind.MAP and (may_be_read or not state.ttl)
         self._prefix = key_group_prefix_bytes(max_parallelism)
         # The hash of an enum, or of an array inside of a key, is another one in each JVM, and so may be that of a class
@@ -176,26 +182,38 @@ class _Encoder:
         return value
 
     def _key_groups(self, entries: list[Mapping[str, Any]], keys: list[bytes]) -> list[int]:
-        if unstable_reason(self._state.key) is None:
-            ends = np.cumsum([len(key) for key in keys], dtype=np.int64)
-            data = np.frombuffer(b"".join(keys), np.uint8)
-            codes = hash_codes(self._state.key, data, np.append(0, ends[:-1]), ends)
+        if self._why_unknown is None:
+            codes = self._hash_codes(entries, keys)
             return [int(group) for group in assign_to_key_groups(codes, self._max_parallelism)]
         for entry in entries:
             group = entry.get("key_group")
             if not isinstance(group, int) or not 0 <= group < self._max_parallelism:
                 raise UsageError(
                     f"state {self._state.name}: the hash of its keys ({type_name(self._state.key)}) can't be computed: "
-                    f"{unstable_reason(self._state.key)}. Give each entry the key_group that it was read with, "
+                    f"{self._why_unknown}. Give each entry the key_group that it was read with, "
                     f"from 0 to {self._max_parallelism - 1}; found {group!r}"
                 )
         return [entry["key_group"] for entry in entries]
 
+    def _hash_codes(self, entries: list[Mapping[str, Any]], keys: list[bytes]) -> Codes:
+        ends = np.cumsum([len(key) for key in keys], dtype=np.int64)
+        data = np.frombuffer(b"".join(keys), np.uint8)
+        try:
+            return hash_codes(self._state.key, data, np.append(0, ends[:-1]), ends)
+        except DamagedError as error:
+            if len(keys) > 1:
+                for entry, key in zip(entries, keys, strict=True):
+                    self._hash_codes([entry], [key])
+            raise UsageError(
+                f"state {self._state.name}: no key of the type {type_name(self._state.key)}: {error}: "
+                f"{_shown(entries[0])}"
+            ) from error
+
     def _whole_key(self, entry: Mapping[str, Any], key: bytes) -> bytes:
         state = self._state
         void = state.namespace is Scalar.VOID_NAMESPACE
-        given = entry.get("namespace") not in (None, Singleton.VOID_NAMESPACE)
-        if void and given:
+        given = entry.get("namespace")
+        if void and given is not None and given is not Singleton.VOID_NAMESPACE:
             raise UsageError(f"state {state.name} has no namespaces: {_shown(entry)}")
         namespace = b"\x00" if void else self._part(entry, "namespace", state.namespace)
         parts = [_with_length(part) for part in (key, namespace)] if state.has_suffixes else [key, namespace]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import index
+from typing import SupportsIndex
 
-from flinkstate.errors import UsageError
-from flinkstate.hashing.key_groups import check_layout, ranges
+from flinkstate.errors import RefusedError, UsageError
+from flinkstate.hashing.key_groups import UPPER_BOUND_MAX_PARALLELISM, check_layout, ranges
 from flinkstate.keyed.header import (
     KEYED_STATE_TYPE,
     NAMESPACE_SERIALIZER,
@@ -56,6 +58,8 @@ class NewState:
 
     def meta(self) -> StateMeta:
         """Returns its description in a header."""
+        if not isinstance(self.name, str):
+            raise UsageError(f"expected the name of a state, found {self.name!r}")
         if self.kind not in ("VALUE", "LIST", "MAP"):
             raise UsageError(f"state {self.name}: expected the kind VALUE, LIST or MAP, found {self.kind!r}")
         if (self.kind == "MAP") != (self.user_key is not None):
@@ -69,12 +73,21 @@ class NewState:
             raise UsageError(
                 f"a state's name has {_MOST_BYTES_OF_NAME} bytes at most, {self.name[:20]!r}... has {size}"
             )
-        value = ttl_snapshot(snapshot_of(self.value)) if self.ttl else snapshot_of(self.value)
+        value = _described(self.value, f"state {self.name}: value")
+        if self.ttl:
+            value = ttl_snapshot(value)
         if self.user_key is not None:
-            value = map_snapshot(snapshot_of(self.user_key), value)
+            value = map_snapshot(_described(self.user_key, f"state {self.name}: user_key"), value)
         elif self.kind == "LIST":
             value = list_snapshot(value)
         return meta_of(self.name, self.kind, value)
+
+
+def _described(type_: FlinkType, argument: str) -> SerializerSnapshot:
+    try:
+        return snapshot_of(type_)
+    except (UsageError, RefusedError) as error:
+        raise type(error)(f"{argument}: {error}") from error
 
 
 def meta_of(name: str, kind: str, value: SerializerSnapshot) -> StateMeta:
@@ -87,19 +100,41 @@ def write_new(
     target: str, uid: str, key: FlinkType, states: Sequence[NewState], parallelism: int, max_parallelism: int
 ) -> None:
     """Writes a canonical savepoint of one operator into a new folder."""
+    if not isinstance(uid, str):
+        raise UsageError(f"expected the operator's uid, found {uid!r}")
+    states = _listed(states)
+    parallelism = _whole(parallelism, "parallelism")
+    max_parallelism = _whole(max_parallelism, "max parallelism")
     check_layout(max_parallelism, parallelism)
-    header = KeyedHeader(False, snapshot_of(key), tuple(state.meta() for state in states))
+    header = KeyedHeader(False, _described(key, "key"), tuple(state.meta() for state in states))
     refuse_twins(header.states, target)
     described = keyed_states(header, target)
     rows = [new_rows(one, state.entries, max_parallelism) for one, state in zip(described, states, strict=True)]
     writer, id_ = SavepointWriter(target), operator_id(uid)
     subtasks = []
-    for index, key_groups in enumerate(ranges(max_parallelism, parallelism)):
-        with writer.keyed_file(id_.hex(), index, header, key_groups) as file:
+    for subtask, key_groups in enumerate(ranges(max_parallelism, parallelism)):
+        with writer.keyed_file(id_.hex(), subtask, header, key_groups) as file:
             for key_group in key_groups:
                 for number, of_state in enumerate(rows):
                     if key_group in of_state:
                         file.entries(key_group, number, *as_entries(of_state[key_group]))
-            subtasks.append(Subtask(index, managed_keyed=file.close()))
+            subtasks.append(Subtask(subtask, managed_keyed=file.close()))
     operator = Operator(id_, parallelism, max_parallelism, subtasks=tuple(subtasks))
     writer.commit(Metadata(_METADATA_VERSION, 1, (operator,), properties=CANONICAL_SAVEPOINT))
+
+
+def _listed(states: Iterable[NewState]) -> list[NewState]:
+    if not isinstance(states, Iterable):
+        raise UsageError(f"expected a list of NewState, found a {type(states).__name__}")
+    listed = list(states)
+    for state in listed:
+        if not isinstance(state, NewState):
+            raise UsageError(f"expected a NewState, found {state!r}")
+    return listed
+
+
+def _whole(given: SupportsIndex, name: str) -> int:
+    try:
+        return index(given)
+    except TypeError:
+        raise UsageError(f"expected a {name} of 1..{UPPER_BOUND_MAX_PARALLELISM}, found {given!r}") from None

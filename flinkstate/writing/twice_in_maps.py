@@ -26,6 +26,7 @@ from flinkstate.serializers.types import (
     TtlType,
     TupleType,
 )
+from flinkstate.values.codec_parts import as_pairs
 from flinkstate.values.codecs import encode
 
 # Two of these with the same bytes may be two keys to Java, which asks their class or compares references.
@@ -37,7 +38,7 @@ def refuse_twice(type_: FlinkType, value: Any) -> None:
     if not _has_maps(type_) or value is None:
         return
     if isinstance(type_, MappingType):
-        value = list(value.items()) if isinstance(value, dict) else value
+        value = as_pairs(value)
         _refuse_twins(type_.key, [key for key, _ in value])
     for part, one in _parts(type_, value):
         refuse_twice(part, one)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import flinkstate
 from flinkstate import Entry, ListType, MapType, NewState, OpenSavepoint, Scalar
 from flinkstate.errors import RefusedError, UsageError
+from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import (
     AvroBranch,
@@ -27,12 +31,14 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import EitherValue, OptionValue, PojoValue, RowValue, UnionValue
+from flinkstate.writing import new_entries
 from flinkstate.writing.copy_savepoint import copy_with
 from flinkstate.writing.twice_in_maps import refuse_twice
 from stateferry.demo import DemoState, write_demo_savepoint
 
 GOLDEN = Path(__file__).parents[2] / "tests/savepoints"
 TOTALS = ("main", "newMainState")
+COUNT = NewState("count", "VALUE", Scalar.LONG)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +116,60 @@ def test_names_that_flink_does_not_take_are_refused(name: str, said: str, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"key": "String"}, "key: expected a type, such as Scalar.LONG, found 'String'"),
+        ({"key": ListType("String")}, "key: expected a type, such as Scalar.LONG, found 'String'"),  # type: ignore[arg-type]
+        ({"uid": 5}, "expected the operator's uid, found 5"),
+        ({"states": COUNT}, "expected a list of NewState, found a NewState"),
+        ({"states": None}, "expected a list of NewState, found a NoneType"),
+        ({"states": ["count"]}, "expected a NewState, found 'count'"),
+        ({"parallelism": 2.0}, "expected a parallelism of 1..32768, found 2.0"),
+        ({"max_parallelism": "128"}, "expected a max parallelism of 1..32768, found '128'"),
+        ({"states": [NewState("list", "LIST", "Long")]}, "state list: value: expected a type"),  # type: ignore[arg-type]
+        ({"states": [NewState("m", "MAP", Scalar.LONG, "Long")]}, "state m: user_key: expected a type"),  # type: ignore[arg-type]
+        ({"states": [NewState(5, "VALUE", Scalar.LONG)]}, "expected the name of a state, found 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_of_other_kinds_are_refused_by_name(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"uid": "x", "key": Scalar.STRING, "states": [COUNT], **given}
+    with pytest.raises(UsageError, match=said):
+        flinkstate.write(tmp_path / "new", **arguments)
+    assert not (tmp_path / "new").exists()
+
+
+def test_states_and_numbers_may_be_what_stands_for_them(tmp_path: Path) -> None:
+    flinkstate.write(tmp_path / "new", "x", Scalar.LONG, iter([COUNT]), parallelism=np.int64(2))  # type: ignore[arg-type]
+    assert flinkstate.open(tmp_path / "new").operator("x").parallelism == 2
+
+
+@pytest.mark.parametrize("type_", [Scalar.AVRO_STRING, Scalar.AVRO_NULL, ListType(Scalar.AVRO_STRING)])
+def test_parts_of_avro_are_no_states_of_their_own(type_: Any, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"state state: value: a new state of type .* can't be described"):
+        write(tmp_path / "new", value=type_)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"key": None, "value": 1}, "no key of the type String: .* found a null.*: value='1'"),
+        ({"key": "b", "value": 1, "namespace": np.array([1, 2])}, "state state has no namespaces: key='b'"),
+    ],
+)
+def test_an_entry_that_is_wrong_is_named(entry: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        write(tmp_path / "new", {"key": "a", "value": 0}, entry, {"key": "c", "value": 2})
+
+
+def test_a_raw_key_with_other_bytes_is_named(demo: OpenSavepoint, tmp_path: Path) -> None:
+    table = demo.operator("main").state("isMigratedState").to_arrow(raw=True).read_all()
+    keys = [*table["key"].to_pylist()[:-1], b"\x05ab"]
+    wrong = table.set_column(table.schema.names.index("key"), "key", pa.array(keys, pa.binary()))
+    with pytest.raises(UsageError, match=r"state isMigratedState: no key of the type String: .*x05ab"):
+        demo.copy(tmp_path / "new", {("main", "isMigratedState"): wrong}, raw=True)
+
+
 def test_a_place_may_be_a_path(demo: OpenSavepoint, tmp_path: Path) -> None:
     flinkstate.open(Path(demo.path)).copy(tmp_path / "copy")
     assert flinkstate.open(tmp_path / "copy").path == str(tmp_path / "copy")
@@ -154,6 +214,35 @@ def test_the_same_key_in_two_key_groups_is_refused(tmp_path: Path) -> None:
         pojos.copy(str(tmp_path / "twice"), {name: [*read, elsewhere]})
 
 
+ROWS = RowType((Scalar.LONG, Scalar.STRING), True)
+
+
+def by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> OpenSavepoint:
+    """Writes what a job leaves that fills its rows by field name: they hash otherwise than by position."""
+    entries = [{"key": RowValue((number, "x")), "value": number} for number in range(5)]
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            new_entries, "assign_to_key_groups", lambda codes, most: assign_to_key_groups(codes + 977, most)
+        )
+        states = [NewState(name, "VALUE", Scalar.LONG, entries=entries) for name in "ab"]
+        flinkstate.write(folder, "x", ROWS, states, parallelism=2)
+    return flinkstate.open(folder)
+
+
+def test_keys_that_are_rows_stay_in_their_key_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = by_name(tmp_path / "rows", monkeypatch)
+    state = rows.operator("x").state("a")
+    read = sorted(state.entries(), key=lambda entry: entry.value)
+    for name, entries, raw in (("read", read, False), ("raw", state.to_arrow(raw=True), True)):
+        rows.copy(tmp_path / name, {("x", "a"): entries}, raw=raw)
+        copied = flinkstate.open(tmp_path / name).operator("x").state("a")
+        assert sorted(copied.entries(), key=lambda entry: entry.value) == read
+    new = {"key": RowValue((7, "x")), "value": 7}
+    with pytest.raises(UsageError, match=r"Row<Long,String>.* by field name.* Give each entry the key_group"):
+        rows.copy(tmp_path / "new", {("x", "a"): [*read, new]})
+    assert not (tmp_path / "new").exists()
+
+
 _OF_LONGS = MapType(Scalar.STRING, Scalar.LONG)
 
 
@@ -161,6 +250,7 @@ _OF_LONGS = MapType(Scalar.STRING, Scalar.LONG)
     ("type_", "value"),
     [
         (_OF_LONGS, [("a", 1), ("b", 2), ("a", 3)]),
+        (_OF_LONGS, MappingProxyType({"\U0001f600": 1, "\ud83d\ude00": 2})),
         # Python compares characters, Java the units of UTF-16.
         (_OF_LONGS, {"\U0001f600": 1, "\ud83d\ude00": 2}),
         (ListType(_OF_LONGS), [[], [("a", 1), ("a", 1)]]),

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, Not
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from flinkstate.keyed.state import KeyedState
@@ -18,6 +19,7 @@ from flinkstate.reading import batches
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
 from flinkstate.values import codecs
+from stateferry.spark_jobs.savepoint_source import _on_key_group
 from tests.columns.test_columns import plain
 from tests.rocksdb import goldens
 from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, unordered
@@ -148,6 +150,17 @@ def test_filters_on_the_key_group_prune_what_is_read(spark: SparkSession, condit
     assert key_groups_read(some) == max(sum(map(wanted, filled)), 1)
     counted = table(spark, LEGACY, "mainState").where(condition).count()
     assert counted == sum(wanted(line["key_group"]) for line in lines)
+
+
+def test_a_filter_with_null_is_sparks_own() -> None:
+    """In SQL, neither a comparison with NULL nor its negation is true."""
+    group = (batches.KEY_GROUP,)
+    for one in (In(group, (5, None)), EqualTo(group, None), LessThan(group, None), GreaterThanOrEqual(group, None)):
+        assert _on_key_group(one) is None
+        assert _on_key_group(Not(one)) is None
+    wanted = _on_key_group(Not(In(group, (5,))))
+    assert wanted is not None
+    assert [wanted(5), wanted(6)] == [False, True]
 
 
 def test_a_filter_that_is_not_about_the_key_group_is_sparks_own(spark: SparkSession) -> None:

@@ -6,6 +6,9 @@ import json
 import math
 import struct
 from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -611,6 +614,9 @@ def test_an_unknown_subclass_is_refused_by_name() -> None:
         (PAIR, (1,)),
         (COLOR, "PINK"),
         (ANIMAL, PojoValue("com.acme.Bird", {})),
+        (PojoType("Point", (PojoField("x", Scalar.LONG),)), PojoValue("Point", {"x": 1, "y": 2})),
+        (AvroRecordType("Empty", ()), PojoValue("Empty", {"x": 1})),
+        (OptionType(Scalar.LONG), OptionValue(5, False)),
         (RowType((), False), RowValue((), RowKind.DELETE)),
         (RowType((Scalar.STRING,), False), RowValue("a")),  # type: ignore[arg-type]
         (Scalar.BOOLEAN, "false"),
@@ -619,11 +625,20 @@ def test_an_unknown_subclass_is_refused_by_name() -> None:
         (Scalar.INTEGER, False),
         (Scalar.LONG_VALUE, True),
         (Scalar.DOUBLE, True),
+        (Scalar.DOUBLE, np.bool_(True)),
+        (Scalar.DOUBLE, Decimal("0.5")),
+        (Scalar.DOUBLE, 2**53 + 1),
+        (Scalar.DOUBLE_VALUE, np.int64(2**53 + 1)),
+        (Scalar.DOUBLE, 10**400),
+        (Scalar.FLOAT, 2**24 + 1),
+        (Scalar.FLOAT, 1e-60),
+        (Scalar.FLOAT_VALUE, Decimal("NaN")),
         (Scalar.BIG_INTEGER, True),
         (Scalar.BIG_INTEGER, 1.0),
         (Scalar.DATE, True),
         (Scalar.DATE, -(2**63)),
         (Scalar.LOCAL_DATE, LocalDate(2023, 2, 31)),
+        (Scalar.LOCAL_DATE, datetime(2023, 2, 28, 17)),
         (Scalar.LOCAL_TIME, LocalTime(24, 0, 0, 0)),
         (Scalar.LOCAL_DATE_TIME, LocalDateTime(LocalDate(2023, 13, 1), LocalTime(0, 0, 0, 0))),
         (Scalar.INSTANT, Instant(0, -1)),
@@ -631,6 +646,7 @@ def test_an_unknown_subclass_is_refused_by_name() -> None:
         (ListType(Scalar.STRING), "abc"),
         (ListType(Scalar.LONG), b"abc"),
         (ListType(Scalar.STRING), {"a": 1}),
+        (ListType(Scalar.STRING), MappingProxyType({"a": 1})),
         (ListType(Scalar.STRING), 5),
         (AvroArrayType(Scalar.AVRO_STRING), "abc"),
         (AvroArrayType(Scalar.AVRO_STRING), None),
@@ -653,7 +669,21 @@ def test_what_python_has_for_the_same_value_is_written() -> None:
     for same in ((1, 2), np.array([1, 2]), range(1, 3)):
         assert encode(ListType(Scalar.LONG), same) == expected
     for of_strings in (MapType(Scalar.STRING, Scalar.LONG), AvroMapType(Scalar.LONG)):
-        assert encode(of_strings, {"a": 1}) == encode(of_strings, [("a", 1)])
+        for mapping in ({"a": 1}, MappingProxyType({"a": 1})):
+            assert encode(of_strings, mapping) == encode(of_strings, [("a", 1)])
+    assert encode(Scalar.LOCAL_DATE, date(2023, 2, 28)) == encode(Scalar.LOCAL_DATE, LocalDate(2023, 2, 28))
+
+
+def test_floating_numbers_may_be_whole_or_of_numpy() -> None:
+    for number in (1.0, 1, np.int64(1), np.float16(1), np.float32(1), np.float64(1)):
+        assert encode(Scalar.DOUBLE, number) == struct.pack(">d", 1.0)
+        assert encode(Scalar.FLOAT, number) == struct.pack(">f", 1.0)
+    assert encode(Scalar.DOUBLE, 2**60) == struct.pack(">d", 2.0**60)
+    # The nearest Float is what 0.1 means.
+    assert encode(Scalar.FLOAT, 0.1) == struct.pack(">f", 0.1)
+    assert encode(Scalar.FLOAT, -0.0) == b"\x80\0\0\0"
+    for number in (math.inf, -math.inf):
+        assert decode_whole(Scalar.FLOAT, encode(Scalar.FLOAT, number)) == number
 
 
 def test_positions_outside_the_bytes_are_a_mistake_of_the_caller() -> None:
