@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from flinkstate.kryo.subclasses import is_collection
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import FlinkType, KryoType, MappingType, SetType, TraversableType, type_name
+
+# In Scala's code that makes a collection, what comes before and behind the collection's own name.
+_AROUND_SCALA_COLLECTION = re.compile(r"^.*?BuildFrom\[|\[.*$", re.DOTALL)
 
 
 def why_no_user_key(key: FlinkType) -> str | None:
@@ -27,5 +32,6 @@ def _of_several_forms(part: FlinkType) -> str | None:
     if isinstance(part, KryoType):
         return f"{part.class_name} by Kryo" if is_collection(part.class_name) else None
     if isinstance(part, TraversableType):
-        return type_name(part) if "Set" in part.builder or "Map" in part.builder else None
+        name = _AROUND_SCALA_COLLECTION.sub("", part.builder).rpartition(".")[2]
+        return type_name(part) if "Set" in name or "Map" in name else None
     return type_name(part) if isinstance(part, SetType | MappingType) else None

@@ -33,6 +33,7 @@ from flinkstate.serializers.types import (
     MapType,
     OpaqueType,
     PrimitiveArrayType,
+    RowType,
     Scalar,
     type_name,
 )
@@ -42,7 +43,7 @@ from flinkstate.values.java_values import Singleton, TtlValue
 from flinkstate.writing.twice_in_maps import refuse_twice
 
 _AT_ONCE = 1 << 14
-_OF_ANY_HASH = (EnumType, OpaqueType, ArrayType, PrimitiveArrayType)
+_OF_ANY_HASH = (EnumType, OpaqueType, ArrayType, PrimitiveArrayType, RowType)
 _FIELDS = ("key_group", "key", "namespace", "user_key", "value", "timestamp")
 # What Arrow hands to Python as the same values that Flink's bytes are decoded to.
 _SAME_IN_ARROW = (
@@ -141,7 +142,7 @@ class _Encoder:
         self._bare_nulls = state.kind is StateKind.MAP and (may_be_read or not state.ttl)
         self._prefix = key_group_prefix_bytes(max_parallelism)
         # The hash of an enum, or of an array inside of a key, is another one in each JVM, and so may be that of a class
-        # that isn't known: Flink itself may have such a key in two key groups.
+        # that isn't known. A row has two, by names and by places. Flink itself may have such a key in two key groups.
         moves = any(isinstance(part, _OF_ANY_HASH) for part in with_parts(state.key))
         self._same_from = 0 if moves else self._prefix
         self._seen: set[bytes] = set()

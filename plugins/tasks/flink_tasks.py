@@ -52,6 +52,8 @@ from stateferry.runs.control.outage_limit import StopAsked, record_start
 from stateferry.runs.guards.timers import are_in_native_savepoints
 from stateferry.runs.record.catch_ups import base_of_cut_over
 from stateferry.runs.record.facts import Began, JobStarted, NewJob, SavepointTaken
+from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.run_states import ENDED
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Decision
 
@@ -246,8 +248,13 @@ def _leased(request: MigrationRequest, run_id: str, *, force: bool) -> Iterator[
     """Has the job's lease for the run while the job is stopped, and leaves it to the run's first step.
 
     Those steps would wait for a run that begins meanwhile. If a try fails, the lease ends in a minute, as the job may
-    run on; with `force`, once an earlier try has begun to stop the job, another run loses the lease again.
+    run on; with `force`, once an earlier try has begun to stop the job, another run loses the lease again. A run that
+    has ended, whose task was cleared, has no more steps.
     """
+    run = Run.if_there(run_folder(home_folder(), str(request.plan_values()["job"]), run_id))
+    if run is not None and run.state in ENDED:
+        yield
+        return
     with Control(default_catalog()) as control:
         with fail_if_refused():
             lease = control.acquire(str(request.plan_values()["job"]), run_id, force=force)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from flinkstate.errors import RejectedError
+from flinkstate.errors import RejectedError, StateferryError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.airflow.dag_runs.dag_run import PLAN_TASK, fail_if_refused, skip
@@ -35,6 +35,7 @@ from stateferry.runs.catalog.publications import Control, Publication
 from stateferry.runs.control.rollback import Rollback, nothing_to_roll_back
 from stateferry.runs.control.target_metadata import published_run
 from stateferry.runs.record.facts import NewJob, Returned
+from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.runs import Run
 
 if TYPE_CHECKING:
@@ -157,9 +158,10 @@ class RollBack(BaseOperator):
         _skip_if_converted(self.log, request)
         with _telling(context), fail_if_refused(), _control() as control:
             undo = _undone(control, str(request.job), planned)
-            # After cancel_new_job no job runs, whether it has cancelled one or not, so no other run is waited for.
+            # After cancel_new_job no job runs, whether it has cancelled one or not.
             no_job_runs = request.restart_job and not request.by_operator
-            rolled_back = _rollback(control, planned, undo.job).carry_out(undo, force=no_job_runs)
+            force = no_job_runs and _may_be_interrupted(control, undo)
+            rolled_back = _rollback(control, planned, undo.job).carry_out(undo, force=force)
         self.log.info("rolled back publication %s (run %s)", undo.sequence, undo.record.run_id)
         if rolled_back.problem:
             self.log.warning("of what stands again: %s", rolled_back.problem)
@@ -302,6 +304,18 @@ def _by_sequence(control: Control, job: str, sequence: int) -> Publication:
 def _rollback(control: Control, planned: dict[str, Any], job: str) -> Rollback:
     """The rollback, which each task of the DAG run may go on with."""
     return Rollback(home_folder(), control, job, f"rollback-of-{planned['undo']}")
+
+
+def _may_be_interrupted(control: Control, undo: Publication) -> bool:
+    """Whether the run that has the lease is a rehearsal, or the undone run, and not the cut-over of another one."""
+    held = control.lease_of(undo.job)
+    if held is None:
+        return False
+    try:
+        run = Run.if_there(run_folder(home_folder(), undo.job, held.run_id))
+    except StateferryError:
+        return False
+    return run is not None and (run.plan.rehearse or held.run_id == undo.record.run_id)
 
 
 def _published(undo: Publication) -> Run:

@@ -157,7 +157,7 @@ def _survey_operator(
             keyed.blobs = {
                 name: BlobCount(state, is_native)
                 for name, state in states.items()
-                if state.why_not_migratable is None or name in keyed.kryo
+                if state.why_not_split is None or name in keyed.kryo
             }
         keyed.count(file, bytes_read)
     return OperatorSurvey(operator, keyed.survey() if keyed else None, _operator_states(savepoint, operator))

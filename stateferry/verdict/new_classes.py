@@ -311,8 +311,12 @@ def _named_by_kryo(old: KryoType) -> Iterator[str]:
 
 
 def _not_given(names: Iterable[str], job: JobClasses) -> Iterator[Difference]:
-    """Yields those of the classes that are not in the jars; libraries are not read from these."""
-    yield from (not_given(one) for one in names if one not in job.classes and not is_of_others(one))
+    """Yields those of the classes that are not in the jars; libraries are not read from these.
+
+    Of a serializer that was given as an object the header has no name, and words with spaces stand for it.
+    """
+    named = (one for one in names if " " not in one)
+    yield from (not_given(one) for one in named if one not in job.classes and not is_of_others(one))
 
 
 def _fields(class_name: str, names: list[str]) -> str:

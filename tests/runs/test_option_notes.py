@@ -293,7 +293,11 @@ def test_an_option_for_another_kind_of_run_or_source_is_said_to_be_so(tmp_path: 
 
 def notes_on_keys(class_name: str, classes: FoundClasses | None = None) -> list[str]:
     """What is said of a map by Kryo with such keys, in which the snapshot has found these classes."""
-    source, type_ = str(GOLDEN / "hint-hash-map-2.3-rocksdb"), f"Map<Kryo<{class_name}>, Long>"
+    return notes_on(f"Map<Kryo<{class_name}>, Long>", classes)
+
+
+def notes_on(type_: str, classes: FoundClasses | None = None) -> list[str]:
+    source = str(GOLDEN / "hint-hash-map-2.3-rocksdb")
     jars = [str(FOLDER / name) for name in ("kept-classes.jar", "pojo-classes.jar")]
     plan = resolved(source, {"map_type": type_, "new": "rows"}, classes=jars)
     ((of, rules),) = plan.migrations
@@ -303,7 +307,7 @@ def notes_on_keys(class_name: str, classes: FoundClasses | None = None) -> list[
     return [note for note in kryo_notes(plan, inventory) if "the bytes of its user key" in note]
 
 
-@pytest.mark.parametrize("name", ["com.acme.Key", "java.util.Optional", "java.lang.Object"])
+@pytest.mark.parametrize("name", ["com.acme.Key", "java.util.Optional", "java.lang.Object", "java.net.URI"])
 def test_user_keys_by_kryo_that_may_be_equal_with_other_bytes(name: str) -> None:
     (note,) = notes_on_keys(name)
     assert note.startswith(f"user keys of mainState of main are by Kryo ({name}). The new job finds an entry by")
@@ -311,10 +315,23 @@ def test_user_keys_by_kryo_that_may_be_equal_with_other_bytes(name: str) -> None
 
 @pytest.mark.parametrize(
     "name",
-    ["java.util.UUID", "stateferry.kryo.KryoThings$Color", "stateferry.kryo.KryoPojos$WithoutSetter"],
+    [
+        "java.util.UUID",
+        "java.util.Currency",
+        "stateferry.kryo.KryoThings$Color",
+        "stateferry.kryo.KryoPojos$WithoutSetter",
+    ],
 )
 def test_user_keys_by_kryo_that_are_equal_with_equal_bytes(name: str) -> None:
     assert not notes_on_keys(name)
+
+
+@pytest.mark.parametrize("key", ["BigInteger", "BigDecimal", "Tuple2<String, BigInteger>"])
+def test_three_large_numbers_have_two_forms(key: str) -> None:
+    (note,) = notes_on("Map<" + key + ", Long>")
+    assert note.startswith(
+        "user keys of mainState of main have a BigInteger or BigDecimal, and Flink writes 0, 1 and 10"
+    )
 
 
 def test_a_sorted_map_finds_a_decimal_number_of_another_scale() -> None:

@@ -43,6 +43,7 @@ from tests.support.rewriting import rewrite
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 MAIN_ID = "075411a2d1ef617c7b2ad2770050b24f"
+CAN_BUILD = "scala.collection.generic.CanBuildFrom"
 STATE: dict[str, Any] = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState"}
 
 
@@ -171,6 +172,7 @@ def stored_in_every_way(state: KeyedState) -> list[KeyedState]:
         (PojoType("com.acme.Tagged", (PojoField("tags", SetType(Scalar.STRING)),)), "Set<String>"),
         (PojoType("com.acme.Tagged", (PojoField("tags", of_class("Set")),)), "java.util.Set by Kryo"),
         (TraversableType(Scalar.STRING, "scala.collection.immutable.Set[String]"), "Traversable<String>"),
+        (TraversableType(Scalar.LONG, f"implicitly[{CAN_BUILD}[Set[Long],Long,Set[Long]]]"), "Traversable<Long>"),
         *(
             (of_class(name), f"java.util.{name} by Kryo")
             for name in (
@@ -206,6 +208,9 @@ def test_user_keys_that_are_equal_with_other_bytes_stay_in_their_maps(key: Flink
         ListType(Scalar.STRING),
         TupleType((Scalar.LONG, ListType(Scalar.LONG)), "Tuple2"),
         TraversableType(Scalar.STRING, "scala.collection.immutable.List[String]"),
+        TraversableType(
+            Scalar.STRING, f"implicitly[{CAN_BUILD}[Seq[com.acme.Settlement],com.acme.Settlement,Seq[Any]]]"
+        ),
         KryoType("com.acme.Key"),
         KryoType("com.acme.KeySet"),
         *map(of_class, ("UUID", "BitSet", "Locale", "Optional")),

@@ -10,7 +10,7 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places_in_maps import ROOT
-from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.type_parts import kept_by_kryo, with_parts
 from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import (
     EnumType,
@@ -21,6 +21,7 @@ from flinkstate.serializers.types import (
     MapType,
     NullableType,
     PojoMapType,
+    Scalar,
     type_name,
 )
 from stateferry.changes.rules import Rules
@@ -33,6 +34,7 @@ from stateferry.runs.record.step_facts import KryoMaps
 from stateferry.verdict.job_fields import has_no_references
 from stateferry.verdict.kryo_classes import is_single
 
+_LARGE_NUMBERS = (Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL)
 # Parts of the names of the JDK's sorted maps, and of its views of them.
 _SORTED = ("TreeMap", "SkipListMap", "SortedMap", "NavigableMap")
 
@@ -86,6 +88,12 @@ def _user_keys_note(state: str, rules: Rules, job: JobClasses | None) -> Iterato
     """A note on user keys by Kryo of which it isn't known that equal ones have the same bytes."""
     keys = kept_by_kryo(rules.map_type.key) if rules.takes_blobs else ()
     unsure = dict.fromkeys(one.class_name for one in keys if not _has_one_form(replace(one, classes=job)))
+    if rules.takes_blobs and any(part in _LARGE_NUMBERS for part in with_parts(rules.map_type.key)):
+        yield (
+            f"user keys of {state} have a BigInteger or BigDecimal, and Flink writes 0, 1 and 10 in two ways: another "
+            "if the job has them from BigInteger.valueOf than from new BigInteger or a computation. The new job finds "
+            "an entry by the bytes of its user key: have it use BigInteger.valueOf for these three"
+        )
     if unsure:
         yield (
             f"user keys of {state} are by Kryo ({', '.join(unsure)}). The new job finds an entry by the bytes of its "
@@ -98,6 +106,9 @@ def _has_one_form(kryo: KryoType) -> bool:
     """Whether equal objects of the class always have the same bytes, for all that its fields say."""
     known = None if kryo.classes is None else kryo.classes.classes.get(kryo.class_name)
     is_enum = known is not None and bool(known.constants)
+    if kryo.class_name == "java.net.URI":
+        # They are equal whatever the case of scheme and host.
+        return False
     return is_enum or is_single(kryo.class_name) or has_no_references(kryo, kryo.class_name)
 
 

@@ -165,21 +165,29 @@ def test_no_job_is_cancelled_while_another_run_works_on_it_nor_does_one_begin_be
         other = Process(os.getppid(), socket.gethostname(), 0)
         monkeypatch.setattr(Process, "this", lambda: other)
         assert control.why_not_free(plan.job, "rollback-of-1") == ""
-        control.acquire(plan.job, "a night", force=True)
+        control.acquire(plan.job, plan.run_id, force=True)
         RollBack(task_id="roll_back").execute({"ti": TaskInstance(said)})  # type: ignore[typeddict-item]
         assert control.standing(plan.job) is None
         assert control.lease_of(plan.job) is None
 
 
-def test_while_no_job_runs_the_rollback_waits_for_nobody(published: Run) -> None:
+def test_while_no_job_runs_the_rollback_waits_for_no_rehearsal(published: Run) -> None:
     """The new job has crashed. Without restart_job, and under the operator, a job runs on."""
     plan = published.plan
+    Run.create(plan.model_copy(update={"run_id": "a-night", "target": f"{plan.target}-night", "rehearse": True}), 1)
     with Control(default_catalog()) as control:
-        control.acquire(plan.job, "a night")
+        control.acquire(plan.job, "a-night")
         here: Any = {"ti": TaskInstance(planned_rollback(published, restart_job=False, old_jar=None, flink_job=None))}
         with pytest.raises(AirflowRescheduleException):
             RollBack(task_id="roll_back").execute(here)
         here = {"ti": TaskInstance(planned_rollback(published))}
+        # One that has stopped the job may be about to publish; at first it has no folder.
+        for other in ("a-cut-over", plan.run_id + "-2"):
+            control.acquire(plan.job, other, force=True)
+            with pytest.raises(AirflowRescheduleException):
+                RollBack(task_id="roll_back").execute(here)
+            Run.create(plan.model_copy(update={"run_id": plan.run_id + "-2", "target": f"{plan.target}-2"}), 1)
+        control.acquire(plan.job, "a-night", force=True)
         RollBack(task_id="roll_back").execute(here)
         assert control.standing(plan.job) is None
 
