@@ -41,10 +41,8 @@ from flinkstate.kryo.known_class_parts import (
 from flinkstate.serializers.types import FlinkType, KryoType, PrimitiveArrayType, Scalar
 
 FIRST_OF_JOB = 85
-_WITHOUT_NULL = (
-    *("Hashtable", "Properties", "concurrent.ConcurrentHashMap"),
-    *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
-)
+_WITHOUT_NULL = ("Hashtable", "Properties", "concurrent.ConcurrentHashMap")
+_MAPS_OF = ("ImmutableCollections$MapN", "ImmutableCollections$Map1")
 # Flink can write maps and lists of these classes, but not read them again. Their bytes are whole.
 _VIEWS_OF_MAPS = (
     *("Collections$UnmodifiableMap", "Collections$UnmodifiableSortedMap", "Collections$UnmodifiableNavigableMap"),
@@ -139,10 +137,11 @@ def _containers() -> Iterator[KnownClass]:
     util = "java.util."
     for name in (
         *("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap"),
-        *("ImmutableCollections$MapN", "ImmutableCollections$Map1", "IdentityHashMap", *_VIEWS_OF_MAPS),
+        *("IdentityHashMap", *_VIEWS_OF_MAPS, *_MAPS_OF),
     ):
-        never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE if name in _WITHOUT_NULL else 0
-        yield KnownClass(util + name, (codes.MAP, codes.MAP), param=never)
+        never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE if name in (*_WITHOUT_NULL, *_MAPS_OF) else 0
+        unmarked = codes.NO_MARKS_BY_5 if name in _MAPS_OF else 0
+        yield KnownClass(util + name, (codes.MAP, codes.MAP), param=never | unmarked)
     yield KnownClass("java.util.EnumMap", (codes.MAP, codes.MAP), param=codes.NO_NULL_KEY)
     yield KnownClass("java.util.TreeMap", (codes.SORTED_MAP, codes.SORTED_MAP), param=codes.NO_NULL_KEY)
     never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE

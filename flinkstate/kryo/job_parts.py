@@ -61,13 +61,18 @@ class JobPart:
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """What is known of a job's classes: the constants of enums, the parts of others, and why some can't be read."""
+    """What is known of a job's classes: the constants of enums, the parts of others, and why some can't be read.
+
+    `of_compiler` are the fields that a compiler made, such as `this$0`: Kryo 2 writes them if flink-scala is on Flink's
+    class path, else neither Kryo does. They aren't among the parts.
+    """
 
     enums: dict[str, tuple[str, ...]]
     parts: dict[str, tuple[JobPart, ...]]
     reasons: dict[str, str]
     final: dict[str, bool] = field(default_factory=dict)
     enum_of: dict[str, str] = field(default_factory=dict)
+    of_compiler: dict[str, str] = field(default_factory=dict)
 
     def is_final(self, name: str) -> bool:
         """Whether Kryo takes the class for final: of an array, that of its elements counts."""
@@ -82,6 +87,7 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
     parts: dict[str, tuple[JobPart, ...]] = {}
     reasons: dict[str, str] = {}
     enum_of: dict[str, str] = {}
+    of_compiler: dict[str, str] = {}
     final = {name: bool(found.access & FINAL) for name, found in job.classes.items()}
     for name, found in job.classes.items():
         if found.access & INTERFACE:
@@ -95,9 +101,16 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
                 enums[name] = job.classes[chain[-2]].constants
             elif not found.access & ABSTRACT:
                 parts[name] = tuple(_parts(job, final, chain[:-1]))
+                fields = (one for part in chain[:-1] for one in job.classes[part].fields)
+                if (made := next(filter(_is_of_compiler, fields), None)) is not None:
+                    of_compiler[name] = made.name
         except RefusedError as error:
             reasons[name] = str(error)
-    return JobTable(enums, parts, reasons, final, enum_of)
+    return JobTable(enums, parts, reasons, final, enum_of, of_compiler)
+
+
+def _is_of_compiler(one: Member) -> bool:
+    return one.access & (STATIC | TRANSIENT | SYNTHETIC) == SYNTHETIC
 
 
 def _parts(job: JobClasses, final: Mapping[str, bool], chain: tuple[str, ...]) -> Iterator[JobPart]:

@@ -69,6 +69,8 @@ FLAT_TAGS = 11
 # What a class of maps can't have.
 NO_NULL_KEY = 1
 NO_NULL_VALUE = 2
+# Of `Map.of`: where the class of keys or values is said for all, Kryo 5 has no marks of null either.
+NO_MARKS_BY_5 = 4
 
 # Columns of a node's children; a tuple of Flink has at most so many fields, and so has a row here.
 ELEMENT = 0
@@ -103,7 +105,13 @@ FLAT_ROW = 16  # the class of a flat map
 SMALL_ARRAY = 17  # where the elements of the last array are whose end Flink 2 reads beyond
 FIELD = 18  # what is done with the field in which a map is, see below
 CONSTANTS = 19  # of enums in the value that is written for Kryo 2
-STATES = 20
+MOMENTS = 20  # how many are kept behind these places, see below
+ZONE_AT = 21  # where the text of the last ZoneRegion is
+STATES = 22
+
+# Of each ZonedDateTime in a ZoneRegion: where the text of the zone is, the year, the month, day, hour, minute and
+# second as one number, and the offset.
+MOMENT_PARTS = 4
 
 # A value is read whole, or it is an object with a map in a field: that map is taken, or all but it is.
 NO_FIELD = 0
@@ -166,6 +174,7 @@ BOTH_SIDES = 27
 NAMED_FIELDS = 28
 OTHER_ROW = 29
 NOT_WRITTEN = 30
+NO_MOMENTS = 31
 
 # What is said of a value.
 KRYO_2 = 1

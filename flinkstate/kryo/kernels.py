@@ -28,6 +28,7 @@ null |
 | List.of | the same; in Kryo 5 without what says of nulls |
 | Arrays.asList | Kryo 2: varint n, a class tag, each as in a list |
 | map | Kryo 2: varint n, Kryo 5: varint n + 1; then key and value, each with class tag, mark, object |
+| Map.of | the same; in a field with type arguments, Kryo 5 has no marks of null |
 | sorted map | Kryo 2: the comparator (with class tag and mark, `00` none), then as a map; Kryo 5: behind the count |
 | emptyMap, emptyList | nothing; singletonMap: key and value; singletonList: the element |
 | Tuple | its fields in the order of their names (f10 before f2), each with class tag, mark, object |
@@ -118,6 +119,7 @@ from flinkstate.kryo.kernel_codes import (
     NEXT_OBJECT,
     NO_FIELD,
     NO_MARKS,
+    NO_MARKS_BY_5,
     NO_NULL_KEY,
     NO_NULL_VALUE,
     NO_OBJECTS,
@@ -869,8 +871,9 @@ def _read_map(  # type: ignore[no-untyped-def]
                 frame[_LEFT] -= 1
                 fixed = around[0]
                 context = around[1]
-            marked_too = fixed >= 0
-            retagged = marked_too and outside
+            retagged = fixed >= 0 and outside
+            unmarked = five and params[objects[frame[_OBJECT], OF_CLASS]] & NO_MARKS_BY_5 != 0
+            marked_too = fixed >= 0 and not unmarked
             if depth == map_depth and marked >= 0:
                 marks[marked] = at
                 marked += 1

@@ -46,6 +46,7 @@ from flinkstate.kryo.kernel_codes import (
     NAMES,
     NEW_NAMES,
     NEW_NUMBER,
+    NO_MARKS_BY_5,
     NO_NULL_KEY,
     NO_NULL_VALUE,
     NO_OBJECTS,
@@ -603,7 +604,12 @@ def _walk_value(  # type: ignore[no-untyped-def]
                 frame[_LEFT] -= 1
             fixed, context = old_line[column], old_line[column + 1]
             new_fixed, new_context = new_line[column], new_line[column + 1]
+            unmarked_by_5 = params[frame[_OF_CLASS]] & NO_MARKS_BY_5 != 0
             marked, new_marked = fixed >= 0, new_fixed >= 0
+            if unmarked_by_5 and five:
+                marked = False
+            elif unmarked_by_5:
+                new_marked = False
         elif frame[_KIND] == _PARTS_FRAME:
             row = frame[_OF_CLASS]
             old, new = spans[version, row, 0] + frame[_NEXT], spans[other, row, 0] + frame[_NEXT]

@@ -24,7 +24,10 @@ from flinkstate.kryo.kernel_codes import (
     LOCAL_TIME,
     LONG,
     LONGS,
+    MOMENT_PARTS,
+    MOMENTS,
     NEW_NUMBER,
+    NO_MOMENTS,
     NO_ROOM,
     OBJECTS,
     OF_CLASS,
@@ -34,9 +37,11 @@ from flinkstate.kryo.kernel_codes import (
     SMALL_ARRAY,
     SOURCE,
     SPARE,
+    STATES,
     STRING,
     TIMESTAMP,
     TRUNCATED,
+    ZONE_AT,
 )
 from flinkstate.kryo.kryo_2_leaves import (
     DURATION,
@@ -268,6 +273,7 @@ def _region(rows, data, position, limit, out, at, room, scratch, objects, state,
     )  # fmt: skip
     if end < 0:
         return end
+    state[ZONE_AT] = content
     at = _put_string(data, content, state[POSITION], out, at, room, failure)
     if behind > 0:
         state[POSITION] = behind
@@ -299,6 +305,20 @@ def _zone(  # type: ignore[no-untyped-def]
     if at >= 0 and behind > 0:
         state[OBJECTS] = before
         state[POSITION] = behind
+    return at
+
+
+@kernel
+def _keep_moment(year, rest, seconds, position, at, state, failure):  # type: ignore[no-untyped-def]
+    """Keeps what `repeated_hours.py` asks for, behind `state`. Returns `at`."""
+    line = STATES + MOMENT_PARTS * state[MOMENTS]
+    if line + MOMENT_PARTS > len(state):
+        return fail(failure, NO_MOMENTS, position, 0)
+    state[line] = state[ZONE_AT]
+    state[line + 1] = year
+    state[line + 2] = rest
+    state[line + 3] = seconds
+    state[MOMENTS] += 1
     return at
 
 
@@ -358,9 +378,17 @@ def recode_special(  # type: ignore[no-untyped-def]
             size += 6
         at = _put_time(scratch, size, out, at)
         if special == ZONED_DATE_TIME:
-            return _zone(
+            year = np.int64(i32_at(scratch, 0))
+            rest = np.int64(0)
+            for index in range(4, 9):
+                rest = rest << 8 | np.int64(scratch[index])
+            state[ZONE_AT] = -1
+            at = _zone(
                 rows, data, position, limit, table, names, known, out, at, room, scratch, objects, state, failure
             )
+            if at >= 0 and state[ZONE_AT] >= 0:
+                at = _keep_moment(year, rest, seconds, position, at, state, failure)
+            return at
         state[POSITION] = position
         return _put_offset(seconds, out, at)
     first = _int_at(data, position, limit, state, failure)

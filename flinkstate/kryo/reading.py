@@ -22,6 +22,7 @@ from flinkstate.serializers.types import DeclaredKryoType, FlinkType, KryoType, 
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
 _LARGEST = 1 << 31
+_WITH_SCALA = "writes it if flink-scala is on Flink's class path, else not"
 _NOT_OF_JOBS = ("java.", "javax.", "[")
 _NO_PARTS = np.full((2, 1), -1, np.int64)
 
@@ -234,7 +235,14 @@ class MapReading:
             user_key = self._user_key(values, index, out, failure[:2].tolist())
             return RefusedValueError(why, position, user_key, code == codes.WRONG_CLASS and self._are_numbers(detail))
         expected, found = _DAMAGED[code]
-        return DamagedError(expected, found.format(detail), offset=position)
+        return DamagedError(expected, found.format(detail) + self._not_read(), offset=position)
+
+    def _not_read(self) -> str:
+        """Says whether Kryo 2 may have written more of one of the objects that were met than is read."""
+        made, met = self.table.job.of_compiler, self.objects[: self.state[codes.OBJECTS], codes.OF_CLASS]
+        for name in sorted(made.keys() & {self.table.names[row] for row in set(met.tolist())})[:1]:
+            return f" (a compiler made the field {made[name]} of {name}, which isn't read: Kryo 2 {_WITH_SCALA})"
+        return ""
 
     def _are_numbers(self, detail: int) -> bool:
         """Whether the class that was met and one that is allowed there are numbers with one wide enough for both."""
@@ -261,6 +269,8 @@ class MapReading:
             return f"expected another number of fields in the Row as {_a(place)}, found {count}"
         if code == codes.NOT_WRITTEN:
             name = _shown(self.table.names[detail])
+            if (made := self.table.job.of_compiler.get(name)) is not None:
+                return f"{name}: a compiler made its field {made}: Kryo 2 {_WITH_SCALA}"
             return f"{name}: the Kryo of the other Flink can't read such an object, or not as it was"
         if code == codes.NOT_DECLARED:
             return f"found {_shown(self.table.names[detail])} where --declared has another class"
@@ -291,7 +301,7 @@ class MapReading:
 
     def foreign(self, detail: int, data: Bytes) -> str:
         """Returns the class that stopped a reading, and why it did."""
-        name = _name_at(data, detail) if detail >= 0 else self.table.names[-1 - detail]
+        name = text_at(data, detail) if detail >= 0 else self.table.names[-1 - detail]
         own = None if detail >= 0 else self.table.own_serializers.get(name)
         reason = self.table.job.reasons.get(name) if own is None else f"with the job's serializer {own}"
         return name if reason is None else f"{name} ({reason})"
@@ -307,8 +317,8 @@ def what_helps(unread: Iterable[str]) -> str:
     return ". For classes of the job, give its jar: --classes job.jar"
 
 
-def _name_at(data: Bytes, position: int) -> str:
-    """Reads the name of a class that the kernel has passed."""
+def text_at(data: Bytes, position: int) -> str:
+    """Reads a name that the kernel has passed."""
     first = int(data[position])
     if first < 0x80:
         # The kernel has seen the end.

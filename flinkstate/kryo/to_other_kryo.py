@@ -20,6 +20,7 @@ from flinkstate.kryo.classes import COPIED_AS, IDENTITY_MAP, KNOWN, ClassTable, 
 from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
 from flinkstate.kryo.reading import declared_reading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.kryo.repeated_hours import expect_first_offsets
 from flinkstate.serializers.programs import WalkProgram, compile_type
 from flinkstate.serializers.types import (
     DeclaredKryoType,
@@ -75,6 +76,7 @@ _WHAT_HELPS = (
     ". If the job was never upgraded to Flink 2 without --to, Kryo 5 wrote all of its values: say --all-by-kryo-5"
 )
 _LEAST_ROOM = 1 << 12
+_LEAST_MOMENTS = 1 << 8
 _LARGEST = 1 << 31
 
 
@@ -122,7 +124,7 @@ class Recoder:
             self._of_parts[place] = self.kryos.index(_kryo_of(part)), *_form_of(part)
         self._objects = np.zeros((_LEAST_ROOM, codes.OBJECT_PARTS), np.int64)
         self._stack = np.zeros((other_kryo_kernels.DEEPEST, other_kryo_kernels.FRAME_PARTS), np.int64)
-        self._state = np.zeros(codes.STATES, np.int64)
+        self._state = np.zeros(codes.STATES + codes.MOMENT_PARTS * _LEAST_MOMENTS, np.int64)
         self._scratch = np.empty(_LEAST_ROOM, np.uint8)
         self._mixed = any(kryo.five is None for kryo in self.kryos)
 
@@ -231,9 +233,16 @@ class Recoder:
                 self._stack, self._objects, self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends,
                 self._state, failure,
             )  # fmt: skip
+            self._expect_first_offsets(data)
             if done < count:
                 out = self._more_room(data, int(starts[done]), int(ends[done]), out, failure)
         return Recoded(out[: int(new_ends[-1]) if count else 0], new_ends)
+
+    def _expect_first_offsets(self, data: Bytes) -> None:
+        count = int(self._state[codes.MOMENTS])
+        self._state[codes.MOMENTS] = 0
+        moments = self._state[codes.STATES :][: codes.MOMENT_PARTS * count]
+        expect_first_offsets(data, moments.reshape(-1, codes.MOMENT_PARTS))
 
     def _more_room(self, data: Bytes, start: int, end: int, out: Bytes, failure: Positions) -> Bytes:
         code, detail = int(failure[0]), int(failure[2])
@@ -243,13 +252,20 @@ class Recoder:
             more = np.empty(2 * len(out) + detail, np.uint8)
             more[: len(out)] = out
             return more
+        if code == codes.NO_MOMENTS:
+            self._state = np.append(self._state, np.zeros(len(self._state), np.int64))
+            return out
         if code == codes.NO_OBJECTS and len(self._objects) < 4 * (end - start) + _LEAST_ROOM:
             self._objects = np.zeros((4 * len(self._objects), codes.OBJECT_PARTS), np.int64)
             return out
         if code < 0:
             failure[0] = -code
             raise failed(failure, data, self.program.type)
-        raise kryo_reading(self.kryos[0]).error_of(data, failure)
+        reading = kryo_reading(self.kryos[0])
+        if len(self.kryos) == 1:
+            # The error names classes that were met here.
+            reading.objects, reading.state[codes.OBJECTS] = self._objects.copy(), self._state[codes.OBJECTS]
+        raise reading.error_of(data, failure)
 
 
 @lru_cache(maxsize=64)
@@ -309,6 +325,9 @@ def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
             kinds[:, row] = COPIED_AS[name]
         if name.startswith(_NEVER_READ if kryo.for_five else (*_NEVER_READ, *_NOT_READ_BY_2)):
             kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
+        if name in table.job.of_compiler and not kryo.for_five:
+            # Whether Kryo 2 reads its field depends on Flink's class path.
+            kinds[0, row] = codes.FOREIGN
     if makes_maps:
         # Flink makes a HashMap of it, in which two of its keys could be equal.
         kinds[:, rows[IDENTITY_MAP]] = codes.FOREIGN

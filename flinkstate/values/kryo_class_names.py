@@ -13,13 +13,12 @@ SORTED_SETS = ("java.util.TreeSet",)
 WITHOUT_NULL = tuple(
     f"java.util.ImmutableCollections${name}" for name in ("ListN", "List12", "SubList", "SetN", "Set12")
 )
+MAPS_OF = tuple(f"{UTIL}ImmutableCollections${name}" for name in ("MapN", "Map1"))
 # Neither as a key nor as a value. A TreeMap only has no null as a key.
-MAPS_WITHOUT_NULL = tuple(
-    UTIL + name
-    for name in (
-        *("Hashtable", "Properties", "concurrent.ConcurrentHashMap", "concurrent.ConcurrentSkipListMap"),
-        *("ImmutableCollections$MapN", "ImmutableCollections$Map1"),
-    )
+MAPS_WITHOUT_NULL = (
+    *(UTIL + name for name in ("Hashtable", "Properties")),
+    *(f"{UTIL}concurrent.{name}" for name in ("ConcurrentHashMap", "ConcurrentSkipListMap")),
+    *MAPS_OF,
 )
 MAPS = tuple(
     UTIL + name

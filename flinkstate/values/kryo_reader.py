@@ -19,7 +19,8 @@ A value is a class tag, a reference mark, the object.
 | Either | the other side, which is null, and the value, each with class tag and mark |
 | Row | a map of its fields by their names, an array of them, the RowKind with a mark alone, their positions by names |
 | Tuple | its fields, in the order of their names (f10 before f2), with class tag and mark |
-| what is declared of a final class | a mark (`00` null; boxed ones too) and the object, without class tag |
+| what is declared of a final class | a mark (`00` null; boxed ones too) and the object, without class tag.
+  In a `Map.of` of Kryo 5 a mark as usual |
 
 `kryo_input` has the bytes of all other classes.
 """
@@ -41,6 +42,7 @@ from flinkstate.values.kryo_class_names import (
     LOCAL_DATE,
     LOCAL_TIME,
     MAPS,
+    MAPS_OF,
     MAPS_WITHOUT_NULL,
     NATURAL_ORDER,
     OBJECT_ARRAY,
@@ -199,8 +201,10 @@ class KryoReader(KryoReferences):
         if is_sorted and self.five:
             self.comparator()
         key, value = self._declared_part(0), self._declared_part(1)
+        # Kryo 5 has no mark of null in a `Map.of` whose types are declared.
+        marked = not (self.five and name in MAPS_OF)
         found = [
-            (self._part(key, may_be_null=True), self._part(value, may_be_null=True))
+            (self._part(key, may_be_null=marked), self._part(value, may_be_null=marked))
             for _ in range(self.count(number, 2))
         ]
         never_null = (1 if is_sorted or name == "java.util.EnumMap" else 0) if name not in MAPS_WITHOUT_NULL else 2
