@@ -96,8 +96,10 @@ class LossCounts(Counts):
     """What an upgrade lost of one state: its rows before the upgrade, and what became of them.
 
     `found` rows are there still, `equal` ones with the same bytes; `agreeing` others have an entry as it was. `untold`
-    are rows of which nobody can tell what Flink 2 has read. All other counts are of entries; of those that are lost,
-    some are `put_back`, and some, which have a wrong value, `corrected`.
+    are rows of which nobody can tell what Flink 2 has read. `misread` rows show that Flink 2 has read what Kryo 2
+    wrote: they have those bytes still, or a wrong value. `unread` rows have something as it was that it can't have read
+    from there. All other counts are of entries; of those that are lost, some are `put_back`, and some, which have a
+    wrong value, `corrected`.
     """
 
     rows: int = 0
@@ -110,6 +112,8 @@ class LossCounts(Counts):
     gone: int = 0
     expired: int = 0
     untold: int = 0
+    misread: int = 0
+    unread: int = 0
     put_back: int = 0
     corrected: int = 0
     rows_put_back: int = 0

@@ -16,7 +16,17 @@ from flinkstate.values.kryo_misread import misread
 from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import read_kryo_part
 from stateferry.changes.upgrade.flat_maps import flat_losses
-from stateferry.changes.upgrade.lost_entries import Fate, Loss, agrees, losses, losses_of_gone, put_back, put_back_gone
+from stateferry.changes.upgrade.lost_entries import (
+    Fate,
+    Loss,
+    agrees,
+    is_unread,
+    losses,
+    losses_of_gone,
+    put_back,
+    put_back_gone,
+    text_of,
+)
 
 _UTIL = "java.util."
 _CLASSES = {"HashMap": _UTIL + "HashMap", "LinkedHashMap": _UTIL + "LinkedHashMap", "TreeMap": _UTIL + "TreeMap"}
@@ -162,6 +172,49 @@ def _units(text: str) -> bytes:
     return b"\x03\x01" + head + b"".join(each)
 
 
+def _nested(entries: dict[str, dict[str, int]]) -> KryoObject:
+    """A HashMap of HashMaps, and of HashSets of the same keys."""
+
+    def text(one: str) -> KryoObject:
+        return KryoObject("java.lang.String", one)
+
+    def inside(one: dict[str, int]) -> KryoObject:
+        pairs = [(text(name), KryoObject("java.lang.Long", number)) for name, number in one.items()]
+        of_both = {
+            "map": KryoObject(_UTIL + "HashMap", pairs),
+            "set": KryoObject(_UTIL + "HashSet", list(map(text, one))),
+        }
+        return KryoObject("com.acme.Both", of_both)
+
+    return KryoObject(_UTIL + "HashMap", [(text(key), inside(one)) for key, one in entries.items()])
+
+
+def test_the_order_inside_of_an_entry_does_not_count() -> None:
+    """Flink 2 reads a HashMap into a smaller one than Flink 1, so it writes it in another order."""
+    old = _nested({"a": {"x": 1, "y": 2}, "b": {"x": 3}})
+    read, again = _nested({"a": {"x": 1}}), _nested({"a": {"x": 1, "z": 3, "y": 2}})
+    written = _nested({"a": {"y": 2, "z": 3, "x": 1}})
+    assert _by_name(list(losses(old, read, read))) == dict.fromkeys("ab", Fate.LOST)
+    assert _by_name(list(losses(old, again, written))) == dict.fromkeys("ab", Fate.LOST)
+    assert agrees(again, read, written)
+    assert not agrees(old, read, written)
+    assert is_unread(again, read, written)
+    assert not is_unread(old, again, written)
+    list_, other = (
+        KryoObject(_UTIL + "ArrayList", [KryoObject("java.lang.Long", one) for one in of]) for of in ((1, 2), (2, 1))
+    )
+    assert text_of(list_) != text_of(other)
+    assert text_of((list_, other)) != text_of((other, list_))
+
+
+@pytest.mark.parametrize("name", _CLASSES)
+def test_an_empty_map_that_flink_2_has_read_as_null_is_lost(name: str) -> None:
+    old = KryoObject(_CLASSES[name], [])
+    assert list(losses(old, None, None)) == [Loss(Fate.LOST, old, is_there=True)]
+    assert not is_unread(old, None, old)
+    assert list(losses(old, None, old)) == list(losses(old, None, KryoObject(_CLASSES[name], [(None, None)]))) == []
+
+
 def test_entries_that_nobody_has_written_are_refused() -> None:
     one, other = (KryoObject(_UTIL + "HashMap", [(KryoObject("java.lang.String", key), None)]) for key in "ab")
     with pytest.raises(RefusedError, match="entries of it that nobody has written"):
@@ -244,6 +297,7 @@ def test_by_their_bytes_flat_maps_have_lost_the_same(name: str, seed: int) -> No
             assert flat is not None, seed
             there = None if stored is None else _decoded(type_, stored, True)
             found = list(losses_of_gone(decoded, read) if stored is None else losses(decoded, read, there))
+            assert flat.is_unread == is_unread(decoded, read, there), seed
             assert [(one.fate, one.is_there) for one in flat.losses] == [(one.fate, one.is_there) for one in found], (
                 seed
             )

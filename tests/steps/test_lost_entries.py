@@ -71,6 +71,7 @@ def test_what_was_lost_is_put_back(tmp_path: Path) -> None:
     assert entries.actual == "115"
     assert by_name["main/mainState: sample read plainly"].outcome is Outcome.PASSED
     assert [note for note in _kept(made).notes if "2 lost" in note and "2 put back" in note]
+    assert not [note for note in _kept(made).notes if "not compared" in note]
 
 
 def test_without_a_word_nothing_is_put_back(tmp_path: Path) -> None:
@@ -214,6 +215,10 @@ def test_a_pojo_with_other_fields_is_not_compared() -> None:
         (LossCounts(rows=9, found=5, lost=5, agreeing=1), ""),
         (LossCounts(rows=9, found=5, equal=5), ""),
         (LossCounts(rows=9, found=9), ""),
+        (LossCounts(rows=9, found=9, agreeing=9, unread=4, lost=5), "4 rows of its savepoint have .* stateferry wrote"),
+        (LossCounts(rows=9, found=8, agreeing=8, unread=1, gone=1), "1 row of its savepoint have .* stateferry wrote"),
+        (LossCounts(rows=9, found=9, agreeing=9, unread=4, lost=5, misread=1), ""),
+        (LossCounts(rows=9, found=9, agreeing=9, unread=9), ""),
     ],
 )
 def test_savepoints_with_nothing_in_common_are_refused(counts: LossCounts, why: str) -> None:

@@ -237,6 +237,15 @@ def test_an_untouched_value_of_an_upgraded_job_is_by_kryo_2_and_any_other_by_kry
         assert (account.damage, account.refusal, account.lines) == (None, None, [line((value,), group=group)])
 
 
+def test_kryo_5_has_written_all_of_a_state_that_is_newer_than_the_upgrade() -> None:
+    reader, group = upgraded(StateKind.VALUE, OBJECT), key_group_of(Scalar.STRING, "a", 128) or 0
+    upgrade = reader._conversion.before
+    assert upgrade is not None
+    newer = replace(reader._conversion, before=replace(upgrade, states={}))
+    account = PlainKryoReader(reader._state, None, newer).expected([row(kryo_object(Boxed("double", 2.5), five=True))])
+    assert (account.refusal, account.lines) == (None, [line((KryoObject("java.lang.Double", 2.5),), group=group)])
+
+
 def test_of_a_row_that_is_gone_its_entries_are_put_back_under_the_keys_that_kryo_2_wrote() -> None:
     old = kryo_map({"a": 1, "b": 2}, five=False)
     reader = upgraded(StateKind.MAP, MAP, key=UUID)

@@ -95,7 +95,7 @@ def test_a_number_that_was_read_wrongly_is_put_right_unless_it_was_written_since
 def test_a_map_that_is_null_now() -> None:
     # Flink 2 reads null of a TreeMap and of an empty map.
     losses = losses_of(kryo_map({}, five=False))
-    assert losses.restored(KEY, b"", None) is None
+    assert losses.restored(KEY, b"", None) == object_of({})
     assert losses.restored(KEY, b"", object_of({"a": 1})) == object_of({"a": 1})
     tree = b"\x57\1\0\1" + kryo_object("k", five=False) + kryo_object(5, five=False)
     of_tree = losses_of(tree, by_kryo("java.util.TreeMap"))
@@ -176,12 +176,26 @@ def test_of_other_classes_plain_code_does_not_know_what_flink_2_reads() -> None:
         _read_by_flink_2(KryoObject("java.util.UUID", ""))
 
 
+def test_a_value_that_is_as_it_was_stays_whatever_it_is() -> None:
+    uuid = losses_of(bytes.fromhex("54010204"), KryoType("java.util.UUID", five=False))
+    value = KryoObject("java.util.UUID", "00000000-0000-0001-0000-000000000002")
+    assert uuid.restored(KEY, b"", value) == value
+    with pytest.raises(RefusedError, match=r"java\.util\.UUID"):
+        uuid.restored(KEY, b"", None)
+    with pytest.raises(RefusedError, match="parts by Kryo"):
+        _read_by_flink_2((value, 1))
+
+
 def test_the_order_of_entries_does_not_count() -> None:
     one, other = object_of({"a": 1, "b": 2}), object_of({"b": 2, "a": 1})
     assert one != other
     for wrapped in (lambda value: value, lambda value: TtlValue(3, value), lambda value: (value, None)):
         assert in_no_order(wrapped(one)) == in_no_order(wrapped(other))
     assert in_no_order(TtlValue(3, one)) != in_no_order(TtlValue(4, one))
+    for inside in (lambda value: {"u": value}, lambda value: KryoObject("com.acme.Both", {"f": [value]})):
+        assert in_no_order(object_of(inside(one))) == in_no_order(object_of(inside(other)))
+    sets = (KryoObject("java.util.HashSet", [object_of(text) for text in texts]) for texts in ("ab", "ba"))
+    assert in_no_order(next(sets)) == in_no_order(next(sets))
     list_ = KryoObject("java.util.ArrayList", [object_of("b"), object_of("a")])
     assert in_no_order(list_) == list_
     assert in_no_order(5) == 5

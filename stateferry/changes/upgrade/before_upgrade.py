@@ -10,6 +10,8 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.type_parts import kept_by_kryo
+from stateferry.changes.upgrade.kryo_keys import key_type
 from stateferry.changes.upgrade.kryo_rows import is_one_value
 from stateferry.changes.upgrade.section_rows import own_copy, together
 
@@ -42,6 +44,11 @@ class BeforeUpgrade:
     restores: bool = False
     restores_keys: bool = False
     key_groups: frozenset[int] = frozenset()
+
+    def is_newer(self, state: KeyedState) -> bool:
+        """Whether a state was first made after the upgrade, so that Kryo 5 wrote all of its values."""
+        has_values = state.value is not None and bool(kept_by_kryo(state.value))
+        return has_values and state.name not in self.states and key_type(state) is None
 
     def of_key_groups(self, key_groups: KeyGroupRange) -> BeforeUpgrade:
         """Returns what a task needs that reads these key groups."""

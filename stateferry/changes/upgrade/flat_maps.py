@@ -57,10 +57,15 @@ class FlatLoss(NamedTuple):
 
 
 class FlatLosses(NamedTuple):
-    """What was lost of a map. `agrees` says that an entry is as it was, or the map is just what Flink 2 has read."""
+    """What was lost of a map.
+
+    `agrees` says that an entry is as it was, or the map is just what Flink 2 has read, `is_unread` that an entry is as
+    it was which Flink 2 has not read so.
+    """
 
     losses: list[FlatLoss]
     agrees: bool
+    is_unread: bool
     now: FlatMap
 
     def put_back(self) -> bytes:
@@ -85,7 +90,7 @@ def flat_losses(type_: KryoType, old: bytes, five: bytes, now: bytes | None) -> 
         return None
     lost = Fate.GONE if now is None else Fate.LOST
     present, last = dict(there.entries), 0 if _heads(type_)[by_2.head] else len(by_5.entries) - 1
-    found, agrees, all_read = list[FlatLoss](), False, dict[bytes, bytes]()
+    found, agrees, is_unread, all_read = list[FlatLoss](), False, False, dict[bytes, bytes]()
     for number, ((key, value), (_, read)) in enumerate(zip(by_5.entries, by_2.entries, strict=True)):
         if key[:1] in _SWAPPED:
             return None
@@ -94,11 +99,12 @@ def flat_losses(type_: KryoType, old: bytes, five: bytes, now: bytes | None) -> 
             all_read[key] = seen
         is_now = present.get(key)
         agrees = agrees or is_now == value
+        is_unread = is_unread or seen != value == is_now
         if is_now is None:
             found.append(FlatLoss(lost if seen is None else Fate.REMOVED, key, value, False))
         elif value not in (seen, is_now):
             found.append(FlatLoss(Fate.LOST if is_now == seen else Fate.OVERWRITTEN, key, value, True))
-    return FlatLosses(found, agrees or present == all_read, there)
+    return FlatLosses(found, agrees or present == all_read, is_unread, there)
 
 
 def _written_again(read: bytes, value: bytes) -> bytes:

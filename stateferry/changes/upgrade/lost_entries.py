@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import simple_name
-from flinkstate.values.kryo_class_names import MAPS
+from flinkstate.values.kryo_class_names import MAPS, SETS
 from flinkstate.values.kryo_map_places import MapPlaces
 from flinkstate.values.kryo_references import KryoObject
 
@@ -35,7 +36,7 @@ class Fate(Enum):
 class Loss:
     """One entry of a map, by its key, or a value as a whole; `old` is its value before the upgrade.
 
-    `is_there` says that it has a value now, a wrong or a newer one.
+    `is_there` says that it has a value now, a wrong or a newer one; null in the place of an empty map is a wrong one.
     """
 
     fate: Fate
@@ -50,6 +51,7 @@ class Loss:
 
 # They take keys of different classes, and nulls.
 _ANY_ENTRIES = ("java.util.HashMap", "java.util.LinkedHashMap")
+_IN_NO_ORDER = frozenset((*MAPS, *SETS))
 
 
 def is_map(value: KryoObject | None) -> bool:
@@ -64,18 +66,20 @@ def losses(old: KryoObject | None, read: KryoObject | None, now: KryoObject | No
             yield Loss(Fate.LOST if _same(now, read) else Fate.OVERWRITTEN, old, is_there=now is not None)
         return
     assert old is not None
+    if not old.value and read is None and now is None:
+        yield Loss(Fate.LOST, old, is_there=True)
     was_read, is_there = _entries(read), _entries(now)
     # Null, or something else than a map, in its place is newer, unless Flink 2 has read null.
     has_map = is_map(now) or _same(now, read)
     for key, value in old.value:
-        name = repr(key)
+        name = text_of(key)
         seen, present = was_read.get(name), is_there.get(name)
         if not has_map:
-            if seen != repr(value):
+            if seen != text_of(value):
                 yield Loss(Fate.OVERWRITTEN, value, True, key)
         elif present is None:
             yield Loss(Fate.LOST if seen is None else Fate.REMOVED, value, True, key)
-        elif seen != repr(value) and present != repr(value):
+        elif seen != text_of(value) and present != text_of(value):
             yield Loss(Fate.LOST if present == seen else Fate.OVERWRITTEN, value, True, key, is_there=True)
 
 
@@ -88,12 +92,19 @@ def losses_of_gone(old: KryoObject | None, read: KryoObject | None) -> Iterator[
     assert old is not None
     was_read = _entries(read)
     for key, value in old.value:
-        yield Loss(Fate.REMOVED if repr(key) in was_read else Fate.GONE, value, True, key)
+        yield Loss(Fate.REMOVED if text_of(key) in was_read else Fate.GONE, value, True, key)
 
 
 def agrees(old: KryoObject | None, read: KryoObject | None, now: KryoObject | None) -> bool:
     """Whether a value, or an entry of a map, is as it was, or the value is just what Flink 2 has read."""
     return _same(old, now) or _same(read, now) or not _entries(old).items().isdisjoint(_entries(now).items())
+
+
+def is_unread(old: KryoObject | None, read: KryoObject | None, now: KryoObject | None) -> bool:
+    """Whether a value has what Flink 2 has not read of it: an entry, or the value as a whole, as it was."""
+    if not _by_entries(old, read):
+        return not _same(old, read) and _same(old, now)
+    return not (_entries(old).items() - _entries(read).items()).isdisjoint(_entries(now).items())
 
 
 def put_back(old: MapPlaces | None, now: MapPlaces | None, lost: list[Loss]) -> bytes:
@@ -107,13 +118,13 @@ def put_back(old: MapPlaces | None, now: MapPlaces | None, lost: list[Loss]) -> 
         old_class, new_class = (simple_name(one.found.class_name) for one in (old, now))
         raise RefusedError(f"entries of a {old_class} can't be put into a {new_class}")
     before, is_there = _entries(old.found), _entries(now.found)
-    wanted = {repr(one.key): one for one in lost}
+    wanted = {text_of(one.key): one for one in lost}
     if all(value == before.get(key) or key in wanted for key, value in is_there.items()) and (
         before.keys() == is_there.keys() | wanted.keys() and old.found.class_name == now.found.class_name
     ):
         return old.data
-    places = {repr(key): index for index, (key, _) in enumerate(old.found.value)}
-    places_now = {repr(key): index for index, (key, _) in enumerate(now.found.value)}
+    places = {text_of(key): index for index, (key, _) in enumerate(old.found.value)}
+    places_now = {text_of(key): index for index, (key, _) in enumerate(now.found.value)}
     replaced: dict[int, bytes] = {}
     added: list[bytes] = []
     for key in wanted:
@@ -129,8 +140,8 @@ def put_back_gone(old: MapPlaces, lost: list[Loss]) -> bytes:
     """Returns a map that has of the old one only what was lost."""
     if len(lost) == len(old.found.value):
         return old.data
-    places = {repr(key): index for index, (key, _) in enumerate(old.found.value)}
-    return old.with_these([old.entry(places[repr(one.key)]) for one in lost])
+    places = {text_of(key): index for index, (key, _) in enumerate(old.found.value)}
+    return old.with_these([old.entry(places[text_of(one.key)]) for one in lost])
 
 
 def _by_entries(old: KryoObject | None, read: KryoObject | None) -> bool:
@@ -143,12 +154,35 @@ def _by_entries(old: KryoObject | None, read: KryoObject | None) -> bool:
 
 
 def _entries(value: KryoObject | None) -> dict[str, str]:
-    """The texts of a map's values by those of its keys. Unlike values, texts of equal NaNs are equal."""
+    """The texts of a map's values by those of its keys."""
     if not is_map(value):
         return {}
     assert value is not None
-    return {repr(key): repr(one) for key, one in value.value}
+    return {text_of(key): text_of(one) for key, one in value.value}
 
 
 def _same(one: KryoObject | None, other: KryoObject | None) -> bool:
-    return repr(one) == repr(other)
+    return text_of(one) == text_of(other)
+
+
+def text_of(value: Any) -> str:
+    """A text that equal objects have in common, also equal NaNs.
+
+    The order in maps and sets doesn't count: Flink 2 reads a HashMap into one of another size, and so writes what it
+    has read in another order.
+    """
+    match value:
+        case KryoObject(name, inside):
+            return f"{name}{_texts(inside, is_sorted=name in _IN_NO_ORDER)}"
+        case list() | tuple():
+            return _texts(value)
+        case dict():
+            return _texts(tuple(value.items()))
+    return repr(value)
+
+
+def _texts(value: Any, *, is_sorted: bool = False) -> str:
+    if not isinstance(value, (list, tuple)):
+        return f"({text_of(value)})"
+    texts = [text_of(one) for one in value]
+    return f"({', '.join(sorted(texts) if is_sorted else texts)})"

@@ -8,7 +8,8 @@ does has lost nothing. All others are decoded one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,9 +26,18 @@ from flinkstate.writing.operator_file import OperatorHeader
 from stateferry.changes.counts import LossCounts
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.changes.upgrade.flat_maps import FlatLosses
-from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo, values_by_kryo_5
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, all_by_kryo_2, for_other_kryo, values_by_kryo_5
 from stateferry.changes.upgrade.kryo_rows import head_of, kryo_part, map_of_value, read_value, timestamp_of
-from stateferry.changes.upgrade.lost_entries import Fate, Loss, agrees, losses, losses_of_gone, put_back, put_back_gone
+from stateferry.changes.upgrade.lost_entries import (
+    Fate,
+    Loss,
+    agrees,
+    is_unread,
+    losses,
+    losses_of_gone,
+    put_back,
+    put_back_gone,
+)
 from stateferry.changes.upgrade.rows_before import (
     RowsBefore,
     flat_gone,
@@ -139,16 +149,18 @@ class GroupLosses:
     ) -> Iterator[tuple[KeyedState, Section]]:
         """Yields the sections as Kryo 5 writes them, with what is put back.
 
-        `by_kryo` are the states to rewrite; those that weren't there before the upgrade are `rewritten`. Others are
-        shown to `see` as they are, and as Kryo 5 writes them.
+        `by_kryo` are the states to rewrite; those with no value by Kryo are `rewritten`. Others are shown to `see` as
+        they are, and as Kryo 5 writes them.
         """
         last: KeyedState | None = None
         for state, section in found:
             if last is not None and state.name != last.name:
                 yield from self._gone(last)
             last = state
-            if state.name in self._before.states and len(section):
-                yield state, self._restored(by_kryo[state.name], section, see)
+            known = by_kryo.get(state.name)
+            is_compared = known is not None and (state.name in self._before.states or self._before.is_newer(known))
+            if known is not None and is_compared and len(section):
+                yield state, self._restored(known, section, see)
             else:
                 yield state, rewritten(state, section)
         if last is not None:
@@ -176,6 +188,7 @@ class GroupLosses:
         known[list(longer)] = True
         with section.locating():
             for row in np.flatnonzero(~values_by_kryo_5(section, state) & ~known)[:1].tolist():
+                _expect_known_classes(section, state, row)
                 raise RefusedValueError(_OTHER_SAVEPOINT, int(section.starts[row]))
             if rows is None:
                 see(state, section, section)
@@ -184,6 +197,7 @@ class GroupLosses:
             made = with_values(made, longer) if longer else made
             see(state, section, made)
             misread_rows = ~equal_rows(rows.raw, rows.five)
+            self._of(state.name).misread += int((known & misread_rows[places]).sum())
             changed = np.flatnonzero((places >= 0) & ~known & misread_rows[places])
             replaced: dict[int, bytes] = {}
             for row in changed.tolist():
@@ -200,14 +214,17 @@ class GroupLosses:
         def compare(old: KryoObject | None, read: KryoObject | None) -> Iterable[Loss]:
             present = read_value(before.state, now, True)
             counts.agreeing += agrees(old, read, present)
+            counts.unread += is_unread(old, read, present)
             return losses(old, read, present)
 
         if flat is None:
-            found = self._classified(rows, place, compare, offset if self._before.restores else None)
+            found = self._classified(rows, place, compare, offset if self._before.restores else None, now)
         else:
             counts.agreeing += flat.agrees
+            counts.unread += flat.is_unread
             found = self._noted(rows, place, self._of_flat(before, flat))
         wanted = [one for one in found or () if one.fate is Fate.LOST]
+        counts.misread += any(one.is_there for one in wanted)
         if not (wanted and self._before.restores):
             return None
         corrected = sum(one.is_there for one in wanted)
@@ -282,10 +299,12 @@ class GroupLosses:
         place: int,
         compare: Callable[[KryoObject | None, KryoObject | None], Iterable[Loss]],
         offset: int | None,
+        now: bytes | None = None,
     ) -> tuple[Loss, ...] | None:
         """Returns what was lost of a row, and counts it; None if nobody can tell.
 
-        That is refused if the row has an `offset`, because it would be put back.
+        That is refused if the row has an `offset`, because it would be put back. A row that is `now` as Kryo 5 writes
+        the old one has lost nothing, whatever Flink 2 has read.
         """
         before = rows.before
         value = value_of(rows.raw, place)
@@ -298,6 +317,10 @@ class GroupLosses:
             read = None if part is None else misread(kryo, part)
             found = tuple(compare(read_value(before.state, value, False), read))
         except _Errors as error:
+            # An access may have renewed its timestamp.
+            if now is not None and kryo_part(before.state, now) == kryo_part(before.state, value_of(rows.five, place)):
+                self._of(before.state.name).agreeing += 1
+                return ()
             why = f"what Flink 2 has read of it can't be told: {error}"
             if offset is not None:
                 raise RefusedValueError(f"{why}. Leave --restore-lost out to save what is whole", offset) from None
@@ -333,3 +356,11 @@ class GroupLosses:
             return make()
         except RefusedError as error:
             raise RefusedValueError(f"what was lost of it can't be put back: {error}", offset) from None
+
+
+def _expect_known_classes(section: Section, state: KeyedState, row: int) -> None:
+    """Raises an error that names the class of an object in a row that can't be read, if it is for that."""
+    one = slice(row, row + 1)
+    alone = replace(section, starts=section.starts[one], key_ends=section.key_ends[one], ends=section.ends[one])
+    with suppress(DamagedError):
+        for_other_kryo(alone, all_by_kryo_2(state))

@@ -84,6 +84,9 @@ class PlainKryoReader:
         """Reads a row of the source by the Kryo that wrote it."""
         if self._losses is not None:
             return self._lines(row, five=not self._losses.is_untouched(row.key, row.value), is_source=True)
+        upgrade = self._conversion.before
+        if upgrade is not None and upgrade.is_newer(self._state):
+            return self._lines(row, five=True, is_source=True)
         if not self._mixed:
             return self._lines(row, five=not self._for_five, is_source=True)
         found: list[list[Line]] = []

@@ -15,7 +15,7 @@ from flinkstate.keyed.state import StateKind
 from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.java_values import TtlValue
-from flinkstate.values.kryo_class_names import MAPS
+from flinkstate.values.kryo_class_names import MAPS, SETS
 from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.upgrade.before_upgrade import StateBefore
 
@@ -33,13 +33,22 @@ def before_the_upgrade(state: str) -> str:
 
 
 def in_no_order(value: Any) -> Any:
-    """A decoded value in which the entries of a map are sorted: where one is put back in its map doesn't count."""
-    if isinstance(value, tuple) and not isinstance(value, TtlValue):
-        return tuple(map(in_no_order, value))
-    if isinstance(value, TtlValue):
-        return TtlValue(value.timestamp, in_no_order(value.value))
-    if isinstance(value, KryoObject) and value.class_name in MAPS:
-        return KryoObject(value.class_name, sorted(value.value, key=repr))
+    """A decoded value in which maps and sets are sorted, at every depth.
+
+    Where an entry is put back in its map doesn't count, nor that Flink 2 writes what it has read in another order.
+    """
+    match value:
+        case TtlValue(timestamp, content):
+            return TtlValue(timestamp, in_no_order(content))
+        case KryoObject(name, inside):
+            inside = in_no_order(inside)
+            return KryoObject(name, sorted(inside, key=repr) if name in (*MAPS, *SETS) else inside)
+        case tuple():
+            return tuple(map(in_no_order, value))
+        case list():
+            return list(map(in_no_order, value))
+        case dict():
+            return {name: in_no_order(one) for name, one in value.items()}
     return value
 
 
@@ -76,20 +85,20 @@ class PlainLosses:
             return value
         old = self._decoded(key)
         before, now = _content(old), _content(value)
-        if not _differs(before) or self._has_expired(old):
+        if _text(now) == _text(before) or not _differs(before) or self._has_expired(old):
             return value
         read = _read_by_flink_2(before)
         if not _is_map(before):
-            return old if repr(now) == repr(read) and repr(now) != repr(before) else value
+            return old if _text(now) == _text(read) else value
         if now is None and read is None:
-            return old if before.value else value
+            return old
         if not _is_map(now):
             return value
-        seen, pairs = _texts(read), {repr(key): (key, one) for key, one in now.value}
+        seen, pairs = _texts(read), {_text(key): (key, one) for key, one in now.value}
         for name, one in before.value:
-            text = repr(name)
+            text = _text(name)
             is_missing = text not in seen and text not in pairs
-            is_wrong = text in seen and text in pairs and repr(pairs[text][1]) == seen[text]
+            is_wrong = text in seen and text in pairs and _text(pairs[text][1]) == seen[text]
             if is_missing or is_wrong:
                 pairs[text] = (name, one)
         return _with_content(value, KryoObject(now.class_name, list(pairs.values())))
@@ -105,7 +114,7 @@ class PlainLosses:
             # Flink 2 reads another number, never null: the job has seen it, and removed it.
             return None
         seen = _texts(_read_by_flink_2(before))
-        lost = [(name, one) for name, one in before.value if repr(name) not in seen]
+        lost = [(name, one) for name, one in before.value if _text(name) not in seen]
         return _with_content(old, KryoObject(before.class_name, lost)) if lost else None
 
     def _decoded(self, key: bytes) -> Any:
@@ -132,18 +141,24 @@ def _is_map(value: Any) -> bool:
     return isinstance(value, KryoObject) and value.class_name in MAPS
 
 
+def _text(value: Any) -> str:
+    return repr(in_no_order(value))
+
+
 def _texts(value: Any) -> dict[str, str]:
-    return {repr(key): repr(one) for key, one in value.value} if _is_map(value) else {}
+    return {_text(key): _text(one) for key, one in value.value} if _is_map(value) else {}
 
 
 def _differs(value: Any) -> bool:
     """Whether Flink 2 reads something else."""
-    return value is not None and (_is_map(value) or repr(_read_by_flink_2(value)) != repr(value))
+    return value is not None and (_is_map(value) or _text(_read_by_flink_2(value)) != _text(value))
 
 
 def _read_by_flink_2(value: Any) -> Any:
     if value is None:
         return None
+    if not isinstance(value, KryoObject):
+        raise RefusedError("what Flink 2 reads of a value that has parts by Kryo isn't known to plain code")
     name = value.class_name
     if name == _TREE or (name in _HASHED and not value.value):
         return None

@@ -64,7 +64,10 @@ def find_before(
 def hold_against(
     old: Savepoint, source: Savepoint, by_kryo: ByKryo, ttls: Ttls, now: int, job: JobClasses | None
 ) -> tuple[dict[bytes, BeforeUpgrade], list[str]]:
-    """Returns the operators that can be compared, and why others can't: the savepoint is of another job, or too new."""
+    """Returns the operators that can be compared, and why others can't: the savepoint is of another job, or too new.
+
+    Operators of which it has no state by Kryo are among them, without states.
+    """
     where = f"{old.folder.shown} (--before)"
     if source.metadata.version < OF_FLINK_2:
         why = f"{source.folder.shown} is of Flink 1, so no upgrade has lost anything of it: leave --before out"
@@ -87,14 +90,14 @@ def hold_against(
         problems += own
         # The new job may have registered more classes with Kryo.
         common = {name: all_by_kryo_2(states[name]) for name in of_old if name in states}
-        if common and not own:
+        if not own:
             found[id_] = BeforeUpgrade(
                 old,
                 before,
                 {name: StateBefore(state, ttls.get((id_, name)), now) for name, state in common.items()},
-                key_groups=_key_groups(old, before),
+                key_groups=_key_groups(old, before) if common else frozenset(),
             )
-    if not found and not problems:
+    if not problems and not any(one.states for one in found.values()):
         why = f": it has no keyed state of operator {missing[0]}, so it is of another job" if missing else ""
         problems.append(f"{where} and {source.folder.shown} have no state with values by Kryo in common{why}")
     return found, problems
@@ -120,7 +123,7 @@ def not_held_against(old: Savepoint, source: Savepoint, by_kryo: ByKryo, job: Jo
         if states:
             yield f"operator {label} has keyed state by Kryo in {where} ({states}), and none any more"
         for name in without_keys:
-            yield f"state {name} of operator {label} is operator state by Kryo in {where}: that isn't compared"
+            yield f"state {name} of operator {label} is operator state by Kryo in {where}"
 
 
 def _operator_states_by_kryo(old: Savepoint, operator: Operator, job: JobClasses | None) -> Iterator[str]:

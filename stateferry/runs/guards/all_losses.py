@@ -79,6 +79,7 @@ def all_losses(
                 f"to live. {there_are(name, with_ttl)}"
             )
     before, problems = hold_against(old, savepoint, by_kryo, given, now, job)
+    before = {id_: one for id_, one in before.items() if one.states}
     if not before:
         raise RefusedError("\n".join(problems))
     problems += not_held_against(old, savepoint, by_kryo, job)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from flinkstate.errors import RefusedError
+from flinkstate.reading.reader import Savepoint
 from stateferry.basics.quantities import noun
 from stateferry.changes.counts import LossCounts
 from stateferry.inventory.inventory import Inventory
+from stateferry.runs.checks.before_upgrade import not_held_against
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
 
@@ -22,6 +24,13 @@ def expect_same_job(before: str, losses: Iterable[LossCounts]) -> None:
     total = LossCounts()
     for one in losses:
         total.add(one)
+    if total.unread and not total.misread and (total.lost or total.gone):
+        raise RefusedError(
+            f"{before} (--before) isn't the savepoint from which this job was restored: {total.unread:,} "
+            f"{noun(total.unread, 'row')} of its savepoint have values as they were that a job of Flink 2 can't have "
+            "read there, and none shows that it has misread any. So the job was restored from one that stateferry "
+            "wrote, by which nothing was lost: what is missing the job has removed. Leave --before out"
+        )
     why = ""
     if total.rows and not total.found:
         why = "none of its keys is in the savepoint of the upgraded job"
@@ -35,16 +44,21 @@ def expect_same_job(before: str, losses: Iterable[LossCounts]) -> None:
 
 def lost_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
     """Notes on what was lost of each state, and on what no savepoint says of `--before`."""
-    if resolved.plan.before is not None:
+    plan = resolved.plan
+    if plan.before is not None:
         yield (
-            f"{resolved.plan.before} (--before) was not taken after the upgraded job began, by the numbers of the "
+            f"{plan.before} (--before) was not taken after the upgraded job began, by the numbers of the "
             "checkpoints. If the old job took several savepoints, none of them says from which the new job was "
             "restored: be sure that it was this one"
         )
+        old = Savepoint.open(plan.before, files_from=plan.files_from)
+        by_kryo = {one.operator.id: one.by_kryo for one in resolved.changes if one.by_kryo}
+        for other in not_held_against(old, resolved.source, by_kryo, plan.job_classes):
+            yield f"not compared, so nobody can tell what was lost of it: {other}"
     labels = {operator.hex_id: operator.label for operator in resolved.source.metadata.operators}
     for state, counts in sorted(inventory.losses.items()):
         if (line := losses_line(counts)) is not None:
-            done = "" if resolved.plan.restore_lost or not counts.lost else ". --restore-lost puts back what is lost"
+            done = "" if plan.restore_lost or not counts.lost else ". --restore-lost puts back what is lost"
             yield f"{state.shown(labels)}: {line}{done}"
 
 
