@@ -223,7 +223,8 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
         case TtlType(value):
             return ttl_snapshot(described_as(snapshot.nested[1], value))
         case ListType(element):
-            return list_snapshot(described_as(snapshot.nested[0], element))
+            # It may be of either of Flink's two list serializers.
+            return with_nested(snapshot, (described_as(snapshot.nested[0], element),))
         case MapType(key, value):
             return map_snapshot(described_as(snapshot.nested[0], key), described_as(snapshot.nested[1], value))
         case TimerType(key, namespace):

@@ -96,6 +96,11 @@ def with_parts(type_: FlinkType) -> Iterator[FlinkType]:
         yield from with_parts(child)
 
 
+def has_large_numbers(type_: FlinkType) -> bool:
+    """Whether values of the type have a BigInteger or BigDecimal, of which Flink writes 0, 1 and 10 in two ways."""
+    return any(part in (Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL) for part in with_parts(type_))
+
+
 def map_of(type_: FlinkType | None) -> MapType | None:
     """Returns the map that each value of this type is, whatever serializer is around it; None if it isn't one.
 

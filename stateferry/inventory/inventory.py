@@ -50,6 +50,7 @@ from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.equal_keys import RewrittenKeys, refuse_equal_keys
 from stateferry.inventory.heavy_key import HeavyKey, heavier
 from stateferry.inventory.heavy_keys import KeysOfGroup, heavy_groups
+from stateferry.inventory.two_forms import refuse_two_forms
 from stateferry.inventory.wrong_name_signs import MOST_NAMED, SignsOfGroup
 
 
@@ -213,6 +214,7 @@ class InventoryTask:
 
     def _key_sets(self, group: GroupSections, rules: Rules, inventory: Inventory) -> KeySets:
         """Returns the key sets of a rule, and counts what follows from them."""
+        refuse_two_forms(group, rules, self.changes.operator.label)
         sets = key_sets_of(group, rules, self.changes.states)
         met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
         met.outlived += outlived(group, rules, sets, self.changes.states)

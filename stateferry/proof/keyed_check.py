@@ -26,6 +26,7 @@ from flinkstate.keyed.row_sum import RowSum
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.chunks import Chunk
+from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.type_parts import field_of
@@ -196,7 +197,9 @@ class _ChunkReading:
         elif name in self._aging:
             reader = PlainAgingReader(self._aging[name], self._task.conversion)
         else:
-            reader = _READERS[self._kind][1](self._rules[name], self._task.conversion, self._states)
+            native = any(isinstance(part.handle, NativeHandle) for part in self._task.chunk.parts)
+            plain = _READERS[self._kind][1]
+            reader = plain(self._rules[name], self._task.conversion, self._states, are_bytes=native)
         return SampledKeys.of(sample, reader.expected if self._task.side is Side.SOURCE else reader.found)
 
     def read(self) -> None:

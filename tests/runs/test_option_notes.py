@@ -334,6 +334,18 @@ def test_three_large_numbers_have_two_forms(key: str) -> None:
     )
 
 
+@pytest.mark.parametrize("key", ["Pojo<{}>", "Tuple2<String, Pojo<{}>>"])
+def test_a_pojo_may_be_equal_with_other_bytes(key: str) -> None:
+    name = "stateferry.kryo.KryoPojos$Bean"
+    (note,) = notes_on(f"Map<{key.format(name)}, Long>")
+    assert note.startswith(f"user keys of mainState of main have objects of {name}")
+
+
+@pytest.mark.parametrize("key", ["String", "Tuple2<String, Long>", "Enum<stateferry.kryo.KryoThings$Color>"])
+def test_flinks_own_types_are_equal_with_equal_bytes(key: str) -> None:
+    assert not notes_on(f"Map<{key}, Long>")
+
+
 def test_a_sorted_map_finds_a_decimal_number_of_another_scale() -> None:
     decimals = {"java.math.BigDecimal": 2}
     for name in ("java.util.TreeMap", "java.util.concurrent.ConcurrentSkipListMap"):

@@ -436,6 +436,18 @@ def test_a_map_in_an_interval_join_is_described_as_what_it_becomes() -> None:
     assert described_as(only_reading(raw), type_).type == TupleType((Scalar.BOOLEAN, made), entry)
 
 
+@pytest.mark.parametrize("name", [BASE + "ListSerializerSnapshot", STATE + "ArrayListSerializerSnapshot"])
+def test_a_list_stays_one_of_its_serializer(name: str) -> None:
+    """Flink refuses a state whose list has another serializer than before."""
+    made = NullableType(MapType(NullableType(Scalar.STRING, 0), Scalar.LONG), 0)
+    by_kryo = kryo_snapshot("java.util.Map")
+    assert isinstance(by_kryo.type, KryoType)
+    found = only_reading(composite(name, 1, b"", by_kryo.raw))
+    described = described_as(found, ListType(KryoCollectionType.of(by_kryo.type, made)))
+    assert described.type == ListType(made)
+    assert described.class_name == name
+
+
 def test_composers_give_flinks_bytes() -> None:
     text, number = simple_snapshot(Scalar.STRING), simple_snapshot(Scalar.LONG)
     built = {

@@ -20,7 +20,7 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.type_parts import kryo_map_of, object_of
+from flinkstate.serializers.type_parts import has_large_numbers, kryo_map_of, object_of
 from flinkstate.serializers.types import (
     ArrayType,
     EitherType,
@@ -95,10 +95,13 @@ def holds_null(type_: FlinkType) -> bool | None:
 class PlainReader:
     """Works out what the new savepoint must hold for one key (`expected`), and reads what it holds (`found`).
 
-    `states` are those that the savepoint describes, by name.
+    `states` are those that the savepoint describes, by name. Unless keys are what their bytes are (`are_bytes`), as
+    those of RocksDB's own files, equal ones may have others.
     """
 
-    def __init__(self, rules: Rules, conversion: OperatorChanges, states: Mapping[str, KeyedState]) -> None:
+    def __init__(
+        self, rules: Rules, conversion: OperatorChanges, states: Mapping[str, KeyedState], *, are_bytes: bool = True
+    ) -> None:
         self._rules, self._conversion = rules, conversion
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
         stored = rules.legacy.value
@@ -114,6 +117,8 @@ class PlainReader:
         self._map_entries = map_reader(of_map, rules.map_type)
         map_ = rules.map_type
         self._texts = self._text(map_.key), self._text(map_.value)
+        self._notes_forms = not are_bytes and has_large_numbers(rules.legacy.key)
+        self._by_value = has_large_numbers(map_.key)
 
     def _with_kryo(self, state: KeyedState) -> KeyedState:
         """Says what of a state that is made from maps by Kryo is by which Kryo, and may be of the job's classes.
@@ -163,6 +168,8 @@ class PlainReader:
         flags = [row for row in rows if row.state == rules.flag_name]
         own = [self._states[new].entry(row) for row in rows if row.state == new]
         group = self._group(key, rows[0])
+        if self._notes_forms:
+            account.forms.update((key.text, row.state == rules.legacy.name, key.raw) for row in rows)
         standing = [entry for entry in own if self._lives(entry.stamp)]
         moved = [
             entry
@@ -188,11 +195,12 @@ class PlainReader:
                 standing = []
             else:
                 moved = []
-        rows_of = {entry.user_key for entry in standing}
+        # Equal user keys with large numbers may have other bytes.
+        rows_of = {entry.user_key_text if self._by_value else entry.user_key for entry in standing}
         for entry in standing:
             yield entry.line(new, group, key)
         for entry in moved:
-            if entry.user_key not in rows_of:
+            if (entry.user_key_text if self._by_value else entry.user_key) not in rows_of:
                 yield from self._of_blob(entry, group, key, account)
         if rules.keep_legacy:
             for row in (*blobs, *flags):

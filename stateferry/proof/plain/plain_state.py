@@ -35,6 +35,8 @@ class KeyAccount:
     undecided: list[tuple[str, str]] = field(default_factory=list)
     damage: str | None = None
     refusal: str | None = None
+    # The key in words, whether a map has it, and its bytes: for keys of which equal ones may have other bytes.
+    forms: set[tuple[str, bool, bytes]] = field(default_factory=set)
 
     @classmethod
     def of_rows(cls, rows: list[Row], lines: Callable[[Row], Iterable[Line]]) -> KeyAccount:
@@ -53,6 +55,7 @@ class KeyAccount:
         """Adds what another chunk found for the same key."""
         self.lines += other.lines
         self.undecided += other.undecided
+        self.forms |= other.forms
         self.damage, self.refusal = self.damage or other.damage, self.refusal or other.refusal
 
 

@@ -10,9 +10,10 @@ from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.job_pojos import pojo_type
 from flinkstate.kryo.places_in_maps import ROOT
-from flinkstate.serializers.type_parts import kept_by_kryo, with_parts
+from flinkstate.serializers.type_parts import has_large_numbers, kept_by_kryo, with_parts
 from flinkstate.serializers.type_text import type_text
 from flinkstate.serializers.types import (
+    AvroRecordType,
     EnumType,
     FlinkType,
     KryoMapType,
@@ -21,7 +22,7 @@ from flinkstate.serializers.types import (
     MapType,
     NullableType,
     PojoMapType,
-    Scalar,
+    PojoType,
     type_name,
 )
 from stateferry.changes.rules import Rules
@@ -34,7 +35,6 @@ from stateferry.runs.record.step_facts import KryoMaps
 from stateferry.verdict.job_fields import has_no_references
 from stateferry.verdict.kryo_classes import is_single
 
-_LARGE_NUMBERS = (Scalar.BIG_INTEGER, Scalar.BIG_DECIMAL)
 # Parts of the names of the JDK's sorted maps, and of its views of them.
 _SORTED = ("TreeMap", "SkipListMap", "SortedMap", "NavigableMap")
 
@@ -85,10 +85,11 @@ def _sorted_decimals(maps: KryoMaps) -> Iterator[str]:
 
 
 def _user_keys_note(state: str, rules: Rules, job: JobClasses | None) -> Iterator[str]:
-    """A note on user keys by Kryo of which it isn't known that equal ones have the same bytes."""
+    """Notes on user keys of which it isn't known that equal ones have the same bytes."""
+    parts = tuple(with_parts(rules.map_type.key)) if rules.takes_blobs else ()
     keys = kept_by_kryo(rules.map_type.key) if rules.takes_blobs else ()
     unsure = dict.fromkeys(one.class_name for one in keys if not _has_one_form(replace(one, classes=job)))
-    if rules.takes_blobs and any(part in _LARGE_NUMBERS for part in with_parts(rules.map_type.key)):
+    if rules.takes_blobs and has_large_numbers(rules.map_type.key):
         yield (
             f"user keys of {state} have a BigInteger or BigDecimal, and Flink writes 0, 1 and 10 in two ways: another "
             "if the job has them from BigInteger.valueOf than from new BigInteger or a computation. The new job finds "
@@ -99,6 +100,12 @@ def _user_keys_note(state: str, rules: Rules, job: JobClasses | None) -> Iterato
             f"user keys of {state} are by Kryo ({', '.join(unsure)}). The new job finds an entry by the bytes of its "
             "user key, so equal keys must have equal bytes: those that hold a collection, or one object twice, may "
             "have others"
+        )
+    if own := dict.fromkeys(part.class_name for part in parts if isinstance(part, PojoType | AvroRecordType)):
+        yield (
+            f"user keys of {state} have objects of {', '.join(own)}. The new job finds an entry by the bytes of its "
+            "user key, which have all fields: if equals of such a class, or the order of its Avro schema, leaves a "
+            "field out, equal keys may have other bytes"
         )
 
 
