@@ -23,11 +23,9 @@ def root_of(text: str, option: str = "") -> tuple[str, str]:
 
     Both may have equals signs in them, as the folders of partitions have: NEW begins where an address does.
     """
-    places = [found.start() for found in re.finditer("=", text)]
-    if len(places) > 1:
-        places = [place for place in places if ADDRESS.match(text, place + 1)]
+    places = [found.start() for found in re.finditer("=", text) if ADDRESS.match(text, found.end())]
     pairs = [(text[:place], text[place + 1 :]) for place in places]
-    if len(pairs) != 1 or not all(pairs[0]):
+    if len(pairs) != 1 or not ADDRESS.match(text):
         of_option = f"option {option}: " if option else ""
         raise UsageError(f"{of_option}expected OLD=NEW, two absolute paths or URIs, found {text!r}")
     return pairs[0]

@@ -27,7 +27,8 @@ CANONICAL_SAVEPOINT = (
     b"\x00\x00\x00\x00\x00\x00\x00\x00\x12\x00\x00xq\x00~\x00\tt\x00\x04NONE"
 )
 
-NATIVE_SAVEPOINT = CANONICAL_SAVEPOINT.replace(b"t\x00\tCANONICAL", b"t\x00\x06NATIVE")
+_NATIVE = b"t\x00\x06NATIVE"
+NATIVE_SAVEPOINT = CANONICAL_SAVEPOINT.replace(b"t\x00\tCANONICAL", _NATIVE)
 
 
 def in_version(metadata: Metadata, version: int) -> Metadata:
@@ -45,9 +46,8 @@ def native_properties(metadata: Metadata) -> bytes:
 
 
 def canonical_properties(metadata: Metadata) -> bytes:
-    """The properties of a canonical savepoint that is made of the snapshot: its own, unless it has native state."""
-    native = any(task.native_keyed is not None for operator in metadata.operators for task in operator.subtasks)
-    return CANONICAL_SAVEPOINT if native and metadata.properties else metadata.properties
+    """The properties of a canonical savepoint that is made of the snapshot: its own, if it was taken as one."""
+    return CANONICAL_SAVEPOINT if metadata.properties and not is_canonical(metadata) else metadata.properties
 
 
 def stops_job(metadata: Metadata) -> bool:
@@ -58,3 +58,9 @@ def stops_job(metadata: Metadata) -> bool:
 def is_savepoint(metadata: Metadata) -> bool:
     """Whether the snapshot was taken as a savepoint; true also if it doesn't say."""
     return _CHECKPOINT_TYPE not in metadata.properties
+
+
+def is_canonical(metadata: Metadata) -> bool:
+    """Whether the snapshot was taken as a canonical savepoint; if it doesn't say, whether no state is native."""
+    native = any(task.native_keyed is not None for operator in metadata.operators for task in operator.subtasks)
+    return not native and is_savepoint(metadata) and _NATIVE not in metadata.properties

@@ -25,6 +25,7 @@ from flinkstate.metadata.key_group_extents import PlacedState
 from flinkstate.metadata.metadata import KeyedHandle, Metadata, NativeHandle, Operator, Subtask, without_empty_handles
 from flinkstate.metadata.moved_files import check_stores, with_moved_files
 from flinkstate.metadata.parse_metadata import parse_metadata
+from flinkstate.metadata.savepoint_properties import is_canonical, is_savepoint
 
 _FILES_AT_ONCE = 16
 
@@ -65,6 +66,13 @@ class Savepoint:
     def format(self) -> str:
         """How keyed state is stored: "native" if any of it is in RocksDB's own files, else "canonical"."""
         return "native" if any(map(has_native_state, self.metadata.operators)) else "canonical"
+
+    @property
+    def taken_as(self) -> str:
+        """What it was taken as, in words. A checkpoint may have canonical files."""
+        if not is_savepoint(self.metadata):
+            return "checkpoint"
+        return "canonical savepoint" if is_canonical(self.metadata) else "native savepoint"
 
     def operator(self, name: str) -> Operator:
         """Returns the operator with this id, this uid or this name (if only one has it), tried in that order."""

@@ -32,6 +32,7 @@ from flinkstate.metadata.streams import open_stream
 from flinkstate.serializers.binary import ByteReader, ByteWriter
 from flinkstate.serializers.snapshots import SnapshotParser
 from flinkstate.serializers.types import FlinkType
+from flinkstate.writing.undivided_elements import refuse_undivided
 from flinkstate.writing.writer import SavepointWriter
 
 VERSION = 6
@@ -41,11 +42,6 @@ _LARGEST_HEADER = 64 << 20
 # Of so many subtasks the files stay open.
 _MOST_OPEN = 32
 _START = 5  # the version, and whether the file is compressed
-_SHARED_OFFSETS = (
-    "several elements of operator state have one offset, as Flink 1.18 writes them with "
-    "execution.checkpointing.snapshot-compression (FLINK-34063). Newer versions of Flink restore the first of these "
-    "elements instead of each: start the job with Flink 1.18 without that option, and take another savepoint"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +123,8 @@ class ElementFile:
             if not 0 < end <= min(size, _LARGEST_HEADER) or (offsets and offsets[-1] >= size):
                 raise DamagedError(f"offsets inside the file's {size} bytes", f"{offsets}", file=self.name)
             header = parse_operator_header(bytes(file.read(end)), self.name)
-            if header.compressed and has_shared_offsets(handle):
-                raise RefusedError(f"{self.name}: {_SHARED_OFFSETS}")
+            if header.compressed:
+                refuse_undivided(file, self.name, handle)
             self.header = header if rewrite is None else rewrite.header_of_elements(header)
         except BaseException:
             self.close()
@@ -176,12 +172,6 @@ class ElementFile:
             return bytes(cramjam.snappy.decompress(STREAM_START + data))
         except cramjam.DecompressionError as error:
             raise DamagedError("a snappy chunk", str(error), file=self.name, offset=offset) from None
-
-
-def has_shared_offsets(handle: OperatorHandle) -> bool:
-    """Whether two elements of the file begin at the same place, as elements without bytes may."""
-    offsets = [offset for state in handle.states for offset in state.offsets]
-    return len(set(offsets)) < len(offsets)
 
 
 def read_operator_header(folder: Location, handle: OperatorHandle) -> OperatorHeader:

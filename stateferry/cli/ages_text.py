@@ -27,7 +27,7 @@ def show(savepoint: Savepoint, found: MeasuredAges, days: int, cleanup: Cleanup)
         since = "its youngest timestamp" if found.is_youngest else "now"
         print_line(
             console,
-            f"{savepoint.folder.shown}: {savepoint.format} savepoint, checkpoint "
+            f"{savepoint.folder.shown}: {savepoint.taken_as}, checkpoint "
             f"{savepoint.metadata.checkpoint_id}, ages at {moment(found.now)} ({since})",
         )
         if found.states:

@@ -36,7 +36,7 @@ _LOST = (Fate.LOST.value, Fate.GONE.value)
 def show(savepoint: Savepoint, target: str, found: Sequence[StateVerdict], losses: AllLosses | None = None) -> None:
     """Prints each operator's states with their outcomes, a line that sums them up, and notes on max parallelisms."""
     with console_on(sys.stdout) as console:
-        written = f"{savepoint.format} savepoint of {writer_of(savepoint.metadata)}"
+        written = f"{savepoint.taken_as} of {writer_of(savepoint.metadata)}"
         print_line(console, f"{savepoint.folder.shown}: {written}, restored by Flink {target}")
         for operator, states in groupby(found, key=lambda one: one.operator):
             console.print()

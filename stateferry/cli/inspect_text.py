@@ -27,7 +27,7 @@ def show(savepoint: Savepoint, operators: tuple[OperatorSurvey, ...], files_from
     with console_on(sys.stdout) as console:
         console.print(
             plain(
-                f"{savepoint.folder.shown}: {savepoint.format} savepoint, _metadata version {metadata.version}, "
+                f"{savepoint.folder.shown}: {savepoint.taken_as}, _metadata version {metadata.version}, "
                 f"checkpoint {metadata.checkpoint_id}, {len(operators)} {noun(len(operators), 'operator')}, "
                 f"{shown_amount(bytes_to_read(savepoint), 'B')} of keyed state"
             )

@@ -15,7 +15,8 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.type_parts import has_scala, with_classes
 from flinkstate.serializers.types import type_name
-from flinkstate.writing.operator_file import has_shared_offsets, read_operator_header
+from flinkstate.writing.operator_file import read_operator_header
+from flinkstate.writing.undivided_elements import may_be_undivided
 from stateferry.verdict import declarations, kryo_values, new_classes, registrations, removed, unknown
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.outcomes import Finding, Outcome, StateVerdict, worst
@@ -24,6 +25,7 @@ from stateferry.verdict.versions import Line, source_of, was_tried, writer_of
 
 _AT_ONCE = 16
 _STATE_REFUSED = "StateMigrationException: The new state serializer"
+_GO_BACK = "go back to a savepoint that was taken before the upgrade"
 _OPERATOR_STATE_REFUSED = (
     "StateMigrationException: The new state typeSerializer for operator state must not be incompatible"
 )
@@ -84,8 +86,7 @@ def _of_version(savepoint: Savepoint, source: Line | None, asked: Asked) -> Find
         return Finding(
             Outcome.REFUSED,
             f"{writer} wrote the savepoint, whose _metadata has version {version}: Flink 1.20 reads versions up to 4",
-            "go back to a savepoint that was taken before the upgrade, or write this one for Flink 1.20: stateferry "
-            "run --to flink-1.20",
+            f"{_GO_BACK}, or write this one for Flink 1.20: stateferry run --to flink-1.20",
             f"IllegalArgumentException: Unrecognized checkpoint version number: {version}",
         )
     if source is None or not was_tried(savepoint.metadata):
@@ -98,7 +99,12 @@ def _of_version(savepoint: Savepoint, source: Line | None, asked: Asked) -> Find
 
 
 def _alike(savepoint: Savepoint, operator: Operator, finding: Finding) -> Iterator[StateVerdict]:
-    states = _keyed(savepoint, operator)
+    try:
+        states = _keyed(savepoint, operator)
+    except RefusedError:
+        states = None
+        # A run can't write it for another Flink either.
+        yield _of_unread(operator, replace(finding, advice=_GO_BACK) if finding.outcome.breaks else finding)
     for state in states[1] if states else ():
         yield _verdict(operator, state, finding)
     for name, mode in _operator_states(operator).items():
@@ -111,14 +117,7 @@ def _of_operator(savepoint: Savepoint, operator: Operator, journey: Journey, ask
     try:
         found = _keyed(savepoint, judged)
     except RefusedError as error:
-        yield StateVerdict(
-            operator.hex_id,
-            operator.label,
-            "(keyed state)",
-            "",
-            "",
-            Finding(Outcome.UNKNOWN, str(error), unknown.TRY_IT),
-        )
+        yield _of_unread(operator, Finding(Outcome.UNKNOWN, str(error), unknown.TRY_IT))
         found = None
     if found is not None:
         header, states = found
@@ -175,6 +174,11 @@ def _keyed(savepoint: Savepoint, operator: Operator) -> tuple[KeyedHeader, tuple
 
 def _verdict(operator: Operator, state: KeyedState, finding: Finding) -> StateVerdict:
     return StateVerdict(operator.hex_id, operator.label, state.name, state.kind.value, state.type_name, finding)
+
+
+def _of_unread(operator: Operator, finding: Finding) -> StateVerdict:
+    """The verdict on keyed state of which not even the names of states can be read."""
+    return StateVerdict(operator.hex_id, operator.label, "(keyed state)", "", "", finding)
 
 
 def _of_state(state: KeyedState, meta: StateMeta, header: KeyedHeader, how: _How, samples: Samples) -> Finding:
@@ -240,7 +244,7 @@ def _of_operator_state(
     missing = _operator_states(operator)
     handles = [subtask.managed_operator for subtask in operator.subtasks if subtask.managed_operator is not None]
     # Those that may be refused come first.
-    for handle in sorted(handles, key=has_shared_offsets, reverse=True):
+    for handle in sorted(handles, key=may_be_undivided, reverse=True):
         if not any(state.name in missing for state in handle.states):
             continue
         try:

@@ -14,6 +14,7 @@ from tests.classfiles.test_class_files import small_class
 from tests.flink.upgrade_rows import table, table_in_docs
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
+REFUSED = Path(__file__).parents[1] / "rocksdb" / "refused"
 GOLDEN = Path(__file__).with_name("check_of_a_map.txt")
 
 
@@ -69,14 +70,32 @@ def test_flink_1_reads_no_savepoint_of_flink_2(capsys: pytest.CaptureFixture[str
     assert found["states"][0]["exception"] == "IllegalArgumentException: Unrecognized checkpoint version number: 6"
 
 
+def test_flink_1_does_not_read_it_either_if_its_keyed_state_is_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    for savepoint in (SAVEPOINTS / "native-2.3-hashmap", REFUSED / "forst-asynchronous-checkpoint-2.3"):
+        code, text = said(capsys, str(savepoint), "--for", "flink-1.20")
+        assert code == 1
+        assert "(keyed state) (): is refused" in text
+        assert "to do: go back to a savepoint that was taken before the upgrade\n" in text
+
+
+def test_it_says_what_the_snapshot_was_taken_as(capsys: pytest.CaptureFixture[str]) -> None:
+    for savepoint, taken_as in (
+        (SAVEPOINTS / "legacy-2.3-rocksdb", "canonical savepoint"),
+        (SAVEPOINTS / "native-2.3-rocksdb", "native savepoint"),
+        (SAVEPOINTS / "native-2.3-hashmap", "native savepoint"),
+        (SAVEPOINTS / "checkpoint-2.3-rocksdb", "checkpoint"),
+        (REFUSED / "hashmap-checkpoint-2.3", "checkpoint"),
+    ):
+        assert said(capsys, str(savepoint), "--for", "flink-2")[1].startswith(f"{savepoint}: {taken_as} of Flink 2, ")
+
+
 def test_of_files_that_are_not_read_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    refused = Path(__file__).parents[1] / "rocksdb" / "refused"
     for savepoint, expected, why in (
         ("forst-asynchronous-checkpoint-2.3", 1, "is asynchronous (V2) state, as the ForSt backend writes it"),
         ("hashmap-checkpoint-2.3", 1, "this file has the HashMap backend's own layout"),
         ("changelog-checkpoint-2.3", 3, "has a changelog handle"),
     ):
-        code, text = said(capsys, str(refused / savepoint), "--for", "flink-2")
+        code, text = said(capsys, str(REFUSED / savepoint), "--for", "flink-2")
         assert code == expected
         assert why in text
         assert code == 3 or "1 state: 1 can't tell" in text

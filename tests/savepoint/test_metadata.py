@@ -31,6 +31,7 @@ from flinkstate.metadata.metadata import (
 )
 from flinkstate.metadata.operator_state import DistributionMode
 from flinkstate.metadata.parse_metadata import parse_metadata
+from flinkstate.metadata.savepoint_properties import CANONICAL_SAVEPOINT, NATIVE_SAVEPOINT, canonical_properties
 from flinkstate.metadata.type_numbers import MAGIC
 from flinkstate.reading.reader import operator_id
 from flinkstate.serializers.binary import ByteWriter
@@ -321,3 +322,16 @@ def test_an_unaligned_checkpoint_is_refused() -> None:
     for at in (channels, channels + 4):
         with pytest.raises(RefusedError, match=r"channel state, so this is an unaligned checkpoint"):
             parse_metadata(data[: at + 3] + b"\1" + data[at + 4 :], "_metadata")
+
+
+def test_a_canonical_savepoint_that_is_made_of_a_snapshot_says_that_it_is_one() -> None:
+    """Also where no state is in native files: a full checkpoint has canonical ones, operator state always has."""
+    checkpoint = parse_metadata((GOLDEN[0].parents[1] / "checkpoint-2.3-rocksdb/_metadata").read_bytes(), "").properties
+    stopped = CANONICAL_SAVEPOINT.replace(b"t\x00\tSavepoint", b"t\x00\x11Suspend Savepoint")
+    for of_source, expected in (
+        (checkpoint, CANONICAL_SAVEPOINT),
+        (NATIVE_SAVEPOINT, CANONICAL_SAVEPOINT),
+        (stopped, stopped),
+        (b"", b""),
+    ):
+        assert canonical_properties(Metadata(4, 1, (), properties=of_source)) == expected

@@ -13,7 +13,8 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_ONE_WITH_ANY_FLINK
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
-from flinkstate.writing.operator_file import has_shared_offsets, read_operator_header
+from flinkstate.writing.operator_file import read_operator_header
+from flinkstate.writing.undivided_elements import may_be_undivided
 from stateferry.changes.operator_changes import Conversion, OperatorChanges
 from stateferry.changes.rows_to_blobs import legacy_state
 from stateferry.changes.rules import Contradiction, LegacyRest, Nulls, OldForm, Rules, RulesBack
@@ -164,7 +165,7 @@ def _expect_divided_elements(source: Savepoint) -> None:
     """Refuses operator state in which elements aren't told apart: nothing else opens files that are only copied."""
     for operator in source.metadata.operators:
         for subtask in operator.subtasks:
-            if (handle := subtask.managed_operator) is not None and has_shared_offsets(handle):
+            if (handle := subtask.managed_operator) is not None and may_be_undivided(handle):
                 read_operator_header(source.folder, handle)
 
 
