@@ -22,7 +22,7 @@ from stateferry.airflow.tasks.way_back import ConvertBack
 _DOC = """\
 Roll back the publication of a job after a person has approved; can also start the old job again.
 
-Or convert the new job's state back, in a run of the DAG `state_migration` that it triggers.
+Or convert the new job's state back, in a run of the job's own DAG, or of `state_migration`, that it triggers.
 """
 
 

@@ -22,8 +22,8 @@ class RollbackRequest(Approval, OldJob):
             "Way back",
             "`old savepoint`: the old job starts from the savepoint that the run read, with which it was stopped; what "
             "the new job has stored since is lost, and its input is read again. `convert`: the new job is stopped with "
-            "a savepoint, from which the DAG `state_migration` makes the old job's state; nothing is lost, and it "
-            "takes as long as the migration",
+            "a savepoint, from which the job's DAG, or `state_migration`, makes the old job's state; nothing is lost, "
+            "and everything is converted while no job runs",
             section=JOB,
             row=10,
         ),

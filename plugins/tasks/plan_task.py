@@ -98,7 +98,7 @@ class PlanOperator(BaseOperator):
             check_somebody_may_approve(request, dag_run.triggering_user_name)
             configured = found.of_job(str(request.plan_values()["job"]))
             if configured is not None and not request.rehearses:
-                _check_who_is_asked(request, configured)
+                check_who_is_asked(request, configured)
             return request
         job = found.of_dag(dag_run.dag_id)
         if job is None:
@@ -144,7 +144,7 @@ def check_somebody_may_approve(how: Approval, triggered_by: str | None) -> None:
         )
 
 
-def _check_who_is_asked(request: MigrationRequest, configured: ConfiguredJob) -> None:
+def check_who_is_asked(request: Approval, configured: ConfiguredJob) -> None:
     """Refuses a form that asks fewer people than the job's configuration wants."""
     wanted = configured.request
     says = f"{configured.origin} wants it for job {configured.job}, and the form can't change that"

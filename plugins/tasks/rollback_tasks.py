@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -29,10 +29,10 @@ from stateferry.airflow.runs_on.session import check_no_other, other_job, start_
 from stateferry.airflow.tasks.approval import AskForApproval
 from stateferry.airflow.tasks.flink_tasks import TaskWithFlink
 from stateferry.airflow.tasks.plan_task import check_somebody_may_approve
-from stateferry.airflow.tasks.way_back import consequences_of, conversion_of
+from stateferry.airflow.tasks.way_back import consequences_of, conversion_of, converting_dag, migration_of
 from stateferry.basics.durations import moment, now_ms, rough_duration
 from stateferry.runs.catalog.publications import Control, Publication
-from stateferry.runs.control.rollback import Rollback, nothing_to_roll_back
+from stateferry.runs.control.rollback import Rollback, check_source, nothing_to_roll_back
 from stateferry.runs.control.target_metadata import published_run
 from stateferry.runs.record.facts import NewJob, Returned
 from stateferry.runs.record.run_folder import run_folder
@@ -56,12 +56,15 @@ class PlanRollback(BaseOperator):
             job = str(request.job)
             with _control() as control:
                 undo = _to_undo(context, control, job)
+                if not request.converts:
+                    check_source(undo)
             savepoint = undo.record.source
             conversion = conversion_of(request, undo) if request.converts else None
+            converts_by = converting_dag(request) if request.converts else None
             new_job = _new_job(undo)
             consequences = _consequences(undo, savepoint)
-            if conversion is not None:
-                consequences = consequences_of(request, conversion)
+            if conversion is not None and converts_by is not None:
+                consequences = consequences_of(request, conversion, converts_by)
         cancels = None
         if not (request.converts or request.by_operator):
             cancels = _checked_in_flink(request, context)
@@ -79,6 +82,7 @@ class PlanRollback(BaseOperator):
             "savepoint": savepoint,
             "consequences": consequences,
             "conversion": conversion,
+            "converting_dag": converts_by,
         }
 
 
@@ -122,7 +126,8 @@ class CancelNewJob(TaskWithFlink):
             if job_id is not None:
                 with fail_if_refused(), _control() as control:
                     # While another run works on the job, the new job runs on: roll_back would wait for that run.
-                    _rollback(control, _planned(context), str(request.job)).reserve()
+                    undo = _undone(control, str(request.job), _planned(context))
+                    _rollback(control, _planned(context), undo.job).reserve(undo)
                 cancelled = flink.cancel(job_id, timeout=HOUR, poll_interval=POLL_SECONDS)
             if new_job is not None:
                 _check_over(flink.hook, new_job)
@@ -335,11 +340,14 @@ def _consequences(undo: Publication, savepoint: str) -> list[str]:
     written = metadata.modified_at()
     since = f"{moment(written)}, {rough_duration(max(now_ms() - written, 0))} ago"
     withdrawn = f"publication {undo.sequence} of {moment(undo.published_at)} (run {undo.record.run_id})"
-    return [
+    lines = [
         f"the rollback withdraws {withdrawn}; it removes no file",
         f"the job starts again from {savepoint} (checkpoint {checkpoint})",
         f"the job reads input since checkpoint {checkpoint} again; that savepoint was written at {since}",
         "the job writes all output since then again, unless the sink recognizes duplicates",
         "state that only the new job has built up is lost",
-        "if the new job can still be stopped with a savepoint, way_back 'convert' loses nothing",
     ]
+    with suppress(RejectedError):
+        migration_of(undo)
+        lines.append("if the new job can still be stopped with a savepoint, way_back 'convert' loses nothing")
+    return lines

@@ -70,10 +70,10 @@ A savepoint is named by its folder or its _metadata, as a path or a URI (file:, 
 by its 32-digit id, its uid, or its name if only one has it. Durations: 90s, 11.5s, 15m, 12h, 30d, or
 plain milliseconds of four digits or more.
 
-exit codes: 0 fine; 1 the answer is no; 2 wrong usage, or there is no savepoint at that place; 3 the input is damaged,
-refused or can't be read; 69 something that is needed is missing here, such as Java 17; 70 an internal error of
-stateferry; 75 something that is needed was lost or can't be reached: give the same command again when it is back;
-130 and 143 ended by Ctrl-C and SIGTERM.
+exit codes: 0 fine; 1 the answer is no; 2 wrong usage, no savepoint at that place, or one whose headers contradict the
+options; 3 the input is damaged, refused or can't be read; 69 something that is needed is missing here, such as Java 17;
+70 an internal error of stateferry; 75 something that is needed was lost or can't be reached: give the same command
+again when it is back; 130 and 143 ended by Ctrl-C and SIGTERM; 141 the output's reader, such as head, has closed it.
 """
 
 

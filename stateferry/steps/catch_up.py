@@ -94,7 +94,7 @@ def may_lack_keys(work: RunAtWork, base: BaseRun) -> bool:
     for one, rules in work.resolved.migrations:
         changed = sum(of.keys for of in lists if StateRef(of.operator, of.state) == one.ref(rules.legacy.name))
         before = facts.states.get(f"{one.operator.label}/{rules.legacy.name}", StateSize()).entries
-        if changed > work.run.plan.vanish_threshold * before:
+        if changed > work.run.plan.accept_vanished * before:
             return True
     return False
 

@@ -24,7 +24,7 @@ from stateferry.runs.control.outage_limit import check_not_returned
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.runs.record.facts import HeldFiles
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import CutOverFacts
+from stateferry.runs.record.step_facts import CutOverFacts, SnapshotFacts
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.file_digest import DigestTask, digest_tasks
 from stateferry.runs.report.proven import forget_new_savepoint, proven_report
@@ -96,11 +96,11 @@ def publish(workers: Workers, run: Run, control: Control, lease: Lease) -> Publi
             f"run {run.plan.run_id}: {run.target_metadata.shown}, or one in {run.plan.target}, is not the `_metadata` "
             "that was validated, so nothing is published: migrate and validate again"
         )
-    standing = control.standing(run.plan.job)
+    standing, snapshot = control.standing(run.plan.job), run.facts(SnapshotFacts)
     record = Record(
         run_id=run.plan.run_id,
         plan_fingerprint=run.plan.fingerprint,
-        source=run.plan.source,
+        source=(snapshot.source if snapshot is not None else None) or run.plan.source,
         checkpoint_id=staged.metadata.checkpoint_id,
         target=run.plan.target,
         metadata_digest=digest_of_metadata(metadata),

@@ -47,4 +47,4 @@ def check(workers: Workers, resolved: ResolvedPlan, states: Sequence[KnownKeysTa
     for one in states:
         found = list(workers.do("known keys", one.tasks, KnownKeysTask.count))
         known, vanished = sum(keys.known for keys in found), sum(keys.vanished for keys in found)
-        check_vanished(one.tables, known, vanished, resolved.plan.vanish_threshold)
+        check_vanished(one.tables, known, vanished, resolved.plan.accept_vanished)

@@ -87,6 +87,8 @@ def do(work: RunAtWork) -> SnapshotFacts:
     found = ages(resolved, inventory)
     for guard in AFTER_COUNTING:
         guard(Seen(work, inventory, found))
+    # A link may lead elsewhere at any time: `note_metadata` finds what was counted in this folder.
+    folder = source_check.behind_link(run.plan.source)
     source_check.note_metadata(resolved.source, inventory.read, run.plan.files_from)
     inventory.read.take(others)
     notes = option_notes(resolved, inventory, found)
@@ -104,6 +106,8 @@ def do(work: RunAtWork) -> SnapshotFacts:
     for line in new_declarations(resolved):
         work.say(f"new job: {line}")
     made = facts(resolved, inventory, found, notes, choices)
+    if folder != run.plan.source:
+        made = replace(made, source=folder)
     return made if counts.since is None else replace(made, of_all=round(counts.since.seconds_per_byte * made.size, 3))
 
 

@@ -217,7 +217,7 @@ def write(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None) 
                 resolved.source,
                 one.operator,
                 rules,
-                vanish_threshold=plan.vanish_threshold,
+                accept_vanished=plan.accept_vanished,
                 chunk_bytes=plan.chunk_bytes,
                 at_least=workers.at_once,
                 is_published=not plan.rehearse,

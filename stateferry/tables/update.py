@@ -83,7 +83,7 @@ class TableUpdate:
     entries: TableRef
     ledger: TableRef
     rebuild: str | None
-    vanish_threshold: float
+    accept_vanished: float
     chunks: tuple[ChunkTask, ...]
 
 
@@ -111,7 +111,7 @@ def plan_update(
     operator: Operator,
     rules: Rules,
     *,
-    vanish_threshold: float = 0.5,
+    accept_vanished: float = 0.5,
     chunk_bytes: int = TARGET_BYTES,
     at_least: int = 1,
     is_published: bool = False,
@@ -151,7 +151,7 @@ def plan_update(
         refs[names.MAP_ENTRY],
         refs[names.KEY_LEDGER],
         rebuild,
-        vanish_threshold,
+        accept_vanished,
         (),
     )
     if done:
@@ -310,7 +310,7 @@ def commit_update(step: TableUpdate, written: Sequence[WrittenChunk]) -> TableSn
     counts = TableCounts()
     for chunk in written:
         counts.add(chunk.counts)
-    check_vanished(step.tables, sum(chunk.known for chunk in written), counts.keys_vanished, step.vanish_threshold)
+    check_vanished(step.tables, sum(chunk.known for chunk in written), counts.keys_vanished, step.accept_vanished)
     if len(written) != len(step.chunks):
         raise ValueError(f"{len(step.chunks)} chunks were planned, and {len(written)} were written")
     catalog = step.home.catalog()
@@ -331,8 +331,8 @@ def check_vanished(tables: names.StateTables, known: int, vanished: int, thresho
     if vanished > threshold * known:
         raise VanishedKeysError(
             f"state {tables.state}: {vanished} of the {known} keys that the last run knew are gone, more than the "
-            f"{threshold:.0%} that the plan allows. This may be the wrong savepoint. If it is the right one, plan with "
-            "a higher vanish_threshold"
+            f"{threshold:.0%} that the plan allows. This may be the wrong savepoint. If it is the right one, say so: "
+            "--accept-vanished 100%"
         )
 
 

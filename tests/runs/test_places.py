@@ -41,6 +41,12 @@ def test_a_place_that_may_be_another_than_it_seems_is_refused(field: str, name: 
     assert line.startswith(f"files_from: {name}")
 
 
+@pytest.mark.parametrize(("old", "new"), [("/old", "new/folder"), ("old", "/new")])
+def test_a_place_of_files_is_absolute(old: str, new: str) -> None:
+    (line,) = problems({**VALUES, "files_from": {old: new}})
+    assert line.startswith("files_from: expected an absolute path or a URI, found ")
+
+
 @pytest.mark.parametrize("name", [" ", "\n", "\0", "/sp/\0demo", "file:/sp/\0demo", "s3://b/sp/\0demo"])
 @pytest.mark.parametrize("field", ["source", "target", "home", "warehouse"])
 def test_what_no_file_can_be_called_is_refused(field: str, name: str) -> None:

@@ -105,7 +105,7 @@ def test_json_keeps_all_of_it(operators: list[Any], now: int, job: str, threshol
             **VALUES,
             "job": job,
             "now": now,
-            "vanish_threshold": threshold,
+            "accept_vanished": threshold,
             "operators": [
                 {
                     "operator": name,
@@ -173,8 +173,8 @@ def test_each_problem_has_its_own_line() -> None:
         ({**VALUES, "now": -1}, "now: expected greater than or equal to 0, found -1"),
         ({**VALUES, "now": 2**63}, "now: expected less than or equal to"),
         ({**VALUES, "keep_legacy": 1}, "keep_legacy: expected a valid boolean, found 1"),
-        ({**VALUES, "vanish_threshold": float("nan")}, "vanish_threshold: expected a finite number"),
-        ({**VALUES, "vanish_threshold": 1.1}, "vanish_threshold: expected less than or equal to 1"),
+        ({**VALUES, "accept_vanished": float("nan")}, "accept_vanished: expected a share such as 60%"),
+        ({**VALUES, "accept_vanished": 1.1}, "accept_vanished: expected a share such as 60%"),
         ({**VALUES, "target": "/savepoints/source"}, "lie one in the other"),
         ({**VALUES, "target": "/savepoints/source/_metadata"}, "lie one in the other"),
         ({**VALUES, "target": "/savepoints/source/new"}, "lie one in the other"),

@@ -25,7 +25,6 @@ from stateferry.runs.plan.state_ttls import StateTtlPlan
 NO_OPTIONS = {"source", "target", "rehearse", "operators", "states", "run_id", "now_from", "home", "catalog_uri"} | {
     "warehouse",
     "classes_digest",
-    "vanish_threshold",
     "chunk_bytes",
 }
 PLACES = ["--savepoint", "/in", "--target", "/out"]
@@ -71,6 +70,7 @@ def test_the_options_have_the_names_that_people_know() -> None:
     assert {one.flag for one in PLAN_OPTIONS} == {
         *("--operator", "--legacy-state", "--new-state", "--flag-state", "--no-flag-state", "--ttl", "--job"),
         *("--parallelism", "--max-parallelism", "--now", "--keep-expired", "--accept-expired", "--clock-tolerance"),
+        "--accept-vanished",
         *("--keep-legacy", "--nulls", "--on-contradiction", "--no-timers", "--compression"),
         *(
             "--format",

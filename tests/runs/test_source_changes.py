@@ -34,6 +34,10 @@ from stateferry.inventory.inventory import (
 )
 from stateferry.proof.checks import CheckResult, CheckTask, do_here, validate
 from stateferry.proof.expected.check_result import Check, Outcome
+from stateferry.runs.catalog.processes import Process
+from stateferry.runs.catalog.publications import Control
+from stateferry.runs.control.target_metadata import TargetMetadata
+from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -46,6 +50,7 @@ from tests.runs.test_transitions import World, asked, world
 from tests.support.changes import conversion_of
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import LEGACY, NEW, LegacyState
+from tests.support.verified_runs import plan_for
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 CASES = (
@@ -105,6 +110,7 @@ def test_snapshot_and_validation_read_the_same_bytes_all_of_them(case: str) -> N
     assert {name.rpartition("/")[2] for name in before.files} == files - empty
 
 
+@pytest.mark.matrix(most=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_bit_that_changes_anywhere_is_found_by_its_file(case: str, tmp_path: Path) -> None:
@@ -287,6 +293,84 @@ def test_a_rehearsal_of_another_savepoint_at_the_same_path_is_a_new_one(newest: 
     new, before = runs_of(str(tmp_path / "home"))
     assert before.plan == one.plan
     assert {line["key"] for line in dumped(Path(Run.open(new.folder).staged.path), "main", NEW)} == {"a", "b", "late"}
+
+
+@pytest.mark.slow
+def test_a_rehearsal_with_a_run_id_is_not_green_for_a_savepoint_that_it_has_not_read(
+    newest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(tmp_path, "--rehearse") == 0
+    (one,) = runs_of(str(tmp_path / "home"))
+    again = ["run", "--plan", str(one.folder.child("plan.json").path)]
+    assert main(again) == 0
+    _leads_to(newest, "tuesday")
+    assert main(again) == 1
+    assert "give another run_id, or none, to rehearse the savepoint that is there now" in capsys.readouterr().err
+
+
+def test_a_command_that_finds_the_job_taken_removes_no_folder_that_was_there_before(
+    newest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan_for(newest, tmp_path / "target", run_id="night", now=0, flag=None).to_json())
+    with Control(f"sqlite:///{tmp_path}/home/catalog.db") as control:
+        other = control.acquire("orders", "other")
+        assert main(["run", "--plan", str(plan)]) == 1
+        assert runs_of(str(tmp_path / "home")) == []
+        create, made = Run.create, list[Run]()
+
+        def late(plan: MigrationPlan, now: int) -> Run:
+            """The other process has made the folder since this one looked."""
+            made.append(create(plan, now))
+            return create(plan, now)
+
+        monkeypatch.setattr(Run, "create", late)
+        assert main(["run", "--plan", str(plan)]) == 1
+        assert len(made) == len(runs_of(str(tmp_path / "home"))) == 1
+        # The two have made the folder at once, and the other one has the lease.
+        made[0].folder.remove()
+        monkeypatch.setattr(Run, "create", create)
+        control.release(other)
+        held = control.acquire("orders", "night")
+        monkeypatch.setattr(Process, "this", lambda: Process(os.getppid(), Process.parse(held.holder).host, 0))
+        assert main(["run", "--plan", str(plan)]) == 1
+        assert len(runs_of(str(tmp_path / "home"))) == 1
+
+
+@pytest.mark.slow
+def test_a_rollback_names_the_savepoint_that_was_read(
+    newest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(tmp_path) == 0
+    _leads_to(newest, "tuesday")
+    assert main(["status"]) == 0
+    assert f"a rollback brings back: {tmp_path / 'monday'} (the source)" in capsys.readouterr().out
+    back = ["rollback", "--job", "orders"]
+    monday, read = tmp_path / "monday", tmp_path / "read"
+    monday.rename(read)
+    shutil.copytree(tmp_path / "tuesday", monday)
+    assert main(back) == 1
+    assert f"has read checkpoint 1 at {monday}, and checkpoint 2 is there now, from wh" in capsys.readouterr().err
+    shutil.rmtree(monday)
+    read.rename(monday)
+    assert main(back) == 0
+    assert f"restore the job from {monday}\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_publication_is_completed_though_another_savepoint_is_at_its_source_by_now(
+    newest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TargetMetadata, "roll_forward", killed)
+        assert _run(tmp_path) == 130
+    _leads_to(newest, "tuesday")
+    assert _run(tmp_path) == 1
+    assert "and is published, without its tables: a job may start from there. To migrate" in capsys.readouterr().err
+    assert (tmp_path / "target" / METADATA).is_file()
 
 
 def test_the_report_has_the_check_and_not_the_digests(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 from flinkstate.basics.did_you_mean import is_alike, is_slip
 from flinkstate.errors import PlanError
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.reading.reader import operator_id
 from flinkstate.serializers.built_snapshots import map_snapshot, simple_snapshot, ttl_snapshot
 from flinkstate.serializers.snapshots import SerializerSnapshot
 from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType, PojoField, PojoType, Scalar
@@ -292,6 +293,22 @@ def test_a_state_that_an_earlier_run_has_kept_is_not_migrated_again(
     assert not (home / "next").exists()
     assert run(home, "--accept-empty", "100%", source="later", target="next") == 0
     assert "--accept-empty had no effect" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("back", [(), ("--reverse",)])
+def test_an_operator_under_another_of_its_names_is_not_another_job(
+    back: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Airflow calls the job what the form calls the operator, a command what the savepoint calls it."""
+    BEGUN.write(str(home / "source"))
+    assert run(home) == 0
+    by_id = ("--job", operator_id("main").hex())
+    places = {"source": "target" if back else "source", "target": "other"}
+    assert run(home, *by_id, *back, **places) == USAGE
+    assert "has read the same operator: did you mean --job main?" in capsys.readouterr().err
+    assert not (home / "other").exists()
+    assert run(home, "--job", "main", *back, **places) == 0
+    assert run(home, "--job", "named", *back, **(places | {"target": "named"})) == 0
 
 
 def test_in_reverse_the_old_name_is_held_against_earlier_runs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

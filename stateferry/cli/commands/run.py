@@ -148,7 +148,7 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
 
     plan = plan_of_options(options)
     check_separate_places(plan)
-    before = _of_this_source(asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED}))
+    before = _of_this_source(asked_for_before(plan, {RunState.PUBLISHED, RunState.REJECTED}), plan)
     with Control((before.plan if before else plan).catalog_uri) as control:
         if before is not None:
             check_may_continue(before, control)
@@ -184,10 +184,10 @@ def _run(options: argparse.Namespace, open_workers: OpenWorkers, again: str = _T
         check_buckets(resolved.plan)
         run = before or Run.create(plan, now_ms())
         check_may_continue(run, control)
-        return _carry_out(run, resolved, control, open_workers, again, is_new=before is None)
+        return _carry_out(run, resolved, control, open_workers, again)
 
 
-def _of_this_source(before: Run | None) -> Run | None:
+def _of_this_source(before: Run | None, plan: MigrationPlan) -> Run | None:
     """The run that the same command has begun, if its source is still the savepoint that it has read.
 
     A rehearsal of another savepoint at the same path is a new run. What another run writes into its target belongs to
@@ -198,12 +198,26 @@ def _of_this_source(before: Run | None) -> Run | None:
 
     if before is None or (why := replaced_source(before)) is None:
         return before
+    if before.plan.rehearse and before.plan.run_id == plan.run_id:
+        raise RejectedError(f"{why}: give another run_id, or none, to rehearse the savepoint that is there now")
     if before.plan.rehearse:
         return None
     raise RejectedError(
-        f"{why}: its target {before.plan.target} belongs to that one. To migrate the savepoint that is there now, give "
-        "another --target"
+        f"{why}: its target {before.plan.target} belongs to that one{_published_all_the_same(before)}. To migrate the "
+        "savepoint that is there now, give another --target"
     )
+
+
+def _published_all_the_same(run: Run) -> str:
+    """Completes the target of a run whose publication stands, which doesn't need the source, and says so."""
+    from stateferry.runs.catalog.publications import Control
+    from stateferry.runs.control.after_publication import tables_are_left
+
+    with Control(run.plan.catalog_uri) as control:
+        if not _stands(run, control):
+            return ""
+        tables = ", without its tables" if tables_are_left(run, control) else ""
+    return f" and is published{tables}: a job may start from there"
 
 
 def _stands(run: Run, control: Control) -> bool:
@@ -247,8 +261,6 @@ def _carry_out(
     control: Control,
     open_workers: OpenWorkers,
     again: str,
-    *,
-    is_new: bool = False,
 ) -> int:
     from stateferry.basics.exit_codes import if_interrupted
     from stateferry.cli.progress import KeptProgress
@@ -262,8 +274,10 @@ def _carry_out(
         # The run is there before: if the answer is lost, the same command finds the run that has the lease.
         lease = control.acquire(run.plan.job, run.plan.run_id)
     except LeaseHeldError:
-        # The same command given twice at once leaves nothing of the second one.
-        if is_new:
+        # The same command given twice at once leaves nothing of the second one. With a plan file they may have made
+        # the same folder at once, in which the other one is at work.
+        held = control.lease_of(run.plan.job)
+        if run.is_new and not (held is not None and held.run_id == run.plan.run_id):
             run.folder.remove()
         raise
     try:

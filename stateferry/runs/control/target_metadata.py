@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from flinkstate.errors import RejectedError, StateferryError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA, claimed_by, drafts, is_draft_of_metadata
+from flinkstate.metadata.metadata import RelativeFile
+from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.basics.private_files import private_files, usual_files
+from stateferry.basics.quantities import noun
 from stateferry.runs.catalog.publications import Publication
 from stateferry.runs.record.facts import Claim
 from stateferry.runs.record.run_list import readable_runs
@@ -36,23 +39,25 @@ class TargetMetadata:
         return self.run.target_metadata.exists()
 
     def roll_forward(self, digest: str, kept: bytes | None = None) -> None:
-        """Writes `_metadata` into the target, if it isn't there yet; `kept` is what is stored, if it was read already.
+        """Writes `_metadata` into the target, if it isn't there yet.
 
-        It must have the digest of the publication. Two processes may do this at once, because both write the same
-        bytes.
+        `kept` is what is stored, if it was read already and its files were found. It must have the digest of the
+        publication. Two processes may do this at once, because both write the same bytes.
         """
         target = Location.of(self.run.plan.target)
         metadata = target.child(METADATA)
         found = metadata.read_if_there()
         if found is None:
-            kept = self.read() if kept is None else kept
-            if digest_of_metadata(kept) != digest:
+            content = self.read() if kept is None else kept
+            if digest_of_metadata(content) != digest:
                 raise self._other(
                     f"{self.run.target_metadata.shown} is no longer the one that was validated and published, so it is "
                     f"not written into {target.shown}, and no job can start from there"
                 )
+            if kept is None:
+                self._check_files(target, content)
             try:
-                self.publish(target, kept)
+                self.publish(target, content)
             except (OSError, StateferryError):
                 if not metadata.is_file():
                     raise
@@ -64,6 +69,22 @@ class TargetMetadata:
             draft.remove()
         for claim in (entry for entry in target.entries() if claimed_by(entry.name) == self.run.plan.run_id):
             claim.remove()
+
+    def _check_files(self, target: Location, content: bytes) -> None:
+        """Refuses to make a savepoint of a target whose files are gone: it would be one by its name alone."""
+        metadata = parse_metadata(content, self.run.target_metadata.shown)
+        named = {
+            stream.name
+            for operator in metadata.operators
+            for subtask in operator.subtasks
+            for stream in subtask.streams()
+            if isinstance(stream, RelativeFile)
+        }
+        if gone := sorted(named - {entry.name for entry in target.entries()}):
+            raise self._other(
+                f"{len(gone)} {noun(len(gone), 'file')} of {target.shown} {noun(len(gone), 'is', 'are')} gone, such as "
+                f"{gone[0]}: start no job from there"
+            )
 
     def _other(self, what: str) -> RejectedError:
         plan = self.run.plan

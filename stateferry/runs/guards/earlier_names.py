@@ -1,4 +1,4 @@
-"""Holds the names of states in a plan against what earlier runs of the job have made of the same legacy state."""
+"""Holds the names in a plan, of the job and of states, against what earlier runs have made of the same states."""
 
 from __future__ import annotations
 
@@ -19,8 +19,25 @@ _GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
 
 def history_errors(resolved: ResolvedPlan) -> list[PlanError]:
     """The error of a plan whose names earlier runs contradict."""
-    problems = history_problems(resolved, resolved.plan.accept_empty)
+    problems = [*_other_jobs(resolved), *history_problems(resolved, resolved.plan.accept_empty)]
     return [PlanError("\n".join(problems))] if problems else []
+
+
+def _other_jobs(resolved: ResolvedPlan) -> Iterator[str]:
+    """A job that nobody names has the name of its operator, which has several: an id, often a uid, and a name.
+
+    Under another one of them nobody finds the leases, publications and earlier runs of the job.
+    """
+    plan = resolved.plan
+    for operator in {one.operator.hex_id: one.operator for one, _ in resolved.migrations}.values():
+        names = _names_of(operator)
+        for job in sorted(names - {plan.job} if plan.job in names else ()):
+            runs = [run for run in runs_of(plan.home, job) if run.state in _GREEN and _migrates(run, names)]
+            if runs:
+                yield (
+                    f"operator {operator.label}: this run would be one of the job {plan.job}, and run "
+                    f"{runs[0].run_id} of the job {job} has read the same operator: did you mean --job {job}?"
+                )
 
 
 def history_problems(resolved: ResolvedPlan, accepted: float | None) -> list[str]:
@@ -60,6 +77,15 @@ def _problems(
 
 def _new_states(run: RunSummary, operator: Operator, legacy: str) -> set[str]:
     """Which new states the run has made of this legacy state, or in reverse it of them."""
-    names = {operator.hex_id, operator.uid, operator.name}
+    names = _names_of(operator)
     operators = run.plan.operators if run.plan is not None else ()
     return {state.new for one in operators if one.operator in names for state in one.states if state.legacy == legacy}
+
+
+def _migrates(run: RunSummary, operator_names: set[str]) -> bool:
+    return run.plan is not None and any(one.operator in operator_names for one in run.plan.operators)
+
+
+def _names_of(operator: Operator) -> set[str]:
+    """All by which a plan may call it."""
+    return {name for name in (operator.hex_id, operator.uid, operator.name) if name is not None}

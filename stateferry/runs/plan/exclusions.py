@@ -61,6 +61,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     ),
     *map(_of_a_migration, ("largest_first", "reverse", "drop_legacy_blobs")),
     _of_a_migration("accept_expired", "state_ttls"),
+    _of_a_migration("accept_vanished"),
     Exclusion(
         "keep_expired",
         "keep_expired: no state has a ttl_ms, so none can expire: give the ttl_ms, or leave keep_expired out",

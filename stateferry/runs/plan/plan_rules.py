@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from flinkstate.errors import UsageError
 from flinkstate.files.uris import store_in
+from flinkstate.metadata.moved_files import ADDRESS
 from stateferry.basics import catalog_address
 from stateferry.runs.plan.exclusions import ASK_WITHOUT_STATES, broken, given_fields
 from stateferry.runs.plan.homes import CATALOG_VARIABLE
@@ -75,9 +76,12 @@ def _place_problems(plan: RunOptions) -> Iterator[str]:
             f"claimable: {plan.target} is on a store, and what a job may claim is made of hard links: give a target on "
             "a disk, or leave claimable out"
         )
-    for place in (plan.files_from or {}).values():
+    for old, new in (plan.files_from or {}).items():
         try:
-            absolute_place(place)
+            for place in (old, new):
+                if not ADDRESS.match(place):
+                    raise UsageError(f"expected an absolute path or a URI, found {place!r}")
+            absolute_place(new)
         except UsageError as error:
             yield f"files_from: {error}"
 

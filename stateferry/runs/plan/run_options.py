@@ -233,8 +233,8 @@ class RunOptions(UpgradeOptions):
         Option(
             Kind.TEXT,
             "A savepoint of the old job",
-            "in reverse: a savepoint of the old job, such as the one that was migrated, whose header says how that job "
-            "stores the legacy states, if it declares them otherwise than by Types.MAP",
+            "in reverse: a savepoint of the old job, such as the one that was migrated, if that job declares the "
+            "legacy states otherwise than by Types.MAP",
             row=129,
             metavar="SAVEPOINT",
             if_empty="the old job declares them by Types.MAP",
@@ -245,9 +245,8 @@ class RunOptions(UpgradeOptions):
         Option(
             Kind.CHOICE,
             "Null values",
-            "what becomes of null values that the value's serializer cannot write, such as those of Long: keep them, "
-            "although the new job can do less with them than the old one; drop them; with stop, the run stops and says "
-            "what the job could not do",
+            "what becomes of null values that the value's serializer cannot write, such as those of Long; with stop, "
+            "the run stops and says what the new job could not do with them",
             row=130,
         ),
     ] = "stop"
@@ -266,14 +265,21 @@ class RunOptions(UpgradeOptions):
         Option(
             Kind.CHOICE,
             "On contradiction",
-            "what counts for a key that is flagged as moved and still has a blob: the blob or the rows; with stop, the "
-            "run stops",
+            "what counts for a key that is flagged as moved and still has a blob; with stop, the run stops",
             row=80,
         ),
     ] = "stop"
-    # The share of the last run's keys that may be missing. If more are missing, it is probably another savepoint.
-    vanish_threshold: Share = 0.5
-    # None allows the usual share, which `expiry_guard` describes.
+    accept_vanished: Annotated[
+        Share,
+        BeforeValidator(valid_share),
+        Option(
+            Kind.SHARE,
+            "Accept that vanishes",
+            "the share of the last run's keys that may be gone, such as 90%",
+            row=101,
+            if_empty="half of them",
+        ),
+    ] = 0.5
     accept_expired: Annotated[
         Share | None,
         BeforeValidator(valid_share),
@@ -285,16 +291,14 @@ class RunOptions(UpgradeOptions):
             if_empty="a quarter, and not many more than in the last green run",
         ),
     ] = None
-    # None allows the usual share, which `name_guard` describes.
     accept_empty: Annotated[
         Share | None,
         BeforeValidator(valid_share),
         Option(
             Kind.SHARE,
             "Accept without rows",
-            "the share of the keys flagged as moved that may have no rows in the new state, because the job has "
-            "emptied their maps or the rows have expired, such as 10%; 100% says that the names of all states are "
-            "right",
+            "the share of the keys flagged as moved that may have no rows, because the job has emptied their maps or "
+            "the rows have expired, such as 10%; 100% says that the names of all states are right",
             row=102,
             if_empty="5%, if no other state has their rows",
         ),
@@ -337,7 +341,6 @@ class RunOptions(UpgradeOptions):
             if_empty="such objects and POJOs are refused",
         ),
     ] = ()
-    # What was read of them.
     classes_digest: StrictStr | None = None
     # New beginnings, by the old ones, of absolute addresses in `_metadata`.
     files_from: Annotated[
@@ -367,7 +370,7 @@ class RunOptions(UpgradeOptions):
             if_empty="$STATEFERRY_REST_CATALOG, else the tables are in the SQL catalog",
         ),
     ] = None
-    # Where `now` comes from: a clock (or an option), the end of a backfilled day, or the time of the savepoint.
+    # `now` is of a clock (or an option), the end of a backfilled day, or the time of the savepoint.
     now_from: Literal["clock", "backfill", "savepoint"] = "clock"
     # These three have defaults too (see `_with_home`): the catalog and the warehouse are in the home.
     home: Place

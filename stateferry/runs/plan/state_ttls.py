@@ -74,6 +74,12 @@ class StateTtlPlan(PlanModel):
         return self.expired != "keep"
 
     @property
+    def text(self) -> str:
+        """The same as text."""
+        words = [self.expired, self.update, self.visibility, *["cleanupFullSnapshot"] * self.cleanup_full_snapshot]
+        return f"{self.operator}/{self.state}={self.ttl_ms}ms:{':'.join(words)}"
+
+    @property
     def config(self) -> StateTtlConfig:
         """The settings as they were given."""
         from flinkstate.ttl import StateTtlConfig, StateVisibility, UpdateType

@@ -48,6 +48,8 @@ class Run(RunFolder):
     # written, or read ahead. `_facts` are all files of facts that there were then.
     _known: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     _facts: frozenset[str] | None = field(default=None, repr=False, compare=False)
+    # Whether `create` has made the folder.
+    is_new: bool = field(default=False, repr=False, compare=False)
 
     @classmethod
     def create(cls, plan: MigrationPlan, now: int) -> Run:
@@ -71,6 +73,7 @@ class Run(RunFolder):
             if recorded < FORMAT:
                 _write(Location.of(plan.home).child(_FORMAT), f"{json.dumps({FIELD: FORMAT})}\n")
             _write(file, plan.to_json())
+            run = cls(plan, folder, is_new=True)
         if not run.changes():
             run.enter(RunState.PLANNED, now)
         return run

@@ -6,6 +6,7 @@ snapshot, the state that was converted in between is the state that the snapshot
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 
 from flinkstate.errors import RejectedError, TransientError
@@ -37,6 +38,17 @@ def note_metadata(source: Savepoint, read: BytesRead, files_from: Mapping[str, s
             "which one, then start a new run of the savepoint"
         )
     read.add(METADATA, WHOLE, digest_of_bytes(data))
+
+
+def behind_link(name: str) -> str:
+    """The folder to which a source leads that is a link, as one to the newest savepoint.
+
+    The folders above keep their names: Flink may know them by no other.
+    """
+    folder = folder_of(name)
+    if "://" in folder or not os.path.islink(folder):
+        return name
+    return behind_link(os.path.join(os.path.dirname(folder), os.readlink(folder)))
 
 
 def replaced_source(run: Run) -> str | None:

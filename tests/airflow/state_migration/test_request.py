@@ -218,6 +218,7 @@ GIVEN: dict[str, tuple[object, object]] = {
     "on_contradiction": ("rows", "rows"),
     "keep_expired": (True, True),
     "accept_expired": ("60%", 0.6),
+    "accept_vanished": ("90%", 0.9),
     "accept_empty": ("10%", 0.1),
     "clock_tolerance": ("2h", 7_200_000),
     "keep_legacy": (True, True),

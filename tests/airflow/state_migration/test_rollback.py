@@ -292,6 +292,29 @@ def test_the_old_job_starts_where_it_was_stopped_though_an_earlier_publication_s
     assert standing.sequence == 1
 
 
+def test_no_job_is_cancelled_while_another_savepoint_is_where_the_old_job_would_start(
+    published: Run, home: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[JobOverview]
+) -> None:
+    """Flink would start it, without the state of the old job."""
+    monkeypatch.setattr(FlinkHook, "job_id", lambda *_: "a1")
+    monkeypatch.setattr(FlinkTask, "cancel", lambda *_, **__: pytest.fail("it was cancelled"))
+    plan, june = published.plan, home / "june"
+    write_metadata(june, completed_at=AS_OF.timestamp())
+    with Control(default_catalog()) as control:
+        lease = control.acquire(plan.job, "the second")
+        control.publish(lease, record_of(plan, run_id="the second", source=str(june)), replaces=1)
+        control.release(lease)
+    jobs.append(job("a1"))
+    said = planned_rollback(published)
+    june.rename(home / "july")
+    write_metadata(june, checkpoint_id=2, completed_at=AS_OF.timestamp())
+    why = f"has read checkpoint 1 at {june}, and checkpoint 2 is there now, from which the old job would start"
+    with pytest.raises(AirflowFailException, match=why):
+        planned_rollback(published)
+    with pytest.raises(AirflowFailException, match=why):
+        cancel_as_planned(said)
+
+
 def test_people_are_told_of_a_rollback_that_fails_for_good(published: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, ...]] = []
     monkeypatch.setattr(notices, "tell", lambda _, *said: told.append(said))
