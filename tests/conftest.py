@@ -18,7 +18,10 @@ settings.register_profile("sample", deadline=None, max_examples=25)
 settings.register_profile("fast", deadline=None, max_examples=10)
 
 # Side by side, a group keeps to one process, which has its Flink, Airflow or Spark. The longest groups come first.
-_GROUPS = ("standalone", "flink", "spark", "test_killed.py", "test_bounded_memory.py", "stores")
+_GROUPS = (
+    *("standalone", "flink", "spark", "test_random_catch_ups.py"),
+    *("test_killed.py", "test_bounded_memory.py", "stores"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,7 +88,7 @@ class _GroupByGroup(LoadScopeScheduling):  # type: ignore[misc]
 def _group(nodeid: str) -> str:
     """The folder of those that share a server, or the test's own file."""
     file = nodeid.partition("::")[0]
-    return next((group for group in _GROUPS if group in file.split("/")), file)
+    return next((part for part in reversed(file.split("/")) if part in _GROUPS), file)
 
 
 def _place(item: pytest.Item) -> int:

@@ -152,6 +152,7 @@ def test_airflow_can_import_what_its_dags_are_made_of(wheel: Path, tmp_path: Pat
     assert int(said(*command, folder=tmp_path).split()[-1]) > 60
 
 
+@pytest.mark.full
 def test_the_command_works_far_from_the_checkout(environment: Path, tmp_path: Path) -> None:
     command = str(environment / "bin/stateferry")
     assert said(command, "--version", folder=tmp_path).startswith("stateferry 0.1.0")

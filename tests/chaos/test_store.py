@@ -53,7 +53,7 @@ def undisturbed(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -
         return Undisturbed(source, content_of(source), store.requests, area.result())
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize("number", runs(0.5))
 def test_a_run_ends_as_if_undisturbed(
     number: int, s3_server: S3Server, undisturbed: Undisturbed, tmp_path: Path

@@ -145,6 +145,7 @@ def by_kryo(state: str, case: str) -> bool:
     return state.startswith("value-") and case.startswith(("declared", "upgraded"))
 
 
+@pytest.mark.matrix(most=20)
 @pytest.mark.part
 @pytest.mark.parametrize("case", CANONICAL)
 def test_all_that_flink_wrote_is_inspected_and_dumped(terminal: Terminal, case: str) -> None:
@@ -556,6 +557,7 @@ def test_output_goes_out_line_by_line_and_a_closed_pipe_is_quiet(tmp_path: Path,
     assert process.returncode == exit_codes.OUTPUT_CLOSED
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",

@@ -34,6 +34,7 @@ def keyed_lines(case: str) -> dict[str, list[Line]]:
     return lines
 
 
+@pytest.mark.matrix(most=20)
 @pytest.mark.part
 @pytest.mark.parametrize("case", sorted({*CANONICAL, "native-2.3-rocksdb"}))
 def test_keys_are_where_flink_wrote_them(case: str) -> None:

@@ -80,7 +80,7 @@ class Kind:
         extras = [one for one in ("other", "list", "sum", "windowed", TIMERS, AGING) if chosen.random() < 0.6]
         made = cls(
             flavour, ttl, flag or chosen.random() < 0.3, flag, chosen.random() < 0.3, tuple(extras),
-            chosen.choice((1, 2)), chosen.choice((16, 16, 16, 300)), chosen.choice((None, "keep", "drop")),
+            chosen.choice((1, 2)), chosen.choice((8, 8, 8, 130)), chosen.choice((None, "keep", "drop")),
         )  # fmt: skip
         parallelism = chosen.choice((1, 2, 3, 5)) if chosen.random() < 0.4 else made.parallelism
         return replace(made, becomes=(parallelism, made.max_parallelism))

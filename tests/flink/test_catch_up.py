@@ -132,7 +132,7 @@ LEFT_TO_STEPS = (
 )
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.full) if case in LEFT_TO_STEPS else case for case in CASES]

@@ -245,6 +245,7 @@ _in_each_cell = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.matrix(most=1)
 @_in_each_cell
 def test_keys_and_values_by_kryo_stay_as_they_are(
     version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
@@ -268,6 +269,7 @@ OF_CLASSES = {
 }
 
 
+@pytest.mark.matrix(most=1)
 @_in_each_cell
 def test_objects_of_the_jobs_classes_become_pojos(
     version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
@@ -284,6 +286,7 @@ OF_VISITS = {
 }
 
 
+@pytest.mark.matrix(most=1)
 @_in_each_cell
 def test_objects_become_pojos_with_fields_by_kryo(
     version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
@@ -314,6 +317,7 @@ OF_ROWS = {
 }
 
 
+@pytest.mark.full
 @_in_each_cell
 def test_rows_become_flinks_own(
     version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path

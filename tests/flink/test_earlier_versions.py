@@ -36,6 +36,7 @@ def test_there_are_savepoints_of_each_version() -> None:
     assert native == versions - {"1.13", "1.14"}
 
 
+@pytest.mark.matrix(most=8)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_that_they_hold_is_read(name: str) -> None:
     savepoint = Savepoint.open(str(EARLIER / name))

@@ -110,6 +110,7 @@ def _with_ttl(job: Job, ttl: str, ttl_millis: int = State.ttl_millis) -> Job:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_other_versions_of_the_metadata_and_absolute_paths_restore(version: str, flink: Flink, tmp_path: Path) -> None:
     job = replace(SCENARIOS["operator-state"], inline_threshold=0)

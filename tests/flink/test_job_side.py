@@ -193,6 +193,7 @@ def test_a_run_keeps_timestamps_and_the_job_renews_them(
             assert by_the_job or line["timestamp"] == stamps[line["key"]]
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("version", "backend"), WHERE)
 @pytest.mark.parametrize("emptied", [1, 5], ids=["one key", "many keys"])
 def test_a_job_that_empties_maps_is_told_from_a_wrong_name(
@@ -227,6 +228,7 @@ def test_a_job_that_empties_maps_is_told_from_a_wrong_name(
     model.run(flink(version), "rows", backend, tmp_path / "moved")
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("version", "backend"), WHERE[:2])
 def test_a_flag_that_has_expired_brings_nothing_back(version: str, backend: str, flink: Flink) -> None:
     time_to_live = 3000

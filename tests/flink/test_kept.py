@@ -43,6 +43,7 @@ def test_flink_writes_the_same_fields(version: str) -> None:
         assert [name for name in differing if not name.startswith("concrete")] == []
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_flink_reads_the_same(version: str) -> None:
     assert_flink_agrees(version, count=1000, seed=5)

@@ -30,6 +30,7 @@ def test_flink_writes_what_the_golden_file_says(version: str) -> None:
     assert [json.loads(line)["name"] for line in written] == [json.loads(line)["name"] for line in golden]
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_flink_reads_damaged_values_as_we_do(version: str) -> None:
     assert_flink_agrees(version, count=1500, seed=3)

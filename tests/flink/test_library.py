@@ -58,6 +58,7 @@ def test_so_does_any_other_job(name: str, made: Make, flink: Flink, tmp_path: Pa
     check_written_from_entries(name, made, flink, tmp_path)
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("scenario", ["legacy-string-long-ttl", "kinds"])
 def test_native_state_stays_native(scenario: str, version: str, made: Make, flink: Flink, tmp_path: Path) -> None:

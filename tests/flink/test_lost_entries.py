@@ -127,6 +127,7 @@ def test_it_is_as_if_nothing_had_been_lost(backend: str, started: Started, tmp_p
     assert jobs.read("2.3.0", new) == expected
 
 
+@pytest.mark.full
 def test_a_newer_savepoint_of_the_old_job_is_refused(started: Started, tmp_path: Path) -> None:
     """The old job went on after the savepoint from which the upgraded job was restored."""
     jobs = Jobs(started, ("longs",))
@@ -141,6 +142,7 @@ def test_a_newer_savepoint_of_the_old_job_is_refused(started: Started, tmp_path:
     upgraded(later, tmp_path, before=str(old), restore_lost=True)
 
 
+@pytest.mark.full
 def test_rows_that_are_gone_come_back_only_if_that_is_wanted(started: Started, tmp_path: Path) -> None:
     """A job that clears a key whose map it has read, without the entry that it didn't see."""
     jobs = Jobs(started, (*MAPS, "number", "rows", "maps"))
@@ -170,6 +172,7 @@ def test_rows_that_are_gone_come_back_only_if_that_is_wanted(started: Started, t
 _TTL_STATES = (*MAPS, "number", "rows", "maps")
 
 
+@pytest.mark.full
 def test_what_has_expired_stays_away(started: Started, tmp_path: Path) -> None:
     """Rows of early keys have expired by now; Flink has removed some of them, and others were written again."""
     jobs, day = Jobs(started, _TTL_STATES), 24 * HOUR
@@ -235,6 +238,7 @@ def test_where_nobody_can_tell_the_run_stops(started: Started, tmp_path: Path) -
     assert {place for place in whole if whole[place] != found[place]} == {("lists", ADDS, "")}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [{"max_parallelism": 256}, {"output_format": "native"}])
 def test_it_goes_with_other_layouts_and_formats(layout: dict[str, Any], started: Started, tmp_path: Path) -> None:
     jobs = Jobs(started, ("longs", "maps"))

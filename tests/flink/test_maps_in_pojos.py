@@ -189,6 +189,7 @@ def test_a_new_job_finds_every_entry_and_field(name: str, flink: Flink, tmp_path
     check_restored(flink(case.by), target, new_job(case), found, moved=case.change.max_parallelism is not None)
 
 
+@pytest.mark.full
 def test_flink_2_refuses_a_pojo_whose_map_was_by_kryo_until_its_class_has_no_such_field(
     flink: Flink, tmp_path: Path
 ) -> None:

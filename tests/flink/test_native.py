@@ -93,7 +93,7 @@ def test_every_entry_of_rocksdbs_own_files_is_shown(
     assert by_state(all_dumped(made.path, job)) == by_state(made.lines)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("format_", ["NATIVE", "CHECKPOINT"])
 @pytest.mark.parametrize("ingest", ["true", "false"])
 @pytest.mark.parametrize("change", [(2, 3), (3, 2), (1, 4), (4, 1)], ids=str)

@@ -77,6 +77,7 @@ def on_rocksdb(job: Job) -> Job:
     return replace(job, backend="rocksdb", settings=settings)
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("name", _marked(PAIRS))
 def test_a_running_job_finds_every_entry(name: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     case, change = PAIRS[name]
@@ -104,6 +105,7 @@ def _expect_native(savepoint: Path) -> None:
                 assert all(isinstance(file.stream, RelativeFile) for file in handle.private)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("claim", [True, False], ids=["claimed", "not-claimed"])
 @pytest.mark.parametrize("version", LATER)
 def test_the_job_goes_on_and_rescales_by_itself(

@@ -276,6 +276,7 @@ def test_collections_that_flink_2_has_serializers_for(name: str, sides: Sides, s
     hold(COLLECTIONS[name], "2.3.0", sides, savepoint_of_flink_2)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in _SAMPLE_OF_AVRO else pytest.mark.full) for name in AVRO]

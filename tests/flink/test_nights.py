@@ -24,7 +24,7 @@ from tests.steps.test_nights_since import facts_of, run, run_on_everything, tota
 pytestmark = pytest.mark.flink
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_that_was_started_again_has_the_files_it_had(
     version: str, flink: Callable[[str], FlinkHarness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -131,7 +131,7 @@ CASES = [
 ]
 
 
-@pytest.mark.matrix(most=2)
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("version", "backend", "layout"), CASES)
 def test_the_new_job_finds_every_entry_and_all_else_untouched(
     version: str, backend: str, layout: str, made: Make, flink: Flink, tmp_path: Path
@@ -164,7 +164,7 @@ COMPRESSIONS = {
 }
 
 
-@pytest.mark.matrix(most=2)
+@pytest.mark.full
 @pytest.mark.parametrize("max_parallelism", [None, 300], ids=["same", "max-300"])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -235,6 +235,7 @@ def without_expired(line: Line) -> Line | None:
     return line | {"value": [value for value, _ in kept], "timestamp": [stamp for _, stamp in kept]} if kept else None
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     ("version", "backend", "format_", "into", "max_parallelism"),
     [
@@ -280,7 +281,7 @@ _MERGED_FILES = {"execution.checkpointing.file-merging.enabled": "true"}
 _TIMERS_ON_THE_HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 
 
-@pytest.mark.matrix(most=2)
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("into", ["canonical", pytest.param("native", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("version", "format_", "more", "max_parallelism"),
@@ -376,6 +377,7 @@ def test_types_and_nulls_come_through(scenario: str, made: Make, flink: Flink, t
     check_restored(flink(version), tmp_path / "new", of_new_shape(job), found, moved=False)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("version", "backend"), list(zip(VERSIONS, BACKENDS, strict=True)))
 def test_exactly_what_has_expired_is_gone(version: str, backend: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     job = replace(whole(128, ttl="stamped"), backend=backend)
@@ -390,6 +392,7 @@ def test_exactly_what_has_expired_is_gone(version: str, backend: str, made: Make
     check_restored(flink(version), tmp_path / "new", of_new_shape(job), Made(tmp_path / "new", left), moved=False)
 
 
+@pytest.mark.full
 def test_a_second_night_publishes_what_a_first_one_would(flink: Flink, tmp_path: Path, home: Path) -> None:
     first = LegacyState({f"key-{i:03}": ({f"u{j}": i + j for j in range(4)}, 0) for i in range(300)})
     changed: dict[str, tuple[UserMap, int]] = {"key-007": ({"u0": -1, "new": None}, 0), "key-100": ({}, 0)}

@@ -62,7 +62,7 @@ def unreadable(case: Case) -> Mapping[str, str]:
     return {}
 
 
-@pytest.mark.matrix(most=20)
+@pytest.mark.matrix(most=10)
 @pytest.mark.parametrize("name", CASES)
 def test_every_entry_is_what_flink_held(name: str, made: Make) -> None:
     case = CASES[name]
@@ -95,7 +95,7 @@ def _place(line: Line) -> str:
     return repr([line["operator"], line["state"], line.get("key"), line.get("namespace"), line.get("user_key")])
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=15)
 @pytest.mark.parametrize("name", CASES)
 def test_facts_are_those_of_the_job(name: str, made: Make) -> None:
     case = CASES[name]

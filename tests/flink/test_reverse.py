@@ -84,6 +84,7 @@ CASES = {
 _TRIED = tuple(CASES)[:3]
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     "case", [pytest.param(name, marks=() if name in _TRIED else pytest.mark.full) for name in CASES]
 )

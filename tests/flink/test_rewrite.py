@@ -89,7 +89,7 @@ _THERE_AND_BACK = [
 ]
 
 
-@pytest.mark.matrix(most=12)
+@pytest.mark.matrix(most=6)
 @pytest.mark.parametrize("name", COVERING)
 def test_unchanged_everything_is_the_same_to_the_byte(name: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     case = COVERING[name]
@@ -103,7 +103,7 @@ def test_unchanged_everything_is_the_same_to_the_byte(name: str, made: Make, fli
     check_restored(flink(case.version), target, case.job, source, moved=False)
 
 
-@pytest.mark.matrix(most=12)
+@pytest.mark.matrix(most=6)
 @pytest.mark.parametrize("name", PAIRS)
 def test_another_layout_holds_the_same_in_a_running_job(name: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     case, change = PAIRS[name]
@@ -144,6 +144,7 @@ def _ranges(savepoint: Path) -> dict[tuple[str, int], KeyGroupRange]:
     }
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_dumped_is_what_flink_restored_in_every_key_group(
@@ -159,7 +160,7 @@ def test_dumped_is_what_flink_restored_in_every_key_group(
         assert plain(found, key_groups=True) == plain(by_state(restored.lines), key_groups=True)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("scenario", ["legacy-string-long-ttl", "kinds", "operator-state", "windows"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_of_yet_another_parallelism_finds_the_same(
@@ -185,6 +186,7 @@ def test_a_job_that_sets_no_max_parallelism_adopts_the_new_one(
     check_restored(flink(version), target, case.job, source, moved=True)
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_as_many_subtasks_as_key_groups(version: str, backend: str, made: Make, flink: Flink, tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ def test_as_many_subtasks_as_key_groups(version: str, backend: str, made: Make, 
         check_restored(flink(version), target, change.job(small), source, moved=i > 0)
 
 
-@pytest.mark.matrix(most=8)
+@pytest.mark.matrix(most=4)
 @pytest.mark.parametrize("name", _THERE_AND_BACK)
 def test_there_and_back_is_the_same_to_the_byte(name: str, made: Make, tmp_path: Path) -> None:
     """Every key comes back to the key group that Flink had put it in."""

@@ -100,7 +100,7 @@ def check(flink: FlinkHarness, folder: Path, options: dict[str, object], seed: i
     assert dict(scanned(files, 2, 4, 300, 3)) == part
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=8)
 @pytest.mark.parametrize(("version", "options"), CASES)
 def test_every_entry_is_what_rocksdb_finds(
     version: str, options: str, flink: Callable[[str], FlinkHarness], tmp_path: Path

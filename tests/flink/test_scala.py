@@ -117,6 +117,7 @@ def _told(cases: dict[str, _Case], operator: str = "main") -> dict[str, str]:
     return {f"{operator}/{name}": case.declared for name, case in cases.items()}
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(
     ("kind", "ttl", "backend"),
     [
@@ -143,6 +144,7 @@ def test_flink_2_reads_what_flink_scala_wrote(
     check_restored(started("2.3.0", False), new, job, _expected(made, new, cases, kind), moved=False, with_nulls=_NULLS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("format_", "change", "options"),
     [
@@ -205,6 +207,7 @@ def test_operator_state(started: Started, tmp_path: Path) -> None:
     check_restored(started("2.3.0", False), new, job(lambda case: case.java), expected, moved=False)
 
 
+@pytest.mark.matrix(most=8)
 @pytest.mark.parametrize(
     ("key", "type_", "declared", "why"),
     [

@@ -88,7 +88,7 @@ def _expected(made: Made, new: Path, key: _Key) -> Made:
     return Made(new, [{**line, "key": key.shown(line["key"])} for line in made.lines])
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("name", _KEYS)
 @pytest.mark.parametrize(
     ("namespace", "ttl", "backend"),
@@ -114,6 +114,7 @@ def test_flink_2_finds_every_key(
 _HEAP = {"state.backend.rocksdb.timer-service.factory": "HEAP"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("format_", "change", "options"),
     [
@@ -147,6 +148,7 @@ def test_no_catch_up_writes_them_anew(started: Started, tmp_path: Path) -> None:
         run(made.path, tmp_path, run_id="since", since="base", **told)
 
 
+@pytest.mark.full
 def test_what_has_expired_goes(started: Started, tmp_path: Path) -> None:
     """Of values, rows and elements of lists."""
     key, states, ttl = _NESTED, ("last", "rows", "list"), 3_600_000
@@ -273,6 +275,7 @@ def test_the_verdict_is_what_flink_does(started: Started, tmp_path: Path) -> Non
     check_restored(started("2.3.0", False), new, job, _expected(made, new, key), moved=True)
 
 
+@pytest.mark.full
 def test_a_key_in_a_wrong_key_group_is_red_and_flink_does_not_find_it(
     started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

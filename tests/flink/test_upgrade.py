@@ -80,6 +80,7 @@ _SAMPLE = (
 )
 
 
+@pytest.mark.matrix(most=8)
 @pytest.mark.parametrize(
     "name",
     [
@@ -166,7 +167,7 @@ def test_a_wrong_declaration_stops_the_run_or_the_job(
 _KINDS = ("heap HashMap", "TTL HashMap", "MAP UUID", "LIST UUID", "AGGREGATING UUID", "POJO Tagged", "KEY UUID")
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", _KINDS)
 def test_it_goes_with_other_layouts_and_formats(name: str, layout: str, started: Started, tmp_path: Path) -> None:
@@ -195,6 +196,7 @@ _KEYS = (
 )
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("layout", [pytest.param(None, marks=pytest.mark.full), 256])
 @pytest.mark.parametrize(
     "key", [pytest.param(key, marks=() if key in _KEYS[:2] else pytest.mark.full) for key in _KEYS]
@@ -216,6 +218,7 @@ def test_keys_by_kryo_are_found_beside_namespaces_and_at_another_max_parallelism
     check_kept(job, started, ("1.20.0", "2.3.0"), tmp_path, change=_to(layout))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [pytest.param(None, marks=pytest.mark.full), 300])
 def test_lists_in_keys_are_what_the_job_declares(layout: int | None, started: Started, tmp_path: Path) -> None:
     """In keys with and without other fields, in timers, in user keys, in keys of a broadcast state."""
@@ -281,6 +284,7 @@ def test_what_an_upgraded_job_has_not_read_yet_is_saved(ttl: str, started: Start
     check_observed(flink, job, new, made)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("has_avro", [True, False])
 def test_a_job_may_have_avro_beside_kryo(has_avro: bool, started: Started, tmp_path: Path) -> None:
     """In Flink 1, flink-avro registers a serializer with Kryo that Flink 2 knows nothing of, with it or without."""

@@ -61,6 +61,7 @@ def way_back(source: Path, home: Path, with_classes: bool = False, **options: An
     return upgraded(source, home, with_classes, **(_WAY_BACK | options))
 
 
+@pytest.mark.matrix(most=6)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.full) for name in _ROWS]
 )
@@ -75,7 +76,7 @@ def test_flink_1_reads_what_flink_2_wrote(
 _KINDS = ("heap HashMap", "TTL HashMap", "LIST UUID", "POJO Tagged", "KEY UUID", "kinds in windows")
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", _KINDS)
 def test_it_goes_with_other_layouts_and_formats(name: str, layout: str, started: Started, tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ class Apart(LegacyState):
         return found
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("window", [1 << 23, 300, 5000])
 @pytest.mark.parametrize("apart", [False, True])
 def test_rows_of_a_key_may_lie_in_several_sections(

@@ -120,7 +120,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield opened
 
 
-@pytest.mark.matrix(most=4)
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_readable_everywhere_and_runs_nothing(name: str, person: Browser, tmp_path: Path) -> None:
     file = tmp_path / "page.html"

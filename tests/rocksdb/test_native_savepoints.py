@@ -38,6 +38,7 @@ from tests.rocksdb.goldens import (
 )
 
 
+@pytest.mark.matrix(most=5)
 @pytest.mark.part
 @pytest.mark.parametrize("name", NATIVE)
 def test_every_row_has_the_bytes_of_the_canonical_savepoint(name: str) -> None:
@@ -46,6 +47,7 @@ def test_every_row_has_the_bytes_of_the_canonical_savepoint(name: str) -> None:
     assert contents(opened(SAVEPOINTS / name)) == truth
 
 
+@pytest.mark.matrix(most=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NATIVE)
 def test_rows_come_in_the_order_of_their_keys(name: str) -> None:
@@ -57,6 +59,7 @@ def test_rows_come_in_the_order_of_their_keys(name: str) -> None:
         assert key[0] == key_group
 
 
+@pytest.mark.matrix(most=4)
 @pytest.mark.part
 @pytest.mark.parametrize("name", NATIVE)
 def test_dump_prints_every_entry(name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +103,7 @@ def test_the_snapshots_hold_what_makes_reading_them_hard() -> None:
     assert len(+found) == 8, found
 
 
+@pytest.mark.matrix(most=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NATIVE)
 def test_a_key_group_is_read_alone(name: str) -> None:
@@ -130,6 +134,7 @@ def test_key_groups_are_read_in_any_order(order: str) -> None:
         assert [read(group) for group in chosen] == [truth[group] for group in chosen]
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [NATIVE[0], NATIVE[4]])
 @pytest.mark.parametrize("size", [17, 1000])
@@ -143,6 +148,7 @@ def test_the_window_may_be_small(name: str, size: int) -> None:
             assert _joined(small) == _joined(large)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("name", [NATIVE[0], NATIVE[4]])
 def test_many_runs_share_the_buffers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little a run may read at a time, and however few runs may keep what they have read."""

@@ -133,6 +133,7 @@ ORDERS: dict[str, Callable[[list[Row]], list[Row]]] = {
 }
 
 
+@pytest.mark.matrix(most=4)
 @pytest.mark.parametrize("portion", [write_family.PORTION, 3000], ids=["at once", "in portions"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_row_is_there_once_and_in_order(

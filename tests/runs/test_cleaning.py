@@ -194,6 +194,7 @@ def test_state_files_that_are_another_runs_by_now_stay(world: World) -> None:
     assert world.savepoint() != {}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_state_files_that_another_jobs_run_has_claimed_since_stay(world: World) -> None:
     """Somebody has removed the files of the run that failed, and another job's run writes there now."""
@@ -265,6 +266,7 @@ def test_the_newest_runs_stay(world: World) -> None:
     assert runs(world) == sorted(newest)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_dry_run_says_all_and_removes_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     published_nights(world, 3)

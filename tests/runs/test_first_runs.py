@@ -36,6 +36,7 @@ def first_run(number: int, homes: list[Path], barrier: Barrier, answers: Any) ->
             answers.put(f"{type(error).__name__}: {error}")
 
 
+@pytest.mark.full
 def test_twenty_first_runs_at_once(tmp_path: Path) -> None:
     homes = [tmp_path / f"{number}" / "home" for number in range(HOMES)]
     barrier, answers = PROCESSES.Barrier(AT_ONCE), PROCESSES.Queue()

@@ -149,6 +149,7 @@ LEGAL: dict[str, tuple[LegacyState, dict[str, object]]] = {
 }
 
 
+@pytest.mark.matrix(most=10)
 @pytest.mark.parametrize("case", LEGAL)
 def test_what_is_legal_stays_green(case: str, tmp_path: Path) -> None:
     state, given = LEGAL[case]

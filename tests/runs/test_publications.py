@@ -403,6 +403,7 @@ def race(work: str, uri: str, processes: int) -> list[str]:
     return found
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 def test_of_several_processes_one_gets_the_lease(uri: str) -> None:
     # The database itself doesn't exist yet.
@@ -410,6 +411,7 @@ def test_of_several_processes_one_gets_the_lease(uri: str) -> None:
     assert sorted(answers) == ["1", "held", "held", "held"]
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 def test_publications_of_several_processes_form_one_chain(uri: str) -> None:
     answers = [tuple(int(number) for number in answer.split()) for answer in race("publish", uri, 3)]

@@ -55,6 +55,7 @@ def test_the_estimate_is_near_what_is_written(tmp_path: Path, ttl: int | None, m
     assert "main grows" in room.how
 
 
+@pytest.mark.matrix(most=5)
 @pytest.mark.parametrize("compression", ["auto", "snappy", "stored", "none", "source"])
 @pytest.mark.parametrize("found", [Compression.SNAPPY, Compression.STORED, Compression.NONE])
 def test_the_estimate_knows_what_is_no_longer_compressed(tmp_path: Path, found: Compression, compression: str) -> None:

@@ -184,7 +184,7 @@ def test_a_large_key_group_takes_a_few_buffers(folder: Path, work: str, source: 
     assert growth(work, folder, source) < (192 if work in EXCHANGED else 64) * MEGABYTE
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("work", "source"),
     [(work, "blob") for work in WORK if work not in ("uncompressed", "columns")]

@@ -143,6 +143,7 @@ def plain_crc(content: bytes) -> bytes:
     return ((rest >> 15 | rest << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_processor_without_the_instruction_computes_the_same_checksums(tmp_path: Path) -> None:
     """numba compiles for a processor of this name, which has none; in a cache of its own."""

@@ -119,6 +119,7 @@ def flips(data: bytes, positions: range, bits: int) -> Iterator[bytes]:
 WHOLE = [pytest.mark.full, pytest.mark.timeout(900)]
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.part
 @pytest.mark.parametrize("bits", [1, pytest.param(8, marks=WHOLE)])
 @pytest.mark.parametrize("version", [4, 5, 6])
@@ -142,6 +143,7 @@ def test_every_flipped_byte_of_metadata(tmp_path: Path, version: int, bits: int)
     assert unseen < bits * len(data) * 0.4
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case", ["operator-state-2.3-rocksdb", "finished-2.3-rocksdb", "several-operators-2.3-hashmap"]
@@ -178,6 +180,7 @@ def test_metadata_cut_anywhere_before_its_properties_is_damage(case: str) -> Non
 LIES = tuple(bytes.fromhex(lie) for lie in ("7fffffff", "ffffffff", "80000000", "7fffffffffffffff", "ffff"))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [16, pytest.param(1, marks=WHOLE)])
 def test_numbers_that_lie_cost_no_memory(tmp_path: Path, step: int) -> None:
@@ -278,6 +281,7 @@ def test_every_flipped_byte_of_a_header(tmp_path: Path, step: int, bits: int) ->
     assert seen > 0.9 * bits * len(positions)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     "case",
     [

@@ -98,6 +98,7 @@ def rewritten(folder: Location, metadata: Metadata) -> None:
         OperatorRewrite.prepare(Savepoint(folder, metadata), operator, Layout())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("of", "size"), [(of_operators, 400), (of_subtasks, 1000)])
 def test_time_grows_with_the_size(of: Callable[[int], Metadata], size: int) -> None:
     took: dict[str, list[float]] = {}
@@ -126,6 +127,7 @@ def test_a_large_job_takes_few_calls_for_each_subtask() -> None:
     assert pstats.Stats(calls).total_calls < 45 * 5000  # type: ignore[attr-defined]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_metadata_of_a_large_job_is_read_in_about_a_second() -> None:
     data = build_metadata(of_large_job(5000, 40, with_state=40))

@@ -57,6 +57,7 @@ def states_of(case: str) -> Iterator[tuple[Savepoint, str, KeyedState]]:
             yield savepoint, uid, state
 
 
+@pytest.mark.matrix(most=25)
 @pytest.mark.part
 @pytest.mark.parametrize("case", READABLE)
 def test_golden_savepoints_hold_what_flink_put_into_them(case: str) -> None:
@@ -91,6 +92,7 @@ def test_other_formats_are_refused(case: str) -> None:
         read_all()
 
 
+@pytest.mark.matrix(most=25)
 @pytest.mark.part
 @pytest.mark.parametrize("case", READABLE)
 def test_raw_columns_hold_the_bytes_that_decode_to_the_others(case: str) -> None:

@@ -35,6 +35,7 @@ def found_in(folder: Path) -> Compression:
     return found
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("max_parallelism", [None, 300], ids=["same", "max-300"])
 @pytest.mark.parametrize("source", FOUND)
 def test_a_result_has_what_the_options_say(source: Compression, max_parallelism: int | None, tmp_path: Path) -> None:

@@ -198,6 +198,7 @@ def test_named_states_that_the_savepoint_lacks_are_normal(ferry: Ferry, tmp_path
     assert len(ferry.entries(ferry.target(), "neverSeen")) == 150
 
 
+@pytest.mark.full
 def test_what_is_migrated_already_is_left_alone(ferry: Ferry) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
     assert ferry.run(source, target).code == 0
@@ -233,6 +234,7 @@ def test_options_without_effect_are_said_and_in_the_report(ferry: Ferry) -> None
     assert [line for line in verified.out.splitlines() if line.startswith("note: ")] == [f"note: {notes[1]}"]
 
 
+@pytest.mark.full
 @on_spark
 def test_contradictions_stop_it_until_somebody_wins(ferry: Ferry) -> None:
     source = ferry.source(CONTRADICTORY)
@@ -249,6 +251,7 @@ def test_contradictions_stop_it_until_somebody_wins(ferry: Ferry) -> None:
     assert ferry.entries(ferry.target("blob")) != ferry.entries(ferry.target("rows"))
 
 
+@pytest.mark.full
 def test_a_flag_that_nobody_has_named_stops_it_until_somebody_says_what_it_is(ferry: Ferry) -> None:
     source = ferry.source(CONTRADICTORY.with_changes(flags={"hot": 0, "half": 0, "other": 0}, rows=MOVED_ROWS))
     named = ("run", "--savepoint", source, "--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW)
@@ -285,6 +288,7 @@ def test_nulls_that_cannot_be_kept_stop_it_until_they_may_be_dropped(ferry: Ferr
     assert len(kept) == 2
 
 
+@pytest.mark.full
 def test_nulls_with_which_the_new_job_can_do_less_stop_it_until_a_word_is_said(ferry: Ferry) -> None:
     state = BEGUN.with_changes(blobs={**BEGUN.blobs, "null": ({"a": 1, "b": None}, 0)})
     source, target = ferry.source(state), ferry.target()
@@ -303,6 +307,7 @@ def test_nulls_with_which_the_new_job_can_do_less_stop_it_until_a_word_is_said(f
     assert dropped == {place: found for place, found in expected(state, source).items() if place != ("null", "b")}
 
 
+@pytest.mark.full
 @on_spark
 def test_now_decides_what_has_expired(ferry: Ferry) -> None:
     source = ferry.source(AGED)
@@ -329,6 +334,7 @@ def test_the_legacy_state_may_stay(ferry: Ferry) -> None:
     assert ferry.entries(target) == expected(BEGUN, source)
 
 
+@pytest.mark.full
 @on_spark
 def test_layouts_are_as_wanted_and_the_rescale_plan_is_said_and_kept(ferry: Ferry) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
@@ -367,6 +373,7 @@ def test_a_plan_file_says_it_all_and_options_override_it(ferry: Ferry, tmp_path:
     assert (said.code, "colour" in said.error) == (2, True)
 
 
+@pytest.mark.full
 def test_a_held_lease_excludes_another_run(ferry: Ferry) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
     assert ferry.run(source, target, "--rehearse").code == 0
@@ -485,6 +492,7 @@ def flipping(run: Callable[..., object], folder: Path) -> Callable[..., object]:
     return sabotaged
 
 
+@pytest.mark.full
 @on_spark
 def test_red_validation_publishes_nothing(ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = ferry.source(BEGUN), ferry.target()

@@ -66,7 +66,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(arrow.column_names, row, strict=True)) for row in zip(*parts, strict=True)]
 
 
-@pytest.mark.matrix(most=4)
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(("case", "uid", "name"), STATES)
 def test_columns_hold_what_flink_put_into_the_state(spark: SparkSession, case: str, uid: str, name: str) -> None:
     state, frame = described(case, uid, name), table(spark, case, name, uid)
@@ -108,6 +108,7 @@ def test_sql_over_structs_and_arrays(spark: SparkSession) -> None:
     assert sorted(map(repr, map(tuple, found.collect()))) == sorted(map(repr, wanted))
 
 
+@pytest.mark.full
 def test_states_join_on_their_keys(spark: SparkSession) -> None:
     moved = table(spark, LEGACY, "isMigratedState").where("value")
     rows = table(spark, LEGACY, "newMainState").join(moved, ["key_group", "key"], "left_semi")
@@ -125,7 +126,7 @@ def key_groups_read(frame: DataFrame) -> int:
 ONE_EACH = {"targetBytes": "1"}
 
 
-@pytest.mark.matrix(most=3)
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     ("condition", "wanted"),
     [

@@ -281,7 +281,7 @@ CASES = [
 
 
 @pytest.mark.slow
-@pytest.mark.matrix(most=10)
+@pytest.mark.matrix(most=5)
 @pytest.mark.parametrize(("believed", "alter"), CASES)
 def test_what_is_altered_is_not_published(
     believed: Believed, alter: Alter, worlds: Callable[[str], World], capsys: pytest.CaptureFixture[str]

@@ -278,6 +278,7 @@ def test_what_expires_meanwhile_stays_and_no_more_goes(tmp_path: Path) -> None:
     assert entries(since) == entries(whole(second, tmp_path, 2, **of_state))
 
 
+@pytest.mark.full
 def test_a_base_may_have_maps_that_become_no_rows(tmp_path: Path) -> None:
     of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}, "accept_empty": 1.0}
     database = NightlyDatabase(tmp_path / "job", LegacyState(ttl=True))
@@ -290,6 +291,7 @@ def test_a_base_may_have_maps_that_become_no_rows(tmp_path: Path) -> None:
     assert entries(since) == entries(whole(source, tmp_path, 2, **of_state))
 
 
+@pytest.mark.full
 def test_timestamps_since_the_base_are_no_contradiction_but_those_of_the_future_are(tmp_path: Path) -> None:
     of_state: dict[str, Any] = {"state": {"ttl_ms": 10**12}}
     database = NightlyDatabase(tmp_path / "job")
@@ -429,6 +431,7 @@ def test_a_wrong_list_of_changed_keys_is_found(
     assert report.is_green
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_row_of_another_key_in_a_newer_file_is_found(
     parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -485,6 +488,7 @@ def test_damage_in_a_newer_file_makes_the_report_red(tmp_path: Path, monkeypatch
     assert [name for name in failed if name.endswith("above the base")]
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("which", [b"key-", b"key-9"], ids=["all", "one that vanished"])
 def test_changed_keys_that_are_hashed_to_other_key_groups_are_found(
     which: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -527,6 +531,7 @@ def test_of_very_large_key_groups_some_keys_are_read(tmp_path: Path, monkeypatch
     assert entries(since) == entries(whole(second, tmp_path, 2))
 
 
+@pytest.mark.full
 def test_a_large_key_group_does_not_stop_catch_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it could have a key of more than a fair share, a conversion of everything looks for that key."""
     monkeypatch.setattr(inventory, "heavy_groups", lambda *_: frozenset(range(128)))
@@ -630,6 +635,7 @@ def test_keys_that_vanish_before_catch_ups_without_tables_are_noticed_before_the
     assert not (tmp_path / "target" / "_metadata").exists()
 
 
+@pytest.mark.full
 def test_few_changed_keys_in_several_catch_ups_need_no_look_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -726,6 +732,7 @@ def test_a_timer_less_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         caught_up(second, tmp_path, 2, 1)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     "layout",
     [

@@ -111,6 +111,7 @@ def two(folder: Path, *, share: float = 0.02) -> tuple[Path, Path]:
     return first, database.checkpoint(2)
 
 
+@pytest.mark.full
 def test_a_night_says_why_it_converts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two(tmp_path)
     night(first, tmp_path, 1)
@@ -131,6 +132,7 @@ def test_a_night_says_why_it_converts_everything(tmp_path: Path, monkeypatch: py
     )
 
 
+@pytest.mark.full
 def test_a_large_change_of_a_large_state_is_converted_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_source_that_is_damaged_after_the_snapshot(begun: Path, capsys: pytest
     ends_well(begun)
 
 
+@pytest.mark.matrix(most=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["000000-*", "directory-*", "../written"])
 @pytest.mark.parametrize("cut", [None, 0, 10, -1])

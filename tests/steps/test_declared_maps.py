@@ -75,7 +75,7 @@ def measure(ttl: int | None, options: str) -> Contents:
         return result(Path(folder), Declared.MAP, ttl, options)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize(
     ("options", "ttl"),
     [(name, ttl) for name in OPTIONS for ttl in (None, TTL) if ttl or "keep_expired" not in OPTIONS[name]],

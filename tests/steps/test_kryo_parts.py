@@ -84,7 +84,7 @@ def assert_cut(blob: bytes, rows: list[tuple[bytes, bytes]], *, ttl: bool, nulla
     return nulls
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("golden", MADE)
 def test_entries_become_rows(golden: str, options: str, tmp_path: Path) -> None:

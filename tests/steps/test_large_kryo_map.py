@@ -70,6 +70,7 @@ def write(target: Path, count: int) -> int:
     return max(len(value) for _, value in maps.values())
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not PROC.exists(), reason="only Linux tells the peak of one process's memory")

@@ -280,6 +280,7 @@ def test_one_command_after_another_moves_all_keys_and_the_tables_follow(
     assert content(tmp_path / "3") == content(tmp_path / "at once")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_maps_larger_than_what_is_read_at_once_are_moved_or_left_and_come_back(tmp_path: Path) -> None:
     maps = {key: {f"{part:0120}": part for part in range(80_000)} for key in ("one", "two")}
@@ -383,7 +384,7 @@ ALTERATIONS = {
 }
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize("alteration", ["nothing", *ALTERATIONS])
 def test_the_validation_finds_what_is_wrong(alteration: str, tmp_path: Path) -> None:
     UNTOUCHED.write(str(tmp_path / "source"))

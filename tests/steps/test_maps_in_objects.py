@@ -52,7 +52,7 @@ def objects_of(golden: str, folder: Path) -> Counter[tuple[str, bytes, bytes]]:
     return found
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("rest", ["keep", "drop"])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("golden", MADE)
@@ -175,6 +175,7 @@ def test_a_look_names_the_fields_with_maps() -> None:
     assert (known.why_not_migratable or "").endswith("by Kryo; it has maps in fields: --field counts or notes")
 
 
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize("name", ["parts", "pojos", "typed and kept"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_values_of_a_map_in_an_object_may_stay_kryos(version: str, name: str, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def pojos_of(lines: list[Line], state: str) -> list[Line]:
     ]
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("rest", ["keep", "drop"])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("golden", MADE)

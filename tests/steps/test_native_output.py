@@ -40,7 +40,7 @@ def placed_source(name: str, folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_state_of_a_canonical_result(source: str, layout: str, tmp_path: Path) -> None:
@@ -123,6 +123,7 @@ def damaged(file: Path) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".sst", "-CURRENT", "-MANIFEST-000001", "-meta"])
 def test_a_staged_file_that_is_damaged_is_never_published(

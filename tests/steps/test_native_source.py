@@ -117,6 +117,7 @@ def canonical(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / "target" for name, folder in folders.items()}
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options"),
@@ -215,6 +216,7 @@ def test_plain_code_reads_what_the_scan_reads(name: str, whole: bool, request: p
     assert rows == contents(source).total() if whole else rows > 20
 
 
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("wrong", ["a value", "no rows", "one row too few"])
 def test_a_scan_that_reads_wrongly_is_found(
@@ -255,6 +257,7 @@ def test_a_sample_without_rows_cannot_tell(samples: None, tmp_path: Path, monkey
     assert "no row was drawn of" in check.actual
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_verify_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, folder = NATIVE["checkpoint"], metadata_of(NATIVE["checkpoint"]).parent

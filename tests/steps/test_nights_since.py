@@ -149,6 +149,7 @@ def changed(state: LegacyState, chosen: random.Random, count: int) -> LegacyStat
     return state.with_changes(blobs=blobs, rows=rows, flags=flags)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("max_parallelism", [128, pytest.param(300, marks=pytest.mark.full)])
 @pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
@@ -180,6 +181,7 @@ def test_each_night_finds_what_a_first_night_would(
             database.compact(chosen.randrange(3))
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("ttl", [False, True], ids=["without time to live", "under time to live"])
 def test_states_that_could_be_meant_are_counted_as_on_a_first_night(
@@ -287,6 +289,7 @@ def test_what_is_predicted_for_a_cut_over_counts_with_reading_everything(tmp_pat
         assert predicted_after(night).seconds["snapshot"] == pytest.approx(1000, rel=0.1)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("ttl", [False, True])
 def test_the_tables_need_no_second_reading_under_time_to_live(ttl: bool, tmp_path: Path) -> None:
     _, (first, second) = nights(tmp_path, ttl=ttl)
@@ -317,6 +320,7 @@ def aging(chosen: random.Random, keys: Sequence[str]) -> dict[str, tuple[dict[st
     }
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_ages_follow_from_what_has_changed_whatever_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_difference, "_MOST_CHANGED", 10.0)
@@ -361,6 +365,7 @@ def damaged(file: Path) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("harm", [damaged, Path.unlink])
 def test_without_the_timestamps_of_the_night_before_everything_is_read(
     harm: Callable[[Path], None], tmp_path: Path

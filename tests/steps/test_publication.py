@@ -104,6 +104,7 @@ def test_a_report_says_how_its_run_has_ended_and_whether_it_holds(
     assert "no longer stands" in said.err
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_that_was_killed_after_its_validation_needs_no_source(
     tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -164,7 +165,7 @@ def test_keys_that_have_vanished_stop_a_cut_over_before_anything_is_written(
     assert "11 of the 20 keys that the last run knew are gone, more than the 50%" in capsys.readouterr().err
     assert the_run(tmp_path, "wrong").state is RunState.FAILED
     assert not (tmp_path / "wrong").exists()
-    meant = plan_of("meant", source=str(tmp_path / "other"), vanish_threshold=0.55)
+    meant = plan_of("meant", source=str(tmp_path / "other"), accept_vanished=0.55)
     for step in (*BEFORE_PUBLICATION, "cut_over", "tables"):
         assert do_step(step, "--plan", meant) == 0
     with control_of(tmp_path) as control:
@@ -244,7 +245,7 @@ def has_moved(run: Run) -> bool:
 def rehearsed(tmp_path: Path, plan_of: PlanOf, run_id: str, state: LegacyState) -> None:
     """Does a rehearsal on another savepoint of the job."""
     state.write(str(tmp_path / f"source of {run_id}"))
-    plan = plan_of(run_id, source=str(tmp_path / f"source of {run_id}"), rehearse=True, vanish_threshold=1)
+    plan = plan_of(run_id, source=str(tmp_path / f"source of {run_id}"), rehearse=True, accept_vanished=1)
     for step in OF_REHEARSAL:
         assert do_step(step, "--plan", plan) == 0
 
@@ -267,7 +268,7 @@ def shown_keys(tmp_path: Path) -> set[str]:
 def test_tables_that_another_run_moved_after_ours_wrote_its_rows_are_brought_all_the_same(
     tmp_path: Path, plan_of: PlanOf, checkpoint: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = plan_of("one", vanish_threshold=1)
+    plan = plan_of("one", accept_vanished=1)
     for step in (*BEFORE_PUBLICATION, "cut_over"):
         assert do_step(step, "--plan", plan) == 0
     # It is killed when it has written its rows; another run comes in between.
@@ -337,7 +338,7 @@ def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
 
 @pytest.mark.slow
 def test_a_rehearsal_whose_tables_another_run_moved_writes_its_rows_again(tmp_path: Path, plan_of: PlanOf) -> None:
-    plan = plan_of("one", rehearse=True, vanish_threshold=1)
+    plan = plan_of("one", rehearse=True, accept_vanished=1)
     for step in BEFORE_PUBLICATION:
         assert do_step(step, "--plan", plan) == 0
     # It is killed when it has written its rows; another run comes in between.
@@ -371,6 +372,7 @@ def test_a_run_that_goes_on_late_leaves_the_view_to_the_later_run(tmp_path: Path
     assert shown_keys(tmp_path) == {"other"}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("healing", ["two", "three"])
 def test_tables_without_any_file_fail_and_the_same_command_or_the_next_run_writes_all_rows_anew(

@@ -175,6 +175,7 @@ def test_an_object_that_was_altered_is_found(area: Area, chain: None, monkeypatc
     assert not any(Location.of(area.at(name)).child(METADATA).is_file() for name in ("target", "second", "third"))
 
 
+@pytest.mark.full
 @on_s3
 def test_what_can_not_be_is_refused_before_anything_is_written(
     area: Area, chain: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

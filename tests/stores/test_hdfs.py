@@ -43,6 +43,7 @@ def test_a_file_has_a_draft_s_name_until_it_is_whole(folder: str) -> None:
     assert (place.size(), drafts(place.parent), draft.exists()) == (20 << 20, [], False)
 
 
+@pytest.mark.full
 @on_hdfs
 def test_cleaning_removes_drafts_of_killed_writers(area: Area, capsys: pytest.CaptureFixture[str]) -> None:
     area.source()

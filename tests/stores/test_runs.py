@@ -34,6 +34,7 @@ def rows_of(savepoint: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return sorted(capsys.readouterr().out.splitlines())
 
 
+@pytest.mark.matrix(most=1)
 def test_a_run_on_a_store_does_what_one_on_disk_does(
     area: Area, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +68,7 @@ def test_a_run_on_a_store_does_what_one_on_disk_does(
     assert len(on_store) == 2 + sum(n % 5 for n in range(300))
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "more", [("--format", "native"), ("--max-parallelism", "200", "--parallelism", "3"), ("--lazy", "--share", "50%")]
 )
@@ -139,6 +140,7 @@ def test_the_target_is_no_part_of_the_source_by_another_name(area: Area, capsys:
     assert "contain the other" in capsys.readouterr().err
 
 
+@pytest.mark.matrix(most=1)
 def test_two_who_change_a_run_at_once_lose_nothing(area: Area) -> None:
     """On a store a file can't be locked, so they wait for the job's lease in the catalog."""
     area.source()
@@ -165,6 +167,7 @@ def test_two_who_change_a_run_at_once_lose_nothing(area: Area) -> None:
     ]
 
 
+@pytest.mark.matrix(most=1)
 def test_the_metadata_is_the_last_put_and_what_came_before_counts_for_nothing(
     area: Area, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +232,7 @@ def test_cleaning_removes_runs_and_what_they_left(area: Area, capsys: pytest.Cap
     json.loads(runs_of(area.at("home"))[0].report.read())
 
 
+@pytest.mark.full
 def test_a_page_does_not_go_on_asking_a_store_that_is_away(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
     area.source()
     assert main(area.run("--rehearse")) == 0

@@ -59,6 +59,7 @@ def test_a_file_is_one_object_and_its_folder_is_there_with_it(area: Location) ->
     assert not file.exists()
 
 
+@pytest.mark.matrix(most=1)
 def test_more_objects_than_one_listing_tells_of(area: Location) -> None:
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(lambda n: area.child(f"{n:04}").write_atomically(b"x" * (n % 7)), range(_MANY)))

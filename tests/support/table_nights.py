@@ -50,7 +50,7 @@ class Nights:
         return Rules(states[LEGACY], NEW, FLAG, **{"ttl": None, "now": 0, **rules})
 
     def plan(self, run: str, savepoint: Savepoint, rules: Rules, **plan: Any) -> TableUpdate:
-        options = {"chunk_bytes": max(_size(savepoint) // self.chunks, 1), "vanish_threshold": 1.0, **plan}
+        options = {"chunk_bytes": max(_size(savepoint) // self.chunks, 1), "accept_vanished": 1.0, **plan}
         operator = savepoint.operator("main")
         step = plan_update(self.home, "orders", run, savepoint, operator, rules, **options)
         self.steps[run] = step
@@ -58,7 +58,7 @@ class Nights:
 
     def run(self, run: str, state: LegacyState, *, to_main: bool = True, **options: Any) -> TableSnapshots:
         """A whole night: plan, tasks, commit and, unless told otherwise, `main`."""
-        plan = {name: options.pop(name) for name in ("vanish_threshold", "is_published") if name in options}
+        plan = {name: options.pop(name) for name in ("accept_vanished", "is_published") if name in options}
         folder = self.folder / f"savepoint-{run}"
         savepoint = Savepoint.open(str(folder)) if folder.exists() else state.write(str(folder))
         step = self.plan(run, savepoint, self.rules(savepoint, **options), **plan)

@@ -163,6 +163,7 @@ SABOTAGE = [
 ]
 
 
+@pytest.mark.matrix(most=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "change", "max_parallelism"), SABOTAGE)
 def test_sabotage_is_seen(

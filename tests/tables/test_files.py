@@ -181,6 +181,7 @@ with DataFile(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [100_000, 1_200_000, 2_500_000, 2_900_000])
 def test_a_disk_that_is_full_leaves_no_file(tmp_path: Path, room: int) -> None:

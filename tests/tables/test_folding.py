@@ -173,6 +173,7 @@ def test_vanished_keys_leave_nothing_behind_and_may_come_back(nights: Nights) ->
     assert nights.current(back, "sixth") == expected(nights, back)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("died_after", ["tasks", "entries", "both tables"])
 def test_a_night_that_folds_and_was_cut_short_goes_on(nights: Nights, died_after: str) -> None:

@@ -47,6 +47,7 @@ def everything(nights: Nights, step: TableUpdate) -> list[str]:
     return sorted(map(repr, rows))
 
 
+@pytest.mark.matrix(most=4)
 @pytest.mark.part
 @pytest.mark.parametrize("case", CASES)
 def test_they_hold_what_the_job_put_there(case: str, tmp_path: Path) -> None:

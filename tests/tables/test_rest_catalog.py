@@ -76,6 +76,7 @@ def migrated(nights: Nights, run: str, state: LegacyState) -> dict[Any, Any]:
     return dict(state.migrated(rules))
 
 
+@pytest.mark.full
 def test_main_of_both_tables_moves_at_once_or_not_at_all(nights: Nights) -> None:
     nights.run("first", STATE, ttl=TTL)
     nights.run("second", STATE.with_changes(checkpoint_id=2), ttl=TTL, to_main=False)
@@ -97,6 +98,7 @@ def test_main_of_both_tables_moves_at_once_or_not_at_all(nights: Nights) -> None
     assert after["key_ledger"] == ledger.refresh().refs()["main"].snapshot_id
 
 
+@pytest.mark.full
 def test_a_lost_answer_is_no_lost_commit(nights: Nights, server: IcebergServer) -> None:
     nights.run("first", STATE, ttl=TTL)
     nights.run("second", STATE.with_changes(checkpoint_id=2), ttl=TTL, to_main=False)
@@ -116,6 +118,7 @@ def test_a_lost_answer_is_no_lost_commit(nights: Nights, server: IcebergServer) 
     assert all(branch_of("second") not in table.refs() for table in tables_of_job(nights.home, "orders"))
 
 
+@pytest.mark.full
 def test_the_view_is_made_once_and_replaced_when_it_says_something_else(nights: Nights) -> None:
     nights.run("first", STATE, ttl=TTL)
     tables = nights.steps["first"].tables
@@ -204,6 +207,7 @@ def gateway(server: IcebergServer) -> Iterator[type[_Altered]]:
         listening.shutdown()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("missing", ["transactions/commit", "views"])
 def test_a_server_without_what_the_tables_need_is_refused_before_anything_is_written(
     gateway: Any, missing: str, nights: Nights, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

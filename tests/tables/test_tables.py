@@ -120,7 +120,7 @@ def test_too_many_vanished_keys_stop_the_run_before_anything_is_visible(nights: 
     nights.run("first", state)
     other = LegacyState({f"other-{key}": ({"a": 1}, 0) for key in range(20)})
     with pytest.raises(VanishedKeysError, match=r"20 of the 20 keys .* wrong savepoint"):
-        nights.run("second", other, vanish_threshold=0.5)
+        nights.run("second", other, accept_vanished=0.5)
     assert "run-second" not in nights.home.catalog().load_table(nights.steps["second"].ledger.identifier).refs()
     assert remove_attempts(nights.steps["second"]) > 0
     assert len(nights.current(state, "first")) == 60

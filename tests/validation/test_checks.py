@@ -143,6 +143,7 @@ def migrations() -> Iterator[Any]:
             yield pytest.param(case, layout, settings, marks=marks, id=f"{case}-{layout}-{settings}")
 
 
+@pytest.mark.matrix(most=25)
 @pytest.mark.part
 @pytest.mark.parametrize(("case", "layout", "settings"), tuple(migrations()))
 def test_what_the_migration_writes_is_green(case: str, layout: str, settings: str, tmp_path: Path) -> None:
@@ -167,6 +168,7 @@ def plain_cases() -> list[str]:
     return sorted(one.name for one in GOLDEN.iterdir() if one.is_dir() and not one.name.startswith(left_out))
 
 
+@pytest.mark.matrix(most=25)
 @pytest.mark.part
 @pytest.mark.parametrize("layout", [Layout(), Layout(max_parallelism=1000)], ids=["same", "max1000"])
 @pytest.mark.parametrize("case", plain_cases())

@@ -54,6 +54,7 @@ def _nameless(operator: Operator) -> Operator:
     return replace(operator, subtasks=tuple(subtasks))
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.timeout(120 + COUNT * 4)
 @pytest.mark.parametrize("format_", ["native", "canonical"])
