@@ -11,6 +11,9 @@ computed if the key's class hashes by content; `unstable_reason` tells for which
 | Either | that of the value |
 | Row | 31 * kind + (31 * h + field, starting with 1), fields hashed deeply |
 | deeply | null 0; a list as above, elements hashed deeply; a map's sum starts with 1; all else 31 + its hash |
+| array, deeply | of objects as a list, deeply; of primitives 31 + the hash of a list of them |
+
+Where it isn't hashed deeply, the hash of an array is its identity.
 
 A row is hashed by position. If a job sets a row's fields by name only, the hash in that job is another one. Then the
 key's present key group doesn't fit the hash.
@@ -19,7 +22,6 @@ key's present key group doesn't fit the hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -61,14 +63,6 @@ _ROWS_PER_BLOCK = 1 << 14
 HashRows = Callable[[SerializedValues], RowHashes]
 
 
-@dataclass(frozen=True, slots=True)
-class _Hasher:
-    """Hashes the next value of every row and moves the rows' cursors behind it; `deep` does it for a field of a row."""
-
-    plain: HashRows
-    deep: HashRows
-
-
 class _UnstableHashError(Exception):
     """The hash doesn't follow from the bytes; the message says why."""
 
@@ -76,41 +70,50 @@ class _UnstableHashError(Exception):
 def unstable_reason(type_: FlinkType) -> str | None:
     """Returns why the hash of such a key can't be computed from its bytes, or None if it can."""
     try:
-        _hasher(type_)
+        _hasher(type_, deep=False)
     except _UnstableHashError as unstable:
         return f"{unstable}"
     return None
 
 
 @lru_cache(maxsize=512)
-def _hasher(type_: FlinkType) -> _Hasher:
+def _hasher(type_: FlinkType, *, deep: bool) -> HashRows:
+    """What hashes the next value of every row and moves the rows' cursors behind it; `deep` as a row does a field."""
+    match type_:
+        case RowType(fields, has_kind):
+            return _shallow(partial(_hash_row, tuple(_hasher(field, deep=True) for field in fields), has_kind), deep)
+        case ListType(element):
+            return partial(_hash_list, _hasher(element, deep=deep))
+        case MapType(key, value):
+            return partial(_hash_map, _hasher(key, deep=deep), _hasher(value, deep=deep), int(deep))
+        case NullableType(value, padding):
+            return partial(_hash_nullable, _hasher(value, deep=deep), padding)
+        case PrimitiveArrayType(element) if deep:
+            is_of_objects = element is Scalar.STRING
+            array = partial(_hash_list, _hasher(element, deep=is_of_objects))
+            return array if is_of_objects else _shallow(array, deep)
+        case ArrayType(element) if deep:
+            return partial(_hash_list, partial(_hash_flagged, _hasher(element, deep=True)))
+    return _shallow(_plain_hasher(type_), deep)
+
+
+def _plain_hasher(type_: FlinkType) -> HashRows:
+    """What hashes values of a type into which a row doesn't look."""
     match type_:
         case Scalar():
             if type_ not in HASHED_SCALARS:
                 raise _UnstableHashError(f"the hash of a {type_.label} doesn't follow from its bytes")
-            return _shallow(partial(hash_scalars, type_))
+            return partial(hash_scalars, type_)
         case TupleType(fields, class_name):
             if class_name != f"{_TUPLE_CLASS}{len(fields)}":
                 raise _UnstableHashError(f"the hash of {class_name} may be that class's own code")
-            return _shallow(partial(_hash_tuple, tuple(_hasher(field).plain for field in fields)))
-        case RowType(fields, has_kind):
-            return _shallow(partial(_hash_row, tuple(_hasher(field).deep for field in fields), has_kind))
-        case ListType(element):
-            item = _hasher(element)
-            return _Hasher(partial(_hash_list, item.plain), partial(_hash_list, item.deep))
+            return partial(_hash_tuple, tuple(_hasher(field, deep=False) for field in fields))
         case SetType(element):
-            return _shallow(partial(_hash_set, _hasher(element).plain))
-        case MapType(key, value):
-            keys, values = _hasher(key), _hasher(value)
-            plain = partial(_hash_map, keys.plain, values.plain, 0)
-            return _Hasher(plain, partial(_hash_map, keys.deep, values.deep, 1))
-        case NullableType(value, padding):
-            item = _hasher(value)
-            return _Hasher(partial(_hash_nullable, item.plain, padding), partial(_hash_nullable, item.deep, padding))
+            return partial(_hash_set, _hasher(element, deep=False))
         case EitherType(left, right, class_name):
             if class_name != FLINK_EITHER:
                 raise _UnstableHashError(f"the hash of {class_name} is Scala's own")
-            return _shallow(partial(_hash_either, _hasher(left).plain, _hasher(right).plain))
+            return partial(_hash_either, _hasher(left, deep=False), _hasher(right, deep=False))
         case AvroType():
             reason = f"the hash of {type_name(type_)} is Avro's own or that of a class made by it"
         case OptionType() | TraversableType() | EnumType(_, _, (_, *_)):
@@ -130,14 +133,14 @@ def _hasher(type_: FlinkType) -> _Hasher:
     raise _UnstableHashError(reason)
 
 
-def _shallow(plain: HashRows) -> _Hasher:
+def _shallow(plain: HashRows, deep: bool) -> HashRows:
     """What Flink's `RowUtils` doesn't look into: a field of a row counts 31 more than the value by itself."""
 
-    def deep(rows: SerializedValues) -> RowHashes:
+    def more(rows: SerializedValues) -> RowHashes:
         hashes = plain(rows)
         return RowHashes(np.where(hashes.present, hashes.codes + np.int32(31), np.int32(0)), hashes.present)
 
-    return _Hasher(plain, deep)
+    return more if deep else plain
 
 
 def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions) -> Codes:
@@ -153,7 +156,7 @@ def hash_codes(type_: FlinkType, data: Bytes, starts: Positions, ends: Positions
         )
     if len(starts) != len(ends):
         raise ValueError(f"{len(starts)} starts and {len(ends)} ends")
-    hash_rows = _hasher(type_).plain
+    hash_rows = _hasher(type_, deep=False)
     codes = np.empty(len(starts), dtype=np.int32)
     shared = read_only(data)
     for first in range(0, len(starts), _ROWS_PER_BLOCK):
@@ -214,6 +217,10 @@ def _hash_list(element: HashRows, rows: SerializedValues) -> RowHashes:
     for active, part in _rounds(rows, "the size of a list"):
         codes[active] = codes[active] * np.int32(31) + element(part).codes
     return _present(codes)
+
+
+def _hash_flagged(element: HashRows, rows: SerializedValues) -> RowHashes:
+    return _hash_where(element, rows, rows.booleans("whether an element is present"))
 
 
 def _hash_set(element: HashRows, rows: SerializedValues) -> RowHashes:

@@ -15,8 +15,8 @@ from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.keyed import kernels
 from flinkstate.keyed.compression import Buffer
 from flinkstate.keyed.header import BackendKind, KeyedHeader
-from flinkstate.serializers.type_parts import with_parts
-from flinkstate.serializers.types import FlinkType, RowType, Scalar, TimerType
+from flinkstate.serializers.type_parts import has_row
+from flinkstate.serializers.types import FlinkType, Scalar, TimerType
 from flinkstate.serializers.walker import Positions, skip_runs
 
 # Before the key of a timer is its timestamp, of so many bytes.
@@ -107,4 +107,11 @@ def hash_is_certain(key: FlinkType) -> bool:
 
     The hash of a Row doesn't: it is different if the job sets the row's fields by name.
     """
-    return unstable_reason(key) is None and not any(isinstance(part, RowType) for part in with_parts(key))
+    return unstable_reason(key) is None and not has_row(key)
+
+
+def why_not_shown(key: FlinkType, max_parallelism: int) -> str | None:
+    """Returns why the key groups in which the keys are don't show how the job hashes rows; None if they do."""
+    if max_parallelism > 1 or not has_row(key):
+        return None
+    return "all are in one key group, so nothing shows whether the job fills these rows by position or by name"

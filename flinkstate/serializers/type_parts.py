@@ -24,6 +24,7 @@ from flinkstate.serializers.types import (
     PojoField,
     PojoMapType,
     PojoType,
+    RowType,
     Scalar,
     ScalaType,
     TimerType,
@@ -94,6 +95,11 @@ def with_parts(type_: FlinkType) -> Iterator[FlinkType]:
     yield type_
     for child in children(type_):
         yield from with_parts(child)
+
+
+def has_row(type_: FlinkType) -> bool:
+    """Whether values of the type have a Row of Flink's own serializer."""
+    return any(isinstance(part, RowType) for part in with_parts(type_))
 
 
 def has_large_numbers(type_: FlinkType) -> bool:

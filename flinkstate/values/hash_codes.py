@@ -17,12 +17,14 @@ import mmh3
 
 from flinkstate.serializers.types import (
     FLINK_EITHER,
+    ArrayType,
     EitherType,
     FlinkType,
     KryoType,
     ListType,
     MapType,
     NullableType,
+    PrimitiveArrayType,
     RowType,
     Scalar,
     SetType,
@@ -123,11 +125,27 @@ def _deep_hash(type_: FlinkType, value: Any) -> int:
     if value is None:
         return 0
     match type_:
-        case ListType(element):
+        case ListType(element) | ArrayType(element) | PrimitiveArrayType(Scalar.STRING as element):
             return _fold((_deep_hash(element, part) for part in value), 1)
+        case PrimitiveArrayType(Scalar.BYTE):
+            return 31 + _fold(((byte ^ 128) - 128 for byte in value), 1)
+        case PrimitiveArrayType(element):
+            return 31 + _fold((_hash(element, part) for part in value), 1)
         case MapType(keys, values):
             return 1 + sum(_deep_hash(keys, key) ^ _deep_hash(values, part) for key, part in value)
+        case KryoType():
+            return _deep_hash_object(value)
     return 31 + _hash(type_, value)
+
+
+def _deep_hash_object(found: KryoObject | None) -> int:
+    if found is None:
+        return 0
+    if found.class_name in LISTS:
+        return _fold(map(_deep_hash_object, found.value), 1)
+    if found.class_name in MAPS and found.class_name != IDENTITY_MAP:
+        return 1 + sum(_deep_hash_object(key) ^ _deep_hash_object(part) for key, part in found.value)
+    return 31 + _hash_object(found)
 
 
 def _fold(codes: Iterable[int], start: int) -> int:

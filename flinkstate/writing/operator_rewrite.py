@@ -18,7 +18,7 @@ from flinkstate.errors import PlanError, RefusedError
 from flinkstate.hashing.key_groups import KeyGroupRange, key_group_prefix_bytes, ranges
 from flinkstate.keyed.compression import Buffer, Compression
 from flinkstate.keyed.header import KeyedHeader
-from flinkstate.keyed.key_group_check import hash_is_certain
+from flinkstate.keyed.key_group_check import why_not_shown
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, StateKind, keyed_states
@@ -379,15 +379,9 @@ def _refuse_unstable(state: KeyedState, operator: Operator) -> None:
         raise RefusedError(
             f"{where}: the elements of {state.name} can't be read: {state.namespace.reason}. Keep the max parallelism"
         )
-    if reason := why_no_hash(state.key):
+    # With more than one key group, those in which the keys are show how rows are hashed.
+    if reason := why_no_hash(state.key) or why_not_shown(state.key, operator.max_parallelism):
         raise RefusedError(
             f"{where}: its keys ({type_name(state.key)}) can't be hashed for another max parallelism: "
             f"{reason}. Keep the max parallelism"
-        )
-    # With more key groups, those in which the keys are show it.
-    if operator.max_parallelism == 1 and not hash_is_certain(state.key):
-        raise RefusedError(
-            f"{where}: its keys ({type_name(state.key)}) can't be hashed for another max parallelism: "
-            "all are in one key group, so nothing shows whether the job fills these rows by position or by name. Keep "
-            "the max parallelism"
         )

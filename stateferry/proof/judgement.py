@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flinkstate.serializers.types import FlinkType, RowType, children, type_name
+from flinkstate.serializers.type_parts import has_row
+from flinkstate.serializers.types import FlinkType, type_name
 from flinkstate.values.key_hashes import why_no_hash
 from stateferry.basics.quantities import noun
 from stateferry.basics.state_ref import StateRef
@@ -291,7 +292,7 @@ class OperatorJudge:
             return Check(name, Outcome.PASSED, "each in its key group", "each in its key group")
         actual = f"{_entries(count)} elsewhere"
         differing = self.tally.differing()
-        if _has_row(key) and not any(set(differing.get(state, ())) & set(strays[state]) for state in strays):
+        if has_row(key) and not any(set(differing.get(state, ())) & set(strays[state]) for state in strays):
             actual += ", as in the source: a Row that a job fills by field names hashes by them, not by its bytes"
             return Check(name, Outcome.COULD_NOT_TELL, "each in its key group", actual, groups)
         samples = tuple(text for state in strays for text in self._samples(state))[:MOST_SAMPLES]
@@ -334,7 +335,3 @@ def _in_words(account: Account, what: tuple[str, str] = ("entry", "entries")) ->
 
 def _entries(number: int) -> str:
     return f"{number} {noun(number, 'entry', 'entries')}"
-
-
-def _has_row(type_: FlinkType) -> bool:
-    return isinstance(type_, RowType) or any(_has_row(child) for child in children(type_))

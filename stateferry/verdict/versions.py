@@ -60,7 +60,12 @@ def source_of(version: int) -> Line | None:
 
 def was_tried(metadata: Metadata) -> bool:
     """Whether savepoints of each Flink that may have written this one were tried."""
-    return metadata.version in _LINES and (metadata.version > 3 or _canonical(metadata) or _native(metadata))
+    return metadata.version in _LINES and not may_be_before_1_13(metadata)
+
+
+def may_be_before_1_13(metadata: Metadata) -> bool:
+    """Whether a Flink before 1.13 may have written the savepoint. Checkpoints of Flink 1.13 to 1.15 look alike."""
+    return metadata.version <= 3 and not (_canonical(metadata) or _native(metadata))
 
 
 def writer_of(metadata: Metadata) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ import numpy as np
 import pytest
 
 from flinkstate.errors import UsageError
+from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.metadata.metadata import InlineBytes, KeyedHandle
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar
 from stateferry.look.balance.advice import Advice, Span, advise
+from stateferry.look.balance.apply import how_to_apply
 from stateferry.look.balance.key_weights import MEASURES, KeyWeights, measure_keys
 from stateferry.look.balance.layouts import LEAST_CANDIDATES, KeyGroupLayout, LayoutSearch
 from tests.support.keyed_blobs import key_group_of, write_blobs
+from tests.support.legacy_states import LegacyState
 
 SIZES = {f"customer {number}": number % 7 for number in range(300)} | {"the heaviest": 90, "the next": 60}
 
@@ -231,3 +236,21 @@ def test_a_span_that_is_none_is_refused(text: str) -> None:
 def test_a_max_parallelism_below_the_parallelism_is_refused(uneven: Path) -> None:
     with pytest.raises(UsageError, match="at most 2"):
         advise(measured(uneven), max_parallelism=Span(1, 2))
+
+
+def test_a_layout_is_for_the_operators_that_can_be_parallel(tmp_path: Path) -> None:
+    one = LegacyState(rows={"hot": {"a": (5, 0)}})
+    savepoint = one.write(str(tmp_path / "s"), other=one, gate=one.with_changes(max_parallelism=1))
+    main, other, gate = savepoint.metadata.operators
+    layout = KeyGroupLayout(1, 256)
+    command, *more = how_to_apply(savepoint, main, layout)
+    assert command.startswith("stateferry run")
+    assert any("every operator that can be parallel (1 other)" in line for line in more)
+    (refused,) = how_to_apply(savepoint, gate, layout)
+    assert "operator gate keeps max parallelism 1" in refused
+    raw = KeyedHandle(KeyGroupRange(0, 0), (0,), InlineBytes("raw", b"?"))
+    with_raw = replace(other, subtasks=(replace(other.subtasks[0], raw_keyed=raw),))
+    for operators in ((main, with_raw, gate), (with_raw, main)):
+        told = replace(savepoint, metadata=replace(savepoint.metadata, operators=operators))
+        (refused,) = how_to_apply(told, main, layout)
+        assert "operator other has raw keyed state" in refused

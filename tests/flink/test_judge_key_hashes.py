@@ -46,6 +46,7 @@ COMPOSITES = [
     "Row<String?,Long?,Row<Integer?,Boolean?>?>",
     "Either<String,Tuple2<Long,Long>>",
     "List<String?>",
+    "Row<byte[]?,short[],int[],long[]?,float[],double[],boolean[],char[],String?[],Long?[]?,byte[][],List<long[]>>",
 ]
 # The judge draws maps and sets in the order of their JSON, which takes long.
 COLLECTIONS = [
@@ -59,6 +60,7 @@ BY_KRYO = [
     *("Object<Character>", "Object<BigDecimal>", "Object<SqlTimestamp>", "Object<LocalDateTime>", "Object<Instant>"),
     *("HashMap<String,Long>", "HashSet<Long>", "ArrayList<String>", "LinkedList<Double>", "TreeMap<String,UUID>"),
     *("Object<Tuple2<Double,String>>", "Object<Either<Long,String>>"),
+    "Row<ArrayList<String>?,HashMap<String,Long>?,UUID?,HashSet<Long>,List<LinkedList<Double>>>",
 ]
 SETS_OF_FLINK_2 = ["Set<String>", "Tuple2<Set<Long>,String>"]
 

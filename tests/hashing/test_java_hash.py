@@ -1,6 +1,6 @@
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from flinkstate.serializers.types import (
     EitherType,
     EnumType,
     FlinkType,
+    KryoType,
     ListType,
     MapType,
     NullableType,
@@ -37,6 +38,8 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import hash_code, key_group_of
+from flinkstate.values.java_values import RowValue
+from flinkstate.values.kryo_references import KryoObject
 from tests.support.naive import OWN_NULL, present_values
 
 TUPLE = "org.apache.flink.api.java.tuple.Tuple"
@@ -49,11 +52,25 @@ def tuple_of(*fields: FlinkType) -> TupleType:
     return TupleType(fields, f"{TUPLE}{len(fields)}")
 
 
+ARRAY_ELEMENTS = [
+    *(Scalar.BYTE, Scalar.SHORT, Scalar.INTEGER, Scalar.LONG, Scalar.FLOAT, Scalar.DOUBLE, Scalar.BOOLEAN),
+    *(Scalar.CHARACTER, Scalar.STRING),
+]
+ARRAYS = st.one_of(
+    st.sampled_from(ARRAY_ELEMENTS).map(PrimitiveArrayType),
+    st.sampled_from(
+        [
+            ArrayType(Scalar.LONG, "java.lang.Long"),
+            ArrayType(ListType(Scalar.STRING), "java.util.List"),
+            ArrayType(PrimitiveArrayType(Scalar.BYTE), "[B"),
+        ]
+    ),
+)
 TYPES = st.recursive(
     st.sampled_from([scalar for scalar in SCALARS if scalar is not Scalar.NULL_VALUE]),
     lambda parts: st.one_of(
         st.lists(parts, min_size=1, max_size=4).map(lambda fields: tuple_of(*fields)),
-        st.builds(RowType, st.lists(parts, max_size=8).map(tuple), st.booleans()),
+        st.builds(RowType, st.lists(st.one_of(parts, ARRAYS), max_size=8).map(tuple), st.booleans()),
         # An element must have a byte at least; a row without fields and kind has none.
         st.builds(ListType, st.builds(NullableType, parts, st.integers(0, 3))),
         st.builds(ListType, st.sampled_from([Scalar.STRING, Scalar.LONG])),
@@ -142,6 +159,46 @@ def test_codes_that_java_prints() -> None:
     assert codes_of(Scalar.BOOLEAN, [True, False]) == [1231, 1237]
     assert codes_of(Scalar.DOUBLE, [0.0, -0.0, 1.0, math.nan]) == [0, -(2**31), 1072693248, 2146959360]
     assert codes_of(Scalar.LONG, [-1, 1 << 32, 2**63 - 1]) == [0, 1, -(2**31)]
+
+
+def test_arrays_in_rows_hash_by_content() -> None:
+    """Computed by a JVM with Flink 1.20 and 2.3: `hashCode()` of each row; that of the byte -1 by hand."""
+    rows = [
+        (PrimitiveArrayType(Scalar.BYTE), b"\1\2", 1056),
+        (PrimitiveArrayType(Scalar.BYTE), b"\xff", 92),
+        (ArrayType(Scalar.LONG, "java.lang.Long"), [1, 2], 2017),
+    ]
+    for array_type, array, code in rows:
+        type_, row = RowType((array_type,), True), RowValue((array,))
+        assert codes_of(type_, [row]) == [hash_code(type_, row)] == [code]
+
+
+@pytest.mark.parametrize("whole", [tuple_of, SetType, lambda array: EitherType(Scalar.LONG, array)])
+def test_arrays_deeper_in_a_row_hash_by_identity(whole: Callable[[FlinkType], FlinkType]) -> None:
+    """Java's own `hashCode` is called there."""
+    row = RowType((whole(PrimitiveArrayType(Scalar.BYTE)),), True)
+    assert "identity" in (unstable_reason(row) or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("java.util.ArrayList", (), 32),
+        ("java.util.ArrayList", ("a", "b"), 5089),
+        ("java.util.ArrayList", ("a",), 190),
+        ("java.util.HashMap", (("a", 1),), 192),
+    ],
+)
+def test_lists_and_maps_by_kryo_hash_deeply_in_a_row(name: str, value: Any, code: int) -> None:
+    """Computed by a JVM with Flink 1.20 and 2.3."""
+
+    def of_kryo(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(of_kryo, part))
+        return KryoObject("java.lang.String" if isinstance(part, str) else "java.lang.Long", part)
+
+    row = RowValue((KryoObject(name, of_kryo(value)),))
+    assert hash_code(RowType((KryoType(name, "", five=True),), True), row) == code
 
 
 def test_every_nan_is_the_same() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import flinkstate
+from flinkstate import NewState
 from flinkstate.errors import PlanError, RefusedError, UsageError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.state import KeyedState
@@ -23,6 +25,7 @@ from flinkstate.serializers.types import (
     PojoField,
     PojoMapType,
     PojoType,
+    RowType,
     Scalar,
     SetType,
     TraversableType,
@@ -39,6 +42,7 @@ from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.target_claim import TargetContent, target_content
 from stateferry.steps import snapshot
+from tests.savepoint.test_full_checkpoint import with_old_handles
 from tests.support.rewriting import rewrite
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
@@ -307,6 +311,22 @@ def test_a_version_that_is_not_written_is_refused_with_what_to_do(tmp_path: Path
     transforms = {one.old.id: one.transform for one in whole.rewrites()}
     rewrite(whole.source, str(tmp_path / "done"), whole.layout, transforms=transforms)
     assert resolve(plan, in_version_2(tmp_path / "done")).nothing_to_do
+
+
+ROW = RowType((Scalar.STRING,), True)
+
+
+@pytest.mark.parametrize("key", [ROW, TupleType((ROW, Scalar.LONG), "org.apache.flink.api.java.tuple.Tuple2")])
+def test_rows_as_keys_of_flink_1_12_are_refused(key: FlinkType, tmp_path: Path) -> None:
+    """Flink 1.13 hashes rows otherwise, so a job of it would not look for them where they are."""
+    flinkstate.write(str(tmp_path / "s"), "main", key, [NewState("n", "VALUE", Scalar.LONG)])
+    source = Savepoint.open(str(tmp_path / "s"))
+    plan = plan_of({"job": "orders", "source": str(tmp_path / "s"), "target": str(tmp_path / "new"), "parallelism": 2})
+    of_13 = replace(source, metadata=replace(source.metadata, version=3))
+    assert not resolve(plan, of_13).nothing_to_do
+    of_12 = replace(source, metadata=replace(of_13.metadata, operators=tuple(with_old_handles(source))))
+    with pytest.raises(RefusedError, match=r"its keys .* have rows, which Flink hashes otherwise since 1\.13"):
+        resolve(plan, of_12)
 
 
 @pytest.mark.parametrize(

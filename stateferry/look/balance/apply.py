@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from flinkstate.hashing.java_hash import unstable_reason
+from flinkstate.errors import PlanError, RefusedError
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.writing.operator_rewrite import Layout, OperatorRewrite
 from stateferry.look.balance.layouts import KeyGroupLayout
 
 
@@ -21,7 +22,8 @@ def how_to_apply(savepoint: Savepoint, operator: Operator, layout: KeyGroupLayou
                 "moves whole key groups then, and needs nothing else."
             )
         return
-    blocked = list(_fixed_operators(savepoint))
+    changed = _with_another_max(savepoint)
+    blocked = list(_refusals(savepoint, changed, operator, layout))
     if blocked:
         yield f"A run can't change the max parallelism of this savepoint: {'; '.join(blocked)}."
         return
@@ -34,10 +36,9 @@ def how_to_apply(savepoint: Savepoint, operator: Operator, layout: KeyGroupLayou
     ]
     yield shlex.join(parts)
     yield from _with_a_migration(savepoint, operator)
-    others = len(savepoint.metadata.operators) - 1
-    if others:
+    if others := len(changed) - 1:
         yield (
-            "The max parallelism becomes that of every operator in the savepoint "
+            "The max parallelism becomes that of every operator that can be parallel "
             f"({others} {'other' if others == 1 else 'others'})."
         )
     yield f"A job that sets a max parallelism has to set {layout.max_parallelism}; one that sets none adopts it."
@@ -54,11 +55,22 @@ def _with_a_migration(savepoint: Savepoint, operator: Operator) -> Iterator[str]
                 return
 
 
-def _fixed_operators(savepoint: Savepoint) -> Iterator[str]:
-    """Yields why keyed operators have keys whose key group at another max parallelism isn't known."""
-    for operator in savepoint.keyed_operators():
-        for file in savepoint.open_files(operator):
-            reason = unstable_reason(file.header.key_serializer.type)
-            if reason is not None:
-                yield f"operator {operator.label}: {reason}"
-            break
+def _with_another_max(savepoint: Savepoint) -> tuple[Operator, ...]:
+    """The operators that a run gives another max parallelism: those with 1 keep it, unless the whole job has it."""
+    operators = savepoint.metadata.operators
+    return tuple(one for one in operators if one.max_parallelism > 1) or operators
+
+
+def _refusals(
+    savepoint: Savepoint, changed: tuple[Operator, ...], operator: Operator, layout: KeyGroupLayout
+) -> Iterator[str]:
+    """Yields why a run can't do it. Only the run itself sees which other operators' rows are filled by name."""
+    if operator not in changed:
+        yield f"operator {operator.label} keeps max parallelism 1, which a job sets for what it can't run in parallel"
+    wanted = Layout({operator.id: layout.parallelism}, layout.max_parallelism)
+    for one in changed:
+        if any(subtask.finished or subtask.streams() for subtask in one.subtasks):
+            try:
+                OperatorRewrite.prepare(savepoint, one, wanted)
+            except (PlanError, RefusedError) as error:
+                yield f"{error}"

@@ -16,7 +16,7 @@ from flinkstate.hashing.key_groups import (
     operator_index_for_key_group,
     range_for_operator_index,
 )
-from flinkstate.keyed.key_group_check import hash_is_certain, key_offset
+from flinkstate.keyed.key_group_check import hash_is_certain, key_offset, why_not_shown
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.metadata.key_group_extents import SubtaskFile, key_group_extents
 from flinkstate.metadata.metadata import Operator
@@ -103,15 +103,17 @@ class KeyFinder:
         check_layout(max_parallelism, parallelism)
         if max_parallelism == today.max_parallelism:
             return KeyPlace(parallelism, max_parallelism, today.key_group, today.bytes)
-        code = self.hash_code
-        if code is None:
+        code, unshown = self.hash_code, why_not_shown(self.type, today.max_parallelism)
+        if code is None or unshown:
             raise RefusedError(
-                f"the key group of a {type_name(self.type)} at another max parallelism isn't known: {self.unstable}"
+                f"the key group of a {type_name(self.type)} at another max parallelism isn't known: "
+                f"{self.unstable or unshown}"
             )
         if today.key_group != assign_to_key_group(code, today.max_parallelism):
             raise RefusedError(
                 f"the key group of this {type_name(self.type)} at another max parallelism isn't known: it is in key "
-                f"group {today.key_group}, where its hash by position doesn't lead; the job sets its fields by name"
+                f"group {today.key_group}, where its hash by position doesn't lead; the job sets its fields by name, "
+                "or Flink 1.12 wrote this"
             )
         return KeyPlace(parallelism, max_parallelism, assign_to_key_group(code, max_parallelism), None)
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from flinkstate.basics.array_types import Codes, Hashes
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import murmur
-from flinkstate.keyed.key_group_check import key_offset
+from flinkstate.keyed.key_group_check import key_offset, why_not_shown
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
@@ -198,7 +198,8 @@ class _Measured:
         self.groups = {measure: np.zeros(self.max_parallelism, np.int64) for measure in measures}
         if opaque := opaque_parts(self.key):
             self.why_no_keys = f"the end of a {type_name(self.key)} can't be found: {opaque[0].reason}"
-        self.why_fixed = self.why_no_keys or unstable_reason(self.key)
+        unknown = self.why_no_keys or unstable_reason(self.key)
+        self.why_fixed = unknown or why_not_shown(self.key, self.max_parallelism)
 
     def add(self, key_group: int, keys: Keys) -> None:
         """Adds complete keys of a key group."""
@@ -310,7 +311,8 @@ class _FileReader:
                 hashes = murmur(hash_codes(key, section.data, firsts, ends))
                 if (hashes % np.int32(measured.max_parallelism) != section.key_group).any():
                     measured.why_fixed = (
-                        f"a {type_name(key)} isn't where its hash by position leads: the job sets its fields by name"
+                        f"a {type_name(key)} isn't where its hash by position leads: the job sets its fields by name, "
+                        "or Flink 1.12 wrote this"
                     )
         contents = np.zeros(len(firsts), np.uint64)
         if measured.traffic is not None:

@@ -13,6 +13,9 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_ONE_WITH_ANY_FLINK
 from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
+from flinkstate.serializers.type_parts import has_row, kept_by_kryo
+from flinkstate.serializers.types import type_name
+from flinkstate.values.kryo_class_names import ROW
 from flinkstate.writing.operator_file import read_operator_header
 from flinkstate.writing.undivided_elements import may_be_undivided
 from stateferry.changes.operator_changes import Conversion, OperatorChanges
@@ -41,6 +44,7 @@ from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.plan.planned_states import OperatorPlan, StatePlan
 from stateferry.runs.record.run_list import find_run, runs_of, those_named
+from stateferry.verdict.versions import may_be_before_1_13
 
 
 def open_source(plan: MigrationPlan) -> Savepoint:
@@ -124,6 +128,7 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
     for operator in source.keyed_operators():
         # Reads what RocksDB says of its files, so that a folder which lacks them is refused now.
         source.placed(operator)
+    _expect_rows_hashed_as_today(source)
     _expect_divided_elements(source)
     problems: list[str] = []
     planned = [_resolve_operator(plan, wanted, source, problems) for wanted in plan.operators]
@@ -159,6 +164,21 @@ def resolve(plan: MigrationPlan, source: Savepoint) -> ResolvedPlan:
         expect_writable(conversion.version, source.folder.child(METADATA).shown)
     resolved.rewrites()
     return resolved
+
+
+def _expect_rows_hashed_as_today(source: Savepoint) -> None:
+    """Refuses keys with rows in the key groups of Flink 1.12: where a newer job doesn't look for them."""
+    if not may_be_before_1_13(source.metadata):
+        return
+    for operator in source.keyed_operators():
+        for key in {state.key for state in source.keyed_states(operator)}:
+            if has_row(key) or any(part.class_name == ROW for part in kept_by_kryo(key)):
+                raise RefusedError(
+                    f"operator {operator.label}: its keys ({type_name(key)}) have rows, which Flink hashes otherwise "
+                    "since 1.13, and a Flink before 1.13 may have written this. The new job, with Flink 1.13 or newer, "
+                    "would not find most of these keys, even without a migration: have the old job use keys without "
+                    "rows, such as tuples. If this is a checkpoint of Flink 1.13 or newer, take a canonical savepoint"
+                )
 
 
 def _expect_divided_elements(source: Savepoint) -> None:
