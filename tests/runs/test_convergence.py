@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stateferry.basics.durations import moment
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict import convergence
-from stateferry.runs.predict.convergence import Convergence, Night, nights_of
+from stateferry.runs.predict.convergence import Convergence, Night, convergence_of, nights_of
+from stateferry.runs.record.facts import Began
+from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import TablesFacts
 from stateferry.tables.counts import TableCounts
@@ -49,25 +52,47 @@ def test_old_nights_do_not_count() -> None:
     assert len(Convergence.of("main/s", nights).nights) == 6
 
 
+def kept(home: Path, number: int, left: int, **more: Any) -> Run:
+    """A lazy run that has brought its tables."""
+    plan = plan_of(
+        {
+            "source": f"{home}/a",
+            "target": f"{home}/b",
+            "home": str(home),
+            "job": "orders",
+            "run_id": f"2026010{number}T020000Z-{number}",
+            "now": number * DAY,
+            "lazy": True,
+            "share": 0.2,
+            "operators": [{"operator": "main", "states": [{"legacy": "a", "new": "b", "flag": "c"}]}],
+            **more,
+        }
+    )
+    run = Run.create(plan, plan.now)
+    run.keep(TablesFacts(counts={"main/b": TableCounts(keys_migrated_by_ferry=8000 - left, keys_left=left)}))
+    return run
+
+
+def test_a_dag_run_is_one_night_and_what_was_rolled_back_is_none(tmp_path: Path) -> None:
+    for number in range(3):
+        left = 8000 - 1600 * number
+        rehearsal = kept(tmp_path, 2 * number + 1, left, rehearse=True)
+        cut_over = kept(tmp_path, 2 * number + 2, left - 1600)
+        for one in (rehearsal, cut_over):
+            one.keep(Began(one.plan.now, "orders", f"manual-{number}"))
+    back = kept(tmp_path, 7, 1600)
+    for state in (RunState.PUBLISHED, RunState.ROLLED_BACK):
+        back.note(state, back.plan.now, "")
+    (found,) = convergence_of(str(tmp_path), "orders")
+    assert [night.left for night in found.nights] == [6400, 4800, 3200]
+    assert (found.pace, found.nights_to_go) == (1600, 2)
+
+
 def test_a_page_shows_the_nights_up_to_its_run_and_no_more_than_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1, 6):
-        plan = plan_of(
-            {
-                "source": f"{tmp_path}/a",
-                "target": f"{tmp_path}/b",
-                "home": str(tmp_path),
-                "job": "orders",
-                "run_id": f"2026010{number}T020000Z-{number}",
-                "now": number * DAY,
-                "lazy": True,
-                "share": 0.2,
-                "operators": [{"operator": "main", "states": [{"legacy": "a", "new": "b", "flag": "c"}]}],
-            }
-        )
-        counts = TableCounts(keys_migrated_by_ferry=number, keys_left=10 - number)
-        Run.create(plan, plan.now).keep(TablesFacts(counts={"main/b": counts}))
+        kept(tmp_path, number, 8000 - number)
     (nights,) = nights_of(str(tmp_path), "orders", "20260103T020000Z-3").values()
     assert [night.by_ferry for night in nights] == [1, 2, 3]
     monkeypatch.setattr(convergence, "MOST_NIGHTS", 2)

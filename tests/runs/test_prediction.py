@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from flinkstate.files.storage import Location
+from stateferry.changes.counts import ConversionCounts
+from stateferry.runs.guards.lazy_choice import measured_rate
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict.assumed_parts import FlinkWork, flink_work
 from stateferry.runs.predict.differences import SourceLayout
@@ -23,12 +25,13 @@ from stateferry.runs.predict.prediction import (
     predict,
     predicted,
     predicted_after,
+    predicted_of_size,
     times_of,
 )
 from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
+from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, SnapshotFacts, StateSize
 from stateferry.runs.report.report import Report, SavepointDigests
 from stateferry.runs.report.report_text import show_report, time_line
 
@@ -37,13 +40,14 @@ REHEARSAL = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "ta
 CUT_OVER = ("take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job", "tables")
 
 
+_CHOSEN = ("compression", "output_format", "parallelism", "since", "lazy", "share", "budget_ms", "reverse")
+
+
 def a_run(home: Path, number: int, size: int, *, rehearse: bool = False, **given: Any) -> Run:
     """A run whose parts waited for nothing: by the clock they took the seconds of their own work."""
-    chosen: dict[str, object] = {
-        name: given.pop(name) for name in ("compression", "output_format", "parallelism", "since") if name in given
-    }
+    chosen: dict[str, object] = {name: given.pop(name) for name in _CHOSEN if name in given}
     seconds: dict[str, float] = given
-    state = {"legacy": "mainState", "new": "newMainState"}
+    state = {"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState" if "lazy" in chosen else None}
     values = {"job": "orders", "source": "/in", "target": "/out", "home": str(home), "run_id": f"run-{number}"}
     operators = [{"operator": "main", "states": [state]}]
     run = Run.create(plan_of({**values, **chosen, "rehearse": rehearse, "operators": operators}), number)
@@ -151,6 +155,29 @@ def test_a_part_lasts_from_the_end_of_the_one_before_it_so_starts_are_in_it(tmp_
     }
 
 
+@pytest.mark.parametrize("of_others", [0, 30_000])
+def test_a_rehearsal_that_was_stopped_and_continued_did_not_take_all_night(tmp_path: Path, of_others: int) -> None:
+    night = 36_000_000
+    for number, rehearse in enumerate([True, False]):
+        run = a_run(tmp_path, number, 1000, rehearse=rehearse)
+        run.keep(Began(0))
+        run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=5.0, ended_at=5_000 + of_others))
+        run.keep(KINDS["migrate"](seconds=9.0, ended_at=night))
+        run.keep(KINDS["validate"](seconds=9.0, ended_at=night + of_others + 9_000))
+        waited = of_others / 1000
+        assert times_of(run)["validate"] == Taken(9.0 + waited, 9.0)
+        # A job that stands still waits for whoever continues.
+        assert times_of(run)["migrate"].wall == (9.0 + waited if rehearse else (night - 5_000 - of_others) / 1000)
+
+
+def test_a_rehearsal_whose_steps_all_wait_long_counts_as_it_was(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 0, 1000, rehearse=True)
+    run.keep(Began(0))
+    run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=5.0, ended_at=905_000))
+    run.keep(KINDS["migrate"](seconds=5.0, ended_at=3_610_000))
+    assert [time.wall for time in times_of(run).values()] == [905, 2705]
+
+
 def test_waiting_for_a_person_counts_for_nothing(tmp_path: Path) -> None:
     run = a_run(tmp_path, 0, 1000)
     run.keep(KINDS["validate"](seconds=2.0, ended_at=10_000))
@@ -173,6 +200,35 @@ def test_only_the_newest_runs_count() -> None:
     newest_first = [TimedRun(100, {"rescale": Taken(seconds, seconds)}) for seconds in (9.0, 9.0, 9.0, 9.0)]
     older = [TimedRun(100, {"rescale": Taken(1.0, 1.0)})] * 9
     assert predict([*newest_first, *older], 100, REHEARSAL).parts["rescale"].seconds == 9.0
+
+
+def test_nights_that_catch_up_leave_the_last_one_that_converted_everything() -> None:
+    night = TimedRun(1000, {"tables": Taken(3.0, 1.0)})
+    whole = TimedRun(1000, {"migrate": Taken(200.0, 195.0), "tables": Taken(60.0, 55.0)})
+    foreseen = predict([*[night] * 7, whole], 1000, CUT_OVER)
+    assert (foreseen.parts["migrate"].seconds, foreseen.parts["tables"].seconds) == (200.0, 3.0)
+    assert foreseen.runs == 8
+
+
+@pytest.mark.parametrize("other", [{"lazy": True, "share": 0.05}, {"reverse": True}])
+def test_runs_of_another_kind_say_nothing(tmp_path: Path, other: dict[str, Any]) -> None:
+    a_run(tmp_path, 0, 1000, migrate=300.0)
+    for number in (1, 2, 3):
+        a_run(tmp_path, number, 1000, migrate=45.0, **other)
+    assert predicted(a_run(tmp_path, 4, 1000)).parts["migrate"].seconds == 300.0
+    assert predicted(a_run(tmp_path, 5, 1000, **other)).parts["migrate"].seconds == 45.0
+    assert predicted_of_size(str(tmp_path), "orders", 1000, rescales_only=False).parts["migrate"].seconds == 300.0
+
+
+def test_a_budget_goes_by_runs_that_handle_all_state(tmp_path: Path) -> None:
+    done: dict[str, Any] = {"migrate": 30.0, "rescale": 0.0, "validate": 70.0}
+    budget: dict[str, Any] = {"lazy": True, "budget_ms": 60_000}
+    a_run(tmp_path, 0, 10**9, **done)
+    for number in (1, 2, 3):
+        quick: dict[str, Any] = dict.fromkeys(done, 0.5)
+        a_run(tmp_path, number, 10**9, rehearse=True, since="run-0", output_format="native", **quick)
+        a_run(tmp_path, number + 3, 10**9, reverse=True, **quick)
+    assert measured_rate(a_run(tmp_path, 7, 10**9, **budget).plan) == 10**7
 
 
 def test_one_slow_run_changes_little_and_widens_the_range() -> None:
@@ -222,6 +278,25 @@ def test_the_start_of_the_new_job_is_assumed_by_what_flink_restores(
     assert flink_work(run).take == 0.25
     parts = predicted_after(run).parts
     assert (parts["take_savepoint"].seconds, parts["start_job"].seconds) == (1.25, start)
+
+
+@pytest.mark.parametrize(
+    ("counts", "entries"),
+    [
+        (ConversionCounts(rows_written=1_000_000, rows_kept=500_000), 1_500_000 + 7_000_000),
+        # What a lazy run leaves is restored, too.
+        (ConversionCounts(rows_written=1_000_000, blobs_left=9_000), 1_009_000 + 7_000_000),
+        (ConversionCounts(blobs_written=10_000), 10_000 + 7_000_000),
+    ],
+)
+def test_flink_restores_the_entries_of_other_states_too(tmp_path: Path, counts: ConversionCounts, entries: int) -> None:
+    run = a_run(tmp_path, 0, 1000)
+    states = {"main/mainState": 10_000, "main/newMainState": 600_000, "main/sessions": 6_000_000, "sink/x": 1_000_000}
+    run.keep(SnapshotFacts(states={name: StateSize(of, 100 * of) for name, of in states.items()}))
+    run.keep(SourceLayout(7, {"main": (1, 128), "sink": (1, 128)}))
+    assert flink_work(run).restore == pytest.approx(7_610_000 * 1.6e-6)
+    run.keep(MigrateFacts(counts={"mainState": counts}), RescaleFacts())
+    assert flink_work(run).restore == pytest.approx(entries * 1.6e-6)
 
 
 def test_the_first_checkpoint_of_the_new_job_comes_within_its_interval(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -264,6 +265,21 @@ def test_on_another_disk_the_files_are_copied(tmp_path: Path, monkeypatch: pytes
     before = {one.stat().st_ino for one in Path(of_base.staged.path).iterdir()}
     assert before.isdisjoint(one.stat().st_ino for one in (tmp_path / "target").iterdir())
     assert entries(since) == entries(whole(second, tmp_path, 2))
+
+
+def test_a_catch_up_needs_no_room_for_files_that_only_get_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    assert caught_up(second, tmp_path, 2, 1)[0].is_green
+    assert caught_up(second, tmp_path, 3, 1, rehearse=False)[0].is_green
+    monkeypatch.setattr("stateferry.steps.guards.on_one_disk", lambda *_: False)
+    with pytest.raises(PlanError, match=r"bytes free for .*, found 0: free some space"):
+        caught_up(second, tmp_path, 4, 1)
+    monkeypatch.undo()
+    assert not list((tmp_path / "home" / "runs").glob("*/catch-up-4/staged/*"))
 
 
 def test_what_expires_meanwhile_stays_and_no_more_goes(tmp_path: Path) -> None:

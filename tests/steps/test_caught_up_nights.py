@@ -24,6 +24,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts
 from stateferry.runs.record.steps import Step
+from stateferry.show.run_view import RunView
 from stateferry.steps import catch_up, snapshot
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.workers import InProcess
@@ -90,6 +91,7 @@ def test_nights_leave_what_nights_of_everything_leave(seed: int, tmp_path: Path)
         assert len(rows(tmp_path / "whole" / "home")) > 400
         assert totals(one) == totals(all_)
         assert walked(one) == walked(all_)
+        assert RunView.of(one).rows_written == RunView.of(all_).rows_written
         reasons.append(why_whole(one))
     of_first, *others, of_fifth, of_sixth = reasons
     assert of_first == "there is no earlier run of the job"

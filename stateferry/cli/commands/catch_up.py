@@ -83,7 +83,10 @@ def run(options: argparse.Namespace) -> int:
     say(f"enough: {why}")
     if everything := why_everything(rehearsal, last):
         plan = rehearsal.plan
-        foreseen = predicted_of_size(plan.home, plan.job, size_of(last), rescales_only=plan.rescales_only)
+        foreseen = predicted_of_size(
+            plan.home, plan.job, size_of(last),
+            rescales_only=plan.rescales_only, lazy=plan.lazy, reverse=plan.reverse,
+        )  # fmt: skip
         say(f"{everything}. So convert everything once the job stands still")
     for line in prediction_lines(foreseen):
         say(line)

@@ -1,9 +1,9 @@
 """Checks whether the disks have room for what a run will write, by an estimate from a small sample of the source.
 
 A row repeats the key and two lengths (and with TTL a timestamp) that a blob has once, so the staged savepoint may be
-several times as large as the source. The growth is measured on some key groups of each migrated operator. It is also
-measured for key groups that the source has compressed and the plan does not. What a run compresses counts as if it were
-not, as nothing is known of its rows.
+several times as large as the source. The growth of each migrated state is measured on some of its key groups, and
+counts for as many bytes as the snapshot has found of the state. It is also measured for key groups that the source has
+compressed and the plan does not. What a run compresses counts as if it were not, as nothing is known of its rows.
 
 A large key group that isn't in order is sorted by portions, which are merged: they need room beside what is written.
 """
@@ -11,8 +11,10 @@ A large key group that isn't in order is sorted by portions, which are merged: t
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import cramjam
@@ -34,10 +36,13 @@ from stateferry.changes.rules import Rules
 from stateferry.changes.sections import parse_blobs
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 
-# So many sections are sampled of each migrated operator, from so many key groups.
-_SAMPLED_SECTIONS = 24
+# So many sections are sampled of each of so many key groups.
+_SECTIONS_OF_A_GROUP = 4
 _SAMPLED_GROUPS = 6
 _SAMPLED_BYTES = 1 << 20
+# In canonical files other states may lie before the one that is sampled. After so many bytes of these, the sections
+# that were found are enough.
+_MOST_PASSED = 256 << 20
 _PACKED_AT_ONCE = 1 << 20
 # Of RocksDB's own files, so many of each of so many subtasks.
 _SAMPLED_FILES = 4
@@ -46,6 +51,9 @@ _SAMPLED_SUBTASKS = 3
 _MOST_GROWTH = 16
 _LENGTHS = 8
 _STAMP = 8
+
+# The bytes that the snapshot has found, by operator id, state and key group.
+Sizes = Mapping[tuple[str, str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +68,31 @@ class Room:
     merged: int = 0
 
 
-def estimate(resolved: ResolvedPlan, at_once: int = 1) -> Room:
+def estimate(resolved: ResolvedPlan, sizes: Sizes, at_once: int = 1, linked: frozenset[bytes] = frozenset()) -> Room:
     """Estimates the size of the staged savepoint. The tables' files are smaller, because they are compressed.
 
-    `at_once` is how many files are written at the same time.
+    Without `sizes`, before the snapshot has found any, nothing is taken to grow. `at_once` is how many files are
+    written at the same time. Keyed state of the `linked` operators takes no room.
     """
-    growths = {one.operator.id: _growth(resolved, one) for one in resolved.operators if one.rules}
-    unpacked = {operator.id: _unpacked(resolved, operator) for operator in resolved.source.metadata.operators}
+    migrated = [one for one in resolved.operators if one.rules and one.operator.id not in linked]
+    growths = {one.operator.id: _growth(resolved, one, sizes) for one in migrated}
     total = merged = 0.0
     for operator in resolved.source.metadata.operators:
-        for subtask in operator.subtasks:
-            size = sum(stream.size for stream in subtask.streams())
-            keyed = 0 if subtask.keyed is None else subtask.keyed.size
-            total += size - keyed + keyed * growths.get(operator.id, 1.0) * unpacked[operator.id]
+        keyed = sum(subtask.keyed.size for subtask in operator.subtasks if subtask.keyed is not None)
+        total += sum(stream.size for subtask in operator.subtasks for stream in subtask.streams()) - keyed
+        if operator.id in linked:
+            continue
+        grown = growths.get(operator.id, 1.0) * _unpacked(resolved, operator)
+        total += keyed * grown
         # A task brings one key group in order at a time.
         largest = sorted(_key_groups_to_order(resolved, operator), reverse=True)[:at_once]
-        merged = max(merged, sum(largest) * growths.get(operator.id, 1.0) * unpacked[operator.id])
-    rates = ", ".join(
-        f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in resolved.operators if one.rules
-    )
-    how = f"the sizes of all files, and a sample of the blobs ({rates or 'nothing to convert'})"
-    return Room(int(total), how, int(merged))
+        merged = max(merged, sum(largest) * grown)
+    rates = ", ".join(f"{one.operator.label} grows {growths[one.operator.id]:.2f} times" for one in migrated)
+    sample = f", and a sample of the blobs ({rates or 'nothing to convert'})" if sizes else ""
+    return Room(int(total), f"the sizes of all files{sample}", int(merged))
 
 
-def check_files(resolved: ResolvedPlan, folder: Location) -> None:
+def check_files(resolved: ResolvedPlan, folder: Location, sizes: Sizes) -> None:
     """Refuses if a new file would be larger than the folder's store takes: before anything is written.
 
     RocksDB's own files are small. What is compressed is taken to grow by nothing, as nothing is known of its rows.
@@ -95,7 +104,7 @@ def check_files(resolved: ResolvedPlan, folder: Location) -> None:
             continue
         if resolved.layout.compression.of(resolved.source.compression(operator)) is not Compression.SNAPPY:
             one = resolved.conversion.of(operator)
-            size = int(size * (_growth(resolved, one) if one.rules else 1.0) * _unpacked(resolved, operator))
+            size = int(size * _growth(resolved, one, sizes) * _unpacked(resolved, operator))
         if size > most:
             subtasks = -(-resolved.layout.of(operator).parallelism * size // most)
             raise PlanError(
@@ -134,17 +143,26 @@ def _key_groups_to_order(resolved: ResolvedPlan, operator: Operator) -> list[int
     return [sum(sizes) // own.new_max] * own.new_max if own.changes_key_groups else sizes
 
 
-def _growth(resolved: ResolvedPlan, one: OperatorChanges) -> float:
+def _growth(resolved: ResolvedPlan, one: OperatorChanges, sizes: Sizes) -> float:
     """The factor by which the operator's keyed state grows; at least 1, as entries that it loses aren't counted."""
-    before = after = 0
-    # Blobs take less than the rows that they are made of.
-    rules = {of_state.legacy.name: of_state for of_state in one.rules if of_state.takes_blobs}
-    for section in _sample(resolved, one.operator):
-        size = len(section.raw)
-        before += size
-        name = section.file.header.states[section.state].name
-        after += _size_as_rows(section, rules[name], one.new_max) if name in rules else size
+    of_states: Counter[str] = Counter()
+    for (operator, state, _), size in sizes.items() if one.rules else ():
+        if operator == one.operator.hex_id:
+            of_states[state] += size
+    before = after = float(of_states.total())
+    for rules in one.rules:
+        # Blobs take less than the rows that they are made of.
+        if rules.takes_blobs and (size := of_states[rules.legacy.name]):
+            after += size * (_growth_of_blobs(resolved, one, rules, sizes) - 1)
     return max(after / before, 1.0) if before else 1.0
+
+
+def _growth_of_blobs(resolved: ResolvedPlan, one: OperatorChanges, rules: Rules, sizes: Sizes) -> float:
+    before = after = 0
+    for section in _sample_of(resolved, one.operator, rules.legacy.name, sizes):
+        before += len(section.raw)
+        after += _size_as_rows(section, rules, one.new_max)
+    return after / before if before else 1.0
 
 
 def _unpacked(resolved: ResolvedPlan, operator: Operator) -> float:
@@ -182,20 +200,41 @@ def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
 
 
 def _sample(resolved: ResolvedPlan, operator: Operator) -> Iterator[Section]:
-    """Sections from key groups spread over the operator; reads each key group from its start, only as far as needed."""
-    groups = [
+    """Sections from key groups spread over the operator, which has canonical files; reads the beginning of each."""
+    window = np.empty(_SAMPLED_BYTES, np.uint8)
+    for placed, group in _spread(_key_groups(resolved, operator)):
+        with _opened(resolved, operator, placed) as file:
+            yield from islice(file.sections(group, window), _SECTIONS_OF_A_GROUP)
+
+
+def _sample_of(resolved: ResolvedPlan, operator: Operator, state: str, sizes: Sizes) -> Iterator[Section]:
+    """The same of one state, from key groups that have it."""
+    window, passed, has_found = np.empty(_SAMPLED_BYTES, np.uint8), 0, False
+    groups = [one for one in _key_groups(resolved, operator) if sizes.get((operator.hex_id, state, one[1]))]
+    for placed, group in _spread(groups):
+        if has_found and passed > _MOST_PASSED:
+            return
+        wanted = [group] if isinstance(placed.handle, NativeHandle) else None
+        with _opened(resolved, operator, placed, wanted) as file:
+            names = [one.name for one in file.header.states]
+            number = names.index(state)
+            if wanted is None:
+                passed += sum(sizes.get((operator.hex_id, name, group), 0) for name in names[:number])
+            for section in islice(file.sections_of(group, {number}, window), _SECTIONS_OF_A_GROUP):
+                has_found = True
+                yield section
+
+
+def _key_groups(resolved: ResolvedPlan, operator: Operator) -> list[tuple[PlacedState, int]]:
+    return [
         (placed, extent.key_group)
         for placed in resolved.source.placed(operator)
         for extent in key_group_extents(placed.file)
     ]
-    window = np.empty(_SAMPLED_BYTES, np.uint8)
-    each = max(_SAMPLED_SECTIONS // _SAMPLED_GROUPS, 1)
-    for placed, group in groups[:: max(len(groups) // _SAMPLED_GROUPS, 1)][:_SAMPLED_GROUPS]:
-        # Of a canonical file only the beginning of the key group is read.
-        wanted = [group] if isinstance(placed.handle, NativeHandle) else None
-        with _opened(resolved, operator, placed, wanted) as file:
-            for _, section in zip(range(each), file.sections(group, window), strict=False):
-                yield section
+
+
+def _spread(groups: list[tuple[PlacedState, int]]) -> list[tuple[PlacedState, int]]:
+    return groups[:: max(len(groups) // _SAMPLED_GROUPS, 1)][:_SAMPLED_GROUPS]
 
 
 def _opened(
@@ -217,7 +256,7 @@ def check_room(needs: Mapping[str, int], how: str) -> None:
     by_disk: dict[int, list[str]] = {}
     for place in needs:
         if free_bytes(place) is not None:
-            by_disk.setdefault(_present(place).stat().st_dev, []).append(place)
+            by_disk.setdefault(_device(place), []).append(place)
     for places in by_disk.values():
         needed, free = sum(needs[place] for place in places), free_bytes(places[0]) or 0
         if needed > free:
@@ -225,6 +264,15 @@ def check_room(needs: Mapping[str, int], how: str) -> None:
                 f"expected {needed:,} bytes free for {' and '.join(places)}, found {free:,}: free some space, or "
                 f"choose folders on a larger disk. The need is estimated from {how}"
             )
+
+
+def on_one_disk(one: Location, other: Location) -> bool:
+    """Whether the folders, which need not exist, are on the same disk of this machine."""
+    return one.is_local and other.is_local and _device(one.path) == _device(other.path)
+
+
+def _device(place: str) -> int:
+    return _present(place).stat().st_dev
 
 
 def _present(place: str) -> Path:

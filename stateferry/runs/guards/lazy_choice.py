@@ -1,7 +1,8 @@
 """Which keys a lazy run moves: the snapshot turns the plan's share or budget into one number for each state.
 
 A budget is turned into bytes of blobs by the rate of the job's earlier runs: the bytes of state that they have
-migrated and validated (and with which a new job has started, where that is known) in a second.
+migrated and validated (and with which a new job has started, where that is known) in a second. Catch-ups, which handle
+only what has changed, and runs in reverse don't count.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def measured_rate(plan: MigrationPlan) -> float | None:
 
 def _rates(plan: MigrationPlan) -> Iterator[float]:
     for run in readable_runs(plan.home, plan.job):
-        if run.plan.run_id == plan.run_id:
+        if run.plan.run_id == plan.run_id or run.plan.since is not None or run.plan.reverse:
             continue
         snapshot = run.facts_if_sound(SnapshotFacts)
         done = [run.facts_if_sound(of) for of in (MigrateFacts, RescaleFacts, ValidateFacts)]

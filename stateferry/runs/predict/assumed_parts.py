@@ -47,17 +47,24 @@ NO_WORK = FlinkWork()
 
 def flink_work(run: Run) -> FlinkWork:
     """By the entries of the run's source and result, and the subtasks of its job."""
-    source = run.facts_if_sound(SnapshotFacts)
-    written = [facts for of in (MigrateFacts, RescaleFacts) if (facts := run.facts_if_sound(of)) is not None]
+    source = run.facts_if_sound(SnapshotFacts) or SnapshotFacts()
     taken, plan = run.facts_if_sound(SavepointTaken), run.plan
-    entries = 0 if source is None else source.rows
-    restored = sum(one.rows for one in written) or entries
-    if plan.output_format == "native":
-        restored = 0
+    restored = 0 if plan.output_format == "native" else _restored(run, source)
     pace = _RESTORE_PLAIN if plan.compression in ("none", "source") else _RESTORE_FRAMED
     before, after = _subtasks(run)
     interval = taken.checkpoint_interval if taken is not None else None
-    return FlinkWork(entries * _TAKE / before / 1e6, restored * pace / after / 1e6, (interval or 0) / 1000)
+    return FlinkWork(source.rows * _TAKE / before / 1e6, restored * pace / after / 1e6, (interval or 0) / 1000)
+
+
+def _restored(run: Run, source: SnapshotFacts) -> int:
+    """The entries of the run's result: what was written of the migrated states, and all of the others."""
+    written = [facts for of in (MigrateFacts, RescaleFacts) if (facts := run.facts_if_sound(of)) is not None]
+    counts = {state: of_state for facts in written for state, of_state in facts.counts.items()}
+    planned = [(of.operator, one) for of in run.plan.operators for one in of.states if one.legacy in counts]
+    changed = {f"{operator}/{name}" for operator, one in planned for name in (one.legacy, one.new, one.flag)}
+    made = [counts[state] for state in {one.legacy for _, one in planned}]
+    stay = sum(size.entries for state, size in source.states.items() if state not in changed)
+    return stay + sum(one.rows_written + one.rows_kept + one.blobs_written + one.blobs_left for one in made)
 
 
 def _subtasks(run: Run) -> tuple[int, int]:

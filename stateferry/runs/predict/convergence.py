@@ -1,7 +1,8 @@
 """How a lazy migration converges over the nights: what job and runs have moved, what is left, and until when.
 
-A night is a run that has brought the tables: a rehearsal says how far its source is, a published run how far its
-result is. The pace is what the newest nights have moved on average, whoever moved it.
+A night is a run that has brought the tables, and of a DAG run the last one: a rehearsal says how far its source is, a
+published run how far its result is. What was rolled back is none. The pace is what the newest nights have moved on
+average, whoever moved it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from flinkstate.files.storage import Location, side_by_side
 from stateferry.basics.durations import moment
 from stateferry.basics.quantities import noun, percent
 from stateferry.runs.plan.plan import MigrationPlan
+from stateferry.runs.record.facts import Began
 from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import TablesFacts
 
@@ -105,11 +108,14 @@ def nights_of(home: str, job: str, until: str | None = None) -> dict[str, tuple[
     summaries = runs_of(home, job)
     ids = [summary.plan.run_id if summary.plan is not None else None for summary in summaries]
     nights: dict[str, list[Night]] = {}
-    is_lazy, brought = False, 0
-    runs = (Run(one.plan, one.folder) for one in summaries[ids.index(until) if until in ids else 0 :] if one.plan)
-    for run, facts in side_by_side(Location.of(home), lambda one: (one, one.facts_if_sound(TablesFacts)), runs):
-        if facts is None:
+    is_lazy, brought, dag_runs = False, 0, set[tuple[str | None, str]]()
+    newest = summaries[ids.index(until) if until in ids else 0 :]
+    runs = (Run(one.plan, one.folder) for one in newest if one.plan and one.state is not RunState.ROLLED_BACK)
+    for run, facts, dag_run in side_by_side(Location.of(home), _look, runs):
+        if facts is None or dag_run in dag_runs:
             continue
+        if dag_run is not None:
+            dag_runs.add(dag_run)
         is_lazy, brought = is_lazy or run.plan.lazy, brought + 1
         for state, night in _nights(run.plan, facts):
             nights.setdefault(state, []).append(night)
@@ -120,6 +126,16 @@ def nights_of(home: str, job: str, until: str | None = None) -> dict[str, tuple[
         for state, of_state in sorted(nights.items())
         if is_lazy or any(night.by_job and night.left for night in of_state)
     }
+
+
+def _look(run: Run) -> tuple[Run, TablesFacts | None, tuple[str | None, str] | None]:
+    """The run, what it brought into the tables, and the DAG run that made it, if one did."""
+    if (facts := run.facts_if_sound(TablesFacts)) is None:
+        return run, None, None
+    began = run.facts_if_sound(Began)
+    if began is None or began.dag_run_id is None:
+        return run, facts, None
+    return run, facts, (began.dag_id, began.dag_run_id)
 
 
 def _nights(plan: MigrationPlan, facts: TablesFacts) -> Iterator[tuple[str, Night]]:

@@ -13,6 +13,7 @@ from itertools import dropwhile, islice
 
 from flinkstate.errors import StateferryError
 from flinkstate.files.storage import Location, side_by_side
+from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.predict.assumed_parts import NO_WORK, FlinkWork, assumed, flink_work
 from stateferry.runs.predict.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
 from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken, TimedFacts
@@ -24,8 +25,10 @@ from stateferry.runs.record.steps import Step
 
 PARTS: tuple[type[TimedFacts], ...] = (*OUTAGE, *AFTERWARDS)
 PART_NAMES = (START, *(part.name for part in PARTS))
-# Only the newest runs count: older ones say little about today's machines and state.
+# Of each part only the newest times count: older ones say little about today's machines and state.
 _NEWEST = 7
+# A part of a rehearsal that waited so many seconds, and so many times as long as any other, was stopped and continued.
+_STOPPED, _TIMES_AS_LONG = 600.0, 10.0
 _CONVERSION = Step.CUT_OVER.earlier(rehearses=True)
 _STEPS = frozenset(facts.name for facts in FACTS_OF.values())
 
@@ -47,9 +50,11 @@ def predicted_after(run: Run) -> Prediction:
     return predict(earlier, size_of(run), _parts(rescales_only=run.plan.rescales_only))
 
 
-def predicted_of_size(home: str, job: str, size: int, *, rescales_only: bool) -> Prediction:
+def predicted_of_size(
+    home: str, job: str, size: int, *, rescales_only: bool, lazy: bool = False, reverse: bool = False
+) -> Prediction:
     """The prediction for a cut-over of the job whose source has this size, though no run has read it."""
-    earlier = _sized_runs(home, job, rescales_only=rescales_only)
+    earlier = _sized_runs(home, job, (rescales_only, lazy, reverse))
     return predict(_timed(earlier, catches_up=False), size, _parts(rescales_only=rescales_only))
 
 
@@ -125,13 +130,17 @@ class TimedRun:
 
 def predict(earlier: Iterable[TimedRun], size: int, whole: Iterable[str]) -> Prediction:
     """What the earlier runs, the newest first, say of a run of the parts `whole` with a source of this size."""
-    runs = list(islice(earlier, _NEWEST))
-    if not size or not any(run.times for run in runs):
-        return Prediction(size)
+    runs: list[TimedRun] = []
     seen: dict[str, list[Spent]] = {}
-    for run in runs:
-        for part, time in run.times.items():
+    for run in earlier:
+        # Nights that catch up, of which only some parts count, don't keep out the last one that converted everything.
+        wanted = {part: time for part, time in run.times.items() if len(seen.get(part, ())) < _NEWEST}
+        for part, time in wanted.items():
             seen.setdefault(part, []).append(Spent(run.size, time.wall, time.work))
+        if wanted:
+            runs.append(run)
+    if not size or not runs:
+        return Prediction(size)
     steps = [one for part, spent in seen.items() if part in _STEPS for one in spent]
     parts = assumed(steps, runs[0].flink.times(size / runs[0].size))
     parts |= {part: estimate(spent, size) for part, spent in seen.items()}
@@ -184,7 +193,19 @@ def times_of(run: Run) -> dict[str, Taken]:
     savepoint, began = run.facts_if_sound(SavepointTaken), run.facts_if_sound(Began)
     if run.plan.rehearse and began is not None and savepoint is not None and savepoint.requested_at is not None:
         found[START] = Taken(max(savepoint.requested_at - began.at, 0) / 1000, 0.0)
+    if run.plan.rehearse:
+        found = _without_stops(found)
     return {name: found[name] for name in PART_NAMES if name in found}
+
+
+def _without_stops(times: Mapping[str, Taken]) -> dict[str, Taken]:
+    """The times without those that passed until a rehearsal that had stopped was continued."""
+    found = {}
+    for part, time in times.items():
+        others = max((other.wall - other.work for name, other in times.items() if name != part), default=None)
+        stopped = others is not None and time.wall - time.work > max(_STOPPED, _TIMES_AS_LONG * others)
+        found[part] = Taken(time.work + (others or 0.0), time.work) if stopped else time
+    return found
 
 
 def _timed(runs: Iterable[Run], *, catches_up: bool) -> Iterator[TimedRun]:
@@ -241,12 +262,16 @@ def size_of(run: Run) -> int:
 
 def _sized(run: Run) -> Iterable[Run]:
     """The job's runs of the same kind whose size is known, including this one, the newest first."""
-    return _sized_runs(run.plan.home, run.plan.job, rescales_only=run.plan.rescales_only)
+    return _sized_runs(run.plan.home, run.plan.job, _kind(run.plan))
 
 
-def _sized_runs(home: str, job: str, *, rescales_only: bool) -> Iterable[Run]:
-    # A migration converts each entry, which takes longer than to rescale alone.
-    runs = (run for run in readable_runs(home, job) if run.plan.rescales_only == rescales_only)
+def _kind(plan: MigrationPlan) -> tuple[bool, bool, bool]:
+    # A migration converts each entry, a lazy one some of them, and a rescale alone none.
+    return plan.rescales_only, plan.lazy, plan.reverse
+
+
+def _sized_runs(home: str, job: str, kind: tuple[bool, bool, bool]) -> Iterable[Run]:
+    runs = (run for run in readable_runs(home, job) if _kind(run.plan) == kind)
     times = (*PARTS, Began)
     read = side_by_side(Location.of(home), lambda run: run.read_ahead(run.state_file, kinds=times), runs)
     return filter(size_of, read)
