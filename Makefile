@@ -56,7 +56,7 @@ compiled-tests: $(VENV)/.made
 	@$(BIN)/pytest --collect-only -q >/dev/null 2>&1 || true
 
 test-airflow-samples:
-	$(IN_AIRFLOW) -m 'not full'
+	$(IN_AIRFLOW) -m 'not full' --durations=15 --durations-min=10
 
 # Three processes: that with Airflow often waits.
 test-samples:

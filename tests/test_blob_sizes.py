@@ -128,6 +128,13 @@ def test_a_few_large_maps_among_small_ones_are_worth_it(tmp_path: Path) -> None:
     assert sizes_of_maps(tmp_path, {**maps_of(1, 1), "large": large, "larger": large}).why_not_worth_it is None
 
 
+def test_what_is_before_the_entries_of_a_map_by_kryo_is_shorter(tmp_path: Path) -> None:
+    blobs: dict[str, tuple[dict[str, Any], int]] = {f"key{number:03d}": ({}, 0) for number in range(1000)}
+    blobs["one"] = {"item": 1}, 0
+    LegacyState(blobs=blobs, kryo=2, max_parallelism=1).write(str(tmp_path / "savepoint"))
+    assert 5 < sizes_of(tmp_path / "savepoint").entry_bytes < 30
+
+
 def test_keys_that_are_longer_than_what_they_save_are_told(tmp_path: Path) -> None:
     content = {f"item{number}": "" for number in range(15)}
     maps = {f"{'long ' * 60}{number:02d}": content for number in range(40)}

@@ -25,8 +25,9 @@ from stateferry.basics.printable import printable
 from stateferry.basics.quantities import percent
 from stateferry.runs.catalog.publications import Control, OlderSourceError, check_age
 from stateferry.runs.predict.differences import SourceLayout, beyond
-from stateferry.runs.predict.estimates import Prediction, estimate_text
-from stateferry.runs.predict.prediction import conversion_seconds
+from stateferry.runs.predict.estimates import START, Prediction, estimate_text
+from stateferry.runs.predict.prediction import conversion_seconds, times_of
+from stateferry.runs.record.facts import SavepointTaken
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.runs.report.report import Report
@@ -112,18 +113,25 @@ def _check_nothing_published_since(rehearsal: Run) -> None:
 def rehearsal_must_be_made_again(context: Context, log: Any) -> bool:
     """Whether the rehearsal will be too old when the job may be stopped; then waits until it is time for another one.
 
-    The other one is begun so early that it ends before the window opens, by what the last ones took.
+    The other one is begun so early that it ends before the window opens, by what this one took.
     """
     request, rehearsal = request_of(context), rehearsal_of(context)
     decision = approved_decision(rehearsal)
     now, begins = datetime.now(UTC), _begins(request, decision)
     if _age(rehearsal, begins) <= parse_duration(request.rehearsal_max_age):
         return False
-    lead = timedelta(seconds=_SPARE + 1.5 * conversion_seconds(rehearsal))
+    lead = timedelta(seconds=_SPARE + 1.5 * _seconds_of(rehearsal))
     if begins - lead > now:
         log.info("the rehearsal will be too old by then, and is made again at %s", _shown(begins - lead))
         raise AirflowRescheduleException(begins - lead)  # type: ignore[no-untyped-call]
     return True
+
+
+def _seconds_of(rehearsal: Run) -> float:
+    """The seconds of a rehearsal from its start on, with Flink's savepoint."""
+    times = times_of(rehearsal)
+    before = sum(times[part].wall for part in (START, SavepointTaken.name) if part in times)
+    return before + conversion_seconds(rehearsal)
 
 
 def wait_until_the_job_may_stop(context: Context, log: Any, base: Run | None = None) -> Decision:

@@ -95,8 +95,9 @@ class CheckSavepoint(SparkSubmitOperator):
         """How long a cut-over is likely to take; None if the job isn't named."""
         if job is None:
             return None
-        size = sum(state["bytes"] for _, state in _states(found))
-        return predicted_of_size(home_folder(), job, size, rescales_only=request_of(context).work == "rescale only")
+        size, request = sum(state["bytes"] for _, state in _states(found)), request_of(context)
+        is_given = {name: bool(request.given_options().get(name)) for name in ("lazy", "reverse")}
+        return predicted_of_size(home_folder(), job, size, rescales_only=request.work == "rescale only", **is_given)
 
 
 def migratable(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -166,7 +167,8 @@ def _operator_lines(operator: Mapping[str, Any]) -> Iterator[str]:
             maps = (
                 f"  {worth['blobs']:,} {noun(worth['blobs'], 'map')} of {worth['entries']['median']:,} entries (median)"
             )
-            yield f"{maps}; {'worth it' if worth['worth_it'] else worth['reason']}"
+            yes = f"worth it, {worth['condition']}" if worth["condition"] else "worth it"
+            yield f"{maps}; {yes if worth['worth_it'] else worth['reason']}"
     for state in operator["operator_states"]:
         yield f"- {state['name']}: operator state ({state['mode']}), carried over"
 

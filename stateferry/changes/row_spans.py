@@ -21,7 +21,7 @@ from flinkstate.writing.max_parallelism_change import GroupedEntries, grouped
 from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.key_hashes import hashed_keys
-from stateferry.changes.sections import STAMP, MapRows
+from stateferry.changes.sections import STAMP, MapRows, first_of_each
 
 NULLABLE: Literal["nullable"] = "nullable"
 # By Flink's map serializer, by its nullable one, or by Kryo.
@@ -86,8 +86,7 @@ class RowSpans:
 
     def runs(self) -> tuple[Positions, pa.Array]:
         """Returns where each run of neighbours with the same key begins, and 16 bytes for the key of each run."""
-        firsts = np.empty(len(self), np.int64)
-        firsts = firsts[: kernels.find_first_of_each(self.data, self.starts, self.key_ends, firsts)]
+        firsts = first_of_each(self.data, self.starts, self.key_ends)
         return firsts, hashed_keys(self.data, self.starts[firsts], self.key_ends[firsts])
 
     def where(self, which: Flags) -> RowSpans:

@@ -145,8 +145,7 @@ class MapRows:
     def live_keys(self) -> pa.Array:
         """Returns the keys that have a living row, each once. A key's rows are neighbours, so few are hashed."""
         starts, ends = self.key_starts[self.live], self.key_ends[self.live]
-        firsts = np.empty(len(starts), np.int64)
-        firsts = firsts[: kernels.find_first_of_each(self.section.data, starts, ends, firsts)]
+        firsts = first_of_each(self.section.data, starts, ends)
         return hashed_keys(self.section.data, starts[firsts], ends[firsts]).unique()
 
     def pairs(self) -> pa.Array:
@@ -160,14 +159,27 @@ def parse_rows(section: Section, rules: Rules) -> MapRows:
     """Parses a section of the new state."""
     legacy, data = rules.legacy, section.data
     starts = section.key_starts + section.file.prefix
+    key_ends = ends_of_keys(section, legacy)
     with section.locating():
-        split = split_keys(legacy.key, legacy.namespace, legacy.has_suffixes, data, starts, section.key_ends)
         if legacy.ttl:
             # A null flag comes first. Under time to live Flink never sets it; a row with it set has no timestamp.
             timestamps = read_timestamps(data, section.value_starts + 1, section.ends)
         else:
             timestamps = np.empty(0, np.int64)
-    return MapRows(section, starts, split.rests, timestamps, is_live(timestamps, rules, len(section)))
+    return MapRows(section, starts, key_ends, timestamps, is_live(timestamps, rules, len(section)))
+
+
+def ends_of_keys(section: Section, state: KeyedState) -> Positions:
+    """Returns where key and namespace of each entry end; of a map's rows, the user key follows."""
+    starts = section.key_starts + section.file.prefix
+    with section.locating():
+        return split_keys(state.key, state.namespace, state.has_suffixes, section.data, starts, section.key_ends).rests
+
+
+def first_of_each(data: Bytes, starts: Positions, ends: Positions) -> Positions:
+    """Returns the index of each range of bytes that differs from the one before it."""
+    firsts = np.empty(len(starts), np.int64)
+    return firsts[: kernels.find_first_of_each(data, starts, ends, firsts)]
 
 
 def set_flag_keys(section: Section, flag: KeyedState, rules: Rules) -> pa.Array:

@@ -56,7 +56,7 @@ def _show_state(console: Console, one: MeasuredState, days: int, cleanup: Cleanu
         print_line(console, f"  {line}")
     if one.ttl is None:
         return
-    ahead = forecast(ages, one.ttl, days, cleanup)
+    ahead = forecast(ages, one.keys, one.ttl, days, cleanup)
     expired = ages.expired if one.given_ttl is not None else ahead.expired
     share = percent(expired / ages.entries)
     have = noun(expired, "has", "have")
@@ -127,11 +127,10 @@ def _strategies(one: MeasuredState, ahead: Forecast, expired: int, cleanup: Clea
         "full snapshot: the next canonical savepoint leaves out what has expired; the running job and its incremental "
         "checkpoints keep it"
     )
-    yield (
-        f"incremental (HashMap): each access looks at {cleanup.size} {noun(cleanup.size, 'entry', 'entries')}, so a "
-        f"round takes {ahead.accesses:,} "
-        f"{noun(ahead.accesses, 'access', 'accesses')}; without any, nothing goes"
-    )
+    looks = f"each access looks at all entries of {cleanup.size} {noun(cleanup.size, 'key')}"
+    if ahead.accesses is not None:
+        looks += f", so a round takes {ahead.accesses:,} {noun(ahead.accesses, 'access', 'accesses')}"
+    yield f"incremental (HashMap): {looks}; without any, nothing goes"
     yield (
         f"compaction filter (RocksDB): when a file is compacted, {_period(cleanup)}"
         + (f"; {ahead.overdue:,} expired longer ago than that, so no such filter is at work" if ahead.overdue else "")

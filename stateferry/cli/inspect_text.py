@@ -15,7 +15,6 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import Scalar, type_name
 from stateferry.basics.people_text import console_on, plain, print_line
 from stateferry.basics.quantities import noun, shown_amount
-from stateferry.look.blob_sizes import Backend, BlobSizes
 from stateferry.look.declaration import declared
 from stateferry.look.kryo_maps import OF_FLINK_2, maps_line, upgrade_note
 from stateferry.look.survey import KeyedSurvey, OperatorSurvey, StateSurvey, bytes_to_read
@@ -127,15 +126,9 @@ def _worth_table(keyed: KeyedSurvey) -> Table:
             *(f"{count:,}" for count in counts),
             *(f"{round(size):,}" for size in (blobs.access_before, blobs.access_after)),
             shown_amount(blobs.extra_key_bytes, "B"),
-            plain(_worth_it(blobs), "green") if reason is None else plain(f"no: {reason}"),
+            plain(blobs.yes, "green") if reason is None else plain(f"no: {reason}"),
         )
     return table
-
-
-def _worth_it(blobs: BlobSizes) -> str:
-    if blobs.backend is Backend.UNKNOWN:
-        return "yes, if the backend is RocksDB"
-    return "yes"
 
 
 def _type(survey: StateSurvey) -> str:

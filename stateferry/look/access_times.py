@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from threading import Thread
 
@@ -21,6 +22,8 @@ from stateferry.look.rocksdb_library import LibraryDatabase
 # So much state is written of each kind, in at most so many maps: more would take longer to write than to measure.
 _STATE_BYTES, _MOST_MAPS = 16 << 20, 50_000
 _WARM_CACHE, _COLD_CACHE = 128 << 20, 1 << 10
+# Changes write so many values in turn.
+_VALUES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +69,17 @@ def measure(library: ctypes.CDLL, folder: Path, size: MapSize, threads: int, sec
         ),
     )
 
+    maps_in_turn, entries_in_turn = _values(size.map_bytes), _values(size.entry_bytes)
+
     def change_whole(database: LibraryDatabase, draws: random.Random) -> None:
         key = _key(size, draws.randrange(maps))
         database.get(key)
-        database.put(key, _bytes(size.map_bytes))
+        database.put(key, next(maps_in_turn))
 
     def change_entry(database: LibraryDatabase, draws: random.Random) -> None:
         row = _row(size, draws.randrange(maps), draws.randrange(size.entries))
         database.get(row)
-        database.put(row, _bytes(size.entry_bytes))
+        database.put(row, next(entries_in_turn))
 
     def read_whole(database: LibraryDatabase, draws: random.Random) -> None:
         database.get(_key(size, draws.randrange(maps)))
@@ -158,6 +163,11 @@ def _key(size: MapSize, number: int) -> bytes:
 
 def _row(size: MapSize, number: int, entry: int) -> bytes:
     return _key(size, number) + entry.to_bytes(4, "big")
+
+
+def _values(count: int) -> Iterator[bytes]:
+    """Values of so many bytes, without end; they are made now, since that takes longer than RocksDB takes for them."""
+    return cycle([_bytes(count) for _ in range(max(min(_VALUES, _STATE_BYTES // count), 1))])
 
 
 def _bytes(count: int) -> bytes:

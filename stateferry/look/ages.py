@@ -15,6 +15,7 @@ from flinkstate.reading.reader import Savepoint
 from flinkstate.ttl import MAX_LONG, StateTtlConfig
 from stateferry.basics.durations import MILLISECONDS_PER_UNIT
 from stateferry.changes.section_timestamps import entries_of_maps, read_section_timestamps, why_no_timestamps
+from stateferry.changes.sections import ends_of_keys, first_of_each
 from stateferry.inventory.ages import Ages
 
 # A savepoint whose youngest timestamp is older than this was not taken just now.
@@ -26,13 +27,18 @@ GivenTtls = Mapping[tuple[str, str], StateTtlConfig]
 
 @dataclass(slots=True)
 class MeasuredState:
-    """The ages in one state. `given_ttl` are the settings that somebody gave; `why_not` says why there are no ages."""
+    """The ages in one state. `given_ttl` are the settings that somebody gave; `why_not` says why there are no ages.
+
+    `keys` is the number of keys (with namespaces), None if it can't be told which rows of a map have the same one.
+    """
 
     operator: Operator
     state: KeyedState
     given_ttl: StateTtlConfig | None
     ages: Ages = field(default_factory=Ages)
+    keys: int | None = 0
     why_not: str | None = None
+    _last_key: bytes = b""
 
     @property
     def counted(self) -> str:
@@ -64,8 +70,27 @@ class MeasuredState:
         except RefusedError as error:
             self.ages, self.why_not = Ages(), f"{error}"
             return
+        self._count_keys(section)
         ttl = MAX_LONG if self.given_ttl is None else self.given_ttl.time_to_live
         self.ages.count(stamps, np.ones_like(stamps) if weights is None else weights, ttl, now)
+
+    def _count_keys(self, section: Section) -> None:
+        if self.keys is None or not len(section):
+            return
+        if self.state.kind is not StateKind.MAP:
+            self.keys += len(section)
+            return
+        starts = section.key_starts
+        try:
+            ends = ends_of_keys(section, self.state)
+        except RefusedError:
+            self.keys = None
+            return
+        self.keys += len(first_of_each(section.data, starts, ends))
+        # A key's rows are neighbours, but may go on in the next section.
+        first, last = (section.data[starts[row] : ends[row]].tobytes() for row in (0, -1))
+        self.keys -= first == self._last_key
+        self._last_key = last
 
 
 @dataclass(frozen=True, slots=True)

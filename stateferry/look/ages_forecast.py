@@ -3,7 +3,7 @@
 | strategy | what it removes, and when |
 |---|---|
 | full snapshot | what has expired is not in the next canonical savepoint; the running job keeps it |
-| incremental (HashMap) | each access to the state looks at some entries, by default 5, and removes the expired ones |
+| incremental (HashMap) | each access to the state looks at some keys, by default 5, and removes what has expired |
 | compaction filter (RocksDB) | what has expired when a file is compacted, by default after 30 days at the latest |
 
 An expired entry that is read is removed too. Without a strategy, entries that nobody reads any more stay for ever.
@@ -24,8 +24,9 @@ DAY = MILLISECONDS_PER_UNIT["d"]
 class Cleanup:
     """The settings of a job's cleanup, by default Flink's.
 
-    `size` is the number of entries that an access looks at (`cleanupIncrementally`). RocksDB compacts each file when it
-    is as old as `compaction` (the period of `cleanupInRocksdbCompactFilter`), and with 0 never for its age alone.
+    `size` is the number of keys (with namespaces) that an access looks at (`cleanupIncrementally`): Flink counts a
+    whole map or list as one entry. RocksDB compacts each file when it is as old as `compaction` (the period of
+    `cleanupInRocksdbCompactFilter`), and with 0 never for its age alone.
     """
 
     size: int = 5
@@ -33,7 +34,7 @@ class Cleanup:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise UsageError(f"expected a cleanup size of at least 1 entry, found {self.size}")
+            raise UsageError(f"expected a cleanup size of at least 1 key, found {self.size}")
 
 
 FLINKS_CLEANUP = Cleanup()
@@ -57,18 +58,21 @@ class ForecastDay:
 class Forecast:
     """What goes when under a time to live (in milliseconds).
 
-    `accesses` to the state make a round of the incremental cleanup. `overdue` entries should have been removed by a
-    compaction filter before now.
+    `accesses` to the state make a round of the incremental cleanup (None if it isn't known). `overdue` entries should
+    have been removed by a compaction filter before now.
     """
 
     expired: int
     days: tuple[ForecastDay, ...]
-    accesses: int
+    accesses: int | None
     overdue: int
 
 
-def forecast(ages: Ages, ttl: int, days: int, cleanup: Cleanup = FLINKS_CLEANUP) -> Forecast:
-    """Forecasts so many days. Ages are those of a histogram, so the numbers of each day are about right."""
+def forecast(ages: Ages, keys: int | None, ttl: int, days: int, cleanup: Cleanup = FLINKS_CLEANUP) -> Forecast:
+    """Forecasts so many days for the entries of so many keys (None if that isn't known).
+
+    Ages are those of a histogram, so the numbers of each day are about right.
+    """
 
     def expired_on(day: int) -> int:
         return ages.older_than(max(ttl - day * DAY, 0))
@@ -80,4 +84,5 @@ def forecast(ages: Ages, ttl: int, days: int, cleanup: Cleanup = FLINKS_CLEANUP)
         ForecastDay(day, expired_on(day) - expired_on(day - 1), expired_on(day), compacted_on(day))
         for day in range(1, days + 1)
     )
-    return Forecast(expired_on(0), found, -(-ages.entries // cleanup.size), compacted_on(0))
+    accesses = None if keys is None else -(-keys // cleanup.size)
+    return Forecast(expired_on(0), found, accesses, compacted_on(0))

@@ -53,6 +53,7 @@ class BlobSizes:
     """The sizes of a state's maps. Bytes of a blob are those of its value, with a timestamp if there is one.
 
     `key_bytes` are those of all keys (with key group and namespace), `entry_key_bytes` the same once for each entry.
+    `head_bytes` are those of a blob before its entries.
     """
 
     backend: Backend
@@ -64,6 +65,7 @@ class BlobSizes:
     bytes: SizeDistribution
     key_bytes: int
     entry_key_bytes: int
+    head_bytes: int
 
     @property
     def access_before(self) -> float:
@@ -73,9 +75,8 @@ class BlobSizes:
     @property
     def entry_bytes(self) -> float:
         """The bytes of an entry without its key: user key, null flag and value, and the timestamp."""
-        stamp = _TIMESTAMP if self.ttl else 0
-        entries = self.total_bytes - self.blobs * (_COUNT + stamp)
-        return entries / self.total_entries + stamp if self.total_entries else 0.0
+        entries = self.total_bytes - self.blobs * self.head_bytes
+        return entries / self.total_entries + (_TIMESTAMP if self.ttl else 0) if self.total_entries else 0.0
 
     @property
     def access_after(self) -> float:
@@ -107,6 +108,17 @@ class BlobSizes:
             return f"little gain: {self.access_before:,.0f} bytes an access now, {self.access_after:,.0f} after"
         return None
 
+    @property
+    def condition(self) -> str | None:
+        """What must be so for a migration to be worth it and can't be seen in the savepoint, or None."""
+        is_open = self.backend is Backend.UNKNOWN and self.why_not_worth_it is None
+        return "if the backend is RocksDB" if is_open else None
+
+    @property
+    def yes(self) -> str:
+        """That a migration is worth it, and on what condition."""
+        return "yes" if self.condition is None else f"yes, {self.condition}"
+
 
 @dataclass(slots=True)
 class BlobCount:
@@ -121,6 +133,7 @@ class BlobCount:
     entry_key_bytes: int = 0
     most_entries: int = 0
     most_bytes: int = 0
+    least_bytes: int = _TIMESTAMP + _COUNT
     pairs: int = 0
     sorted_pairs: int = 0
     by_entries: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BUCKETS, np.int64))
@@ -154,6 +167,7 @@ class BlobCount:
         self.entry_key_bytes += int((keys * entries).sum())
         self.most_entries = max(self.most_entries, int(entries.max()))
         self.most_bytes = max(self.most_bytes, int(sizes.max()))
+        self.least_bytes = min(self.least_bytes, int(sizes.min()))
         self.by_entries += np.bincount(_buckets(entries), minlength=_BUCKETS)
         self.by_bytes += np.bincount(_buckets(sizes), minlength=_BUCKETS)
         self._waiting, self._rows = [], 0
@@ -179,7 +193,12 @@ class BlobCount:
             _spread(self.by_bytes, self.most_bytes),
             self.key_bytes,
             self.entry_key_bytes,
+            self._head_bytes(),
         )
+
+    def _head_bytes(self) -> int:
+        """The bytes before a blob's entries: those of Flink's map, but an empty map by Kryo shows that it has fewer."""
+        return min(self.least_bytes, _COUNT + (_TIMESTAMP if self.state.ttl else 0))
 
     def _backend(self) -> Backend:
         if self.is_native:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from stateferry.basics.durations import moment, now_ms
 from stateferry.basics.quantities import noun, shown_amount
 from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Publication
+from stateferry.runs.record.catch_ups import is_catch_up_of
 from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.run_states import ENDED, RunState
 from stateferry.show import charts
@@ -228,7 +230,7 @@ def _newest(job: Job, row: RunRow | None) -> Content:
 
 
 def _nights(job: Job) -> Content:
-    nights = [row for row in job.rows if row.rehearse][:_NIGHTS]
+    nights = list(islice((row for row in job.rows if row.rehearse and not _is_for_cut_over(job, row)), _NIGHTS))
     if not nights:
         return None
     dots = [
@@ -240,6 +242,11 @@ def _nights(job: Job) -> Content:
     return join(
         element("div", dots, class_="dots"), element("small", f"{green} of {len(nights)} green", class_="muted")
     )
+
+
+def _is_for_cut_over(job: Job, row: RunRow) -> bool:
+    """Whether it is a catch-up with a rehearsal, before a cut-over: it stays staged, and is no night of its own."""
+    return ".catch_up_" in row.run_id and any(is_catch_up_of(one.run_id, row.run_id) for one in job.rows)
 
 
 def verdict(row: RunRow) -> tuple[str, str]:

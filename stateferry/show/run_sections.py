@@ -92,7 +92,7 @@ def _totals(view: RunView) -> Iterator[tuple[str, str | None, str | None]]:
     if counts:
         entries = sum(one.blob_entries + one.rows_read for one in counts)
         yield (
-            "entries of migrated states",
+            "entries of changed keys" if view.is_catch_up else "entries of migrated states",
             f"{entries:,}",
             f"{sum(one.rows_written + one.rows_kept for one in counts):,}",
         )

@@ -23,6 +23,7 @@ from stateferry.runs.record.facts import (
     Returned,
     RunFacts,
     SavepointTaken,
+    StagedAccounts,
     StagedDigests,
     TablesProblem,
 )
@@ -38,7 +39,10 @@ Facts = TypeVar("Facts", bound=RunFacts)
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run as its folder describes it."""
+    """A run as its folder describes it.
+
+    `entries` are, of a catch-up, those that the validation has found in the new states, if it kept them for the tables.
+    """
 
     plan: MigrationPlan
     folder: str
@@ -62,6 +66,7 @@ class RunView:
     outage: float | None = None
     problems: tuple[str, ...] = ()
     nights: Mapping[str, tuple[Night, ...]] = field(default_factory=dict)
+    entries: int | None = None
 
     @classmethod
     def of(cls, run: Run, *, nights: bool = False) -> RunView:
@@ -88,13 +93,15 @@ class RunView:
             return attempt(lambda: run.facts(kind), None)
 
         run = attempt(run.looked_at, run)
+        migrate = facts(MigrateFacts)
+        accounts = facts(StagedAccounts) if _is_catch_up(migrate) else None
         return cls(
             plan=run.plan,
             folder=run.folder.shown,
             changes=attempt(run.changes, ()),
             report=attempt(lambda: _report(run), None),
             snapshot=facts(SnapshotFacts),
-            migrate=facts(MigrateFacts),
+            migrate=migrate,
             rescale=facts(RescaleFacts),
             tables=facts(TablesFacts),
             digests=facts(StagedDigests),
@@ -110,6 +117,7 @@ class RunView:
             seconds=attempt(lambda: {part: taken.wall for part, taken in times_of(run).items()}, {}),
             outage=attempt(lambda: outage_of(run), None),
             nights=attempt(lambda: nights_of(run.plan.home, run.plan.job, run.plan.run_id) if nights else {}, {}),
+            entries=None if accounts is None else sum(sum(one.counts) for one in accounts.states),
             problems=tuple(dict.fromkeys(problems)),
         )
 
@@ -127,9 +135,15 @@ class RunView:
 
     @property
     def rows_written(self) -> int | None:
-        """The entries that the new states have; None if they aren't written yet."""
-        rows = [one.rows for one in (self.migrate, self.rescale) if one is not None]
-        return sum(rows) if self.is_written else None
+        """The entries that the new states have; None if they aren't written yet, or that isn't known."""
+        if not self.is_written or self.is_catch_up:
+            return self.entries
+        return sum(one.rows for one in (self.migrate, self.rescale) if one is not None)
+
+    @property
+    def is_catch_up(self) -> bool:
+        """Whether only entries of changed keys were converted, and the others are in the files of a base."""
+        return _is_catch_up(self.migrate)
 
     @property
     def is_written(self) -> bool:
@@ -156,6 +170,10 @@ class RunView:
         predicted = prediction.seconds if prediction is not None else {}
         rows = ((part, self.seconds.get(part), predicted.get(part)) for part in PART_NAMES)
         return tuple(row for row in rows if row[1] is not None or row[2] is not None)
+
+
+def _is_catch_up(migrate: MigrateFacts | None) -> bool:
+    return migrate is not None and migrate.newer is not None
 
 
 def _report(run: Run) -> Report | None:

@@ -51,6 +51,7 @@ def test_each_entry_counts_with_its_own_timestamp(case: str, terminal: Terminal)
         has_maps = one["kind"] == "VALUE" and one["type"].startswith("Map<")
         times = [time for line in lines for time in (stamped(line) if has_maps else _plain(line))]
         assert one["entries"] == len(times), state
+        assert one["keys"] == len({json.dumps([line["key"], line.get("namespace")]) for line in lines}), state
         if not times:
             continue
         assert one["future"] == len(_in_the_future(lines, has_maps)), state
@@ -102,23 +103,31 @@ def test_an_old_savepoint_counts_from_its_youngest_timestamp(tmp_path: Path, ter
     assert "that suggests 30d" in text
 
 
+def test_a_key_whose_rows_go_on_in_the_next_section_counts_once(tmp_path: Path, terminal: Terminal) -> None:
+    write_demo_savepoint(str(tmp_path / "demo"), DemoState(3, 60_000, 1, 30 * DAY, NOW, 1, 128, 1))
+    rows = next(one for one in ages_of(terminal, tmp_path / "demo").values() if one["state"] == "newMainState")
+    assert (rows["entries"], rows["keys"]) == (180_000, 3)
+
+
 def test_what_goes_when_is_counted_from_the_ages() -> None:
     ages = Ages()
     # One entry for each hour of 80 days.
     stamps = NOW - np.arange(80 * 24, dtype=np.int64) * HOUR - HOUR // 2
     ages.count(stamps, np.ones_like(stamps), 2**63 - 1, NOW)
-    ahead = forecast(ages, 40 * DAY, 5)
+    # They are entries of 80 maps.
+    ahead = forecast(ages, 80, 40 * DAY, 5)
     assert ahead.expired == pytest.approx(40 * 24, abs=3)
     assert [day.expires for day in ahead.days] == pytest.approx([24] * 5, abs=4)
     # Those that expired more than 30 days ago.
     assert ahead.overdue == pytest.approx(10 * 24, abs=12)
     assert ahead.days[-1].compacted == pytest.approx(15 * 24, abs=12)
-    assert ahead.accesses == 80 * 24 // 5
+    assert ahead.accesses == 80 // 5
     # Of a job with settings of its own: those that expired more than 5 days ago, and none for their age alone.
-    own = forecast(ages, 40 * DAY, 5, Cleanup(10, 5 * DAY))
-    assert (own.expired, own.accesses) == (ahead.expired, 80 * 24 // 10)
+    own = forecast(ages, 80, 40 * DAY, 5, Cleanup(10, 5 * DAY))
+    assert (own.expired, own.accesses) == (ahead.expired, 80 // 10)
     assert own.overdue == pytest.approx(35 * 24, abs=12)
-    never = forecast(ages, 40 * DAY, 5, Cleanup(compaction=0))
+    never = forecast(ages, None, 40 * DAY, 5, Cleanup(compaction=0))
+    assert never.accesses is None
     assert (never.overdue, [day.compacted for day in never.days]) == (0, [0] * 5)
     found = classes(ages)
     assert sum(one.entries for one in found) == ages.entries
@@ -164,11 +173,11 @@ def test_the_jobs_own_cleanup_is_in_the_forecast(tmp_path: Path, terminal: Termi
     write_demo_savepoint(str(tmp_path / "demo"), DemoState(300, 3, 0, 30 * DAY, NOW, 2, 128, 1))
     own = ("--cleanup-size", "1", "--compaction-period", "7d", "--now", str(NOW))
     text = terminal.says("ages", tmp_path / "demo", *own)
-    assert "each access looks at 1 entry, so a round takes" in text
+    assert "each access looks at all entries of 1 key, so a round takes" in text
     assert "each file is after 7d at the latest" in text
     assert "processing time" in text
     found = json.loads(terminal.says("ages", tmp_path / "demo", *own, "--json"))
     assert found["cleanup"] == {"size": 1, "compaction_period": 7 * DAY}
     assert "which may be never" in terminal.says("ages", tmp_path / "demo", *own, "--compaction-period", "0")
     code, error = terminal.fails("ages", tmp_path / "demo", "--cleanup-size", "0")
-    assert (code, "at least 1 entry" in error) == (2, True)
+    assert (code, "at least 1 key" in error) == (2, True)

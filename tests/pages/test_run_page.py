@@ -13,6 +13,7 @@ from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.record.facts import NewJob, Returned, TablesProblem
 from stateferry.runs.record.key_group_sizes import SourceSizes
 from stateferry.runs.record.run_states import RunState, StateChange
+from stateferry.runs.record.step_facts import NewerRows
 from stateferry.show.charts import heat_map, level
 from stateferry.show.outcome import outcome_line
 from stateferry.show.run_page import run_page
@@ -56,6 +57,21 @@ def test_all_parts_are_there() -> None:
         "/home/runs/orders/one",
     ):
         assert said in words, said
+
+
+def test_a_catch_up_tells_entries_of_the_new_states_from_those_of_changed_keys() -> None:
+    usual = whole()
+    assert usual.migrate is not None
+    view = replace(usual, migrate=replace(usual.migrate, newer={"main/new": NewerRows(3, 2)}), entries=5000)
+    words = page_of(view).words
+    assert "5,000" in words
+    assert "entries of changed keys" in words
+    assert "entries of migrated states" not in words
+    assert outcome_line(view) == "cut over orders: published, 5,000 rows, steps 11 s"
+    # Without tables they aren't kept.
+    unknown = replace(view, entries=None)
+    assert "entries in the new states" not in page_of(unknown).words
+    assert outcome_line(unknown) == "cut over orders: published, steps 11 s"
 
 
 @pytest.mark.parametrize("missing", sorted(IN_RUN))

@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=5,
         metavar="N",
-        help="the job's cleanupIncrementally looks at so many entries with each access (default: 5)",
+        help="the job's cleanupIncrementally looks at so many keys with each access (default: 5)",
     )
     parser.add_argument(
         "--compaction-period",
@@ -132,12 +132,13 @@ def _state_facts(one: MeasuredState, days: int, cleanup: Cleanup) -> dict[str, A
         "type": one.state.type_name,
         "counted": one.counted,
         "entries": ages.entries,
+        "keys": one.keys,
         "not_known": one.why_not,
     }
     if not ages.entries:
         return facts
     given = one.given_ttl.time_to_live if one.given_ttl is not None else None
-    ahead = forecast(ages, ttl, days, cleanup) if ttl is not None else None
+    ahead = forecast(ages, one.keys, ttl, days, cleanup) if ttl is not None else None
     return facts | {
         "future": ages.future,
         "youngest": ages.youngest,

@@ -144,5 +144,6 @@ def worth_facts(blobs: BlobSizes) -> dict[str, Any]:
         "bytes_per_access_after": blobs.access_after,
         "extra_key_bytes": blobs.extra_key_bytes,
         "worth_it": blobs.why_not_worth_it is None,
+        "condition": blobs.condition,
         "reason": blobs.why_not_worth_it,
     }

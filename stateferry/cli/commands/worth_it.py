@@ -118,7 +118,9 @@ def _show(found: dict[str, BlobSizes], times: dict[str, list[AccessTimes]]) -> N
                     plain("A job gains more: for a whole map Java also reads and writes each entry as objects.")
                 )
             reason = blobs.why_not_worth_it
-            console.print(plain("worth it: yes", "green") if reason is None else plain(f"worth it: no: {reason}"))
+            console.print(
+                plain(f"worth it: {blobs.yes}", "green") if reason is None else plain(f"worth it: no: {reason}")
+            )
 
 
 def _show_json(savepoint: Savepoint, found: dict[str, BlobSizes], times: dict[str, list[AccessTimes]]) -> None:

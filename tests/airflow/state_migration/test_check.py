@@ -32,7 +32,7 @@ WIDEST = 120
 
 
 def state(name: str, reason: str | None = None, **others: object) -> dict[str, Any]:
-    worth = {"blobs": 70, "entries": {"median": 20}, "worth_it": True, "reason": None}
+    worth = {"blobs": 70, "entries": {"median": 20}, "worth_it": True, "condition": "if C", "reason": None}
     usual = {"name": name, "kind": "VALUE", "type": "Map<String,Long>", "ttl": True, "entries": 70, "bytes": 400}
     declaration = None if reason else f'new MapStateDescriptor<>("{name}", Types.STRING, Types.LONG)'
     known = {"migratable": reason is None, "reason": reason, "worth": None if reason else worth}
@@ -57,7 +57,7 @@ def test_the_answer_is_told_in_short_lines() -> None:
         "- mainState: VALUE of Map<String,Long>, with time to live, 70 entries, 400 B",
         "  can be migrated",
         '  the new job declares new MapStateDescriptor<>("mainState", Types.STRING, Types.LONG)',
-        "  70 maps of 20 entries (median); worth it",
+        "  70 maps of 20 entries (median); worth it, if C",
         "- seen: VALUE of Boolean, with time to live, 70 entries, 100 B",
         "  can't be migrated: a ValueState<Boolean>, not of a map",
         "- offsets: operator state (split), carried over",

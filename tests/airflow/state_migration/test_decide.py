@@ -47,7 +47,7 @@ from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.predict.differences import SourceLayout
 from stateferry.runs.predict.estimates import Estimate, Prediction
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp
-from stateferry.runs.record.facts import SavepointTaken
+from stateferry.runs.record.facts import Began, SavepointTaken
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -272,8 +272,10 @@ def test_the_job_waits_for_its_window_and_isnt_stopped_if_the_outage_would_end_o
     decided(rehearsal)
     ready_at(rehearsal, datetime(2026, 11, 20, 1, tzinfo=UTC))
     patient = context(rehearsal, asked(tmp_path, window="02:00-04:00", rehearsal_max_age="2d"), occasion)
-    # The range of the prediction ends after 60 s. Steps of 11 s are rehearsed again that much, and a minute, before.
-    again = datetime(2026, 11, 21, 2, tzinfo=UTC) - timedelta(seconds=60 + 1.5 * 11)
+    rehearsal.keep(Began(0), SavepointTaken(requested_at=20_000, seconds=30.0, ended_at=50_000))
+    # The range of the prediction ends after 60 s. Steps of 11 s, before which Flink began its savepoint after 20 s and
+    # took 30 s for it, are rehearsed again half as much longer, and a minute, before.
+    again = datetime(2026, 11, 21, 2, tzinfo=UTC) - timedelta(seconds=60 + 1.5 * (11 + 20 + 30))
     late = datetime(2026, 11, 20, 3, 59, 30, tzinfo=UTC)
     for now, where, begins in (
         (datetime(2026, 11, 20, 1, 30, tzinfo=UTC), here, datetime(2026, 11, 20, 2, tzinfo=UTC)),
