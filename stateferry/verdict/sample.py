@@ -346,7 +346,8 @@ def _elements(file: ElementFile, offsets: Sequence[int], budget: int) -> tuple[B
         budget -= len(parts[-1])
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     starts = np.concatenate((np.zeros(1, np.int64), ends))[: len(ends)]
-    return np.frombuffer(b"".join(parts), np.uint8), starts, ends, len(parts) == len(offsets)
+    # Not read-only: the kernels that read Kryo are compiled for what can be written.
+    return np.frombuffer(bytearray().join(parts), np.uint8), starts, ends, len(parts) == len(offsets)
 
 
 def _add_entries(finders: Sequence[Finder], data: Bytes, start: int, end: int) -> bool:

@@ -296,6 +296,7 @@ def test_objects_become_pojos_with_fields_by_kryo(
     check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told, restoring=(version,))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("format_", ["rocksdb", pytest.param("native", marks=pytest.mark.full)])
 def test_objects_of_flink_1_become_pojos_of_flink_2(format_: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     """Whose maps are in fields that Flink 2 doesn't leave to Kryo."""

@@ -24,6 +24,7 @@ Flink = Callable[[str], FlinkHarness]
 _TRIED = ("windows", "operator-state")
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if one.scenario in _TRIED else pytest.mark.full) for name, one in COVERING.items()],

@@ -101,6 +101,7 @@ def judged(flink: Callable[[str], FlinkHarness], tmp_path_factory: pytest.TempPa
 NAMES = sorted([*RESULTS, RAW], key=lambda name: (name == RAW, "1.20" in RESULTS.get(name, Result("")).golden))
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_flink_does_not_take_is_red(
     kind: str, flink: Callable[[str], FlinkHarness], judged: Callable[[str], Judged], tmp_path: Path

@@ -127,6 +127,7 @@ def check_keys(flink: FlinkHarness, type_: str, count: int, scratch: Path) -> No
         np.testing.assert_array_equal(key_group_arrays.assign_to_key_groups(codes, max_parallelism), expected)
 
 
+@pytest.mark.matrix(most=15)
 @pytest.mark.parametrize("count", [SOME, pytest.param(MANY, marks=pytest.mark.full)])
 @pytest.mark.parametrize("type_", [*JAVA_SCALARS, *FLINK_VALUES, *COMPOSITES])
 def test_keys_hash_as_in_java(flink: Flink, type_: str, count: int, tmp_path: Path) -> None:
@@ -149,6 +150,7 @@ def test_collections_hash_as_in_java(flink: Flink, type_: str, tmp_path: Path) -
     check_keys(flink(NEW), type_, SOME, tmp_path)
 
 
+@pytest.mark.matrix(most=15)
 @pytest.mark.parametrize("type_", [*JAVA_SCALARS, *FLINK_VALUES, *COMPOSITES, *COLLECTIONS])
 def test_keys_of_flink_1_hash_as_in_java(flink: Flink, type_: str, tmp_path: Path) -> None:
     check_keys(flink(OLD), type_, SOME, tmp_path)

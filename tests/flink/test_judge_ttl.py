@@ -29,6 +29,7 @@ def random_triple(draw: random.Random) -> tuple[int, int, int]:
     return timestamp, ttl, now
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_expiry_is_that_of_flink(version: str, flink: Flink, tmp_path: Path) -> None:
     draw = random.Random(5)

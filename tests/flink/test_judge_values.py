@@ -93,6 +93,7 @@ def test_what_avro_wrote_means_what_avro_says(version: str, expression: str, fli
     judge(flink(version), expression)
 
 
+@pytest.mark.matrix(most=6)
 @pytest.mark.parametrize("expression", ONLY_FLINK_1)
 def test_what_scala_wrote_means_what_scala_says(expression: str, flink: Flink) -> None:
     judge(flink("1.20.0"), expression)

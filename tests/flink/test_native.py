@@ -80,7 +80,7 @@ def _in_rounds(settings: Mapping[str, str], rounds: int, **changes: Any) -> Job:
     return replace(job, **changes)
 
 
-@pytest.mark.matrix(most=4)
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("format_", ["NATIVE", "CHECKPOINT"])
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("version", VERSIONS)

@@ -42,6 +42,7 @@ def test_a_job_that_was_started_again_has_the_files_it_had(
     assert totals(since)["keys_unchanged"] == totals(everything)["keys_new"] > 100
 
 
+@pytest.mark.full
 def test_under_time_to_live_ages_follow_from_timestamps_that_flink_wrote(
     flink: Callable[[str], FlinkHarness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

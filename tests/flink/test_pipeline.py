@@ -194,6 +194,7 @@ def test_flink_restores_every_compression(
     check_restored(flink(version), tmp_path / "new", started, found, moved=max_parallelism is not None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", [pytest.param(VERSIONS[0]), pytest.param(VERSIONS[1], marks=pytest.mark.full)])
 def test_subtasks_of_either_kind_become_one(version: str, made: Make, flink: Flink, tmp_path: Path) -> None:
     """The operator `beside` has no framed file, and so its result is stored; `main` has one, and stays compressed."""
@@ -316,7 +317,7 @@ def test_rocksdbs_own_files_give_a_savepoint_that_flink_restores(
     check_restored(flink(version), tmp_path / "new", with_parallelism(started, 2), found, moved=bool(max_parallelism))
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("version", "change", "format_", "options"),
     [

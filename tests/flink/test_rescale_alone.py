@@ -44,7 +44,7 @@ def started(job: Job, parallelism: dict[str, int], max_parallelism: int | None) 
     return replace(job, operators=tuple(operators), max_parallelism=max_parallelism or job.max_parallelism)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("version", "backend", "layout"), CASES)
 def test_the_job_finds_everything_in_the_new_layout(
     version: str,

@@ -198,7 +198,7 @@ def test_as_many_subtasks_as_key_groups(version: str, backend: str, made: Make, 
         check_restored(flink(version), target, change.job(small), source, moved=i > 0)
 
 
-@pytest.mark.matrix(most=4)
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("name", _THERE_AND_BACK)
 def test_there_and_back_is_the_same_to_the_byte(name: str, made: Make, tmp_path: Path) -> None:
     """Every key comes back to the key group that Flink had put it in."""
@@ -214,7 +214,7 @@ def test_there_and_back_is_the_same_to_the_byte(name: str, made: Make, tmp_path:
     assert _ranges(back) == _ranges(source.path)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(
     "scenario", ["legacy-string-long-ttl", "legacy-tuple-pojo", "kinds-in-windows", "operator-state"]
 )

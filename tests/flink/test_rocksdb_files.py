@@ -100,7 +100,7 @@ def check(flink: FlinkHarness, folder: Path, options: dict[str, object], seed: i
     assert dict(scanned(files, 2, 4, 300, 3)) == part
 
 
-@pytest.mark.matrix(most=8)
+@pytest.mark.matrix(most=4)
 @pytest.mark.parametrize(("version", "options"), CASES)
 def test_every_entry_is_what_rocksdb_finds(
     version: str, options: str, flink: Callable[[str], FlinkHarness], tmp_path: Path
@@ -116,7 +116,7 @@ def test_many_random_databases(version: str, flink: Callable[[str], FlinkHarness
         check(flink(version), tmp_path / f"{seed}", list(READ.values())[seed % len(READ)], seed)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=3)
 @pytest.mark.parametrize("options", REFUSED)
 def test_what_cannot_be_read_is_refused_by_name(options: str, flink_2: FlinkHarness, tmp_path: Path) -> None:
     wanted, refusal = REFUSED[options]

@@ -284,7 +284,7 @@ def test_what_an_upgraded_job_has_not_read_yet_is_saved(ttl: str, started: Start
     check_observed(flink, job, new, made)
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize("has_avro", [True, False])
 def test_a_job_may_have_avro_beside_kryo(has_avro: bool, started: Started, tmp_path: Path) -> None:
     """In Flink 1, flink-avro registers a serializer with Kryo that Flink 2 knows nothing of, with it or without."""

@@ -85,7 +85,7 @@ def whole(
     return of
 
 
-@pytest.mark.matrix(most=8)
+@pytest.mark.matrix(most=4)
 @pytest.mark.parametrize("version", SOURCES)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_job_would_not_find_is_not_read(

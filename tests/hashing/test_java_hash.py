@@ -112,6 +112,7 @@ def codes_of(type_: FlinkType, values: Iterable[Any]) -> list[int]:
     return [int(code) for code in codes]
 
 
+@pytest.mark.matrix(most=12)
 @pytest.mark.part
 @pytest.mark.parametrize("type_", SCALARS, ids=lambda scalar: scalar.name)
 def test_scalars_hash_as_their_twin(type_: Scalar) -> None:

@@ -178,6 +178,7 @@ def test_damaged_examples_are_the_same_on_both_ways(count: int) -> None:
             ways_of(all_ways, one.kryo, one.map).outcomes([one.written])
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_examples_are_the_same_on_both_ways(version: str) -> None:
     all_ways: dict[tuple[KryoType, MapType], Ways] = {}

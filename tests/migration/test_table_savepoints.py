@@ -56,6 +56,7 @@ def test_headers_are_read_whole(case: Path) -> None:
     assert (unknown > 0) == case.name.startswith("sql")
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_map_is_migrated_beside_them(case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new"

@@ -249,6 +249,7 @@ def test_rehearsals_go_with_their_staged_savepoints(world: World) -> None:
     assert main(rehearsal.command) == 0
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_is_young_stays(world: World) -> None:
     published_nights(world, 3)
@@ -290,6 +291,7 @@ def test_nothing_is_removed_while_a_run_is_at_work(world: World, capsys: pytest.
     assert Picture.of(world.root).content == before
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_another_jobs_tables_and_runs_stay(world: World) -> None:
     assert main(world.command) == 0

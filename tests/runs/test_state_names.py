@@ -295,6 +295,7 @@ def test_a_state_that_an_earlier_run_has_kept_is_not_migrated_again(
     assert "--accept-empty had no effect" not in capsys.readouterr().out
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("back", [(), ("--reverse",)])
 def test_an_operator_under_another_of_its_names_is_not_another_job(
     back: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture[str]

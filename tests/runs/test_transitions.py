@@ -163,7 +163,7 @@ def test_the_table_knows_every_state() -> None:
     assert all(len(answers) == len(COMMANDS) for answers in TABLE.values())
 
 
-@pytest.mark.matrix(most=4)
+@pytest.mark.matrix(most=2)
 @pytest.mark.part
 @pytest.mark.parametrize("state", RunState)
 def test_what_is_refused_has_no_effect_and_all_else_goes_on(

@@ -39,7 +39,7 @@ def rewritten_with_few_files(source: Path, target: Path, parallelism: int, max_p
     return Savepoint.open(str(target))
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize(("parallelism", "max_parallelism"), [(1, 128), (2, 512)])
 def test_keyed_files_are_opened_one_after_another(parallelism: int, max_parallelism: int, tmp_path: Path) -> None:
     state = DemoState(

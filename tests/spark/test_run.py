@@ -526,6 +526,7 @@ def test_bytes_that_changed_after_the_validation_are_not_published(
     assert not (target / "_metadata").exists()
 
 
+@pytest.mark.full
 @on_spark
 def test_verify_tells_a_damaged_target_from_a_damaged_source(ferry: Ferry) -> None:
     source, target = ferry.source(BEGUN), ferry.target()

@@ -66,7 +66,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(arrow.column_names, row, strict=True)) for row in zip(*parts, strict=True)]
 
 
-@pytest.mark.matrix(most=2)
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("case", "uid", "name"), STATES)
 def test_columns_hold_what_flink_put_into_the_state(spark: SparkSession, case: str, uid: str, name: str) -> None:
     state, frame = described(case, uid, name), table(spark, case, name, uid)
@@ -261,6 +261,7 @@ def test_without_pushdown_spark_refuses_the_source_by_name(spark: SparkSession) 
         spark.conf.set(setting, "true")
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(
     ("case", "state"), [("rounds-native-2.3-rocksdb", "list-state"), ("rounds-2-to-3-2.3-rocksdb", "map-state")]
 )

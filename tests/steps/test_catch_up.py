@@ -253,6 +253,7 @@ def test_a_base_in_another_layout_is_caught_up_with(layout: dict[str, Any], tmp_
     assert not Path(since.exchange.path).exists()
 
 
+@pytest.mark.full
 def test_on_another_disk_the_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two(tmp_path)
     of_base = base(first, tmp_path, 1)[1]
@@ -533,6 +534,7 @@ def test_key_groups_that_are_read_whole_may_lie_apart(tmp_path: Path, monkeypatc
     assert plainly == ["the same rows"]
 
 
+@pytest.mark.full
 def test_of_very_large_key_groups_some_keys_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two(tmp_path)
     base(first, tmp_path, 1)
@@ -623,6 +625,7 @@ def test_a_base_that_was_altered_is_found(tmp_path: Path) -> None:
         caught_up(second, tmp_path, 2, 1)
 
 
+@pytest.mark.full
 def test_a_catch_up_without_tables_is_a_base(tmp_path: Path) -> None:
     """Its application does all steps up to the validation at once, and lets the next run have the job."""
     first, second = two(tmp_path)
@@ -836,6 +839,7 @@ def test_a_run_after_the_base_may_have_left_other_keys_in_the_tables(tmp_path: P
     assert not (tmp_path / "target" / "_metadata").exists()
 
 
+@pytest.mark.full
 def test_what_is_left_of_a_catch_up_needs_its_base_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The base was removed: the tables follow, the same command has nothing to do, and the result can be verified."""
     without_spark(monkeypatch)
@@ -941,6 +945,7 @@ def written_to(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.full
 def test_a_file_that_was_written_to_before_it_is_taken_over_is_found(chain: Path, tmp_path: Path) -> None:
     staged = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2").staged
     written_to(next(one for one in Path(staged.path).iterdir() if one.name.endswith(".sst")))

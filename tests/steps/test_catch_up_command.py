@@ -130,6 +130,7 @@ def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
     assert raw_entries(tmp_path / "target") == raw_entries(tmp_path / "whole")
 
 
+@pytest.mark.full
 def test_it_catches_up_for_another_flink_without_a_migration(
     home: Path, take: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -154,6 +155,7 @@ def test_it_catches_up_for_another_flink_without_a_migration(
     assert raw_entries(tmp_path / "target") == raw_entries(tmp_path / "whole")
 
 
+@pytest.mark.full
 def test_a_job_without_timers_on_the_heap_is_stopped_as_its_checkpoints_show(
     home: Path, take: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

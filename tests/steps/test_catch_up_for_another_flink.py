@@ -205,6 +205,7 @@ def test_a_night_for_another_flink_catches_up(tmp_path: Path) -> None:
     assert entries(night) == entries(whole(source, tmp_path, 2, **ALONE))
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("alter", [converted_short, listed_short, no_changes])
 def test_a_wrong_list_of_changed_keys_is_found(
     alter: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -167,6 +167,7 @@ def test_what_a_step_finds_in_the_way_has_it_convert_everything(tmp_path: Path) 
     assert rows(tmp_path / "home") == rows(tmp_path / "whole" / "home")
 
 
+@pytest.mark.full
 def test_a_refusal_while_files_are_written_has_it_convert_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_refusal_while_files_are_written_has_it_convert_everything(
     assert (why_whole(third), third.plan.since) == ("", "nights-2")
 
 
+@pytest.mark.full
 def test_a_catch_up_for_a_cut_over_that_did_not_follow_is_no_night(tmp_path: Path) -> None:
     first, second = two(tmp_path)
     night(first, tmp_path, 1)
@@ -193,6 +195,7 @@ def test_a_catch_up_for_a_cut_over_that_did_not_follow_is_no_night(tmp_path: Pat
     assert (why_whole(found), found.plan.since) == ("", "nights-1")
 
 
+@pytest.mark.full
 def test_a_backfilled_day_converts_everything_by_its_own_now_and_so_does_the_night_after_it(tmp_path: Path) -> None:
     first, second = two(tmp_path)
     night(first, tmp_path, 1)
@@ -252,6 +255,7 @@ def command(source: Path, folder: Path, *more: str) -> int:
     return main([str(part) for part in [*given, *more]])
 
 
+@pytest.mark.full
 def test_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     without_spark(monkeypatch)
@@ -277,6 +281,7 @@ def test_a_now_of_its_own_is_refused_unless_everything_is_converted(
     assert night.plan.now == NOW
 
 
+@pytest.mark.full
 def test_the_command_is_given_again_after_the_base_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(engine, "local_workers", workers_with_a_head_start)
@@ -295,6 +300,7 @@ def test_the_command_is_given_again_after_the_base_has_gone(tmp_path: Path, monk
     assert why_whole(found).startswith("there is no savepoint at ")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("which", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_killed_when_it_gets_another_plan_the_same_command_goes_on(
     which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

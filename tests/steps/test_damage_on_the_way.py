@@ -75,7 +75,7 @@ def test_a_source_that_is_damaged_after_the_snapshot(begun: Path, capsys: pytest
     ends_well(begun)
 
 
-@pytest.mark.matrix(most=4)
+@pytest.mark.matrix(most=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["000000-*", "directory-*", "../written"])
 @pytest.mark.parametrize("cut", [None, 0, 10, -1])
@@ -101,6 +101,7 @@ def test_what_was_sent_and_is_cut_or_gone_is_sent_again(
     ends_well(begun)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["000000-*", "directory-*", "../written"])
 def test_what_was_sent_and_says_something_else_is_sent_again(

@@ -66,7 +66,7 @@ def upgrade(name: str, area: Path) -> str | None:
     return None
 
 
-@pytest.mark.matrix(most=4)
+@pytest.mark.matrix(most=2)
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 10 * COUNT)
 @pytest.mark.parametrize("name", SOURCES)

@@ -75,7 +75,7 @@ def measure(ttl: int | None, options: str) -> Contents:
         return result(Path(folder), Declared.MAP, ttl, options)
 
 
-@pytest.mark.matrix(most=3)
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize(
     ("options", "ttl"),
     [(name, ttl) for name in OPTIONS for ttl in (None, TTL) if ttl or "keep_expired" not in OPTIONS[name]],
@@ -100,7 +100,7 @@ def stored_maps(savepoint: Path) -> dict[bytes, bytes]:
     return found
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("options", ["canonical", "native, max parallelism 64"])
 @pytest.mark.parametrize("ttl", [None, TTL])
 @pytest.mark.parametrize("declared", [Declared.NULLABLE, Declared.KRYO_2, Declared.KRYO_5])

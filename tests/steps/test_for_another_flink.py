@@ -169,6 +169,7 @@ def test_values_that_stay_values_of_kryo_stop_the_run(tmp_path: Path) -> None:
     assert "old-" not in str(refused.value)
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_repair_migrates_no_values_that_stay_values_of_kryo_2(keeps: bool, tmp_path: Path) -> None:
     upgraded = tmp_path / "upgraded"

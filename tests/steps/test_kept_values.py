@@ -88,6 +88,7 @@ def wanted(**options: object) -> dict[str, object]:
     return {"now": NOW, "operators": [{"operator": "main", "states": [state]}], **options}
 
 
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("version", ["1.20.0", "2.3.0"])
 @pytest.mark.parametrize("name", ["UUID with null", "things of keys"])
 def test_a_run_makes_a_value_of_each(version: str, name: str, tmp_path: Path) -> None:

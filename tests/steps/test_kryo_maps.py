@@ -253,7 +253,7 @@ def test_a_night_reads_changed_keys_alone(tmp_path: Path) -> None:
     assert runs[1].facts(Counted) == whole.facts(Counted)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("kryo", [2, 5])
 def test_a_checkpoint_of_rocksdb_makes_what_a_canonical_savepoint_does(kryo: int, tmp_path: Path) -> None:
     state = OLD_JOB.with_changes(lacks=frozenset(), has_flag_state=True, kryo=kryo)

@@ -106,6 +106,7 @@ def test_entries_become_rows(golden: str, options: str, tmp_path: Path) -> None:
     assert after.keys() == (before.keys() if options == "keeping the maps" else set())
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize(("golden", "declared"), [
     ("kryo-parts-1.20-rocksdb", 'new MapStateDescriptor<>("new-0", Types.STRING, Types.GENERIC(java.util.UUID.class))'),
     (

@@ -52,7 +52,7 @@ def calls_of_run(area: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Pa
     return {name: one[0] for name, one in pstats.Stats(profile).stats.items()}  # type: ignore[attr-defined]
 
 
-@pytest.mark.matrix(most=1)
+@pytest.mark.full
 @pytest.mark.parametrize(("make", "size"), [(with_operators, 150), (with_subtasks, 60)])
 def test_no_function_is_called_for_each_pair(
     make: Callable[[Path, int], None], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -113,6 +113,7 @@ def test_entries_become_rows_and_pojos_stay_without_them(golden: str, options: s
         assert texts(found, without_group=regrouped) == texts(pojos_of(lines, "totals"), without_group=regrouped)
 
 
+@pytest.mark.full
 def test_another_run_finds_nothing_more_in_the_pojos(tmp_path: Path) -> None:
     golden = "in-pojos-ttl-2.3-rocksdb"
     options = options_of(golden)

@@ -19,7 +19,7 @@ from tests.steps.test_native_source import run
 JAR = FOLDER / "more-pojo-classes.jar"
 
 
-@pytest.mark.matrix(most=5)
+@pytest.mark.matrix(most=2)
 @pytest.mark.parametrize("name", ["lists that share", "maps", "sets", "mixed that share", "nested", "dates"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_objects_become_what_flink_writes(version: str, name: str, tmp_path: Path) -> None:

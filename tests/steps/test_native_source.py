@@ -117,7 +117,7 @@ def canonical(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / "target" for name, folder in folders.items()}
 
 
-@pytest.mark.matrix(most=2)
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options"),

@@ -474,6 +474,7 @@ def by_another_version(_: NightlyDatabase, home: Path) -> None:
     first.keep(replace(counted, by="0.0"))
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("changed_since", [gone, written_again])
 def test_without_the_night_before_everything_is_read(
     changed_since: Callable[[NightlyDatabase, Path], None], tmp_path: Path

@@ -400,6 +400,7 @@ def test_tables_without_any_file_fail_and_the_same_command_or_the_next_run_write
     assert facts.rebuilt == {"main/newMainState": "the tables of an earlier run failed their checks"}
 
 
+@pytest.mark.matrix(most=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_failed_run_is_written_again_and_casts_no_doubt_on_what_another_has_mended(

@@ -262,6 +262,7 @@ def test_steps_alone_leave_the_tables_out(tmp_path: Path, plan_of: PlanOf, capsy
         assert not control.are_tables_pending("orders", "one")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_at_any_of_its_effects_it_ends_the_same(

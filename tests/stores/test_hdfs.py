@@ -62,6 +62,7 @@ def test_no_drafts_are_found_where_nobody_answers(monkeypatch: pytest.MonkeyPatc
     assert _drafts_if_reached(f"hdfs://{LOOPBACK}:{free_port()}/target") == []
 
 
+@pytest.mark.full
 def test_a_name_service_is_found_by_hadoop_s_settings(
     hdfs: HdfsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
