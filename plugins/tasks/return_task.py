@@ -86,7 +86,9 @@ class ReturnToOldJob(TaskWithFlink):
         place = place_of(request, context)
         waited_for: set[str] = set()
         ended = self._undo(context, new_flink, run, place, waited_for)
-        savepoint = stopped_with if run is None else stopped_with or run.plan.source
+        # What the run has read, wherever a link that was its source leads by now.
+        read = published.record.source if published is not None else None
+        savepoint = stopped_with if run is None else stopped_with or read or run.plan.source
         if not request.has_way_back:
             raise refusal(
                 "the old job doesn't run, and this task can't start it, because the request has no old_jar: start the "

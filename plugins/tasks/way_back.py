@@ -100,7 +100,7 @@ def _values(request: RollbackRequest, run: Run, undo: Publication) -> Iterator[t
     )
     yield "reverse", True
     if facts is not None and facts.declared_otherwise:
-        yield "like", plan.source
+        yield "like", undo.record.source
     yield from _layout(plan, undo)
     if told := _told_of_migrated(plan):
         yield "state_ttl", "\n".join(one.text for one in told)

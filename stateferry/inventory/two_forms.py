@@ -17,8 +17,8 @@ from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.native_file import NativeFile
 from flinkstate.reading.group_sections import GroupSections
-from flinkstate.serializers.type_parts import has_large_numbers
-from flinkstate.serializers.types import FlinkType
+from flinkstate.serializers.type_parts import has_large_numbers, with_parts
+from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.serializers.walker import split_keys
 from flinkstate.values.codecs import decode, encode
 from flinkstate.values.value_json import json_text
@@ -27,6 +27,8 @@ from stateferry.changes.sections import parse_blobs, parse_rows
 
 # What the bytes of such a number begin with. Other bytes may look like it, and are decoded for nothing.
 _MAY_BE = re.compile(rb"\0\0\0(?:[\x01\x02\x03]|\x05[\x00\x01\x0a])")
+# A BigDecimal has its scale behind that, which looks like a number itself, as of all prices.
+_MAY_BE_DECIMAL = re.compile(_MAY_BE.pattern + rb"(?=.{4})", re.DOTALL)
 _MOST_TEXT = 200
 # What stands before a part that may have two forms, this part, and what stands behind it.
 _Part = tuple[bytes, bytes, bytes]
@@ -77,11 +79,12 @@ class _Forms:
 
     def __init__(self, type_: FlinkType) -> None:
         self._type = type_
+        self._may_be = _MAY_BE if Scalar.BIG_INTEGER in with_parts(type_) else _MAY_BE_DECIMAL
         self._found: dict[_Part, dict[str, set[bytes]]] = {}
 
     def meet(self, state: str, parts: Iterator[_Part]) -> None:
         for before, part, behind in parts:
-            if _MAY_BE.search(part) is not None:
+            if self._may_be.search(part) is not None:
                 # Written anew, equal keys have equal bytes.
                 same = encode(self._type, decode(self._type, part)[0])
                 self._found.setdefault((before, same, behind), {}).setdefault(state, set()).add(part)

@@ -49,7 +49,17 @@ from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import proven_report
 
 # A native savepoint shows no timers on the heap, a checkpoint does.
-_MAY_DIFFER = {"run_id", "source", "target", "rehearse", "claimable", "since", "full_every", "now_from", "no_timers"}
+_MAY_DIFFER = {
+    "run_id",
+    "source",
+    "target",
+    "rehearse",
+    "claimable",
+    "since",
+    "full_every",
+    "now_from",
+    "no_timers",
+} | {"accept_vanished"}
 _WHOLE = "leave --since out, which converts everything"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flinkstate.files.storage import Location
-from stateferry.changes.counts import ConversionCounts
+from stateferry.changes.counts import ConversionCounts, InventoryCounts
 from stateferry.runs.guards.lazy_choice import measured_rate
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.predict.assumed_parts import FlinkWork, flink_work
@@ -26,6 +26,7 @@ from stateferry.runs.predict.prediction import (
     predicted,
     predicted_after,
     predicted_of_size,
+    steady_times_of,
     times_of,
 )
 from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken
@@ -165,9 +166,11 @@ def test_a_rehearsal_that_was_stopped_and_continued_did_not_take_all_night(tmp_p
         run.keep(KINDS["migrate"](seconds=9.0, ended_at=night))
         run.keep(KINDS["validate"](seconds=9.0, ended_at=night + of_others + 9_000))
         waited = of_others / 1000
-        assert times_of(run)["validate"] == Taken(9.0 + waited, 9.0)
+        assert steady_times_of(run)["validate"] == Taken(9.0 + waited, 9.0)
         # A job that stands still waits for whoever continues.
-        assert times_of(run)["migrate"].wall == (9.0 + waited if rehearse else (night - 5_000 - of_others) / 1000)
+        assert steady_times_of(run)["migrate"].wall == (
+            9.0 + waited if rehearse else (night - 5_000 - of_others) / 1000
+        )
 
 
 def test_a_rehearsal_whose_steps_all_wait_long_counts_as_it_was(tmp_path: Path) -> None:
@@ -175,7 +178,7 @@ def test_a_rehearsal_whose_steps_all_wait_long_counts_as_it_was(tmp_path: Path) 
     run.keep(Began(0))
     run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=5.0, ended_at=905_000))
     run.keep(KINDS["migrate"](seconds=5.0, ended_at=3_610_000))
-    assert [time.wall for time in times_of(run).values()] == [905, 2705]
+    assert [time.wall for time in steady_times_of(run).values()] == [905, 2705]
 
 
 def test_waiting_for_a_person_counts_for_nothing(tmp_path: Path) -> None:
@@ -289,10 +292,16 @@ def test_the_start_of_the_new_job_is_assumed_by_what_flink_restores(
         (ConversionCounts(blobs_written=10_000), 10_000 + 7_000_000),
     ],
 )
-def test_flink_restores_the_entries_of_other_states_too(tmp_path: Path, counts: ConversionCounts, entries: int) -> None:
+@pytest.mark.parametrize("label", ["main", "0a448493b4782967b150582570326227"])
+def test_flink_restores_the_entries_of_other_states_too(
+    tmp_path: Path, label: str, counts: ConversionCounts, entries: int
+) -> None:
+    """The snapshot of a savepoint that names no operator calls it by its id, whatever the plan calls it."""
     run = a_run(tmp_path, 0, 1000)
-    states = {"main/mainState": 10_000, "main/newMainState": 600_000, "main/sessions": 6_000_000, "sink/x": 1_000_000}
-    run.keep(SnapshotFacts(states={name: StateSize(of, 100 * of) for name, of in states.items()}))
+    of_main = {"mainState": 10_000, "newMainState": 600_000, "sessions": 6_000_000}
+    states = {f"{label}/{name}": of for name, of in of_main.items()} | {"sink/x": 1_000_000}
+    sizes = {name: StateSize(of, 100 * of) for name, of in states.items()}
+    run.keep(SnapshotFacts(states=sizes, met={f"{label}/mainState": InventoryCounts()}))
     run.keep(SourceLayout(7, {"main": (1, 128), "sink": (1, 128)}))
     assert flink_work(run).restore == pytest.approx(7_610_000 * 1.6e-6)
     run.keep(MigrateFacts(counts={"mainState": counts}), RescaleFacts())

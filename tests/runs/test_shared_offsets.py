@@ -69,7 +69,9 @@ def _write(folder: Path, stream: bytes, offsets: list[int]) -> Path:
     subtask = Subtask(0, managed_operator=OperatorHandle((state,), RelativeFile("splits", len(content))))
     reader = Operator(operator_id("reader"), 1, 128, "reader", None, None, False, (subtask,))
     metadata = parse_metadata((folder / "_metadata").read_bytes(), "")
-    (folder / "_metadata").write_bytes(build_metadata(replace(metadata, operators=(*metadata.operators, reader))))
+    (folder / "_metadata").write_bytes(
+        build_metadata(replace(metadata, version=4, operators=(*metadata.operators, reader)))
+    )
     return folder
 
 

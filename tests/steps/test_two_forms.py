@@ -12,9 +12,10 @@ import flinkstate
 from flinkstate.errors import RefusedError, StateferryError
 from flinkstate.serializers.types import FlinkType, MapType, Scalar, TupleType
 from flinkstate.values import scalar_codecs
+from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import BigDecimal
 from flinkstate.writing import new_savepoint
-from stateferry.inventory import inventory
+from stateferry.inventory import inventory, two_forms
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.verified_runs import verified
 
@@ -156,3 +157,13 @@ def test_the_proof_sees_what_the_snapshot_would_let_pass(
     monkeypatch.setattr(inventory, "refuse_two_forms", lambda *_: None, raising=False)
     with pytest.raises(StateferryError, match="sample read plainly"):
         verified(Path(source), tmp_path / "target")
+
+
+def test_the_scale_of_a_price_is_not_taken_for_a_number() -> None:
+    """Else each price would be decoded by itself, and kept until its key group ends."""
+    forms = two_forms._Forms(Scalar.BIG_DECIMAL)
+    prices = [encode(Scalar.BIG_DECIMAL, BigDecimal(unscaled, 2)) for unscaled in (1234, 99, 100_000)]
+    forms.meet("prices", ((b"", price, b"") for price in prices))
+    assert forms._found == {}
+    forms.meet("prices", iter([(b"", encode(Scalar.BIG_DECIMAL, BigDecimal(10, 0)), b"")]))
+    assert len(forms._found) == 1

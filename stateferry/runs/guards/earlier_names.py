@@ -31,9 +31,10 @@ def _other_jobs(resolved: ResolvedPlan) -> Iterator[str]:
     plan = resolved.plan
     for operator in {one.operator.hex_id: one.operator for one, _ in resolved.migrations}.values():
         names = _names_of(operator)
-        for job in sorted(names - {plan.job} if plan.job in names else ()):
-            runs = [run for run in runs_of(plan.home, job) if run.state in _GREEN and _migrates(run, names)]
-            if runs:
+        if plan.job not in names or _green(plan, plan.job, names):
+            continue
+        for job in sorted(names - {plan.job}):
+            if runs := _green(plan, job, names):
                 yield (
                     f"operator {operator.label}: this run would be one of the job {plan.job}, and run "
                     f"{runs[0].run_id} of the job {job} has read the same operator: did you mean --job {job}?"
@@ -82,10 +83,16 @@ def _new_states(run: RunSummary, operator: Operator, legacy: str) -> set[str]:
     return {state.new for one in operators if one.operator in names for state in one.states if state.legacy == legacy}
 
 
-def _migrates(run: RunSummary, operator_names: set[str]) -> bool:
-    return run.plan is not None and any(one.operator in operator_names for one in run.plan.operators)
+def _green(plan: MigrationPlan, job: str, operator_names: set[str]) -> list[RunSummary]:
+    """The green runs of the job, but for the plan's, that have read the operator."""
+    runs = [run for run in runs_of(plan.home, job) if run.state in _GREEN and run.run_id != plan.run_id]
+    return [
+        run
+        for run in runs
+        if run.plan is not None and any(one.operator in operator_names for one in run.plan.operators)
+    ]
 
 
 def _names_of(operator: Operator) -> set[str]:
-    """All by which a plan may call it."""
+    """All by which a plan may call it, as far as the savepoint shows them."""
     return {name for name in (operator.hex_id, operator.uid, operator.name) if name is not None}

@@ -26,10 +26,12 @@ def expect_same_job(before: str, losses: Iterable[LossCounts]) -> None:
         total.add(one)
     if total.unread and not total.misread and (total.lost or total.gone):
         raise RefusedError(
-            f"{before} (--before) isn't the savepoint from which this job was restored: {total.unread:,} "
-            f"{noun(total.unread, 'row')} of its savepoint have values as they were that a job of Flink 2 can't have "
-            "read there, and none shows that it has misread any. So the job was restored from one that stateferry "
-            "wrote, by which nothing was lost: what is missing the job has removed. Leave --before out"
+            f"{before} (--before) isn't the savepoint from which this job was restored, or nobody can tell: "
+            f"{total.unread:,} {noun(total.unread, 'row')} of its savepoint have values as they were that a job of "
+            "Flink 2 can't have read there, and none shows that it has misread any. If the job was restored from one "
+            "that stateferry wrote, nothing was lost, and what is missing the job has removed. Else, with the HashMap "
+            "backend, it has written such values anew, and its losses can't be told from what it has removed. Leave "
+            "--before out"
         )
     why = ""
     if total.rows and not total.found:

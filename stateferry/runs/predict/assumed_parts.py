@@ -61,7 +61,9 @@ def _restored(run: Run, source: SnapshotFacts) -> int:
     written = [facts for of in (MigrateFacts, RescaleFacts) if (facts := run.facts_if_sound(of)) is not None]
     counts = {state: of_state for facts in written for state, of_state in facts.counts.items()}
     planned = [(of.operator, one) for of in run.plan.operators for one in of.states if one.legacy in counts]
-    changed = {f"{operator}/{name}" for operator, one in planned for name in (one.legacy, one.new, one.flag)}
+    # The snapshot may call an operator otherwise than the plan.
+    labels = [(met.removesuffix(f"/{one.legacy}"), one) for met in source.met for _, one in planned]
+    changed = {f"{label}/{name}" for label, one in [*planned, *labels] for name in (one.legacy, one.new, one.flag)}
     made = [counts[state] for state in {one.legacy for _, one in planned}]
     stay = sum(size.entries for state, size in source.states.items() if state not in changed)
     return stay + sum(one.rows_written + one.rows_kept + one.blobs_written + one.blobs_left for one in made)

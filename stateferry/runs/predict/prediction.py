@@ -193,14 +193,14 @@ def times_of(run: Run) -> dict[str, Taken]:
     savepoint, began = run.facts_if_sound(SavepointTaken), run.facts_if_sound(Began)
     if run.plan.rehearse and began is not None and savepoint is not None and savepoint.requested_at is not None:
         found[START] = Taken(max(savepoint.requested_at - began.at, 0) / 1000, 0.0)
-    if run.plan.rehearse:
-        found = _without_stops(found)
     return {name: found[name] for name in PART_NAMES if name in found}
 
 
-def _without_stops(times: Mapping[str, Taken]) -> dict[str, Taken]:
-    """The times without those that passed until a rehearsal that had stopped was continued."""
-    found = {}
+def steady_times_of(run: Run) -> dict[str, Taken]:
+    """The times of the parts without those that passed until a rehearsal that had stopped was continued."""
+    times, found = times_of(run), dict[str, Taken]()
+    if not run.plan.rehearse:
+        return times
     for part, time in times.items():
         others = max((other.wall - other.work for name, other in times.items() if name != part), default=None)
         stopped = others is not None and time.wall - time.work > max(_STOPPED, _TIMES_AS_LONG * others)
@@ -217,11 +217,11 @@ def _timed(runs: Iterable[Run], *, catches_up: bool) -> Iterator[TimedRun]:
     runs = list(islice(runs, 4 * _NEWEST))
     starts: dict[str, float] = {}
     if catches_up:
-        of_all = next((times for one in runs if one.plan.since is None and (times := times_of(one))), {})
+        of_all = next((times for one in runs if one.plan.since is None and (times := steady_times_of(one))), {})
         starts = {part: time.wall - time.work for part, time in of_all.items() if part in _CONVERSION}
     for one in runs:
         is_catch_up = one.plan.since is not None
-        times = times_of(one) if is_catch_up else _whole_times_of(one)
+        times = steady_times_of(one) if is_catch_up else _whole_times_of(one)
         if is_catch_up != catches_up:
             times = {part: time for part, time in times.items() if part not in _CONVERSION}
         if is_catch_up and one.plan.rehearse:
@@ -232,7 +232,7 @@ def _timed(runs: Iterable[Run], *, catches_up: bool) -> Iterator[TimedRun]:
 
 def _whole_times_of(run: Run) -> dict[str, Taken]:
     """The times of the parts, as if the snapshot had read everything, as in a cut-over it does."""
-    times, snapshot = times_of(run), run.facts_if_sound(SnapshotFacts)
+    times, snapshot = steady_times_of(run), run.facts_if_sound(SnapshotFacts)
     if snapshot is not None and snapshot.of_all is not None and SnapshotFacts.name in times:
         taken = times[SnapshotFacts.name]
         times[SnapshotFacts.name] = Taken(taken.wall - taken.work + snapshot.of_all, snapshot.of_all)
