@@ -239,7 +239,8 @@ class Recoder:
         return Recoded(out[: int(new_ends[-1]) if count else 0], new_ends)
 
     def _expect_first_offsets(self, data: Bytes) -> None:
-        count = int(self._state[codes.MOMENTS])
+        if not (count := int(self._state[codes.MOMENTS])):
+            return
         self._state[codes.MOMENTS] = 0
         moments = self._state[codes.STATES :][: codes.MOMENT_PARTS * count]
         expect_first_offsets(data, moments.reshape(-1, codes.MOMENT_PARTS))

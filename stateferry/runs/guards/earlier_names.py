@@ -19,11 +19,13 @@ _GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
 
 def history_errors(resolved: ResolvedPlan) -> list[PlanError]:
     """The error of a plan whose names earlier runs contradict."""
-    problems = [*_other_jobs(resolved), *history_problems(resolved, resolved.plan.accept_empty)]
+    plan = resolved.plan
+    runs = [] if plan.rescales_only else _green(plan, plan.job)
+    problems = [*_other_jobs(resolved, runs), *_contradictions(resolved, runs, plan.accept_empty)]
     return [PlanError("\n".join(problems))] if problems else []
 
 
-def _other_jobs(resolved: ResolvedPlan) -> Iterator[str]:
+def _other_jobs(resolved: ResolvedPlan, own_runs: Sequence[RunSummary]) -> Iterator[str]:
     """A job that nobody names has the name of its operator, which has several: an id, often a uid, and a name.
 
     Under another one of them nobody finds the leases, publications and earlier runs of the job.
@@ -31,10 +33,10 @@ def _other_jobs(resolved: ResolvedPlan) -> Iterator[str]:
     plan = resolved.plan
     for operator in {one.operator.hex_id: one.operator for one, _ in resolved.migrations}.values():
         names = _names_of(operator)
-        if plan.job not in names or _green(plan, plan.job, names):
+        if plan.job not in names or _of_operator(own_runs, names):
             continue
         for job in sorted(names - {plan.job}):
-            if runs := _green(plan, job, names):
+            if runs := _of_operator(_green(plan, job), names):
                 yield (
                     f"operator {operator.label}: this run would be one of the job {plan.job}, and run "
                     f"{runs[0].run_id} of the job {job} has read the same operator: did you mean --job {job}?"
@@ -43,13 +45,14 @@ def _other_jobs(resolved: ResolvedPlan) -> Iterator[str]:
 
 def history_problems(resolved: ResolvedPlan, accepted: float | None) -> list[str]:
     """What earlier runs say against the names; nothing with an accepted share of 100 %, and nothing in reverse."""
+    return list(_contradictions(resolved, _green(resolved.plan, resolved.plan.job), accepted))
+
+
+def _contradictions(resolved: ResolvedPlan, runs: Sequence[RunSummary], accepted: float | None) -> Iterator[str]:
     plan = resolved.plan
-    wanted = [(one, rules.legacy.name, rules.new_name) for one, rules in resolved.migrations]
-    if plan.reverse or accepted == 1 or not wanted:
-        return []
-    runs = [run for run in runs_of(plan.home, plan.job) if run.state in _GREEN and run.run_id != plan.run_id]
-    found = (_problems(plan, runs, *one) for one in wanted)
-    return [problem for problems in found for problem in problems]
+    if not plan.reverse and accepted != 1:
+        for one, rules in resolved.migrations:
+            yield from _problems(plan, runs, one, rules.legacy.name, rules.new_name)
 
 
 def _problems(
@@ -83,9 +86,12 @@ def _new_states(run: RunSummary, operator: Operator, legacy: str) -> set[str]:
     return {state.new for one in operators if one.operator in names for state in one.states if state.legacy == legacy}
 
 
-def _green(plan: MigrationPlan, job: str, operator_names: set[str]) -> list[RunSummary]:
-    """The green runs of the job, but for the plan's, that have read the operator."""
-    runs = [run for run in runs_of(plan.home, job) if run.state in _GREEN and run.run_id != plan.run_id]
+def _green(plan: MigrationPlan, job: str) -> list[RunSummary]:
+    """The green runs of the job, but for the plan's, the newest first."""
+    return [run for run in runs_of(plan.home, job) if run.state in _GREEN and run.run_id != plan.run_id]
+
+
+def _of_operator(runs: Sequence[RunSummary], operator_names: set[str]) -> list[RunSummary]:
     return [
         run
         for run in runs
