@@ -20,6 +20,7 @@ from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.own_tasks import OwnTasks
 from stateferry.airflow.runs_on.places import check_place
 from stateferry.basics.durations import now_ms
+from stateferry.runs.catalog.publications import Publication, Record
 from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run
@@ -139,6 +140,14 @@ class Tasks:
         return self.said.get(name) if key == "return_value" else self.pushed.get((name, key))
 
 
+def published_by(run: Run) -> Publication:
+    read, target = run.plan.source, run.plan.target
+    record = Record(
+        run_id="r", plan_fingerprint="p", source=read, checkpoint_id=1, target=target, metadata_digest="d", tables={}
+    )
+    return Publication("main", 1, None, 1, record)
+
+
 @pytest.fixture
 def failed(
     dag: DAG, tmp_path: Path, home: Path, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
@@ -152,7 +161,7 @@ def failed(
     tasks = Tasks(dag, context(rehearsal, request, occasion))
     tasks.pushed["take_savepoint", "stopped"] = run.plan.source
     rolled_back: list[object] = []
-    monkeypatch.setattr("stateferry.airflow.tasks.return_task._publication", lambda _: "the publication")
+    monkeypatch.setattr("stateferry.airflow.tasks.return_task._publication", published_by)
     monkeypatch.setattr("stateferry.airflow.tasks.return_task._roll_back", lambda *of: rolled_back.append(of))
     return tasks, run, rolled_back
 
@@ -165,7 +174,7 @@ def test_it_is_rolled_back_when_own_tasks_have_ended_the_new_job(failed: tuple[T
     tasks.said["own_return.start_old_job"] = {"job_id": "old"}
     assert tasks.run("return_to_old_job")["job_id"] == "old"
     # Once more after the return is recorded: until then a step may have gone on.
-    assert rolled_back == [(run, "the publication")] * 2
+    assert rolled_back == [(run, published_by(run))] * 2
 
 
 def test_nothing_is_rolled_back_once_the_new_job_has_completed_a_checkpoint(
