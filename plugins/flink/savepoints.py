@@ -23,7 +23,7 @@ from stateferry.airflow.flink.errors import (
     root_cause,
 )
 from stateferry.airflow.flink.identity import flink_id, folder_name
-from stateferry.airflow.flink.jobs import JobOverview, cached_for, find_job, job_state, list_jobs
+from stateferry.airflow.flink.jobs import TERMINAL, JobOverview, cached_for, find_job, job_state, list_jobs
 from stateferry.airflow.flink.rest import FlinkRest
 from stateferry.airflow.flink.storage import newest_completed
 
@@ -142,6 +142,38 @@ async def found_in_the_end(
     return found
 
 
+async def stopped_by_others(rest: FlinkRest, order: SavepointOrder, *, timeout: float) -> TakenSavepoint | None:
+    """The savepoint of a stop that somebody else has asked Flink for, waited for; None if the job, an id, runs on.
+
+    Raises an error if the job has ended without it: then nobody knows where.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        # Flink answers from a cache, which lacks what was asked for in this moment.
+        await asyncio.sleep(await cached_for(rest))
+        history = await _history(rest, order.job)
+        if (state := await job_state(rest, order.job)) in (None, *TERMINAL):
+            break
+        if not _is_stopping(history, order):
+            return None
+        if time.monotonic() > end:
+            raise FlinkTimeoutError(f"job {order.job} is {state}, and Flink still stops it after {timeout:g} s")
+    found = await find(rest, order)
+    if not isinstance(found, TakenSavepoint):
+        raise FlinkError(
+            f"job {order.job} is {state or 'unknown to Flink'}, and no savepoint of it is in {order.directory}, so "
+            "nobody knows where it has stopped"
+        )
+    return found
+
+
+def _is_stopping(history: list[dict[str, Any]], order: SavepointOrder) -> bool:
+    """Whether Flink takes a savepoint, or nothing has followed that of the order, after which the job ends."""
+    return any(_is_of(entry, order) for entry in history[:1]) or any(
+        entry["is_savepoint"] and entry["status"] == "IN_PROGRESS" for entry in history
+    )
+
+
 async def status(rest: FlinkRest, pending: Pending) -> TakenSavepoint | Pending | None:
     """The savepoint if it is complete, the trigger if it isn't; None if Flink doesn't know the trigger (any more)."""
     try:
@@ -228,18 +260,22 @@ async def _trigger(rest: FlinkRest, order: SavepointOrder, pending: Pending) -> 
 
 async def _taken(rest: FlinkRest, order: SavepointOrder, candidates: list[JobOverview]) -> TakenSavepoint | None:
     """A savepoint that an earlier try took, although Flink has forgotten its trigger."""
-    folder = f"/{folder_name(*order.key)}/"
     for job in candidates:
         for entry in await _history(rest, job.id):
-            location = entry.get("external_path") or ""
-            if entry["is_savepoint"] and entry["status"] == "COMPLETED" and folder in location:
-                found = TakenSavepoint(job.id, location)
+            if _is_of(entry, order):
+                found = TakenSavepoint(job.id, entry["external_path"])
                 return found if await _counts(rest, order, found) else None
     location = await asyncio.to_thread(newest_completed, order.directory)
     if location is None:
         return None
     found = TakenSavepoint(_job_of(location, candidates), location)
     return found if await _counts(rest, order, found) else None
+
+
+def _is_of(entry: dict[str, Any], order: SavepointOrder) -> bool:
+    """Whether an entry of a job's history is the order's savepoint, and complete."""
+    in_its_folder = f"/{folder_name(*order.key)}/" in (entry.get("external_path") or "")
+    return bool(entry["is_savepoint"]) and entry["status"] == "COMPLETED" and in_its_folder
 
 
 async def _counts(rest: FlinkRest, order: SavepointOrder, found: TakenSavepoint) -> bool:

@@ -90,6 +90,9 @@ class KubernetesApi:
                 "GET", url, params=query, headers=headers, timeout=seconds + _ANSWER_SECONDS
             ) as answer:
                 if not answer.is_success:
+                    answer.read()
+                    _log.warning("%s", _refusal(f"the watch of {name}", answer))
+                    time.sleep(min(seconds, _LONGEST_PAUSE))
                     return
                 for line in answer.iter_lines():
                     event = json.loads(line)

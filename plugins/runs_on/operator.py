@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from stateferry.airflow.dag_runs.dag_run import rehearsal_of
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of
 from stateferry.airflow.dag_runs.markup import cell
 from stateferry.airflow.dag_runs.refusals import refusal
-from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
+from stateferry.airflow.flink.errors import FlinkError
+from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, stopped_by_others
 from stateferry.airflow.flink.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask, job_started
 from stateferry.airflow.kubernetes.errors import OperatorError
 from stateferry.airflow.kubernetes.resource import NO_PATH, FlinkResource, Resource
@@ -35,10 +37,20 @@ from stateferry.airflow.runs_on.operator_spec import (
 )
 from stateferry.airflow.runs_on.operator_start import OperatorStart
 from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
+from stateferry.runs.control.outage_limit import check_may_start
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
 
+# The operator may have removed the job's cluster; then the next try of the task sees how it went on.
+_FLINK_SECONDS = 30.0
+_LOOK_SECONDS = 5.0
+
 _log = logging.getLogger(__name__)
+
+
+def _may_start(run: Run) -> None:
+    with fail_if_refused():
+        check_may_start(run)
 
 
 class Operator(OperatorStart):
@@ -103,6 +115,12 @@ class Operator(OperatorStart):
                 _log.warning("%s. The spec is as it was again, so the operator has the old job run on", error)
                 now = self._resource.read()
                 self._apply(now, difference(now.spec, self._before().spec), "to let the old job run on")
+                # Until then the operator may have had Flink stop the job once more.
+                if now.lifecycle != "SUSPENDED" and (found := self._stopped_in_flink(order)) is not None:
+                    raise refusal(
+                        f"Flink has stopped the job with {found.location}, although the operator's error was: {error}. "
+                        "No job runs: start the old job from that savepoint"
+                    ) from None
                 return None
         return TakenSavepoint(self._before().job_id, location)
 
@@ -128,9 +146,8 @@ class Operator(OperatorStart):
             if not runs_from(now.spec, savepoint) and not self._waits(now):
                 raise refusal(f"{self._resource} isn't as this run has left it: somebody else has started a job there")
             rehearsal_of(self._flink.context).keep(replace(before, started_from=savepoint))
-            job_id = self._start(
-                now, self._new(before.spec, savepoint, nonce_of(now.spec) + 1), savepoint, timeout, keep_job_id
-            )
+            target = self._new(before.spec, savepoint, nonce_of(now.spec) + 1)
+            job_id = self._start(now, target, savepoint, timeout, keep_job_id, lambda _: _may_start(run))
             left = max(began + timeout - time.time(), 0)
             goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
             state = self._flink.hook.wait_for(job_id, goal, timeout=left, poll_interval=POLL_SECONDS)
@@ -162,7 +179,31 @@ class Operator(OperatorStart):
                     f"somebody else has started a job of {self._resource} since this run stopped it, so from "
                     f"{savepoint} the old job would read again what that job has processed. Nothing has been changed"
                 )
-            return self._go_back(now, savepoint)
+            return self._go_back(now, savepoint, self._check_unused)
+
+    def _shown(self, now: Spec) -> Spec:
+        before = self._before()
+        if self._patch != "show" or not before.started_from:
+            return now
+        return self._new(before.spec, before.started_from, nonce_of(before.spec) + 1)
+
+    def _check_unused(self, one: FlinkResource) -> None:
+        """Refuses the way back if the new job, which may have come up meanwhile, has completed a checkpoint."""
+        before, job_id = self._before(), one.job_status.get("jobId")
+        if not runs_from(one.spec, before.started_from) or job_id in (None, before.job_id):
+            return
+        hook = FlinkHook(self._request.flink_conn_id, patience=_LOOK_SECONDS)
+        try:
+            used = hook.job_state(job_id) is not None and hook.has_checkpointed(job_id)
+        except FlinkError:
+            # A job that can't come up has no REST service either.
+            return
+        if used:
+            raise refusal(
+                f"withdraw the patch of the way back: the new job {job_id} has come up since it was shown, and has "
+                "completed a checkpoint, so it has processed input that the old job would read again. Its publication "
+                "may be rolled back already"
+            )
 
     def keep_spec(self) -> FlinkResource:
         """Keeps what the way back needs, before anything is changed."""
@@ -181,9 +222,12 @@ class Operator(OperatorStart):
         """The savepoint with which the operator has stopped the job; raises an error if it couldn't, or has another."""
         job = one.reconciled.get("job") or {}
         if job.get("state") != "suspended" or one.lifecycle != "SUSPENDED":
-            if one.error is not None:
+            if one.error is None:
+                return None
+            # The operator tries again, and Flink may go on stopping the job for longer than the operator waits.
+            if (found := self._stopped_in_flink(order)) is None:
                 raise OperatorError(f"the operator could not stop {self._resource}, which is {one.in_words}")
-            return None
+            return found.location
         path = str(one.job_status.get("upgradeSavepointPath") or "")
         mode = job.get("upgradeMode")
         if mode != "savepoint" or path in NO_PATH or not plain(path).startswith(f"{plain(order.directory)}/"):
@@ -192,6 +236,12 @@ class Operator(OperatorStart):
                 f"and upgradeSavepointPath is {path or 'empty'}, not in {order.directory}"
             )
         return path
+
+    def _stopped_in_flink(self, order: SavepointOrder) -> TakenSavepoint | None:
+        """The savepoint with which Flink has stopped the job, waited for; None if the job runs on."""
+        order = replace(order, job=str(self._before().job_id))
+        hook = FlinkHook(self._request.flink_conn_id, patience=_FLINK_SECONDS)
+        return hook.run(lambda rest: stopped_by_others(rest, order, timeout=HOUR))
 
     def _new(self, before: Spec, savepoint: str, nonce: int) -> dict[str, Any]:
         return started_spec(merged(before, self._request.new_spec_patch()), savepoint, nonce)

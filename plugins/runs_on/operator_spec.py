@@ -17,8 +17,8 @@ _FALLBACK = "kubernetes.operator.job.upgrade.last-state-fallback.enabled"
 # What the operator must not do by itself as long as the run watches: go back to another spec, or start a failed job as
 # another one, of which the run wouldn't know.
 MEANWHILE_OFF = ("kubernetes.operator.deployment.rollback.enabled", "kubernetes.operator.job.restart.failed")
-# With other values a job would drop state that it doesn't know, or delete what it was started from. Each option has its
-# name since Flink 1.20 and the one before it.
+# With other values a job would drop state that it doesn't know, or delete what it was started from. A spec without them
+# gets the operator's defaults. Each option has its name since Flink 1.20, which counts there, and the one before it.
 _AS_PROVEN = {
     "execution.state-recovery.ignore-unclaimed-state": "false",
     "execution.savepoint.ignore-unclaimed-state": "false",
@@ -95,11 +95,10 @@ def nonce_of(spec: Spec) -> int:
 def started_spec(spec: Spec, savepoint: str, nonce: int) -> dict[str, Any]:
     """The spec with which the operator starts the job from the savepoint, and doesn't roll back by itself.
 
-    The job needs all state of the savepoint, and doesn't claim it, whatever the spec says.
+    The job needs all state of the savepoint, and doesn't claim it, whatever the spec or the operator's defaults say.
     """
     nonce = max(nonce, nonce_of(spec) + 1)
     job: dict[str, Any] = {"state": "running", "initialSavepointPath": savepoint, "savepointRedeployNonce": nonce}
-    if (spec.get("job") or {}).get("allowNonRestoredState"):
-        job["allowNonRestoredState"] = False
-    options = {name: value for name, value in _AS_PROVEN.items() if option(spec, name) not in (None, value)}
+    job["allowNonRestoredState"] = False
+    options = {name: value for name, value in _AS_PROVEN.items() if option(spec, name) != value}
     return merged(spec, {"job": job, **with_options(options | dict.fromkeys(MEANWHILE_OFF, "false"), spec)})

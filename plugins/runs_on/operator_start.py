@@ -23,7 +23,16 @@ from stateferry.airflow.flink.rest import FlinkRest
 from stateferry.airflow.flink.task import HOUR, UP, FlinkTask, job_started
 from stateferry.airflow.kubernetes.errors import KubernetesError, OperatorError
 from stateferry.airflow.kubernetes.resource import FlinkResource, Resource
-from stateferry.airflow.kubernetes.spec import Spec, changes, difference, is_applied, merged, option, with_options
+from stateferry.airflow.kubernetes.spec import (
+    Spec,
+    changes,
+    difference,
+    is_applied,
+    merged,
+    merged_patches,
+    option,
+    with_options,
+)
 from stateferry.airflow.runs_on.operator_checks import for_good_there
 from stateferry.airflow.runs_on.operator_news import StartNews
 from stateferry.airflow.runs_on.operator_spec import (
@@ -39,8 +48,13 @@ from stateferry.airflow.runs_on.session import wait_for_old_job
 from stateferry.runs.record.runs import Run
 
 _ANSWER_SECONDS = 5.0
+Look = Callable[[FlinkResource], None]
+"""Looks at the resource while a patch that is shown isn't applied; raises an error if it must not be any more."""
 
 _log = logging.getLogger(__name__)
+
+
+def _nothing(_: FlinkResource) -> None: ...
 
 
 class OperatorStart:
@@ -68,17 +82,27 @@ class OperatorStart:
         with for_good_there():
             return self._go_back(self._resource.read(), savepoint)
 
-    def _go_back(self, now: FlinkResource, savepoint: str) -> dict[str, Any]:
+    def _go_back(self, now: FlinkResource, savepoint: str, look: Look = _nothing) -> dict[str, Any]:
         began, before = time.time(), self._before().spec
-        target = started_spec(before, savepoint, nonce_of(now.spec) + 1)
-        job_id = self._start(now, target, savepoint, HOUR, self._flink.show)
+        target = started_spec(before, savepoint, max(nonce_of(now.spec), nonce_of(self._shown(now.spec))) + 1)
+        job_id = self._start(now, target, savepoint, HOUR, self._flink.show, look)
         state = self._flink.hook.wait_for(job_id, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
         wait_for_old_job(self._flink, job_id)
         self._let_go(before)
         return job_started(job_id, state, began)
 
+    def _shown(self, now: Spec) -> Spec:
+        """The spec as it becomes if somebody applies a patch that was shown before."""
+        return now
+
     def _start(
-        self, now: FlinkResource, target: Spec, savepoint: str, timeout: float, keep_job_id: Callable[[str], None]
+        self,
+        now: FlinkResource,
+        target: Spec,
+        savepoint: str,
+        timeout: float,
+        keep_job_id: Callable[[str], None],
+        look: Look,
     ) -> str:
         """Has the operator start a job from the savepoint, and returns its id when Flink has restored it from there."""
         ended = {self._before().job_id}
@@ -87,9 +111,9 @@ class OperatorStart:
             target = merged(target, {"job": {"savepointRedeployNonce": nonce_of(now.spec)}})
         else:
             ended.add(now.job_status.get("jobId"))
-        patch = difference(now.spec, target)
+        patch = merged_patches(difference(self._shown(now.spec), target), difference(now.spec, target))
         news = StartNews(self._resource, now, target["job"]["savepointRedeployNonce"], ended)
-        self._apply(now, patch, f"to start the job from {savepoint}")
+        self._apply(now, patch, f"to start the job from {savepoint}", look)
         end = time.monotonic() + timeout
         job_id = self._resource.wait_for(news.job_id, patch=patch, timeout=timeout)
         while (restored := self._restored(job_id)) is None:
@@ -121,27 +145,37 @@ class OperatorStart:
         except FlinkError:
             return None
 
-    def _apply(self, now: FlinkResource, patch: Spec, why: str) -> None:
-        """Applies the patch; or shows it, for somebody else to apply, who is waited for."""
+    def _apply(self, now: FlinkResource, patch: Spec, why: str, look: Look = _nothing) -> None:
+        """Applies the patch; or shows it, for somebody else to apply, who is waited for as long as `look` allows."""
         if is_applied(now.spec, patch):
             return
         if self._patch == "apply":
             _log.info("%s: %s: %s", self._resource, why, json.dumps(patch, ensure_ascii=False))
             self._resource.apply(now, patch)
             return
+        self._show(patch, why)
+
+        def applied(one: FlinkResource) -> bool | None:
+            look(one)
+            return is_applied(one.spec, patch) or None
+
+        self._resource.wait_for(applied, patch={}, timeout=24 * HOUR)
+
+    def _show(self, patch: Spec, why: str) -> None:
         shown = json.dumps({"spec": patch}, ensure_ascii=False)
-        text = f"apply this merge patch to {self._resource}, {why}: {shown}"
+        text = f"apply this merge patch to {self._resource}, {why}; no other that this run has shown: {shown}"
         _log.warning("%s", text)
         self._flink.context["ti"].xcom_push(key="patch", value={"spec": patch})
         tell(self._flink.context, "waiting", self._kept().plan.job, text)
-        self._resource.wait_for(lambda one: True if is_applied(one.spec, patch) else None, patch={}, timeout=24 * HOUR)
 
     def _let_go(self, before: Spec) -> None:
         """Sets what the operator must not do meanwhile as it was; these options alone restart no job."""
-        if self._patch == "show":
-            return
         now = self._resource.read()
         patch = with_options({name: option(before, name) for name in MEANWHILE_OFF}, now.spec)
+        if self._patch == "show":
+            if not is_applied(now.spec, patch):
+                self._show(patch, "to let the operator roll back and restart failed jobs as before")
+            return
         try:
             self._resource.apply(now, patch)
         except KubernetesError as error:

@@ -116,7 +116,8 @@ class OwnTasks:
         return _job_id(self._answer(OWN_START))
 
     def has_started(self, savepoint: str) -> bool:
-        return self._answer(OWN_START) is not None
+        last = self._last_of(OWN_START)
+        return task_states(self._context, [last]).get(last) == "success"
 
     def start(self, run: Run, savepoint: str, *, timeout: float) -> dict[str, Any]:
         return self._started(OWN_START, START_ASKED)
@@ -139,8 +140,11 @@ class OwnTasks:
         return TakenSavepoint(_job_id(answer), location) if isinstance(location, str) and location else None
 
     def _answer(self, group: str) -> object:
+        return self._context["ti"].xcom_pull(task_ids=self._last_of(group))
+
+    def _last_of(self, group: str) -> str:
         (last,) = self._context["dag"].task_group_dict[group].get_leaves()
-        return self._context["ti"].xcom_pull(task_ids=last.task_id)
+        return str(last.task_id)
 
 
 def _check_not_too_old(taken: TakenSavepoint, asked: StopAsked) -> None:

@@ -27,6 +27,7 @@ from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of, r
 from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.tasks.shared_application_task import dismiss
 from stateferry.basics.durations import moment, now_ms, parse_duration
 from stateferry.runs.catalog.publications import Control
@@ -75,6 +76,11 @@ def end_if_exceeded(context: Context, request: MigrationRequest, run: Run, log: 
             hook, job = FlinkHook(request.new_job_conn_id), new_job.job_id
             if job is not None and hook.job_state(job) is not None and hook.has_checkpointed(job):
                 log.info("the new job %s has completed a checkpoint: the outage is over", job)
+                return
+            own = request.runs_on == "own tasks"
+            if own and place_of(request, context).has_started(run.plan.target):
+                # They succeed when the job has completed a checkpoint; start_job has yet to record it.
+                log.info("own tasks have started the new job: the outage is over")
                 return
             run.keep(exceeded)
         if run.state is not RunState.PUBLISHED:

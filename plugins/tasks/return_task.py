@@ -180,12 +180,12 @@ class ReturnToOldJob(TaskWithFlink):
     def _end(self, hook: FlinkHook, new_job: str) -> None:
         """Makes sure that the new job has ended and has never completed a checkpoint."""
         state = _state(hook, new_job)
-        if state not in TERMINAL:
+        if cancels := state not in TERMINAL:
             _check_no_checkpoint(hook, new_job, state)
             self.log.info("job %s is %s without a completed checkpoint: cancelling it", new_job, state)
             state = hook.cancel(new_job, timeout=_CANCELLED_WITHIN)
         # The job may have completed a checkpoint before it ended.
-        _check_no_checkpoint(hook, new_job, state)
+        _check_no_checkpoint(hook, new_job, state, cancelled=cancels)
         self.log.info("job %s is %s", new_job, state)
 
 
@@ -218,9 +218,13 @@ def _asked(request: MigrationRequest, context: Context, run: Run | None, savepoi
     )
 
 
-def _check_no_checkpoint(hook: FlinkHook, new_job: str, state: str) -> None:
-    if hook.has_checkpointed(new_job):
-        raise refusal(f"the new job {new_job}, which is {state}, {_HAS_PROCESSED}")
+def _check_no_checkpoint(hook: FlinkHook, new_job: str, state: str, *, cancelled: bool = False) -> None:
+    if not hook.has_checkpointed(new_job):
+        return
+    if cancelled:
+        newest = next((one.location for one in hook.completed_checkpoints(new_job)), "none whose files are there")
+        state += f" (this task has just cancelled it, so no job runs; its newest checkpoint: {newest})"
+    raise refusal(f"the new job {new_job}, which is {state}, {_HAS_PROCESSED}")
 
 
 def _state(hook: FlinkHook, job: str) -> str:

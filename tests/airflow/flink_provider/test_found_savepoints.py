@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,14 @@ from stateferry.airflow.flink import savepoints, stopping
 from stateferry.airflow.flink.checkpoints import Checkpoint
 from stateferry.airflow.flink.errors import FlinkError, FlinkSavepointError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
-from stateferry.airflow.flink.savepoints import Pending, SavepointOrder, TakenSavepoint, find, found_in_the_end
+from stateferry.airflow.flink.savepoints import (
+    Pending,
+    SavepointOrder,
+    TakenSavepoint,
+    find,
+    found_in_the_end,
+    stopped_by_others,
+)
 from stateferry.airflow.flink.task import FlinkTask
 from tests.airflow.flink_provider.tries import Try
 
@@ -76,6 +84,53 @@ def test_the_savepoint_of_a_job_that_flink_has_forgotten_counts_unless_a_stop_ha
     assert asyncio.run(find(rest, ORDER)) == TakenSavepoint(None, TAKEN.location)
     with pytest.raises(FlinkError, match=r"one is complete, but an earlier stop had failed, and Flink has forgotten"):
         asyncio.run(find(rest, replace(ORDER, has_failed=True)))
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, *looks: tuple[str | None, list[dict[str, Any]]]) -> TakenSavepoint | None:
+    """What is said of a stop, if Flink says of the job and of its checkpoints first the one, then the other."""
+    left = list(looks)
+
+    async def state(*_: Any) -> str | None:
+        return left.pop(0)[0] if len(left) > 1 else left[0][0]
+
+    async def checkpoints(*_: Any) -> list[dict[str, Any]]:
+        return left[0][1]
+
+    async def jobs(*_: Any) -> list[Any]:
+        return [SimpleNamespace(id="a job", name="orders")]
+
+    async def said(*_: Any) -> Any:
+        return None
+
+    async def cached(*_: Any) -> float:
+        return 0
+
+    for name, does in (
+        ("job_state", state),
+        ("_history", checkpoints),
+        ("list_jobs", jobs),
+        ("status", said),
+        ("cached_for", cached),
+    ):
+        monkeypatch.setattr(savepoints, name, does)
+    monkeypatch.setattr(savepoints, "newest_completed", lambda _: None)
+    rest: Any = None
+    return asyncio.run(stopped_by_others(rest, replace(ORDER, job="a job"), timeout=60))
+
+
+def test_the_stop_of_somebody_else_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = f"{ORDER.directory}/savepoint-1"
+    checkpoint = {"is_savepoint": False, "status": "COMPLETED", "external_path": "/checkpoints/chk-1"}
+    begun = {"is_savepoint": True, "status": "IN_PROGRESS", "external_path": None}
+    done = begun | {"status": "COMPLETED", "external_path": location}
+    taken = TakenSavepoint("a job", location)
+    looks = [("RUNNING", [begun, checkpoint]), ("RUNNING", [done, checkpoint]), ("FINISHED", [done, checkpoint])]
+    assert stopped(monkeypatch, *looks) == taken
+    assert stopped(monkeypatch, ("RUNNING", [checkpoint])) is None
+    # The job has gone on.
+    assert stopped(monkeypatch, ("RUNNING", [checkpoint, done])) is None
+    with pytest.raises(FlinkError, match=r"a job is FINISHED, and no savepoint of it is in .* nobody knows where"):
+        stopped(monkeypatch, ("FINISHED", [checkpoint]))
 
 
 def test_a_stop_that_has_failed_is_kept_until_one_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:

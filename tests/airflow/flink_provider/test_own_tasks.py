@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from stateferry.airflow.requests.planning import Occasion, plan_for
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.runs_on.own_tasks import OwnTasks
 from stateferry.airflow.runs_on.places import check_place
+from stateferry.airflow.tasks.outage_task import end_if_exceeded
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Publication, Record
 from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
@@ -257,6 +259,27 @@ def test_nobody_is_asked_to_go_back_while_own_tasks_are_about_to_start_the_new_j
     states.extend(["running"] * 9)
     monkeypatch.setattr("stateferry.airflow.tasks.return_task._STARTED_WITHIN", 0.01)
     tasks.run("return_asked")
+
+
+@pytest.mark.parametrize("state", ["success", "running"])
+def test_a_new_job_that_own_tasks_have_started_in_time_stays(
+    state: str, failed: tuple[Tasks, Run, list[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit passes before `start_job` has recorded that the new job has completed a checkpoint."""
+    tasks, run, _ = failed
+    run.keep(NewJob())
+    run.keep(SavepointTaken(seconds=1.0, ended_at=now_ms(), requested_at=now_ms() - 360_000))
+    tasks.here["ti"].get_task_states = lambda *, task_ids, **_: {"r": dict.fromkeys(task_ids, state)}
+    monkeypatch.setattr("stateferry.airflow.tasks.outage_task.reject", lambda *_: None)
+    monkeypatch.setattr("stateferry.airflow.tasks.outage_task.dismiss", lambda *_: None)
+    request = MigrationRequest.model_validate(request_of(tmp_path, outage_limit="5m"))
+    here: Any = {**tasks.here, "dag": tasks.dag}
+    if state == "success":
+        end_if_exceeded(here, request, run, logging.getLogger())
+        assert run.facts(OutageExceeded) is None
+    else:
+        with pytest.raises(AirflowFailException, match="the old job is started again"):
+            end_if_exceeded(here, request, run, logging.getLogger())
 
 
 @pytest.mark.parametrize("savepoint", ["too old", "none at all"])

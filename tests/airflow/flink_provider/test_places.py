@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import JarRun
-from stateferry.airflow.flink.savepoints import SavepointOrder, take
+from stateferry.airflow.flink.savepoints import SavepointOrder, stopped_by_others, take
 from stateferry.airflow.flink.task import FlinkTask, task_key
 from stateferry.airflow.kubernetes.api import ApiServer
 from stateferry.airflow.requests.planning import Occasion, plan_for
@@ -106,6 +107,9 @@ def test_a_real_job_is_stopped_started_and_brought_back(
         assert first.status == "FINISHED"
         assert taken.job_id == first.id
         assert place.stopped_in_the_end(order) == taken
+        # As if the operator had given up before Flink has stopped the job.
+        own = replace(order, job=first.id)
+        assert FlinkHook().run(lambda rest: stopped_by_others(rest, own, timeout=60)) == taken
 
         place = places.place_of(request, of_task("start_job"))
         record_start(run, NewJob(place.new_job_id))
@@ -122,6 +126,8 @@ def test_a_real_job_is_stopped_started_and_brought_back(
         back = places.place_of(request, of_task("return_to_old_job")).start_old(taken.location)
         assert back["job_id"] not in (first.id, started["job_id"])
         assert restored_from(cluster, back["job_id"]) == local(taken.location).as_uri()
+        runs_on = replace(own, job=back["job_id"])
+        assert FlinkHook().run(lambda rest: stopped_by_others(rest, runs_on, timeout=60)) is None
     end(RemoteJob(cluster, back["job_id"]))
 
 

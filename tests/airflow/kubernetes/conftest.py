@@ -12,12 +12,12 @@ import pytest
 
 from stateferry.airflow.flink.errors import FlinkError
 from stateferry.airflow.flink.hook import FlinkHook
-from stateferry.airflow.flink.savepoints import SavepointOrder
+from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import FlinkTask, task_key
 from stateferry.airflow.kubernetes.api import ApiServer
 from stateferry.airflow.requests.planning import Occasion, plan_for
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.runs_on import operator_start, places
+from stateferry.airflow.runs_on import operator, operator_start, places
 from stateferry.airflow.runs_on.operator_spec import plain
 from stateferry.airflow.runs_on.places import place_of
 from stateferry.airflow.runs_on.port import RunsOn
@@ -30,6 +30,16 @@ from tests.airflow.state_migration.savepoints import write_metadata
 from tests.airflow.state_migration.test_decide import context, decided, rehearsed
 from tests.support.operator_crds import schema
 
+# What each job is started with, whatever the operator's defaults say.
+AS_PROVEN: Body = {
+    "job": {"allowNonRestoredState": False},
+    "flinkConfiguration": {
+        "execution.state-recovery.ignore-unclaimed-state": "false",
+        "execution.savepoint.ignore-unclaimed-state": "false",
+        "execution.state-recovery.claim-mode": "NO_CLAIM",
+        "execution.savepoint-restore-mode": "NO_CLAIM",
+    },
+}
 OLD_JOB = "0123456789abcdef0123456789abcdef"
 
 
@@ -69,6 +79,8 @@ class Flinks:
     restored: dict[str, str | None] = field(default_factory=lambda: {OLD_JOB: None})
     checkpointed: set[str] = field(default_factory=set)
     running: str | None = OLD_JOB
+    savepoint: TakenSavepoint | None = None
+    """With which Flink has stopped a job, whatever the operator says."""
 
     def stop(self, folder: str, kind: str) -> str:
         savepoint = Path(plain(folder)) / "savepoint-1"
@@ -146,6 +158,7 @@ def cut_over(
             return flinks.running
 
         monkeypatch.setattr(operator_start.OperatorStart, "_restored", restored)
+        monkeypatch.setattr(operator.Operator, "_stopped_in_flink", lambda *_: flinks.savepoint)
         monkeypatch.setattr(FlinkHook, "job_id", job_id)
         monkeypatch.setattr(FlinkHook, "wait_for", wait_for)
         monkeypatch.setattr(FlinkHook, "checkpoint_interval", lambda *_: 1000)

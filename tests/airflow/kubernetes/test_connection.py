@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 import yaml
 
@@ -42,6 +44,19 @@ def test_with_the_provider_a_kubeconfig_is_enough(tmp_path: Path, monkeypatch: p
         assert kubernetes.authorization == "Bearer secret"
         assert KubernetesApi(server).get("flinkdeployments", "team", "other") is None
         assert "secret" not in repr(server)
+
+
+def test_a_watch_that_is_refused_is_told_and_not_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("stateferry.airflow.kubernetes.api.time", SimpleNamespace(sleep=slept.append))
+    body = {"message": "cannot watch resource flinkdeployments"}
+    api = KubernetesApi(ApiServer("http://127.0.0.1:9"))
+    api._client = httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(403, json=body)))
+    assert list(api.watch("flinkdeployments", "team", NAME, "1", 30)) == []
+    assert slept == [5.0]
+    assert "the watch of orders was answered with 403: cannot watch resource" in caplog.text
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from stateferry.airflow.dag_runs.dag_run import rehearsal_of
 from stateferry.airflow.flink.errors import FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.savepoints import TakenSavepoint
 from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.kubernetes.spec import merged
 from stateferry.airflow.requests.planning import Occasion
@@ -28,7 +29,7 @@ from stateferry.runs.control.outage_limit import StopAsked, record_start
 from stateferry.runs.record.facts import JobStarted, NewJob, Returned, SavepointTaken
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer
-from tests.airflow.kubernetes.conftest import OLD_JOB, CutOver, asked, run_of
+from tests.airflow.kubernetes.conftest import AS_PROVEN, OLD_JOB, CutOver, asked, run_of
 from tests.airflow.kubernetes.stand_in import NAME
 from tests.airflow.state_migration.test_decide import decided
 from tests.airflow.state_migration.test_decide import questions as questions
@@ -82,14 +83,14 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
     )
     shared = {"initialSavepointPath": "/new", "savepointRedeployNonce": 1}
     # The operator's rollback, restart and fallback, and the savepoint folder, are as they were.
-    assert made.spec == merged(new, {"job": shared})
+    assert made.spec == merged(merged(new, AS_PROVEN), {"job": shared})
     assert made.place.start(run, "/new", timeout=10)["job_id"] == started["job_id"]
     assert made.spec["job"]["savepointRedeployNonce"] == 1
 
     back = made.place.start_old(taken.location)
     assert made.flinks.restored[back["job_id"]] == taken.location
     assert made.spec == merged(
-        made.before, {"job": {"initialSavepointPath": taken.location, "savepointRedeployNonce": 2}}
+        merged(made.before, AS_PROVEN), {"job": {"initialSavepointPath": taken.location, "savepointRedeployNonce": 2}}
     )
 
 
@@ -230,6 +231,43 @@ def test_a_job_that_cannot_be_stopped_runs_on_with_its_spec_as_it_was(cut_over: 
     assert made.spec == made.before
 
 
+@pytest.mark.parametrize("seen", ["by the task", "after it"])
+def test_a_job_that_flink_stops_after_the_operators_error_is_stopped(cut_over: Make, seen: str) -> None:
+    """Flink's own limit may be longer than the time for which the operator waits."""
+    made = cut_over()
+
+    def ends_late(folder: str, kind: str) -> str:
+        if seen == "by the task":
+            made.flinks.savepoint = TakenSavepoint(OLD_JOB, made.flinks.stop(folder, kind))
+        raise ValueError("Timed out stopping the job with savepoint")
+
+    made.operator.stop = ends_late
+    order = made.order()
+    if seen == "after it":
+        with pytest.raises(AirflowFailException, match="Timed out stopping"):
+            made.place.stop(order)
+        made.flinks.savepoint = TakenSavepoint(OLD_JOB, made.flinks.stop(order.directory, order.format))
+    taken = made.place.stopped_in_the_end(order) if seen == "after it" else made.place.stop(order)
+    assert taken == TakenSavepoint(OLD_JOB, f"{order.directory}/savepoint-1")
+    back = made.place.start_old(taken.location)
+    assert made.flinks.restored[back["job_id"]] == taken.location
+
+
+def test_a_job_that_flink_stops_while_its_spec_becomes_as_it_was_is_no_job_that_runs_on(cut_over: Make) -> None:
+    made = cut_over()
+
+    def fails(*_: Any) -> str:
+        raise ValueError("Savepoint Error")
+
+    made.operator.stop = fails
+    with pytest.raises(AirflowFailException, match="Savepoint Error"):
+        made.place.stop(made.order())
+    late = TakenSavepoint(OLD_JOB, "/savepoints/late")
+    made.kubernetes.before_patch = [lambda: setattr(made.flinks, "savepoint", late)]
+    with pytest.raises(AirflowFailException, match=r"Flink has stopped the job with /savepoints/late.* No job runs"):
+        made.place.stopped_in_the_end(made.order())
+
+
 def test_somebody_else_who_changes_the_resource_is_seen(cut_over: Make) -> None:
     made = cut_over()
     made.operator.is_down = True
@@ -294,21 +332,6 @@ def test_an_operator_that_is_down_is_waited_for(cut_over: Make, occasion: Occasi
     run = run_of(made, occasion, taken.location)
     with pytest.raises(FlinkTimeoutError, match="the operator hasn't carried out its spec yet: see whether"):
         made.place.start(run, "/new", timeout=0.2)
-
-
-def test_a_patch_that_is_only_shown_is_waited_for(cut_over: Make, occasion: Occasion) -> None:
-    """As with a repository from which another program applies it."""
-    made = cut_over(patch="show")
-
-    def applies(patch: Any) -> None:
-        made.kubernetes.change_spec(patch["spec"])
-        made.operator.reconcile()
-
-    made.context["ti"].xcom_push = lambda key, value: threading.Timer(0.1, applies, [value]).start()
-    taken = made.place.stop(made.order())
-    started = made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
-    assert made.flinks.restored[started["job_id"]] == "/new"
-    assert made.kubernetes.patches == []
 
 
 def test_what_cannot_be_cut_over_is_refused_before_the_stop(cut_over: Make) -> None:

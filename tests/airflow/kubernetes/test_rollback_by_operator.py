@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from flinkstate.errors import PlanError
 from stateferry.airflow.dag_runs.dag_run import PLAN_TASK
 from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.kubernetes.spec import merged
 from stateferry.airflow.requests.planning import Occasion, default_catalog
 from stateferry.airflow.requests.rollback_request import rollback_request
 from stateferry.airflow.tasks.rollback_tasks import CancelNewJob, PlanRollback, RollBack, StartOldJob
@@ -19,7 +20,7 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import record_start
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
-from tests.airflow.kubernetes.conftest import CutOver, run_of
+from tests.airflow.kubernetes.conftest import AS_PROVEN, CutOver, run_of
 from tests.support.records import record_of
 
 Make = Callable[..., CutOver]
@@ -74,7 +75,7 @@ def test_the_old_job_runs_again_by_its_spec_as_it_was(cut_over: Make, occasion: 
     assert made.flinks.running == started["job_id"] != new_job
     assert made.flinks.restored[started["job_id"]] == run.plan.source
     back = {"initialSavepointPath": run.plan.source, "savepointRedeployNonce": 2}
-    assert made.spec == made.before | {"job": made.before["job"] | back}
+    assert made.spec == merged(merged(made.before, AS_PROVEN), {"job": back})
     # Another try starts nothing more.
     assert StartOldJob(task_id="start_old_job").execute(rollback.context)["job_id"] == started["job_id"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from stateferry.airflow.kubernetes.spec import changes, difference, is_applied, merged, option, with_options
 from stateferry.airflow.runs_on.operator_spec import MEANWHILE_OFF, started_spec
+from tests.airflow.kubernetes.conftest import AS_PROVEN
 
 NAME = "kubernetes.operator.savepoint.format.type"
 
@@ -84,10 +85,10 @@ def test_a_job_starts_with_all_state_and_without_a_claim_whatever_its_spec_says(
     started = started_spec(spec, "/savepoint", 1)
     assert started["job"]["allowNonRestoredState"] is False
     for name in ("execution.savepoint", "execution.state-recovery"):
-        assert option(started, f"{name}.ignore-unclaimed-state") in (None, "false")
+        assert option(started, f"{name}.ignore-unclaimed-state") == "false"
     for name in ("execution.savepoint-restore-mode", "execution.state-recovery.claim-mode"):
-        assert option(started, name) in (None, "NO_CLAIM")
-    # What the spec doesn't say isn't added to it.
+        assert option(started, name) == "NO_CLAIM"
+    # What the spec doesn't say, the operator's defaults may.
     plain = started_spec({"job": {}}, "/savepoint", 1)
-    assert "allowNonRestoredState" not in plain["job"]
-    assert plain["flinkConfiguration"].keys() == set(MEANWHILE_OFF)
+    assert is_applied(plain, AS_PROVEN)
+    assert plain["flinkConfiguration"].keys() == {*AS_PROVEN["flinkConfiguration"], *MEANWHILE_OFF}

@@ -13,6 +13,7 @@ from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
 
 from flinkstate.errors import PlanError, RejectedError
 from stateferry.airflow.dag_runs import notices
+from stateferry.airflow.flink.checkpoints import Checkpoint
 from stateferry.airflow.flink.errors import FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.task import FlinkTask
@@ -333,6 +334,31 @@ def test_after_its_first_checkpoint_the_new_job_stays(
     cut.run.keep(OutageExceeded(1, 1))
     checkpoints["ab"] = True
     with pytest.raises(AirflowFailException, match="has completed a checkpoint"):
+        ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
+    assert started == []
+
+
+def test_a_checkpoint_that_the_cancellation_meets_is_named(
+    tmp_path: Path,
+    home: Path,
+    occasion: Occasion,
+    started: list[str],
+    checkpoints: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cut = Cut(tmp_path, home, occasion, minutes=6)
+    cut.publish()
+    record_start(cut.run, NewJob("ab"))
+    checkpoints["ab"] = False
+    cut.run.keep(OutageExceeded(1, 1))
+
+    def cancel(_: FlinkHook, job: str, **__: object) -> str:
+        checkpoints[job] = True
+        return "CANCELED"
+
+    monkeypatch.setattr(FlinkHook, "cancel", cancel)
+    monkeypatch.setattr(FlinkHook, "completed_checkpoints", lambda *_: [Checkpoint(1, "/checkpoints/chk-1", 1)])
+    with pytest.raises(AirflowFailException, match=r"has just cancelled it, so no job runs; .*/checkpoints/chk-1"):
         ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
     assert started == []
 
