@@ -23,7 +23,7 @@ from flinkstate.columns.arrays import (
     struct_array,
 )
 from flinkstate.columns.arrow_types import CLASS, ROW_KINDS, arrow_type, known_subclasses, pojo_fields, subclass_field
-from flinkstate.columns.reads import damaged_where, read_flags, read_numbers, read_offsets
+from flinkstate.columns.reads import UnfitError, damaged_where, read_flags, read_numbers, read_offsets
 from flinkstate.columns.scalar_columns import block_column, blocks_array, fixed_column, scalar_column
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers import walker
@@ -284,9 +284,9 @@ class _Decoder:
         firsts, key_ends = (np.ascontiguousarray(positions) for positions in (entries.starts, entries.key_ends))
         keys, _ = self.column(type_.key, firsts, key_ends)
         if keys.null_count:
-            place = int(firsts[int(keys.is_null().index(True).as_py())])
-            name = type_name(type_)
-            raise RefusedError(f"offset {place}: a null key in {name}, which Arrow can't hold; read it with raw=true")
+            places = firsts[keys.is_null().to_numpy(zero_copy_only=False)]
+            what = f"a null key in {type_name(type_)}, which Arrow can't hold; read it with raw=true"
+            raise UnfitError(f"offset {places[0]}: {what}", places)
         is_null = read_flags(type_, self.data, key_ends, entries.ends)
         values, _ = self.optional(type_.value, key_ends + 1, entries.ends, ~is_null)
         offsets = pa.array(narrow(running_sum(entries.counts)))
@@ -334,7 +334,7 @@ class _Decoder:
         )
         for tag in np.unique(tags).tolist():
             rows = tagged[tags == tag]
-            yield _pojo(type_.registered_subclasses[tag], type_), rows, starts[rows] + 2
+            yield _pojo(type_.registered_subclasses[tag], type_, starts[rows]), rows, starts[rows] + 2
         named = np.flatnonzero(flags == _NAMED)
         lengths = read_numbers(type_, self.data, starts[named] + 1, limits[named], np.uint16).astype(np.int64)
         firsts = starts[named] + 3
@@ -342,19 +342,22 @@ class _Decoder:
         names = blocks_array(self.data, firsts, firsts + lengths).dictionary_encode()
         subclasses = {encode_modified_utf8(name): subclass for name, subclass in type_.other_subclasses}
         for code, name in enumerate(names.dictionary.to_pylist()):
-            if name not in subclasses:
-                raise RefusedError(
-                    f"a value of {type_.class_name} is of the subclass {name.decode('utf-8', 'replace')}, "
-                    "which the savepoint doesn't describe"
-                )
             same = names.indices.to_numpy() == code
-            yield _pojo(subclasses[name], type_), named[same], (firsts + lengths)[same]
+            places = starts[named[same]]
+            if name not in subclasses:
+                raise UnfitError(
+                    f"a value of {type_.class_name} is of the subclass {name.decode('utf-8', 'replace')}, "
+                    "which the savepoint doesn't describe",
+                    places,
+                )
+            yield _pojo(subclasses[name], type_, places), named[same], (firsts + lengths)[same]
 
 
-def _pojo(subclass: FlinkType, base: PojoType) -> PojoType:
+def _pojo(subclass: FlinkType, base: PojoType, places: Positions) -> PojoType:
     if subclass not in known_subclasses(base):
-        raise RefusedError(
-            f"a value of {base.class_name} is of {type_name(subclass)}, which has no columns; read it with raw=true"
+        raise UnfitError(
+            f"a value of {base.class_name} is of {type_name(subclass)}, which has no columns; read it with raw=true",
+            places,
         )
     assert isinstance(subclass, PojoType)
     return subclass

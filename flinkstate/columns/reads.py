@@ -70,10 +70,17 @@ def damaged_where(wrong: Flags, positions: Positions, expected: str, found: npt.
         raise DamagedError(expected, f"{found[row]}", offset=int(positions[row]))
 
 
+class UnfitError(RefusedError):
+    """Arrow can't hold values; `places` has a position in each of them, so that the others can be read."""
+
+    def __init__(self, message: str, places: Positions | None = None) -> None:
+        super().__init__(message)
+        self.places = np.empty(0, np.int64) if places is None else places
+
+
 def refuse_outside(type_: FlinkType, outside: Flags, starts: Positions, arrow: str) -> None:
-    """Refuses the first value that is outside the range of its Arrow type, if any."""
+    """Refuses the values that are outside the range of their Arrow type, if any; the message names the first."""
     if outside.any():
-        position = int(starts[int(outside.argmax())])
-        raise RefusedError(
-            f"offset {position}: a {type_name(type_)} outside what {arrow} can hold; read the state with raw=true"
-        )
+        places = starts[outside]
+        what = f"a {type_name(type_)} outside what {arrow} can hold; read the state with raw=true"
+        raise UnfitError(f"offset {places[0]}: {what}", places)

@@ -13,12 +13,12 @@ from flinkstate.files.stores import reaching
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
-from stateferry.steps.table_states import table_home, with_tables
+from stateferry.steps.table_states import table_home, tables_of, with_tables
 from stateferry.steps.workers import Workers
 from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.known_keys import KnownKeysTask
 from stateferry.tables.known_keys_tasks import known_keys_tasks
-from stateferry.tables.update import check_vanished, tables_of_state
+from stateferry.tables.update import check_vanished
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def known_keys_of_all(resolved: ResolvedPlan) -> list[KnownKeysTasks]:
 
 def known_keys_of(resolved: ResolvedPlan, one: OperatorChanges, rules: Rules) -> KnownKeysTasks:
     """The tasks for one state, by what the catalog and the tables say."""
-    tables = tables_of_state(resolved.plan.job, one.operator, rules)
+    tables = tables_of(resolved, one, rules)
     with reaching(resolved.plan.warehouse):
         tasks = known_keys_tasks(table_home(resolved), tables, resolved.source, one.operator, rules)
     return KnownKeysTasks(tables, tuple(tasks))

@@ -37,7 +37,7 @@ from stateferry.runs.report.report import PUBLISHED_FILES, Report
 from stateferry.steps import known_keys
 from stateferry.steps.cut_over import digests_of
 from stateferry.steps.run_at_work import RunAtWork
-from stateferry.steps.table_states import table_home, with_tables
+from stateferry.steps.table_states import table_home, tables_of, with_tables
 from stateferry.steps.workers import Measure, Workers
 from stateferry.tables.account import AccountTask, account_of_chunk, table_accounts
 from stateferry.tables.chunk import WrittenChunk
@@ -52,7 +52,6 @@ from stateferry.tables.update import (
     is_shown,
     must_repeat,
     plan_update,
-    tables_of_state,
     withdraw_run,
     write_chunk,
 )
@@ -111,9 +110,10 @@ def _bring(work: RunAtWork) -> TablesFacts:
     if report.tables_pending:
         failed = {of: one.name for of, one in found.items() if one.outcome is Outcome.FAILED}
         with reaching(run.plan.warehouse, "written"):
-            for of in failed:
-                # What is wrong may be a file of main, from which the next run would start again.
-                doubt_main(table_home(work.resolved), StateTables(run.plan.job, *of), run.plan.run_id)
+            for one, rules in with_tables(work.resolved):
+                if (one.operator.label, rules.new_name) in failed:
+                    # What is wrong may be a file of main, from which the next run would start again.
+                    doubt_main(table_home(work.resolved), tables_of(work.resolved, one, rules), run.plan.run_id)
         raise RejectedError(
             "the tables failed their checks, so their branch main stays where it was: "
             f"{', '.join(failed.values())} ({run.report.shown}). The same command, or the next run or rehearsal of the "
@@ -238,7 +238,7 @@ def accounts(resolved: ResolvedPlan) -> list[AccountTask]:
     for one, rules in with_tables(resolved.moving(())):
         found += plan_account(
             table_home(resolved),
-            tables_of_state(resolved.plan.job, one.operator, rules),
+            tables_of(resolved, one, rules),
             resolved.plan.run_id,
             one.operator.hex_id,
             rules,
@@ -255,7 +255,7 @@ def _advance(resolved: ResolvedPlan, facts: WrittenTables) -> bool:
     """
     home = table_home(resolved)
     states = [StateTables(*one.of) for one in facts.tables]
-    rules = {tables_of_state(resolved.plan.job, one.operator, of): of for one, of in resolved.migrations}
+    rules = {tables_of(resolved, one, of): of for one, of in with_tables(resolved)}
     with reaching(resolved.plan.warehouse, "written"):
         moved = [tables for tables in states if advance_main(home, tables, resolved.plan.run_id)]
         for tables in moved:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from flinkstate.basics.array_types import Flags, Positions, read_only
 from flinkstate.columns import column_decoder, kernels
 from flinkstate.columns.arrays import spread
+from flinkstate.columns.reads import UnfitError
 from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.compression import Buffer
@@ -208,8 +209,13 @@ def _typed(type_: FlinkType, data: Buffer, starts: Positions, ends: Positions) -
 def _fitting(type_: FlinkType, wanted: pa.DataType, data: Buffer, starts: Positions, ends: Positions) -> pa.Array:
     try:
         array, stops = column_decoder.decode(type_, data, starts, ends)
+    except UnfitError as error:
+        order = np.argsort(starts)
+        unfit = order[np.searchsorted(starts, error.places, "right", order) - 1]
+        rows = np.delete(np.arange(len(starts)), unfit)
+        return spread(_fitting(type_, wanted, data, starts[rows], ends[rows]), [rows], len(starts))
     except RefusedError:
-        # The error names no more than one of them, so halves are tried until each is alone.
+        # The error doesn't say which they are, so halves are tried until each is alone.
         count = len(starts)
         if count < 2:
             return pa.nulls(count, wanted)

@@ -23,6 +23,8 @@ from flinkstate.keyed.native_difference import EarlierPart
 from flinkstate.metadata.chunks import TARGET_BYTES, Chunk, plan_chunks
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.built_snapshots import snapshot_of
+from flinkstate.serializers.type_parts import kryo_map_of
 from flinkstate.serializers.types import PojoMapType
 from stateferry.changes.rules import Rules
 from stateferry.tables.chunk import ChunkTask, WrittenChunk, write_chunk
@@ -48,6 +50,7 @@ from stateferry.tables.iceberg.commits import (
 from stateferry.tables.iceberg.doubts import doubt, is_doubted
 from stateferry.tables.iceberg.ledger import LegacyState
 from stateferry.tables.iceberg.live_files import NO_CHUNK, files_by_chunk, has_deletes
+from stateferry.tables.iceberg.owners import note_owner, tables_of_state
 from stateferry.tables.iceberg.types import iceberg_schema, shape, with_field_ids
 
 __all__ = ["ChunkTask", "TableHome", "TableUpdate", "advance_main", "commit_update", "plan_update", "write_chunk"]
@@ -125,14 +128,16 @@ def plan_update(
     changed since.
     """
     lazy_cut, rules = rules.lazy_cut, replace(rules, lazy_cut=None)
-    tables = tables_of_state(job, operator, rules)
     schemas = schemas_of(rules)
     layout, legacy = layout_of(savepoint, operator, rules, _chunk_firsts(savepoint, operator, chunk_bytes, at_least))
     catalog = home.catalog()
+    tables = tables_of_state(catalog, job, savepoint, operator, rules.new_name)
     found = {
         name: ensure_table(catalog, tables.identifier(name), f"{home.folder}/{tables.folder}/{name}", schema)
         for name, schema in schemas.items()
     }
+    for table in found.values():
+        note_owner(table, tables, operator)
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
     done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None
@@ -188,11 +193,6 @@ def layout_of(
     return layout, LegacyState(rules, flag, int(serializers[:16], 16))
 
 
-def tables_of_state(job: str, operator: Operator, rules: Rules) -> names.StateTables:
-    """Returns the names of the tables of a migrated state."""
-    return names.StateTables(job, operator.label, rules.new_name)
-
-
 def _last_run(table: Table) -> int:
     """Returns the number of the last run in `main`, or 0.
 
@@ -229,10 +229,13 @@ def _why_not_on(
 
 
 def _serializers(header: KeyedHeader, rules: Rules) -> str:
-    """Returns a hash of the snapshots of the serializers of keys and of the legacy state, and of the map's field."""
+    """Returns a hash of the snapshots of the serializers of keys and of the legacy state, and of its map."""
     digest = hashlib.sha256()
     meta = next(meta for meta in header.states if meta.name == rules.legacy.name)
-    parts = (header.key_serializer, meta.serializer(VALUE_SERIALIZER), meta.serializer(NAMESPACE_SERIALIZER))
+    parts = [header.key_serializer, meta.serializer(VALUE_SERIALIZER), meta.serializer(NAMESPACE_SERIALIZER)]
+    if kryo_map_of(rules.legacy.value) is not None:
+        # What Kryo's own says nothing of, such as the constants of enums, comes from the plan and the job's classes.
+        parts.append(snapshot_of(rules.map_type))
     for snapshot in parts:
         data = snapshot.raw if snapshot is not None else b""
         digest.update(len(data).to_bytes(8, "big") + data)

@@ -26,6 +26,7 @@ from flinkstate.columns.arrow_types import (
     union_fields,
 )
 from flinkstate.columns.column_decoder import arrow_type, decode, decode_list_state
+from flinkstate.columns.reads import UnfitError
 from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers.programs import least_size
@@ -535,8 +536,9 @@ def test_subclasses_keep_all_they_have() -> None:
     [(b"\x08\x01", "Thing"), (b"\x04\x00\x0ccom.acme.Eel", "Thing"), (b"\x04\x00\x0ccom.acme.Owl", r"com\.acme\.Owl")],
 )
 def test_subclasses_without_columns_are_refused_where_they_turn_up(raw: bytes, name: str) -> None:
-    with pytest.raises(RefusedError, match=name):
+    with pytest.raises(UnfitError, match=name) as met:
         column(ANIMAL, b"\x01", raw)
+    assert met.value.places.tolist() == [1]
 
 
 def test_rows_have_their_kind() -> None:

@@ -49,6 +49,8 @@ class LegacyState:
     other_kryo: frozenset[str] = frozenset()
     max_parallelism: int = 128
     checkpoint_id: int = 1
+    # Of `_metadata`: Flink 1.20 writes 4, without names of operators.
+    version: int = 6
     false_flags: Mapping[str, int] = field(default_factory=dict)
     has_flag_state: bool = True
     flag_ttl: bool | None = None
@@ -68,7 +70,7 @@ class LegacyState:
         """Writes a savepoint in which the operator `main` has these states, and `others` by their names have theirs."""
         writer = SavepointWriter(target)
         operators = tuple(one._write(writer, name) for name, one in {"main": self, **others}.items())
-        writer.commit(Metadata(6, self.checkpoint_id, operators, properties=b"\xac\xed\x00\x05\x70"))
+        writer.commit(Metadata(self.version, self.checkpoint_id, operators, properties=b"\xac\xed\x00\x05\x70"))
         return Savepoint.open(target)
 
     def _write(self, writer: SavepointWriter, name: str) -> Operator:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flinkstate.columns import kernels
+from flinkstate.columns import column_decoder, kernels
 from flinkstate.columns.arrays import Column
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import FlinkType, MapType, Scalar, TupleType
@@ -98,6 +99,23 @@ def test_values_that_a_column_can_not_hold_are_null_and_no_others(
     assert columns["user_key_raw"].to_pylist() == [encode(type_, value) for value in values]
     alone = columns_of(UserKeys(type_), type_, others)["user_key"]
     assert (alone.null_count, alone.type) == (len(others), columns["user_key"].type)
+
+
+def test_many_values_that_do_not_fit_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    type_ = TupleType((Scalar.DATE, Scalar.INSTANT, MapType(Scalar.STRING, Scalar.LONG)), "Tuple3")
+    never = Instant(31_556_889_864_403_199, 999_999_999)
+    good = (0, Instant(5, 0), [("a", 1)])
+    bad = [(_NEVER, Instant(5, 0), []), (0, never, []), (0, Instant(5, 0), [("a", 1), (None, 2)]), (_NEVER, never, [])]
+    tries, decode = [], column_decoder.decode
+
+    def counted(*of: Any) -> Column:
+        tries.append(of)
+        return decode(*of)
+
+    monkeypatch.setattr("stateferry.tables.rows.column_decoder.decode", counted)
+    found = columns_of(UserKeys(type_), type_, [good, *bad] * 1000)["user_key"]
+    assert found.is_valid().to_pylist() == [True, False, False, False, False] * 1000
+    assert len(tries) <= 4
 
 
 def test_values_that_are_too_long_together_are_null(monkeypatch: pytest.MonkeyPatch) -> None:

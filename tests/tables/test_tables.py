@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flinkstate.serializers.types import Scalar
+from flinkstate.serializers.types import EnumType, KryoMapType, KryoType, MapType, Scalar
 from stateferry.changes.rules import Contradiction, ContradictionsError, Nulls, NullsCannotBeKeptError
 from stateferry.tables.counts import TableCounts
-from stateferry.tables.update import VanishedKeysError, advance_main, commit_update, write_chunk
+from stateferry.tables.update import VanishedKeysError, advance_main, commit_update, layout_of, write_chunk
 from tests.support.legacy_states import LegacyState
 from tests.support.table_nights import Nights, folding_everything, ledger_rows, remove_attempts, table_rows
 
@@ -174,6 +174,20 @@ def test_what_nights_must_have_in_common_changed_everything_is_written_anew(
     rules = nights.rules(after.write(str(nights.folder / "again")), **options)
     assert nights.current(after, "second", **options) == after.migrated(rules)
     assert nights.counts("third", after, **options).keys_unchanged == 30
+
+
+def test_constants_of_an_enum_in_a_map_by_kryo_are_of_the_layout(nights: Nights) -> None:
+    savepoint = LegacyState(kryo=5).write(str(nights.folder / "source"))
+    operator, rules = savepoint.operator("main"), nights.rules(savepoint)
+    kryo = rules.legacy.value
+    assert isinstance(kryo, KryoType)
+
+    def serializers(*constants: str) -> str:
+        map_ = MapType(Scalar.STRING, EnumType("com.acme.Color", constants))
+        legacy = replace(rules.legacy, value=KryoMapType(kryo.class_name, kryo.reason, kryo, map_))
+        return layout_of(savepoint, operator, replace(rules, legacy=legacy), (0,))[0].serializers
+
+    assert serializers("RED", "GREEN") == serializers("RED", "GREEN") != serializers("BLUE", "RED", "GREEN")
 
 
 @pytest.mark.slow

@@ -2,67 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 _FIELD_ID = b"PARQUET:field_id"
-_PRIMITIVES: dict[pa.DataType, IcebergType] = {
-    pa.bool_(): BooleanType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.date32(): DateType(),
-    pa.timestamp("us"): TimestampType(),
-    pa.timestamp("us", tz="UTC"): TimestamptzType(),
-}
 
 
 def iceberg_schema(schema: pa.Schema) -> Schema:
     """Returns the columns, all optional, with ids that the table will replace by its own."""
-    ids = count(1)
-    return Schema(*(_nested(field, ids) for field in schema))
-
-
-def _nested(field: pa.Field, ids: count[int]) -> NestedField:
-    return NestedField(next(ids), field.name, _iceberg_type(field.type, ids), required=False)
-
-
-def _iceberg_type(arrow: pa.DataType, ids: count[int]) -> IcebergType:
-    if pa.types.is_struct(arrow):
-        return StructType(*(_nested(field, ids) for field in arrow))
-    if pa.types.is_map(arrow):
-        key_id, value_id = next(ids), next(ids)
-        key, value = _iceberg_type(arrow.key_type, ids), _iceberg_type(arrow.item_type, ids)
-        return MapType(key_id, key, value_id, value, value_required=False)
-    if pa.types.is_list(arrow):
-        return ListType(next(ids), _iceberg_type(arrow.value_type, ids), element_required=False)
-    if pa.types.is_fixed_size_binary(arrow):
-        return FixedType(arrow.byte_width)
-    return _PRIMITIVES[arrow]
+    optional = pa.schema([field.with_nullable(True) for field in schema])
+    return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(optional))
 
 
 def shape(type_: IcebergType) -> str:
