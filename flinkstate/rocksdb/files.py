@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError
+
+
+def refused(file: str, what: str) -> RefusedError:
+    """The refusal of what RocksDB reads and this package doesn't: Flink takes another savepoint from the job."""
+    return RefusedError(f"{file}: {what}; take a canonical savepoint: flink savepoint --type canonical JOB DIR")
 
 
 @dataclass(frozen=True, slots=True)

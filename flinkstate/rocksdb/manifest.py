@@ -14,10 +14,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Positions
-from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import manifest_kernels
 from flinkstate.rocksdb.coding import Coded
-from flinkstate.rocksdb.files import StoredFile
+from flinkstate.rocksdb.files import StoredFile, refused
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.live_files import ColumnFamily, LiveFile, check_visible
 from flinkstate.rocksdb.manifest_kernels import BLOB_FILE, EPOCH, ESSENTIAL, MOST_LEVELS, NO_MORE
@@ -44,6 +44,9 @@ _NUMBERS = {**_NEEDED, 9: "a log number", 10: "a log number", 203: "the largest 
 _NUMBERS |= {_GROUP: "the rest of a group"}
 _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
 _COLUMN_FAMILY, _ADD, _DROP = 200, 201, 202
+# Which blob files came, and what of them is garbage.
+_BLOB_FILES = (400, 401)
+_OF_BLOB_FILES = "values are in blob files (enable_blob_files), which aren't read"
 _MOST_KEPT = 256
 _read: dict[bytes, Mapping[str, ColumnFamily]] = {}
 """What has been read, by a digest of the bytes, the oldest first."""
@@ -157,7 +160,7 @@ class _Edit:
             self._numbers[tag] = coded.varint(_NUMBERS[tag])
         elif tag == _COMPARATOR:
             if (found := coded.text("the comparator")) != COMPARATOR:
-                raise RefusedError(f"{coded.file}: its keys are ordered by {found}, not by {COMPARATOR}")
+                raise refused(coded.file, f"its keys are ordered by {found}, not by {COMPARATOR}")
         elif tag == _COMPACT_CURSOR:
             coded.varint("a level")
             coded.bytes("a key")
@@ -174,7 +177,8 @@ class _Edit:
         elif tag & _IGNORABLE:
             coded.bytes("what may be ignored")
         else:
-            raise RefusedError(f"{coded.file}: it has an entry of type {tag}, which isn't read (offset {self._offset})")
+            what = _OF_BLOB_FILES if tag in _BLOB_FILES else f"it has an entry of type {tag}, which isn't read"
+            raise refused(coded.file, f"{what} (offset {self._offset})")
 
     def _new_file(self, tag: int) -> LiveFile:
         coded = self._coded
@@ -182,7 +186,7 @@ class _Edit:
         if level >= MOST_LEVELS:
             raise coded.damaged(f"a level below {MOST_LEVELS}", f"{level}")
         if tag == _NEW_FILE_3 and coded.varint("a path's number"):
-            raise RefusedError(f"{coded.file}: its files are in several folders")
+            raise refused(coded.file, "its files are in several folders")
         size = coded.varint("a file's size")
         smallest, largest = coded.bytes("a file's first key"), coded.bytes("a file's last key")
         if min(len(smallest), len(largest)) < 8:
@@ -191,8 +195,10 @@ class _Edit:
         epoch = 0
         while tag == _NEW_FILE_4 and (own := coded.varint("a file's tag")) != NO_MORE:
             value = coded.bytes("a tag's value")
-            if own & ESSENTIAL or (own == BLOB_FILE and value and value != b"\0"):
-                raise RefusedError(f"{coded.file}: a file has the property {own}, which isn't read")
+            if own == BLOB_FILE and value and value != b"\0":
+                raise refused(coded.file, _OF_BLOB_FILES)
+            if own & ESSENTIAL:
+                raise refused(coded.file, f"a file has the property {own}, which isn't read")
             if own == EPOCH:
                 epoch = Coded(value, coded.file).varint("a file's epoch")
         return LiveFile(number, level, size, smallest, largest, sequences, epoch)

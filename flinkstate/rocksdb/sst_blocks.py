@@ -17,9 +17,10 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from flinkstate.basics.array_types import Bytes, Positions
-from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
+from flinkstate.rocksdb.files import refused
 from flinkstate.rocksdb.kernels import SLACK
 
 TRAILER = 5
@@ -83,7 +84,7 @@ def content_sizes(
         kind, offset = int(kinds[wrong]), int(offsets[wrong])
         if _MOST_RATIO[kind] == _UNKNOWN:
             how = _OTHER_COMPRESSION.get(kind, "in a way")
-            raise RefusedError(f"{name}: a block compressed {how} (type {kind}) that isn't read")
+            raise refused(name, f"a block compressed {how} (type {kind}) that isn't read")
         expected, found = f"at most {most[wrong]} bytes in a block of {sizes[wrong]}", f"{contents[wrong]}"
         raise DamagedError(expected, found, file=name, offset=offset)
     return contents
@@ -134,7 +135,7 @@ def entries_end(block: Bytes, size: int, name: str, offset: int) -> int:
     """Returns where the entries of a block of `size` bytes end and the positions of some of them begin."""
     count = int.from_bytes(block[size - 4 : size].tobytes(), "little") if size >= 4 else -1
     if count >= _HASH_INDEX:
-        raise RefusedError(f"{name}: a block with a hash index (offset {offset})")
+        raise refused(name, f"a block with a hash index (offset {offset})")
     end = size - 4 - 4 * count
     if count < 1 or end < 0:
         raise DamagedError("a block with restart points", f"{count} in {size} bytes", file=name, offset=offset)

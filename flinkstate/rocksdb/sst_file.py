@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Positions
-from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.errors import DamagedError
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
 from flinkstate.rocksdb.files import (
     StoredFile,
     read_at,
+    refused,
 )
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.live_files import RANGE_DELETE, LiveFile
@@ -46,6 +47,11 @@ from flinkstate.rocksdb.sst_blocks import (
 
 _FOOTER = 53
 _MAGIC = 0x88E241B785F4CFF7
+_OTHER_MAGIC = {
+    0xDB4775248B80FB57: "an SST file of version 0",
+    0x8242229663BF9564: "a plain table",
+    0x4F3418EB7A8F13B8: "a plain table",
+}
 # They differ in the filters, which aren't read, and in the index, of which the properties say how it is coded.
 _VERSIONS = range(2, 6)
 _CHECKSUMS = {0: "no checksums", 2: "xxHash32", 3: "xxHash64"}
@@ -151,19 +157,21 @@ class SstFile:
         data = read_at(self.file, self.stored, at, _FOOTER).tobytes()
         coded = Coded(data, self.name, at)
         magic = int.from_bytes(data[-8:], "little")
+        if magic in _OTHER_MAGIC:
+            raise refused(self.name, f"{_OTHER_MAGIC[magic]}; SST files of versions 2 to 5 are read")
         if magic != _MAGIC:
             raise coded.damaged(f"the magic number {_MAGIC:016x} of an SST file", f"{magic:016x}", _FOOTER - 8)
         version = int.from_bytes(data[-12:-8], "little")
         if version not in _VERSIONS:
             if version > 16:
                 raise coded.damaged("a version of an SST file", f"{version}", _FOOTER - 12)
-            raise RefusedError(f"{self.name}: an SST file of version {version}; versions 2 to 5 are read")
+            raise refused(self.name, f"an SST file of version {version}; versions 2 to 5 are read")
         self.version = version
         self.checksum = coded.fixed(1, "the type of checksum")
         if self.checksum not in (CRC32C, XXH3):
             if self.checksum not in _CHECKSUMS:
                 raise coded.damaged("a type of checksum from 0 to 4", f"{self.checksum}", 0)
-            raise RefusedError(f"{self.name}: an SST file with {_CHECKSUMS[self.checksum]}; crc32c and XXH3 are read")
+            raise refused(self.name, f"an SST file with {_CHECKSUMS[self.checksum]}; crc32c and XXH3 are read")
         self._meta_handle, self._index_handle = (_handle(coded, what) for what in ("the meta index", "the index"))
         rest = data[coded.position : _FOOTER - 12]
         if any(rest):
@@ -171,7 +179,7 @@ class SstFile:
 
     def _refuse_meta(self) -> None:
         if _DICTIONARY in self._meta:
-            raise RefusedError(f"{self.name}: its blocks are compressed with a dictionary, which isn't read")
+            raise refused(self.name, "its blocks are compressed with a dictionary, which isn't read")
         if _PROPERTIES not in self._meta:
             raise DamagedError(f"a block {_PROPERTIES}", "none", file=self.name, offset=self._meta_handle.offset)
 
@@ -185,7 +193,7 @@ class SstFile:
         self._properties = found
         kind = self._number(_INDEX_TYPE, size=4)
         if kind not in (_BINARY, _TWO_LEVELS):
-            raise RefusedError(f"{self.name}: an SST file with {_INDEX_KINDS.get(kind, 'an unknown index')}")
+            raise refused(self.name, f"an SST file with {_INDEX_KINDS.get(kind, 'an unknown index')}")
         self._is_partitioned = kind == _TWO_LEVELS
         self._trailer = 0 if self._number(_USER_KEYS, default=0) else 8
         self._is_delta_coded = bool(self._number(_DELTA_CODED, default=0))
@@ -196,10 +204,10 @@ class SstFile:
         self.raw_bytes = self._number("rocksdb.raw.key.size") + self._number("rocksdb.raw.value.size")
         # Its number may be in the MANIFEST alone, so 0 here says nothing.
         if _GLOBAL_SEQUENCE in found:
-            raise RefusedError(f"{self.name}: an SST file from outside, with one sequence number for all its entries")
+            raise refused(self.name, "an SST file from outside, with one sequence number for all its entries")
         comparator = self._text("rocksdb.comparator")
         if comparator != COMPARATOR:
-            raise RefusedError(f"{self.name}: its keys are ordered by {comparator}, not by {COMPARATOR}")
+            raise refused(self.name, f"its keys are ordered by {comparator}, not by {COMPARATOR}")
         own = (self._number("rocksdb.column.family.id"), self._text("rocksdb.column.family.name"))
         # A file that was imported from another database keeps the number that its column family had there.
         if own[1] != family:

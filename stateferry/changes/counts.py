@@ -42,12 +42,14 @@ class InventoryCounts(StateCounts):
 
     `unwritable_nulls` are null values that the value's serializer can't write, of entries that would become rows.
     `outlived` are living entries that would give way to what has expired and stays, though the job doesn't see it.
+    `older_rows_that_win` are rows to which younger living entries of a blob give way, without a flag.
     `merged_keys` have a blob and rows, and no flag that is set. `empty_contradictions` are those whose blob has no
     entry.
     """
 
     unwritable_nulls: int = 0
     outlived: int = 0
+    older_rows_that_win: int = 0
     merged_keys: int = 0
     empty_contradictions: int = 0
     flagged: int = 0

@@ -20,7 +20,7 @@ each row of a key that has a blob.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,6 @@ from stateferry.changes.sections import (
     live_blob_keys,
     live_blobs,
     moved_blobs,
-    parse_blobs,
     parse_rows,
     set_flag_keys,
 )
@@ -105,30 +104,6 @@ def key_sets(group: Iterable[tuple[KeyedState, Section]], rules: Rules, flag: Ke
     all_moved = pa.concat_arrays(moved)
     all_moved = all_moved.filter(pa.array(~members(all_moved, contradictory)))
     return KeySets(contradictory, pa.concat_arrays(superseding), both, all_moved)
-
-
-def outlived(group: GroupSections, rules: Rules, sets: KeySets, states: Mapping[str, KeyedState]) -> int:
-    """Counts the living entries that what has expired would win over, by rules that keep what the job doesn't see."""
-    seen = rules.as_seen_by_the_job
-    if seen is None or not (len(sets.contradictory) or len(sets.both)):
-        return 0
-    of_seen, count = key_sets_of(group, seen, states), 0
-    if rules.on_contradiction is Contradiction.STOP:
-        rules, seen = (replace(one, on_contradiction=Contradiction.ROWS) for one in (rules, seen))
-    for state, section in group:
-        if state.name == rules.legacy.name:
-            visible, made = (
-                entries_that_stay(parse_blobs(section, one), one, of, StateCounts())
-                for one, of in ((seen, of_seen), (rules, sets))
-            )
-            count += int((visible & ~made).sum())
-        elif state.name == rules.new_name:
-            shown, kept = (
-                rows_that_stay(parse_rows(section, one), one, of, StateCounts())
-                for one, of in ((seen, of_seen), (rules, sets))
-            )
-            count += len(np.setdiff1d(shown, kept, assume_unique=True))
-    return count
 
 
 def rows_that_stay(rows: MapRows, rules: Rules, sets: KeySets, counts: StateCounts) -> Positions:

@@ -36,6 +36,7 @@ from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
 from stateferry.changes.key_hashes import NO_HASHES, members
 from stateferry.changes.lazy_cut import Order, RankCounts
+from stateferry.changes.older_winners import count_older_winners
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.pojos_without_maps import without_maps
 from stateferry.changes.rules import Contradiction, Rules
@@ -43,7 +44,7 @@ from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, par
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo, rewrites_keys
 from stateferry.changes.upgrade.restore_lost import GroupLosses
-from stateferry.changes.who_wins import KeySets, entries_that_stay, key_sets_of, outlived, rows_that_stay
+from stateferry.changes.who_wins import KeySets, entries_that_stay, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
 from stateferry.inventory.blob_times import BlobTimes
@@ -64,8 +65,10 @@ class Inventory:
     legacy state and what they are named for. `ages` are by operator, legacy state and state (the legacy state itself,
     the new state, the flag) under time to live; a state that isn't migrated is in the place of its legacy state.
     `blob_times` are by operator and legacy state. `promised` are
-    the greatest ages of entries that a cleanup in full snapshots would have left out, had they expired; `unread` are
-    states whose timestamps couldn't be read. `ranks` count the keys by operator and legacy state for a lazy run.
+    the greatest ages of entries that a cleanup in full snapshots would have left out, had they expired;
+    `first_expiries` are when, by operator and legacy state, the first of what wins over something younger expires;
+    `unread` are states whose timestamps couldn't be read. `ranks` count the keys by operator and legacy state for a
+    lazy run.
     `heavy_keys` are by operator id, `losses` (of an upgrade) by operator id and state. `read` has the digests of the
     bytes.
     """
@@ -80,6 +83,7 @@ class Inventory:
     ranks: dict[StateRef, RankCounts] = field(default_factory=dict)
     blob_times: dict[StateRef, BlobTimes] = field(default_factory=dict)
     promised: dict[StateRef, int] = field(default_factory=dict)
+    first_expiries: dict[StateRef, int] = field(default_factory=dict)
     unread: set[StateRef] = field(default_factory=set)
     heavy_keys: dict[str, HeavyKey | None] = field(default_factory=dict)
     losses: dict[StateRef, LossCounts] = field(default_factory=dict)
@@ -105,6 +109,7 @@ class Inventory:
             self.blob_times.setdefault(state, BlobTimes()).add(times)
         for state, oldest in other.promised.items():
             self.promised[state] = max(oldest, self.promised.get(state, oldest))
+        self.first_expiries = earliest(self.first_expiries, other.first_expiries)
         self.unread |= other.unread
         for operator, key in other.heavy_keys.items():
             self.heavy_keys[operator] = heavier(self.heavy_keys.get(operator), key)
@@ -217,8 +222,10 @@ class InventoryTask:
         refuse_two_forms(group, rules, self.changes.operator.label)
         sets = key_sets_of(group, rules, self.changes.states)
         met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
-        met.outlived += outlived(group, rules, sets, self.changes.states)
         met.merged_keys += len(sets.both)
+        first = count_older_winners(group, rules, sets, self.changes.states, met)
+        if first is not None:
+            inventory.add(Inventory(first_expiries={self.changes.ref(rules.legacy.name): first}))
         return sets
 
     def _count_migrated(
@@ -288,6 +295,11 @@ class CopiedFilesTask:
             with file:
                 inventory.read.note(stream, WHOLE, hasher_of(file))
         return inventory
+
+
+def earliest(one: Mapping[StateRef, int], other: Mapping[StateRef, int]) -> dict[StateRef, int]:
+    """Returns for each state the lesser of its times."""
+    return {state: min(of[state] for of in (one, other) if state in of) for state in {**one, **other}}
 
 
 def take(task: InventoryTask | CopiedFilesTask) -> Inventory:

@@ -25,7 +25,7 @@ from stateferry.changes.changed_keys import in_both_forms
 from stateferry.changes.counts import InventoryCounts, StateSigns
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.blob_times import BlobTimes
-from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask
+from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask, earliest
 from stateferry.inventory.wrong_name_signs import watched
 
 
@@ -172,6 +172,7 @@ class EarlierInventory:
     blob_times: Mapping[StateRef, BlobTimes]
     ages: Mapping[tuple[str, str, str], Ages]
     unread: frozenset[StateRef]
+    first_expiries: Mapping[StateRef, int]
 
     def with_changes(
         self, change: InventoryChange, files: Mapping[str, str], tasks: Sequence[InventoryTask], *, same_now: bool
@@ -193,6 +194,8 @@ class EarlierInventory:
             if min(counts.values(), default=0) < 0:
                 return None
         made.entries, made.sizes = +made.entries, +made.sizes
+        # Those of keys that have changed since may have gone: then a catch-up is refused too early.
+        made.first_expiries = earliest(self.first_expiries, change.found.first_expiries)
         for state, counted in self.met.items():
             met = made.met.setdefault(state, InventoryCounts())
             met.add(counted)

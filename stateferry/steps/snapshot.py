@@ -9,6 +9,7 @@ from typing import Any
 
 from flinkstate.errors import RefusedError, StateferryError
 from flinkstate.rocksdb.prefixes import Prefixes
+from stateferry.basics.durations import moment, now_ms
 from stateferry.changes.changed_keys import write_changed_keys
 from stateferry.changes.counts import InventoryCounts
 from stateferry.changes.rules import (
@@ -141,7 +142,22 @@ def count(workers: Workers, resolved: ResolvedPlan, night: EarlierNight | None =
         counts = CountedSource(inventory, _to_keep(resolved, work, inventory))
     for stopping in stopping_errors(resolved, counts.inventory):
         raise stopping
+    if resolved.plan.since is not None:
+        _expect_same_winners(resolved, counts.inventory)
     return counts
+
+
+def _expect_same_winners(resolved: ResolvedPlan, inventory: Inventory) -> None:
+    """Refuses a catch-up if something younger than what wins at the base's now may win by now, in any key."""
+    for one, rules in resolved.migrations:
+        first = inventory.first_expiries.get(one.ref(rules.legacy.name))
+        if first is not None and first <= now_ms():
+            raise RefusedError(
+                f"run {resolved.plan.since} can't be caught up with: its now is {moment(resolved.plan.now)}, and since "
+                f"{moment(first)} something in state {rules.legacy.name} of operator {one.operator.label} may have "
+                "expired to which a younger map or row of its key gives way. That one would be lost: leave --since "
+                "out, which converts everything"
+            )
 
 
 def _night(resolved: ResolvedPlan) -> EarlierNight | None:

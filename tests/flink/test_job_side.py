@@ -15,8 +15,8 @@ from stateferry.basics.durations import now_ms
 from stateferry.runs.guards.name_guard import WrongStateError
 from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink.harness import FlinkHarness, Line
-from tests.flink.judge import dumped
-from tests.support.legacy_states import FLAG, LEGACY, NEW
+from tests.flink.judge import dumped, raw_entries
+from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.verified_runs import verified
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
@@ -32,6 +32,8 @@ KEYS = [f"customer {number}" for number in range(24)]
 ITEMS = [f"item {number}" for number in range(8)]
 HOUR = 3_600_000
 UserMap = dict[str, int]
+# A map by Kryo may be null.
+NULL: Any = None
 
 
 @pytest.fixture(autouse=True)
@@ -248,3 +250,23 @@ def test_a_flag_that_has_expired_brings_nothing_back(version: str, backend: str,
     assert found[5] == {"call": 5, "map": {"late": 2}}
     # The next touch sets it again.
     assert found[6] == {"call": 6, "blob": False, "flag": True, "map": {"late": 2}}
+
+
+def maps_in(savepoint: Path) -> list[bytes]:
+    """The keys of all that the old state has; a dump leaves out what a job reads as null."""
+    return [key for _, state, key, _ in raw_entries(savepoint) if state == LEGACY]
+
+
+@pytest.mark.matrix(most=1)
+@pytest.mark.parametrize("backend", ["hashmap", pytest.param("rocksdb", marks=pytest.mark.full)])
+def test_a_map_that_is_null_is_cleared_as_well(backend: str, flink: Flink, tmp_path: Path) -> None:
+    """A job that was upgraded to Flink 2 reads an empty map of Kryo 2 as null, and it is still there."""
+    version, maps = "2.3.0", {"a": (NULL, now_ms()), "b": ({"item 1": 1}, now_ms())}
+    LegacyState(maps, ttl=True, kryo=5, lacks=frozenset({NEW, FLAG})).write(str(tmp_path / "source"))
+    assert len(maps_in(tmp_path / "source")) == 2
+    calls = [call("a", "put", user_key="item 2", value=2), call("b", "value")]
+    script = {"shape": "wrapped", "backend": backend, "calls": calls, "ttl_millis": HOUR, "kryo": True}
+    savepoint, found = flink(version).job_side(script, tmp_path / "source")
+    assert found == [{"call": 0}, {"call": 1, "map": {"item 1": 1}}]
+    assert maps_in(savepoint) == []
+    verified(savepoint, tmp_path / "new", ttl_ms=HOUR, now=now_ms())

@@ -184,6 +184,26 @@ def test_a_flag_that_is_not_there_contradicts_nothing(tmp_path: Path) -> None:
     assert contradiction == "--on-contradiction rows had no effect: no legacy state has a flag state"
 
 
+@pytest.mark.parametrize(("stamp", "says"), [(NOW - DAY, 1), (NOW, 0)])
+def test_rows_to_which_something_younger_gives_way_are_counted(stamp: int, says: int, tmp_path: Path) -> None:
+    source, rows = str(tmp_path / "source"), {"both": {"a": (5, stamp), "b": (6, OLD), "c": (7, stamp)}}
+    TIMED.with_changes(blobs={"both": ({"a": 1, "b": 2, "d": 3}, NOW)}, rows=rows, flags={}).write(source)
+    found = [note for note in notes(resolved(source, WITH_TTL)) if "older" in note]
+    assert [note.split(": ")[0] for note in found] == [
+        f"1 row of {NEW} of main is older than the blob of {LEGACY} whose entry gives way to it"
+    ] * says
+
+
+def test_a_lazy_run_says_that_nulls_stay_in_maps(tmp_path: Path) -> None:
+    source = str(tmp_path / "source")
+    PLAIN.with_changes(blobs={"cold": ({"a": None}, 0)}).write(source)
+    told = notes(resolved(source, FLAGGED, nulls="drop", lazy=True, share=0.5))
+    (note,) = (note for note in told if "null" in note)
+    assert note.startswith(
+        f"of 1 null value in {LEGACY} of main, which the serializer of Long can't write, those of keys"
+    )
+
+
 def migrated(source: Path, made: LegacyState, **state: object) -> str:
     made.write(str(source))
     plan = resolved(str(source), {**FLAGGED, **state})

@@ -295,6 +295,42 @@ def test_what_expires_meanwhile_stays_and_no_more_goes(tmp_path: Path) -> None:
     assert entries(since) == entries(whole(second, tmp_path, 2, **of_state))
 
 
+@pytest.mark.parametrize(
+    ("contradiction", "blobs", "rows", "flags"),
+    [
+        pytest.param("rows", {"hot": ({"u": 2}, NOW - 100)}, {"hot": {"u": (1, NOW - 900)}}, {}, id="a row"),
+        pytest.param("rows", {"hot": ({"u": 2}, NOW - 100)}, {}, {"hot": NOW - 900}, id="a flag"),
+        pytest.param(
+            "blob", {"hot": ({"u": 2}, NOW - 900)}, {"hot": {"v": (1, NOW - 100)}}, {"hot": NOW - 100}, id="a map"
+        ),
+    ],
+)
+def test_a_catch_up_is_refused_once_what_won_over_something_younger_has_expired(
+    contradiction: str, blobs: Any, rows: Any, flags: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a later now a conversion of everything would keep the younger entry, of a key that hasn't changed."""
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 1000}, "on_contradiction": contradiction, "accept_empty": 1.0}
+    first = LegacyState({"key": ({"u": 1}, NOW), **blobs}, rows, flags, ttl=True)
+    database = NightlyDatabase(tmp_path / "job")
+    database.flush(first)
+    report, _ = base(database.checkpoint(1), tmp_path, 1, **of_state)
+    assert report.is_green, report.failed
+    for number in (2, 3, 4):
+        state = first.with_changes(blobs={**first.blobs, "key": ({"u": number}, NOW + 90)})
+        database.flush(state)
+        source, later = database.checkpoint(number), NOW + (99 if number < 4 else 100)
+        monkeypatch.setattr("stateferry.steps.snapshot.now_ms", lambda later=later: later, raising=False)
+        if number < 4:
+            assert caught_up(source, tmp_path, number, number - 1, **of_state)[0].is_green
+        else:
+            with pytest.raises(RefusedError, match="leave --since out"):
+                caught_up(source, tmp_path, number, number - 1, **of_state)
+            as_it_was, as_it_is = (
+                entries(whole(source, tmp_path, one, **of_state, now=now)) for one, now in ((8, NOW), (9, later))
+            )
+            assert as_it_is - as_it_was
+
+
 @pytest.mark.full
 def test_a_base_may_have_maps_that_become_no_rows(tmp_path: Path) -> None:
     of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9}, "accept_empty": 1.0}

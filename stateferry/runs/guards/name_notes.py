@@ -46,6 +46,13 @@ def _of_both(one: OperatorChanges, rules: Rules, met: InventoryCounts) -> Iterat
             "the blob has is added to the rows. If the job has moved such keys and left their blobs, entries that it "
             "has removed since come back: name its flag, or have it clear the blobs first"
         )
+    if older := met.older_rows_that_win:
+        yield (
+            f"{older:,} {noun(older, 'row', 'rows')} of {rules.new_name} of {one.operator.label} "
+            f"{noun(older, 'is', 'are')} older than the blob of {rules.legacy.name} whose entry gives way to "
+            f"{noun(older, 'it', 'them')}: the old job has written that key later than the new one. The old job still "
+            "reads the blob's value, and the row expires before it would have"
+        )
     if rules.on_contradiction is Contradiction.BLOB and (empty := met.empty_contradictions):
         yield (
             f"{empty:,} of the {met.contradictions:,} blobs of {rules.legacy.name} of {one.operator.label} whose keys "

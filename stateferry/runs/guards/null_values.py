@@ -74,6 +74,13 @@ def null_notes(resolved: ResolvedPlan, inventory: Inventory | None) -> Iterator[
         if given and not any(count for *_, count in met):
             yield f"--nulls {nulls.value} had no effect: no entry has a null value that its serializer can't write"
         for operator, rules, count in met:
+            if count and resolved.plan.lazy:
+                yield (
+                    f"of {count:,} null {noun(count, 'value')} in {rules.legacy.name} of {operator.label}, which the "
+                    f"serializer of {type_name(rules.map_type.value)} can't write, those of keys that this run doesn't "
+                    "move stay in their maps: a job that puts such a null into a MapState when it moves the key itself "
+                    "may fail"
+                )
             if count and nulls is not Nulls.DROP and rules.takes_blobs and rules.map_type.value not in OF_ONE_VALUE:
                 fails = what_fails(resolved, operator, rules)
                 but = fails or f"RocksDB of Flink 2.3 holds them. If the job moves to another backend, {_ON_HASH_MAP}"

@@ -50,6 +50,7 @@ class Counted(RunFacts):
     `operator id/state`, as are the classes in `maps` by Kryo. `signs` are by `operator id/legacy state`, then by state.
     `by` is the version that counted. Counts that depend on the time, and the `ages`, are those of this run's now. What
     they follow from `at_any_now` is in the run's `blob_times`. The ages of states that are `unread` aren't known.
+    By `first_expiries` what wins in this run may give way to something younger.
     """
 
     name: ClassVar[str] = "counted"
@@ -63,6 +64,7 @@ class Counted(RunFacts):
     ages: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     at_any_now: bool = True
+    first_expiries: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, inventory: Inventory, metadata: Metadata, *, at_any_now: bool) -> Counted:
@@ -86,7 +88,8 @@ class Counted(RunFacts):
             ages.setdefault(StateRef(operator, legacy).text, {})[state] = aged.text
         entries, sizes = by_state(inventory.entries), by_state(inventory.sizes)
         unread = tuple(sorted(state.text for state in inventory.unread))
-        return cls(_version(), entries, sizes, met, signs, maps, ages, unread, at_any_now)
+        first = {state.text: expiry for state, expiry in inventory.first_expiries.items()}
+        return cls(_version(), entries, sizes, met, signs, maps, ages, unread, at_any_now, first)
 
     def to_inventory(self, read: BytesRead, times: Mapping[StateRef, BlobTimes]) -> EarlierInventory:
         """The inventory; `read` are the digests of the same snapshot, as are the `times`."""
@@ -108,7 +111,8 @@ class Counted(RunFacts):
         texts = ((of, states.items()) for of, states in _by_ref(self.ages).items())
         ages = {(*of, state): Ages.of_text(text) for of, aged in texts for state, text in aged}
         met, maps, unread = _by_ref(self.met), _by_ref(self.maps), frozenset(map(StateRef.of_text, self.unread))
-        return EarlierInventory(entries, sizes, met, signs, maps, sums, times, ages, unread)
+        first = _by_ref(self.first_expiries)
+        return EarlierInventory(entries, sizes, met, signs, maps, sums, times, ages, unread, first)
 
 
 def can_be_brought_forward(plan: MigrationPlan) -> bool:

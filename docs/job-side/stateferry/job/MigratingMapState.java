@@ -23,8 +23,7 @@ import org.apache.flink.api.common.state.ValueState;
  *
  * <p>The flag says that a key has been moved, by this class or by Stateferry. A key without it is moved before anything
  * else is done with it: entries of the old map that have no row become rows, the flag is set, the old map is cleared. A
- * row that is there already is newer than the old map, so it stays. When no old map is left, use the new state by itself
- * and delete this class.
+ * row that is there already stays. When no old map is left, use the new state by itself and delete this class.
  *
  * <p>Under time to live each row that is moved gets a new timestamp, because Flink's state API writes the present time
  * with every update.
@@ -50,9 +49,10 @@ public final class MigratingMapState<UK, UV> implements MapState<UK, UV> {
                         rows.put(entry.getKey(), entry.getValue());
                     }
                 }
-                // Also after the flag has expired: without it, a row that was removed would come back.
-                old.clear();
             }
+            // Also after the flag has expired: without it, a row that was removed would come back. And also if the map is
+            // null, as Flink 2 reads an empty map of Kryo 2: a run would find a map of a key whose flag is set.
+            old.clear();
             isMigrated.update(true);
         }
         return rows;

@@ -13,6 +13,7 @@ import org.apache.flink.api.common.state.StateDescriptor;
 import org.apache.flink.api.common.state.StateTtlConfig;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.jobgraph.JobGraph;
@@ -36,6 +37,8 @@ final class JobSide {
         public String shape;
         public String backend;
         public Long ttlMillis;
+        /** Whether the old map is by Kryo, by which it may be null. */
+        public boolean kryo;
         public int maxParallelism = 128;
         public List<Call> calls = List.of();
         public List<String> states = List.of();
@@ -130,8 +133,7 @@ final class JobSide {
         @Override
         public void open(OpenContext context) {
             if (!script.shape.equals("rows")) {
-                old = getRuntimeContext().getState(aging(
-                        new ValueStateDescriptor<>("mainState", Types.MAP(Types.STRING, Types.LONG))));
+                old = getRuntimeContext().getState(aging(new ValueStateDescriptor<>("mainState", typeOfOld())));
             }
             if (!script.shape.equals("old")) {
                 rows = getRuntimeContext().getMapState(aging(
@@ -145,6 +147,13 @@ final class JobSide {
             if (script.calls.isEmpty()) {
                 Board.of(board).report(UID, 0);
             }
+        }
+
+        @SuppressWarnings("unchecked")
+        private TypeInformation<Map<String, Long>> typeOfOld() {
+            return script.kryo
+                    ? (TypeInformation<Map<String, Long>>) (TypeInformation<?>) Types.GENERIC(HashMap.class)
+                    : Types.MAP(Types.STRING, Types.LONG);
         }
 
         private <T extends StateDescriptor<?, ?>> T aging(T descriptor) {
