@@ -28,9 +28,9 @@ from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask, total
+from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.spark_jobs.engine import submitted_workers
 from stateferry.steps import snapshot
-from stateferry.steps.workers import Progress
 from tests.standalone.topology.processes import SparkCluster, environment, submit_conf
 
 TASKS, GOAL_MEMORY = 100_000, 2 * 10**9
@@ -94,7 +94,7 @@ def application(savepoint: Path, most: int, out: Path) -> None:
     out.write_text(json.dumps({name: getattr(cost, name) for name in Cost.__slots__}))
 
 
-def _say(progress: Progress) -> None:
+def _say(progress: LiveProgress) -> None:
     sys.stdout.write(f"{progress.seconds:.0f} s: {progress.done:,} of {progress.total:,}\n")
 
 

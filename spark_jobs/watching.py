@@ -11,7 +11,8 @@ from typing import TypeVar
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-from stateferry.steps.workers import Progress, Watch
+from stateferry.runs.record.live_progress import LiveProgress
+from stateferry.steps.workers import Watch
 
 _POLL_SECONDS = 0.5
 _numbers = itertools.count()
@@ -40,8 +41,8 @@ def watched(
     ended = threading.Event()
     began = time.monotonic() - seconds_before
 
-    def progress(done: int, at_work: int = 0, *, ended: bool = False) -> Progress:
-        return Progress(step, done, total, time.monotonic() - began, amount(), unit, ended, at_work)
+    def progress(done: int, at_work: int = 0, *, ended: bool = False) -> LiveProgress:
+        return LiveProgress(step, done, total, time.monotonic() - began, amount(), unit, ended, at_work)
 
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):

@@ -6,6 +6,7 @@ values, and what is before them, stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -58,7 +59,7 @@ _INSIDE = (
     *("java.lang.String", "java.util.regex.Pattern", "java.util.HashMap", "java.util.ArrayList", "java.util.HashSet"),
 )
 # What Kryo writes, but can't read, or not as it was: either Kryo, or Kryo 2.
-_NEVER_READ = (
+NEVER_READ = (
     *(f"java.util.Collections${name}" for name in ("Unmodifiable", "Synchronized", "Checked", "CopiesList")),
     *("java.util.EnumMap", "java.util.TreeMap$", "java.util.concurrent.ConcurrentSkipListMap$"),
     "java.util.AbstractList$",
@@ -193,36 +194,25 @@ class Recoder:
 
         With `declared` it refuses parts that aren't what they are declared as.
         """
-        places, pcs, ends = starts.copy(), np.zeros(len(starts), np.int64), np.full(len(starts), -1)
-        registers, failure = np.zeros((len(starts), self.program.registers), np.int64), np.zeros(3, np.int64)
-        while True:
-            other_kryo_kernels.walk_to_kryo(data, places, limits, pcs, self._program, registers, ends, failure)
-            waiting = np.flatnonzero(pcs >= 0)
-            if not len(waiting):
-                return ends
-            for number, kryo in enumerate(self.kryos):
-                mine = waiting[self._of_parts[pcs[waiting], 0] == number]
-                is_held = declared and isinstance(kryo, DeclaredKryoType)
-                reading = declared_reading(kryo) if is_held else kryo_reading(kryo)
-                found = reading.find_ends(data, places[mine], limits[mine], five=five, strict=False)
-                for row in mine[found < 0][:1].tolist() if is_held else ():
-                    one = slice(row, row + 1)
-                    reading.find_ends(data, places[one], limits[one], five=five, strict=True)
-                places[mine] = found
-                pcs[mine] = np.where(found < 0, -1, pcs[mine] + 1)
+
+        def ends_of_part(part: OpaqueType, starts: Positions, limits: Positions) -> Positions:
+            kryo = _kryo_of(part)
+            is_held = declared and isinstance(kryo, DeclaredKryoType)
+            reading = declared_reading(kryo) if is_held else kryo_reading(kryo)
+            found = reading.find_ends(data, starts, limits, five=five, strict=False)
+            for row in np.flatnonzero(found < 0)[:1].tolist() if is_held else ():
+                one = slice(row, row + 1)
+                reading.find_ends(data, starts[one], limits[one], five=five, strict=True)
+            return found
+
+        return ends_of_values(self.program, data, starts, limits, ends_of_part)
 
     @property
     def _for_five(self) -> bool:
         return all(kryo.for_five for kryo in self.kryos)
 
-    @property
-    def _program(self) -> tuple[Any, ...]:
-        """What the kernels call `program`."""
-        code = self.program
-        return code.code, code.pool, np.zeros(code.registers, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64)
-
     def _recode(self, data: Bytes, starts: Positions, ends: Positions, heads: Positions, kept: Flags) -> Recoded:
-        count, failure, program = len(starts), np.zeros(3, np.int64), self._program
+        count, failure, program = len(starts), np.zeros(3, np.int64), _for_kernels(self.program)
         size = int((ends - starts + heads).sum())
         out, new_ends = np.empty(size + size // 4 + _LEAST_ROOM, np.uint8), np.zeros(count, np.int64)
         done = 0
@@ -275,6 +265,40 @@ def recoder(program: WalkProgram, *, followed: bool = False, of_lists: bool = Fa
     return Recoder(program, followed, of_lists)
 
 
+def ends_of_values(
+    program: WalkProgram,
+    data: Bytes,
+    starts: Positions,
+    limits: Positions,
+    ends_of_part: Callable[[OpaqueType, Positions, Positions], Positions],
+) -> Positions:
+    """Returns where each value ends, behind which there may be more; -1 if it can't be read.
+
+    `ends_of_part` is given what can't be walked, where it begins and where the value around it ends.
+    """
+    places, pcs, ends = starts.copy(), np.zeros(len(starts), np.int64), np.full(len(starts), -1)
+    registers, failure = np.zeros((len(starts), program.registers), np.int64), np.zeros(3, np.int64)
+    pcs_of_parts: dict[OpaqueType, list[int]] = {}
+    for pc, part in program.opaque:
+        pcs_of_parts.setdefault(part, []).append(pc)
+    while True:
+        other_kryo_kernels.walk_to_kryo(data, places, limits, pcs, _for_kernels(program), registers, ends, failure)
+        waiting = np.flatnonzero(pcs >= 0)
+        if not len(waiting):
+            return ends
+        stopped = pcs[waiting]
+        for part, of_part in pcs_of_parts.items():
+            mine = waiting[np.isin(stopped, of_part)]
+            places[mine] = found = ends_of_part(part, places[mine], limits[mine])
+            pcs[mine] = np.where(found < 0, -1, pcs[mine] + 1)
+
+
+def _for_kernels(program: WalkProgram) -> tuple[Any, ...]:
+    """Returns what the kernels call `program`."""
+    registers = np.zeros(program.registers, np.int64)
+    return program.code, program.pool, registers, np.zeros(1, np.int64), np.zeros(2, np.int64)
+
+
 def _kryo_of(part: OpaqueType) -> KryoType:
     if isinstance(part, KryoCollectionType):
         return part.kryo
@@ -324,7 +348,7 @@ def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
     for name, row in rows.items():
         if name in COPIED_AS:
             kinds[:, row] = COPIED_AS[name]
-        if name.startswith(_NEVER_READ if kryo.for_five else (*_NEVER_READ, *_NOT_READ_BY_2)):
+        if name.startswith(NEVER_READ if kryo.for_five else (*NEVER_READ, *_NOT_READ_BY_2)):
             kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
         if name in table.job.of_compiler and not kryo.for_five:
             # Whether Kryo 2 reads its field depends on Flink's class path.

@@ -123,7 +123,7 @@ class _Types:
     def _by_name(self, name: str, namespace: str) -> tuple[FlinkType, int]:
         if name in _PRIMITIVES:
             return _PRIMITIVES[name], 1
-        full_name = _full_name(name, namespace)
+        full_name = with_namespace(name, namespace)
         for known in (full_name, name):
             if known in self._open:
                 raise _BeyondLimitsError(f"{known} contains itself")
@@ -143,7 +143,7 @@ class _Types:
             return self.type_of(kind, namespace, level + 1)
         name = _text(schema.get("name"), "a name")
         given = schema.get("namespace")
-        full_name = _full_name(name, given if isinstance(given, str) else namespace)
+        full_name = with_namespace(name, given if isinstance(given, str) else namespace)
         if kind == "enum":
             symbols = tuple(_text(symbol, "a symbol") for symbol in _list(schema.get("symbols"), "symbols"))
             found: tuple[FlinkType, int] = EnumType(full_name, symbols), 1
@@ -188,7 +188,8 @@ def _branch_name(type_: FlinkType) -> str:
     return next((name for name, primitive in _PRIMITIVES.items() if primitive == type_), "union")
 
 
-def _full_name(name: str, namespace: str) -> str:
+def with_namespace(name: str, namespace: str | None) -> str:
+    """Returns a name in a schema with its namespace, which it may have itself."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 

@@ -6,7 +6,7 @@ A value or an entry of a map goes with its row. ListElements of a list go one by
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,11 +17,10 @@ from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.walker import Flags, Positions
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from flinkstate.writing.operator_rewrite import Transform
-from stateferry.changes import kernels
 from stateferry.changes.counts import ConversionCounts
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.section_timestamps import ListElements, read_section_timestamps
-from stateferry.changes.sections import put_lengths
+from stateferry.changes.sections import copied, put_lengths
 
 _LENGTH = 4
 
@@ -90,14 +89,10 @@ def with_living(section: Section, living: Flags, elements: ListElements | None) 
         rows, starts, ends, headers = _parts_of_lists(section, living, elements)
     if not len(rows):
         return None
-    data, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(len(starts), np.int64)
-    kernels.copy_ranges(section.data, starts, ends, offsets, data)
-    new_starts = offsets[headers]
-    new_ends = np.append(new_starts[1:], len(data))
-    key_ends = new_starts + (section.key_ends - section.starts)[rows]
+    made = copied(section, section.data, starts, ends, (section.key_ends - section.starts)[rows], headers)
     if elements is not None:
-        put_lengths(data, key_ends, new_ends - key_ends - _LENGTH)
-    return replace(section, data=data, starts=new_starts, key_ends=key_ends, ends=new_ends)
+        put_lengths(made.data, made.key_ends, made.ends - made.key_ends - _LENGTH)
+    return made
 
 
 def _parts_of_lists(

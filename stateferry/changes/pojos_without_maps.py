@@ -15,7 +15,7 @@ from flinkstate.serializers.types import PojoMapType
 from flinkstate.writing.max_parallelism_change import Destination, GroupedEntries
 from stateferry.changes import kernels
 from stateferry.changes.rules import Rules
-from stateferry.changes.sections import STAMP, live_blobs, put_lengths
+from stateferry.changes.sections import STAMP, copied, live_blobs, put_lengths
 
 
 def pojos_without_maps(
@@ -56,10 +56,7 @@ def _objects_without_maps(section: Section, type_: PojoMapType, stamp: int) -> S
     starts[0::2], ends[0::2] = section.starts, begins
     ends[1::2] = made_ends + len(section.data)
     starts[1::2] = ends[1::2] - np.diff(made_ends, prepend=0)
-    out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(2 * count, np.int64)
-    kernels.copy_ranges(np.concatenate((section.data, made)), starts, ends, offsets, out)
-    new_starts = offsets[0::2]
-    new_ends = np.append(new_starts[1:], len(out)) if count else new_starts
-    key_ends = new_starts + section.key_ends - section.starts
-    put_lengths(out, key_ends, new_ends - new_starts - heads + stamp)
-    return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=new_ends)
+    data, keys = np.concatenate((section.data, made)), section.key_ends - section.starts
+    rows = copied(section, data, starts, ends, keys, slice(None, None, 2))
+    put_lengths(rows.data, rows.key_ends, rows.ends - rows.starts - heads + stamp)
+    return rows

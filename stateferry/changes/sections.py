@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -207,6 +207,22 @@ def read_timestamps(data: Buffer, starts: Positions, ends: Positions) -> Positio
     out = np.empty(len(starts), np.int64)
     kernels.read_i64(data, starts, out)
     return out
+
+
+def copied(
+    section: Section,
+    data: Bytes,
+    starts: Positions,
+    ends: Positions,
+    keys: Positions,
+    firsts: Positions | slice = slice(None),
+) -> Section:
+    """Returns the section with rows of ranges of `data`; `firsts` begin one each, whose key ends after `keys` bytes."""
+    out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(len(starts), np.int64)
+    kernels.copy_ranges(data, starts, ends, offsets, out)
+    begins = np.ascontiguousarray(offsets[firsts])
+    stops = np.append(begins[1:], len(out))[: len(begins)]
+    return replace(section, data=out, starts=begins, key_ends=begins + keys, ends=stops)
 
 
 def put_lengths(data: Bytes, places: Positions, lengths: Positions) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from stateferry.steps.workers import Progress, Watch, Workers
+from stateferry.runs.record.live_progress import LiveProgress
+from stateferry.steps.workers import Watch, Workers
 
 OpenWorkers = Callable[..., AbstractContextManager[Workers]]
 """Opens workers for an application of a name, whose progress goes to a watch."""
@@ -32,5 +33,5 @@ class _Watching:
     def __init__(self) -> None:
         self.watch: Watch = lambda _: None
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: LiveProgress) -> None:
         self.watch(progress)

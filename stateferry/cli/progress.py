@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from flinkstate.errors import StateferryError
@@ -22,7 +23,6 @@ from stateferry.basics.quantities import shown_amount
 if TYPE_CHECKING:
     from stateferry.runs.record.live_progress import LiveProgress
     from stateferry.runs.record.runs import Run
-    from stateferry.steps.workers import Progress
 
 _LONG = 256 << 20
 _SECONDS_BETWEEN, _SECONDS_UNCHANGED = 2.0, 10.0
@@ -69,7 +69,7 @@ class ProgressLines:
         self._last = 0.0
         self._shown: tuple[str, int] | None = None
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: LiveProgress) -> None:
         now = time.monotonic()
         least = _SECONDS_UNCHANGED if self._shown == (progress.step, progress.done) else _SECONDS_BETWEEN
         if not progress.ended and now - self._last < least:
@@ -87,15 +87,16 @@ class KeptProgress:
         # The work doesn't wait for a store.
         self._writer = None if run.folder.is_local else ThreadPoolExecutor(1, "progress")
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: LiveProgress) -> None:
         self._lines(progress)
         now = time.monotonic()
         if progress.ended or now - self._last >= _SECONDS_BETWEEN:
             self._last = now
+            kept = replace(progress, seconds=round(progress.seconds, 3), at=now_ms())
             if self._writer is None:
-                self._keep(_live(progress))
+                self._keep(kept)
             else:
-                self._writer.submit(self._keep, _live(progress))
+                self._writer.submit(self._keep, kept)
 
     def _keep(self, progress: LiveProgress) -> None:
         # Readers do without it.
@@ -103,23 +104,7 @@ class KeptProgress:
             progress.keep(self._run.progress)
 
 
-def _live(progress: Progress) -> LiveProgress:
-    from stateferry.runs.record.live_progress import LiveProgress
-
-    seconds = round(progress.seconds, 3)
-    return LiveProgress(
-        progress.step,
-        progress.done,
-        progress.total,
-        seconds,
-        now_ms(),
-        progress.amount,
-        progress.unit,
-        progress.ended,
-    )
-
-
-def progress_line(progress: Progress) -> str:
+def progress_line(progress: LiveProgress) -> str:
     """Progress in words: `rescale: 3/8 37%; 1.2 GB, 310.0 MB/s; 4s; ETA 6s; running`.
 
     As long as no task is done, a share and a rate of zero would say nothing: `rescale: 0/2, 2 at work; 4s; running`.
@@ -132,8 +117,7 @@ def progress_line(progress: Progress) -> str:
         rate = progress.amount / max(progress.seconds, 0.001)
         parts.append(f"{shown_amount(progress.amount, progress.unit)}, {shown_amount(rate, progress.unit)}/s")
     parts.append(f"{progress.seconds:.0f}s")
-    if 0 < progress.done < progress.total:
-        left = progress.seconds / progress.done * (progress.total - progress.done)
+    if (left := progress.seconds_left) is not None:
         parts.append(f"ETA {left:.0f}s")
     parts.append("done" if progress.ended else "running")
     return "; ".join(parts)

@@ -35,9 +35,8 @@ from flinkstate.serializers.types import (
     TupleType,
     type_name,
 )
-from stateferry.look.balance.java_literals import java_literal
+from stateferry.look.balance.java_literals import is_flinks_tuple, java_literal
 
-_TUPLE = re.compile(r"org\.apache\.flink\.api\.java\.tuple\.Tuple[1-9][0-9]?", re.ASCII)
 _CLASS = re.compile(r"[\w.$]+")
 # `Types` has them by the names of their serializers, in capitals.
 _SCALARS: dict[Scalar, str] = {
@@ -90,7 +89,7 @@ def type_information(type_: FlinkType) -> str:
             return f"Types.SET({type_information(element)})"
         case MapType(key, value):
             return f"Types.MAP({type_information(key)}, {type_information(value)})"
-        case TupleType(fields, class_name) if _TUPLE.fullmatch(class_name):
+        case TupleType(fields) if is_flinks_tuple(type_):
             return f"Types.TUPLE({', '.join(map(type_information, fields))})"
         case RowType(fields, True):
             return f"Types.ROW({', '.join(map(type_information, fields))})"

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from stateferry.runs.record.live_progress import LiveProgress
+
 Work = TypeVar("Work")
 Fact = TypeVar("Fact")
 
@@ -25,25 +27,7 @@ class Measure(Generic[Fact]):
     of: Callable[[Fact], int]
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a step has come.
-
-    `amount` is the work of the finished tasks in `unit`, and `at_work` how many tasks have begun and not ended, if that
-    is known.
-    """
-
-    step: str
-    done: int
-    total: int
-    seconds: float
-    amount: int = 0
-    unit: str = ""
-    ended: bool = False
-    at_work: int = 0
-
-
-Watch = Callable[[Progress], None]
+Watch = Callable[[LiveProgress], None]
 
 
 class Workers(Protocol):

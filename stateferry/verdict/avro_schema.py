@@ -8,6 +8,7 @@ from json import JSONDecoder
 from typing import Any
 
 from flinkstate.classfiles.class_file import AVRO_RECORD, ClassFile
+from flinkstate.serializers.avro import with_namespace
 
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = ("record", "enum", "fixed")
@@ -53,15 +54,15 @@ class Schema:
         return node
 
     def _known(self, name: str, namespace: str) -> str:
-        for one in (_full(name, namespace), name):
+        for one in (with_namespace(name, namespace), name):
             if one in self.named:
                 return one
         raise KeyError(name)
 
     def _named_node(self, given: Mapping[str, Any], node: dict[str, Any], namespace: str) -> Node:
-        name = _full(given["name"], given.get("namespace", namespace))
+        name = with_namespace(given["name"], given.get("namespace", namespace))
         inner = name.rpartition(".")[0]
-        node |= {"name": name, "aliases": [_full(one, inner) for one in given.get("aliases", ())]}
+        node |= {"name": name, "aliases": [with_namespace(one, inner) for one in given.get("aliases", ())]}
         # Its fields may be of the type itself.
         self.named[name] = node
         if node["type"] == "enum":
@@ -117,10 +118,6 @@ def _records_in(texts: tuple[str, ...]) -> Iterator[object]:
         if "\ufffd" in following[:end]:
             raise ValueError("a character of the schema is not known")
         yield parsed
-
-
-def _full(name: str, namespace: str | None) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _plain(name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from flinkstate.kryo.to_other_kryo import NEVER_READ
 from stateferry.verdict.outcomes import Outcome
 
 _UTIL = "java.util."
@@ -77,12 +78,6 @@ _DIFFERENCES = (
 )
 
 
-# Of these Flink's Kryo writes whole values, and fails when it reads one.
-_NEVER_READ = (
-    *(f"java.util.Collections${name}" for name in ("Unmodifiable", "Synchronized", "Checked", "CopiesList")),
-    *("java.util.EnumMap", "java.util.TreeMap$", "java.util.concurrent.ConcurrentSkipListMap$"),
-    "java.util.AbstractList$",
-)
 _NOT_READ_BY_2 = ("java.util.ImmutableCollections$", "java.util.ArrayList$SubList")
 # Kryo 2 leaves out the name of an offset.
 _WITH_OFFSET = frozenset(
@@ -96,7 +91,7 @@ _SINGLE = ALIKE | _NUMBERS | _OTHER_VALUES | _OFTEN_UNREADABLE | _ENUMS
 def broken_anyway(classes: Iterable[str], kryo: str) -> tuple[Outcome, str] | None:
     """Says of classes that the Kryo that wrote them doesn't read as they were, in the same Flink either."""
     for name in classes:
-        if name.startswith(_NEVER_READ) or (kryo == "2" and name.startswith(_NOT_READ_BY_2)):
+        if name.startswith(NEVER_READ) or (kryo == "2" and name.startswith(_NOT_READ_BY_2)):
             return Outcome.FAILS, f"Kryo {kryo} writes {name}, but can't read it again"
         if kryo == "2" and name in _WITH_OFFSET:
             return Outcome.WRONG, f"Kryo 2 leaves out a part of {name}: the job reads it without the name of its offset"

@@ -74,7 +74,7 @@ def a_job(name: str = "orders", rows: tuple[RunRow, ...] = ()) -> Job:
         rows or many(40),
         Publication(name, 1, None, NOW, record),
         Lease(name, name, 1, name, NOW, NOW),
-        LiveProgress("rescale", 3, 8, 10.0, NOW, 5_000_000, "B"),
+        LiveProgress("rescale", 3, 8, 10.0, 5_000_000, "B", at=NOW),
         (Waiting("one", f"Cut over {name}?", (name,), NOW, "/dags/x"),),
         cut_over=a_cut_over(name),
         rollbacks=(RollingBack(name, NOW, name, "/dags/x"),),

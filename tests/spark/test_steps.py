@@ -22,6 +22,7 @@ from stateferry.basics.exit_codes import INTERRUPTED
 from stateferry.inventory.inventory import take
 from stateferry.runs.checks.plan_check import resolve
 from stateferry.runs.plan.plan_json import plan_of_json
+from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import FACTS_OF, SnapshotFacts, TablesFacts
 from stateferry.runs.record.steps import Step
@@ -30,7 +31,7 @@ from stateferry.spark_jobs.session import LOOPBACK, session
 from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.workers import SparkWorkers
 from stateferry.steps import snapshot, tables
-from stateferry.steps.workers import Measure, Progress
+from stateferry.steps.workers import Measure
 from tests.support.in_process import do_step
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -184,7 +185,7 @@ def test_workers_with_other_code_than_the_driver_refuse(spark: SparkSession, mon
 
 
 def test_progress_counts_tasks_and_their_work(spark: SparkSession) -> None:
-    heard: list[Progress] = []
+    heard: list[LiveProgress] = []
     tenths: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
     workers = SparkWorkers(spark.sparkContext, heard.append)
     for count in (3, 2):
@@ -202,7 +203,7 @@ def tenfold(number: int) -> int:
 
 
 def test_what_a_head_start_has_done_is_not_done_again_but_counts(spark: SparkSession) -> None:
-    heard: list[Progress] = []
+    heard: list[LiveProgress] = []
     tens: Measure[int] = Measure("B", lambda tenfold: tenfold // 10)
     work = [0, 1, 2]
     known: list[dict[int, int]] = [{}, {1: 70}, {0: 50, 1: 60, 2: 70}]
@@ -227,7 +228,7 @@ def test_what_a_head_start_has_done_is_not_done_again_but_counts(spark: SparkSes
 def test_an_inventory_taken_ahead_of_spark_is_part_of_the_whole(spark: SparkSession, plan: Path) -> None:
     values = plan_of_json(plan.read_bytes(), str(plan)).model_copy(update={"chunk_bytes": 1})
     resolved = resolve(values, Savepoint.open(values.source))
-    heard: list[Progress] = []
+    heard: list[LiveProgress] = []
     undisturbed = snapshot.count(SparkWorkers(spark.sparkContext), resolved)
     work = snapshot.inventory_work(resolved, 2)
     assert len(work) == 2

@@ -22,10 +22,11 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rejecting import reject
 from stateferry.runs.control.shared_application import Output, SharedApplication
 from stateferry.runs.plan.plan_json import plan_of
+from stateferry.runs.record.live_progress import LiveProgress
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
-from stateferry.steps.workers import InProcess, Progress, Watch
+from stateferry.steps.workers import InProcess, Watch
 from tests.steps.test_steps_alone import PlanOf
 from tests.steps.test_steps_alone import plan_of as plan_file
 
@@ -42,7 +43,7 @@ class Watched(InProcess):
 
     def do(self, step: str, work: Any, fn: Any, measure: Any = None) -> Any:
         done = super().do(step, work, fn, measure)
-        self.watch(Progress(step, len(done), len(work), 0.1, ended=True))
+        self.watch(LiveProgress(step, len(done), len(work), 0.1, ended=True))
         return done
 
 

@@ -7,16 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flinkstate.classfiles.class_file import PUBLIC
 from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.reading.reader import Savepoint
+from flinkstate.serializers.built_snapshots import kryo_snapshot
+from flinkstate.serializers.types import FlinkType, OptionType, RowType, Scalar, TraversableType
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Finding, Outcome
-from stateferry.verdict.sample import samples_of
+from stateferry.verdict.sample import Finder, samples_of
 from stateferry.verdict.versions import Line
 from tests.support.expected_columns import SAVEPOINTS
+from tests.support.kryo_writing import kryo_map
+
+BY_KRYO = kryo_snapshot("java.util.HashMap").type
 
 
 def finding(case: str, state: str) -> Finding:
@@ -53,6 +59,22 @@ def test_each_field_of_a_pojo_is_found(case: str) -> None:
     assert values_found(case, "kryo") == wanted > 0
     assert finding(case, "kryo").outcome is Outcome.WRONG
     assert "HashMap" in finding(case, "kryo").reason
+
+
+@pytest.mark.parametrize(
+    ("type_", "before", "behind"),
+    [
+        pytest.param(RowType((BY_KRYO, Scalar.LONG), has_kind=False), b"\0", bytes(8), id="a row"),
+        pytest.param(OptionType(BY_KRYO), b"\1", b"", id="an option"),
+        pytest.param(TraversableType(BY_KRYO, "List"), (1).to_bytes(4, "big") + b"\1", b"", id="a Scala list"),
+    ],
+)
+def test_values_in_rows_and_in_types_of_scala_are_found(type_: FlinkType, before: bytes, behind: bytes) -> None:
+    raw = before + kryo_map({"a": 1}, five=False) + behind
+    finder = Finder(type_, five=False, most=10)
+    finder.add_whole(np.frombuffer(bytearray(raw), np.uint8), np.zeros(1, np.int64), np.array([len(raw)]))
+    ((_, sampled),) = finder.results(whole=True)
+    assert (sampled.values, sampled.whole, sampled.why_not) == (1, True, None)
 
 
 def test_objects_that_do_not_fit_the_new_jobs_class_are_not_told_to_restore() -> None:

@@ -28,10 +28,8 @@ from flinkstate.serializers.built_snapshots import described_as, without_avro
 from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
 from flinkstate.serializers.type_parts import kept_by_kryo, with_classes
 from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, NullableType, TimerType, TupleType
-from flinkstate.serializers.walker import alternating
 from flinkstate.writing.operator_file import OperatorHeader
-from stateferry.changes import kernels
-from stateferry.changes.sections import put_lengths
+from stateferry.changes.sections import copied, put_lengths
 from stateferry.changes.upgrade.kryo_keys import (
     as_written,
     expect_rewritable_keys,
@@ -281,10 +279,7 @@ def _joined(section: Section, keys: Recoded, values: Section) -> Section:
     starts, ends = np.empty(2 * count, np.int64), np.empty(2 * count, np.int64)
     starts[0::2], ends[0::2] = begins, keys.ends
     starts[1::2], ends[1::2] = values.starts + len(keys.data), values.ends + len(keys.data)
-    out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(2 * count, np.int64)
-    kernels.copy_ranges(data, starts, ends, offsets, out)
-    new_starts, key_ends = alternating(offsets, 2)
-    return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=np.append(new_starts[1:], len(out)))
+    return copied(section, data, starts, ends, keys.ends - begins, slice(None, None, 2))
 
 
 def _value_type(state: KeyedState) -> FlinkType:

@@ -39,8 +39,7 @@ from flinkstate.serializers.types import (
     TtlType,
     type_name,
 )
-from stateferry.changes import kernels
-from stateferry.changes.sections import put_lengths
+from stateferry.changes.sections import copied, put_lengths
 
 _LENGTH, _COUNT = 4, 4
 _NOT_NULL, _NULL = 0, 1
@@ -81,13 +80,9 @@ def nullable_maps(section: Section, state: KeyedState, map_: KryoCollectionType)
     begins = maps.key_ends + _LENGTH + (TIMESTAMP if ttl else 0)
     data = np.append(maps.data, np.array([_NOT_NULL, _NULL], np.uint8))
     starts, ends, firsts = _ranges(maps, begins, len(maps.data))
-    out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(len(starts), np.int64)
-    kernels.copy_ranges(data, starts, ends, offsets, out)
-    new_starts = offsets[firsts]
-    new_ends = np.append(new_starts[1:], len(out))
-    key_ends = new_starts + maps.key_ends - maps.starts
-    put_lengths(out, key_ends, new_ends - key_ends - _LENGTH)
-    return replace(section, data=out, starts=new_starts, key_ends=key_ends, ends=new_ends)
+    made = copied(section, data, starts, ends, maps.key_ends - maps.starts, firsts)
+    put_lengths(made.data, made.key_ends, made.ends - made.key_ends - _LENGTH)
+    return made
 
 
 def expect_keys(maps: FlinkMaps, section: Section, map_: KryoCollectionType) -> None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.compute as pc
 
-from flinkstate.basics.array_types import Bytes, Flags, Positions
+from flinkstate.basics.array_types import Flags, Positions
 from flinkstate.keyed.keyed_file import Section
-from stateferry.changes import kernels
 from stateferry.changes.key_hashes import hashed_keys
+from stateferry.changes.sections import copied
 
 
 def value_of(section: Section, row: int) -> bytes:
@@ -76,7 +76,7 @@ def with_values(section: Section, replaced: Mapping[int, bytes]) -> Section:
     starts, ends = section.starts.copy(), section.ends.copy()
     ends[rows] = len(section.data) + np.cumsum(sizes)
     starts[rows] = ends[rows] - sizes
-    return _copied(section, data, starts, ends, section.key_ends - section.starts)
+    return copied(section, data, starts, ends, section.key_ends - section.starts)
 
 
 def merged(section: Section, rows: Positions, of: Section, others: Positions) -> Section:
@@ -87,17 +87,11 @@ def merged(section: Section, rows: Positions, of: Section, others: Positions) ->
     shift = len(section.data)
     starts[rows], ends[rows] = of.starts[others] + shift, of.ends[others] + shift
     keys[rows] = (of.key_ends - of.starts)[others]
-    return _copied(section, np.concatenate((section.data, of.data)), starts, ends, keys)
+    return copied(section, np.concatenate((section.data, of.data)), starts, ends, keys)
 
 
 def chosen_rows(section: Section, rows: Positions) -> Section:
     """Returns a section of these rows alone, the last of its state."""
     starts, ends = section.starts[rows], section.ends[rows]
-    made = _copied(section, section.data, starts, ends, (section.key_ends - section.starts)[rows])
+    made = copied(section, section.data, starts, ends, (section.key_ends - section.starts)[rows])
     return replace(made, last=True)
-
-
-def _copied(section: Section, data: Bytes, starts: Positions, ends: Positions, keys: Positions) -> Section:
-    out, offsets = np.empty(int((ends - starts).sum()), np.uint8), np.empty(len(starts), np.int64)
-    kernels.copy_ranges(data, starts, ends, offsets, out)
-    return replace(section, data=out, starts=offsets, key_ends=offsets + keys, ends=np.append(offsets[1:], len(out)))

@@ -28,7 +28,7 @@ def java_type(type_: FlinkType) -> str:
     """Returns the class of such keys, `Object` for one without literals."""
     if isinstance(type_, Scalar):
         return _NAMES.get(type_, "Object")
-    if _is_flinks_tuple(type_):
+    if is_flinks_tuple(type_):
         fields = [java_type(field) for field in type_.fields]
         if "Object" not in fields:
             return f"{type_.class_name}<{', '.join(fields)}>"
@@ -37,7 +37,7 @@ def java_type(type_: FlinkType) -> str:
 
 def java_literal(type_: FlinkType, value: Any) -> str | None:
     """Returns a key, as JSON has it, as an expression of Java; None if there is no literal of it."""
-    if _is_flinks_tuple(type_):
+    if is_flinks_tuple(type_):
         fields = [java_literal(field, part) for field, part in zip(type_.fields, value, strict=True)]
         return None if None in fields else f"{type_.class_name}.of({', '.join(filter(None, fields))})"
     if value is None or not isinstance(type_, Scalar) or type_ not in _NAMES:
@@ -58,6 +58,6 @@ def java_literal(type_: FlinkType, value: Any) -> str | None:
             return str(value)
 
 
-def _is_flinks_tuple(type_: FlinkType) -> TypeGuard[TupleType]:
+def is_flinks_tuple(type_: FlinkType) -> TypeGuard[TupleType]:
     """Whether these are tuples as Java has them; a case class of Scala has the same bytes."""
     return isinstance(type_, TupleType) and _TUPLE.fullmatch(type_.class_name) is not None

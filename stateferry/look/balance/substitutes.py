@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count
 
 import numpy as np
@@ -37,7 +36,6 @@ _AT_ONCE = 1 << 12
 Key = int | str
 
 
-@lru_cache(maxsize=16)
 def rebalanced_keys(layout: KeyGroupLayout, type_: Scalar = Scalar.INTEGER) -> tuple[Key, ...]:
     """Returns for each subtask the smallest non-negative number that is routed to it, as a key of this type."""
     check_layout(layout.max_parallelism, layout.parallelism)

@@ -184,14 +184,7 @@ def engine_to_read(catalog_uri: str) -> Engine | None:
 
 def check_catalog(catalog_uri: str) -> None:
     """Refuses a catalog that a newer version of Stateferry has written; creates nothing."""
-    file = sqlite_file(catalog_uri)
-    if file is not None and not file.exists():
-        return
-    engine = _engine(catalog_uri, "BEGIN")
-    try:
-        with engine.begin() as connection:
-            _check_format(connection)
-    finally:
+    if (engine := engine_to_read(catalog_uri)) is not None:
         engine.dispose()
 
 

@@ -11,10 +11,7 @@ from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.record.run_list import RunSummary, runs_of
-from stateferry.runs.record.run_states import RunState
-
-# Of others nobody has seen what comes of their names.
-_GREEN = (RunState.VERIFIED, RunState.APPROVED, RunState.PUBLISHED)
+from stateferry.runs.record.run_states import GREEN, RunState
 
 
 def history_errors(resolved: ResolvedPlan) -> list[PlanError]:
@@ -87,8 +84,8 @@ def _new_states(run: RunSummary, operator: Operator, legacy: str) -> set[str]:
 
 
 def _green(plan: MigrationPlan, job: str) -> list[RunSummary]:
-    """The green runs of the job, but for the plan's, the newest first."""
-    return [run for run in runs_of(plan.home, job) if run.state in _GREEN and run.run_id != plan.run_id]
+    """The job's green runs but the plan's, the newest first. Of others nobody has seen what comes of their names."""
+    return [run for run in runs_of(plan.home, job) if run.state in GREEN and run.run_id != plan.run_id]
 
 
 def _of_operator(runs: Sequence[RunSummary], operator_names: set[str]) -> list[RunSummary]:

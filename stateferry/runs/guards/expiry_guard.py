@@ -17,9 +17,9 @@ accepted for a green run also holds for the next run with the same time to live.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 
 from flinkstate.errors import RejectedError
 from stateferry.basics.durations import (
@@ -33,8 +33,7 @@ from stateferry.basics.durations import (
 from stateferry.basics.quantities import noun, percent, percent_at_least
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.run_options import DEFAULT_CLOCK_TOLERANCE_MS
-from stateferry.runs.record.run_list import readable_runs
-from stateferry.runs.record.run_states import GREEN
+from stateferry.runs.record.run_list import green_before
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.state_ages import FoundAges, Holds, StateAges
 from stateferry.runs.record.step_facts import SnapshotFacts
@@ -70,30 +69,22 @@ class _Before:
         return self.expired / self.counted if self.counted else 0.0
 
 
-class _GreenRuns:
-    """The job's green runs, the newest first, read when they are first asked for.
+# The job's green runs, read when they are first asked for.
+_GreenRuns = Callable[[], tuple[Run, ...]]
 
-    Backfilled runs count only if the plan is a backfill too. Catch-ups come last: what had expired by the now of their
-    base, which may be a week old, is less than what would expire, and all that was written since is later than that.
+
+def _green_runs(plan: MigrationPlan) -> _GreenRuns:
+    """The newest come first, but catch-ups last.
+
+    What had expired by the now of their base, which may be a week old, is less than what would expire, and all that was
+    written since is later than that.
     """
-
-    def __init__(self, plan: MigrationPlan) -> None:
-        self._plan = plan
-
-    @cached_property
-    def all(self) -> tuple[Run, ...]:
-        plan = self._plan
-        counting = (
-            run
-            for run in readable_runs(plan.home, plan.job, GREEN)
-            if run.plan.run_id != plan.run_id and (run.plan.now_from != "backfill" or plan.now_from == "backfill")
-        )
-        return tuple(sorted(counting, key=lambda run: run.plan.since is not None))
+    return cache(lambda: tuple(sorted(green_before(plan), key=lambda run: run.plan.since is not None)))
 
 
 def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
     """Raises an error if the ages that were found must stop the run."""
-    green = _GreenRuns(plan)
+    green = _green_runs(plan)
     for contradiction in _contradicted(plan, found, green):
         raise ClockContradictedError(contradiction)
     too_many = {one: reason for one in found.states if (reason := _why_too_many(plan, one, green))}
@@ -103,7 +94,7 @@ def check_ages(plan: MigrationPlan, found: FoundAges) -> None:
 
 def needless(plan: MigrationPlan, found: FoundAges) -> Iterator[str]:
     """Yields options that allow something that this run doesn't need; called after the run has passed the check."""
-    green = _GreenRuns(plan)
+    green = _green_runs(plan)
     if plan.accept_expired is not None:
         without = plan.model_copy(update={"accept_expired": None})
         if not any(_why_too_many(without, one, green) for one in found.states):
@@ -175,7 +166,7 @@ def _words(plan: MigrationPlan, found: FoundAges, too_many: Mapping[StateAges, s
 def _before(one: StateAges, green: _GreenRuns) -> _Before | None:
     """What the newest green run with the same time to live found in this state, or else the newest green run."""
     newest: _Before | None = None
-    for run in green.all:
+    for run in green():
         before = _of_run(one, run)
         if before is not None and before.ttl == one.ttl:
             return before
@@ -203,7 +194,7 @@ def _contradicted(plan: MigrationPlan, found: FoundAges, green: _GreenRuns) -> I
         return
     ahead = -latest.youngest
     # If the timestamps of the last green run were about as far ahead, the difference is not new.
-    before = (-state.youngest for run in green.all[:1] if run.plan.since is None for state in _ages_of(run))
+    before = (-state.youngest for run in green()[:1] if run.plan.since is None for state in _ages_of(run))
     if ahead <= 2 * max(before, default=0):
         return
     newest = f"{moment(plan.now + ahead)}, {rough_duration(ahead)} after"

@@ -14,8 +14,7 @@ from flinkstate.metadata.savepoint_properties import is_savepoint
 from flinkstate.reading.reader import Savepoint, has_native_state
 from stateferry.basics.quantities import noun
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.run_list import readable_runs
-from stateferry.runs.record.run_states import GREEN
+from stateferry.runs.record.run_list import green_before
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize
 
 # What the names of states of timers begin with.
@@ -54,9 +53,7 @@ def check_timers(plan: MigrationPlan, source: Savepoint) -> None:
 
 def _timers_before(plan: MigrationPlan) -> tuple[str, Mapping[str, StateSize]]:
     """What the source of the job's newest green run held, by operator and state, and the run's id."""
-    for run in readable_runs(plan.home, plan.job, GREEN):
-        if run.plan.run_id == plan.run_id or run.plan.now_from == "backfill":
-            continue
+    for run in green_before(plan):
         if (facts := run.facts_if_sound(SnapshotFacts)) is not None:
             return run.plan.run_id, facts.states
     return "", {}

@@ -12,16 +12,21 @@ from flinkstate.files.storage import Location
 
 @dataclass(frozen=True, slots=True)
 class LiveProgress:
-    """What was true at the time `at`, in milliseconds; `amount` is the finished work in `unit`, if that is known."""
+    """How far a step has come, in a file at the time `at`, in milliseconds.
+
+    `amount` is the work of the finished tasks in `unit`, and `at_work` how many tasks have begun and not ended, if that
+    is known.
+    """
 
     step: str
     done: int
     total: int
     seconds: float
-    at: int
     amount: int = 0
     unit: str = ""
     ended: bool = False
+    at_work: int = 0
+    at: int = 0
 
     @property
     def rate(self) -> float | None:

@@ -13,6 +13,7 @@ from stateferry.runs.record.catch_ups import is_catch_up_of
 from stateferry.runs.record.run_folder import RunFolder, folder_name, runs_folder
 from stateferry.runs.record.run_states import (
     ENDED,
+    GREEN,
     RunState,
     StateChange,
 )
@@ -113,6 +114,13 @@ def readable_runs(home: str, job: str, states: Collection[RunState] = ()) -> Ite
     for run in runs_of(home, job):
         if run.plan is not None and (not states or run.state in states):
             yield Run(run.plan, run.folder)
+
+
+def green_before(plan: MigrationPlan) -> Iterator[Run]:
+    """Yields the job's green runs but for the plan's, the newest first; backfilled ones only for a backfill."""
+    for run in readable_runs(plan.home, plan.job, GREEN):
+        if run.plan.run_id != plan.run_id and (run.plan.now_from != "backfill" or plan.now_from == "backfill"):
+            yield run
 
 
 def asked_for_before(plan: MigrationPlan, now_is_enough: Collection[RunState] = ()) -> Run | None:

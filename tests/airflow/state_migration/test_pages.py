@@ -248,7 +248,7 @@ def test_what_is_at_work_and_who_is_waited_for(world: World) -> None:
     with Control(plan.catalog_uri) as control:
         held = control.acquire(plan.job, plan.run_id)
         control.publish(held, record, replaces=None)
-        LiveProgress("rescale", 3, 8, 10.0, now_ms(), 5_000_000, "B").keep(world.orders.progress)
+        LiveProgress("rescale", 3, 8, 10.0, 5_000_000, "B", at=now_ms()).keep(world.orders.progress)
         world.ask(ORDERS, "manual__orders+1", [{"id": "1", "name": "Bob"}, {"id": "2", "name": "Eve"}])
         world.ask(BILLS, "manual__bills+1", [])
         said = world.words("ada", "/")
