@@ -674,6 +674,18 @@ def walk_to_kryo(data, places, limits, pcs, program, registers, ends, failure): 
             pcs[index] = -1
 
 
+@inlined
+def _tables_of(tables, number):  # type: ignore[no-untyped-def]
+    """The tables of one serializer; its number is a place in each array, which compiles faster than in a tuple."""
+    table, params, rows, names, known, spans, parts, contexts, special, ids, said, flat = tables
+    kinds, by_id, slots, extents = table
+    return (
+        (kinds[number], by_id[number], slots[number], extents[number]), params[number], rows[number], names[number],
+        known[number], spans[number], parts[number], contexts[number], special[number], ids[number], said[number],
+        flat[number],
+    )  # fmt: skip
+
+
 @kernel
 def recode_parts(  # type: ignore[no-untyped-def]
     data, starts, limits, heads, first, kept, followed, five, program, of_parts, tables, stack, objects, scratch, out,
@@ -713,19 +725,20 @@ def recode_parts(  # type: ignore[no-untyped-def]
                 return np.int64(index)
             copy_bytes(data, copied, out, at, size)
             of_part = of_parts[pc]
+            chosen = _tables_of(tables, of_part[0])
             state[SMALL_ARRAY] = -READ_AT_ONCE
             if of_part[1] == BY_KRYO:
                 at = _recode_value(
-                    data, position, limit, five, tables[of_part[0]], stack, objects, scratch, out, at + size, state,
+                    data, position, limit, five, chosen, stack, objects, scratch, out, at + size, state,
                     failure,
                 )  # fmt: skip
             elif five:
                 at = collection_for_2(
-                    data, position, limit, of_part[1:], tables[of_part[0]], out, at + size, state, failure
+                    data, position, limit, of_part[1:], chosen, out, at + size, state, failure
                 )
             else:
                 at = collection_for_5(
-                    data, position, limit, of_part[1:], tables[of_part[0]], objects, out, at + size, state, failure
+                    data, position, limit, of_part[1:], chosen, objects, out, at + size, state, failure
                 )
             if at >= 0 and (followed or state[POSITION] < limit) and at - state[SMALL_ARRAY] < READ_AT_ONCE:
                 at = fail(failure, READ_BEYOND, position, 0)

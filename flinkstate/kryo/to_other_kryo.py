@@ -6,12 +6,13 @@ values, and what is before them, stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
@@ -37,7 +38,6 @@ from flinkstate.serializers.types import (
 )
 from flinkstate.serializers.walker import failed
 
-MOST_SERIALIZERS = 24
 _TIME = "java.time."
 _SPECIAL = {
     "java.util.UUID": kryo_2_leaves.UUID,
@@ -111,15 +111,9 @@ class Recoder:
 
     def __post_init__(self) -> None:
         self.kryos = tuple(dict.fromkeys(_kryo_of(part) for _, part in self.program.opaque))
-        if len(self.kryos) > MOST_SERIALIZERS:
-            raise RefusedError(
-                f"a value has parts by {len(self.kryos)} serializers of Kryo, more than can be rewritten"
-            )
         parts = [part for _, part in self.program.opaque if isinstance(part, KryoCollectionType) and part.kryo.for_five]
         made = {part.kryo for part in parts if isinstance(part.made.value, MapType)}
-        tables = [_tables_of(kryo, kryo in made) for kryo in self.kryos]
-        # One number of serializers for all: kernels are compiled anew for each other one.
-        self._tables = (*tables, *tables[:1] * (MOST_SERIALIZERS - len(tables)))
+        self._tables = _stacked([_tables_of(kryo, kryo in made) for kryo in self.kryos])
         self._of_parts = np.zeros((len(self.program.code), 4), np.int64)
         for place, part in self.program.opaque:
             self._of_parts[place] = self.kryos.index(_kryo_of(part)), *_form_of(part)
@@ -335,6 +329,25 @@ def _has_flat_maps(table: ClassTable) -> bool:
     """Whether all boxed primitives and Strings are written as Kryo itself does."""
     boxed = table.ids[0, : LAST_FLAT_TAG - 1]
     return bool((table.kinds[:, boxed] != codes.FOREIGN).all())
+
+
+def _stacked(tables: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Returns an array for each table, whose place i is the table of serializer i."""
+    of_classes, *others = zip(*tables, strict=True)
+    kinds, by_id, slots, extents = zip(*of_classes, strict=True)
+    # In a hash table that is repeated, all names are found as before.
+    size = max(map(len, slots))
+    repeated = np.stack([np.tile(one, size // len(one)) for one in slots])
+    return (_padded(kinds), _padded(by_id, -1), repeated, _padded(extents)), *map(_padded, others)
+
+
+def _padded(arrays: Sequence[npt.NDArray[Any]], filler: int = 0) -> npt.NDArray[Any]:
+    """Stacks arrays, of which shorter ones get `filler` behind them: nothing looks there."""
+    shape = np.max([one.shape for one in arrays], axis=0)
+    stacked = np.full((len(arrays), *shape), filler, arrays[0].dtype)
+    for place, one in enumerate(arrays):
+        stacked[(place, *map(slice, one.shape))] = one
+    return stacked
 
 
 def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
