@@ -733,9 +733,7 @@ def recode_parts(  # type: ignore[no-untyped-def]
                     failure,
                 )  # fmt: skip
             elif five:
-                at = collection_for_2(
-                    data, position, limit, of_part[1:], chosen, out, at + size, state, failure
-                )
+                at = collection_for_2(data, position, limit, of_part[1:], chosen, out, at + size, state, failure)
             else:
                 at = collection_for_5(
                     data, position, limit, of_part[1:], chosen, objects, out, at + size, state, failure

@@ -346,7 +346,7 @@ def _padded(arrays: Sequence[npt.NDArray[Any]], filler: int = 0) -> npt.NDArray[
     shape = np.max([one.shape for one in arrays], axis=0)
     stacked = np.full((len(arrays), *shape), filler, arrays[0].dtype)
     for place, one in enumerate(arrays):
-        stacked[(place, *map(slice, one.shape))] = one
+        stacked[place][tuple(map(slice, one.shape))] = one
     return stacked
 
 
