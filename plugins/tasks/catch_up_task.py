@@ -33,7 +33,14 @@ from stateferry.airflow.tasks.plan_task import occasion_of
 from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.control.catching_up import MOST, catch_up, catch_ups_of, is_validated, made_before
+from stateferry.runs.control.catching_up import (
+    MOST,
+    catch_up,
+    catch_ups_of,
+    is_validated,
+    made_before,
+    why_not_later,
+)
 from stateferry.runs.record.catch_ups import CatchUps, base_of_cut_over
 from stateferry.runs.record.run_folder import HELD, run_folder
 from stateferry.runs.record.run_states import RunState
@@ -110,6 +117,8 @@ class CatchUp(SparkSubmitOperator):
         )  # fmt: skip
         if slow := catch_ups_of(rehearsal).why_not_faster(is_decided=self.is_last):
             raise _CannotError(slow)
+        if soon := why_not_later(base_of_cut_over(rehearsal) or rehearsal):
+            raise _CannotError(soon)
         return why
 
     def _one(self, context: Context, request: MigrationRequest, rehearsal: Run, base: Run, number: int) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateferry.runs.control.catching_up import catch_ups_of
+from stateferry.runs.control.catching_up import catch_ups_of, why_not_later
 from stateferry.runs.record.facts import ShownTimers
 from stateferry.runs.record.runs import Run
 
@@ -13,6 +13,8 @@ def why_everything(rehearsal: Run, last: Run) -> str:
     """Why the cut-over converts everything, and not what has changed since the last catch-up; empty if it doesn't."""
     if slow := catch_ups_of(rehearsal).why_not_faster():
         return f"catching up doesn't pay: {slow}"
+    if soon := why_not_later(last):
+        return soon
     # Only a checkpoint shows the timers, and nobody drops a savepoint.
     if last.facts_if_sound(ShownTimers) is not None and last.plan.source != last.held.shown:
         return (

@@ -53,6 +53,7 @@ from stateferry.proof.keyed_result import Side
 from stateferry.proof.metadata_check import compare_metadata
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.separate_places import check_separate_places
+from stateferry.runs.control.catching_up import why_not_later
 from stateferry.runs.guards.expiry_guard import ClockContradictedError
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.record.facts import HeldFiles
@@ -321,7 +322,13 @@ def test_a_catch_up_is_refused_once_what_won_over_something_younger_has_expired(
         source, later = database.checkpoint(number), NOW + (99 if number < 4 else 100)
         monkeypatch.setattr("stateferry.steps.snapshot.now_ms", lambda later=later: later, raising=False)
         if number < 4:
-            assert caught_up(source, tmp_path, number, number - 1, **of_state)[0].is_green
+            report, found = caught_up(source, tmp_path, number, number - 1, **of_state)
+            assert report.is_green
+            # Nobody stops the job for one that would be refused.
+            for hours, why in ((3, False), (1, True)):
+                before = NOW + 100 - hours * 3_600_000
+                monkeypatch.setattr("stateferry.runs.control.catching_up.now_ms", lambda before=before: before)
+                assert bool(why_not_later(found)) == why
         else:
             with pytest.raises(RefusedError, match="leave --since out"):
                 caught_up(source, tmp_path, number, number - 1, **of_state)

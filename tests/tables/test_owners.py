@@ -11,7 +11,7 @@ import pytest
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint, operator_id
 from stateferry.tables.iceberg.owners import tables_of_state
-from stateferry.tables.iceberg.schemas import StateTables
+from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from stateferry.tables.known_keys_tasks import known_keys_tasks
 from stateferry.tables.update import VanishedKeysError, plan_update
 from tests.support.legacy_states import NEW, LegacyState
@@ -84,6 +84,21 @@ def test_tables_of_an_operator_that_is_gone_go_on_under_their_name(nights: Night
     nights.run("first", STATE.with_changes(version=6))
     other = called(STATE.write(str(nights.folder / "other"), other=STATE), {"other": "main"})
     assert tables_of(nights, other, other.operator("main")) == nights.steps["first"].tables
+
+
+def test_tables_that_note_the_id_go_before_others_that_note_none(nights: Nights) -> None:
+    """Under the id of the operator are those of before an upgrade that has been undone since."""
+    nights.run("first", STATE)
+    nights.run("second", STATE.with_changes(version=6, checkpoint_id=2))
+    assert nights.steps["second"].tables.operator == MAIN_ID
+    shown = called(STATE.with_changes(version=6).write(str(nights.folder / "shown")), {"main": "main"})
+    with_label = StateTables("orders", "main", NEW)
+    catalog = nights.home.catalog()
+    for name in (MAP_ENTRY, KEY_LEDGER):
+        table = catalog.load_table(StateTables("orders", MAIN_ID, NEW).identifier(name))
+        catalog.create_namespace_if_not_exists(with_label.namespace)
+        catalog.create_table(with_label.identifier(name), table.schema())
+    assert tables_of(nights, shown, shown.operator("main")).operator == MAIN_ID
 
 
 @pytest.mark.parametrize("version", [4, 6])

@@ -8,9 +8,10 @@ from dataclasses import replace
 from flinkstate.errors import UsageError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
-from stateferry.basics.durations import now_ms
+from stateferry.basics.durations import moment, now_ms
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.run_options import MOST_NEWER
+from stateferry.runs.predict.earlier_night import Counted
 from stateferry.runs.predict.prediction import catch_up_seconds, copy_seconds
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp
@@ -22,11 +23,28 @@ from stateferry.runs.record.temporary_folders import TemporaryFolders
 MOST = MOST_NEWER - 1
 # One that is so fresh isn't followed by another one.
 _FRESH_MS = 60_000
+# A job that stops later than so is caught up with once more before.
+_AHEAD_MS = 2 * 3_600_000
 
 
 def catch_ups_of(rehearsal: Run) -> CatchUps:
     """The catch-ups with the rehearsal so far."""
     return rehearsal.facts(CatchUps) or CatchUps(_completed_ms(rehearsal), copy=round(copy_seconds(rehearsal), 3))
+
+
+def why_not_later(last: Run) -> str:
+    """Why nothing that is stopped for in the next two hours can go on from this run; empty if something can.
+
+    A catch-up would be refused by then, while the job stands still.
+    """
+    counted = last.facts_if_sound(Counted)
+    first = min(counted.first_expiries.values(), default=None) if counted is not None else None
+    if first is None or first > now_ms() + _AHEAD_MS:
+        return ""
+    return (
+        f"from {moment(first)} on something may have expired to which a younger map or row of its key gives way in run "
+        f"{last.plan.run_id}"
+    )
 
 
 def catch_up(

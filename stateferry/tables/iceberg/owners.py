@@ -32,23 +32,27 @@ def tables_of_state(
 ) -> StateTables:
     """Returns the names of the tables of an operator's new state, whether or not they are there yet.
 
-    They are those of the operator's id, else those under its label, unless these are another operator's.
+    They are those that note the operator's id. Without them, those that note none: under its label, else under its id.
     """
     labelled = StateTables(job, operator.label, state)
     if catalog is None:
         return labelled
     of_job, _, of_state = labelled.namespace
     owner = _owner(catalog, labelled.namespace)
-    if owner is not None and owner.id in (operator.hex_id, None):
+    if owner is not None and owner.id == operator.hex_id:
         return labelled
     try:
         namespaces = catalog.list_namespaces((of_job,))
     except NoSuchNamespaceError:
         return labelled
-    for namespace in namespaces:
-        found = _owner(catalog, (*namespace, of_state))
-        if found is not None and (found.id or found.name) == operator.hex_id:
+    owners = [_owner(catalog, (*namespace, of_state)) for namespace in namespaces]
+    for found in owners:
+        if found is not None and found.id == operator.hex_id:
             return StateTables(job, found.name, state)
+    if owner == _Owner(None, labelled.namespace[1]):
+        return labelled
+    if _Owner(None, operator.hex_id) in owners:
+        return StateTables(job, operator.hex_id, state)
     # Tables of an operator that is gone go on: if this is the wrong savepoint, their keys tell.
     is_taken = owner is not None and owner.id in {one.hex_id for one in savepoint.metadata.operators}
     return StateTables(job, f"id {operator.hex_id}", state) if is_taken else labelled
