@@ -48,7 +48,7 @@ def test_the_workflow_runs_the_checks_on_the_oldest_and_the_newest_python() -> N
     assert "http" not in WORKFLOW.read_text()
 
 
-# Compiled code: numba's cache wants the functions of a kernel in one file, and a loop in one piece.
+# Compiled code: a kernel keeps its loop in one piece.
 KERNELS = re.compile(
     r"kernels\.py$|flinkstate/kryo/(flat_maps|kryo_2_leaves|objects|other_kryo_\w+|primitives|scalars|tuples)\.py$"
 )

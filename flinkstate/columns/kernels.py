@@ -3,19 +3,19 @@
 Every loop gets the position of each value and the limit that it may not cross, and checks both before it reads. It
 returns (code, row, detail). The code is OK, or says why the loop stopped at this row; `detail` is the position of the
 damage, or for FULL the size that the output needs. The bytes are a read-only array, the outputs belong to the caller.
-numba's cache only notices changes in this file, so all that a loop calls is in it.
 """
 
 # In compiled code Python's int and numpy's integers are the same type.
-# mypy: disable-error-code="arg-type,assignment,operator,return-value"
+# mypy: disable-error-code="arg-type,assignment,no-any-return,operator,return-value"
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from flinkstate.basics.array_types import ByteFlags, Bytes, Positions
+from flinkstate.basics.compiling import inlined, kernel_of
+from flinkstate.basics.words import load64, store64
 
 Offsets = NDArray[np.int32]
 Outcome = tuple[int, int, int]
@@ -34,8 +34,10 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 _REPLACEMENT = 0xFFFD
 
+_kernel = kernel_of(__file__)
 
-@numba.njit(cache=True, nogil=True)
+
+@_kernel
 def gather(data: Bytes, starts: Positions, limits: Positions, out: NDArray[np.generic]) -> Outcome:
     """Reads big-endian numbers as wide as the unsigned items of `out`."""
     for row in range(len(starts)):
@@ -49,7 +51,7 @@ def gather(data: Bytes, starts: Positions, limits: Positions, out: NDArray[np.ge
     return OK, 0, 0
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def read_flags(data: Bytes, starts: Positions, limits: Positions, flags: ByteFlags) -> Outcome:
     """Reads a byte of 0 or 1 at each start."""
     for row in range(len(starts)):
@@ -63,7 +65,7 @@ def read_flags(data: Bytes, starts: Positions, limits: Positions, flags: ByteFla
     return OK, 0, 0
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int, offsets: Positions) -> Outcome:
     """Reads an i32 count at each start, of items of at least `least` bytes each; `offsets` is their running sum."""
     total = np.int64(0)
@@ -82,22 +84,7 @@ def read_counts(data: Bytes, starts: Positions, limits: Positions, least: int, o
     return OK, 0, 0
 
 
-@numba.njit(inline="always")
-def _read_word(data: Bytes, position: int) -> np.uint64:
-    """Returns eight bytes as a word, the first one lowest. The compiler makes one load of this loop."""
-    word = np.uint64(0)
-    for offset in range(_WORD):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
-@numba.njit(inline="always")
-def _write_word(out: Bytes, position: int, word: np.uint64) -> None:
-    for offset in range(_WORD):
-        out[np.uint64(position + offset)] = np.uint8(word >> np.uint64(8 * offset))
-
-
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def copy_blocks(data: Bytes, starts: Positions, ends: Positions, offsets: Offsets, out: Bytes) -> None:
     """Copies the bytes from each start to its end, one run behind the other.
 
@@ -110,7 +97,7 @@ def copy_blocks(data: Bytes, starts: Positions, ends: Positions, offsets: Offset
         after = target + end - source
         # Whole words as long as they fit. Bytes that are written behind a run's end are overwritten by the next run.
         while source < end and source + _WORD <= len(data) and target + _WORD <= len(out):
-            _write_word(out, target, _read_word(data, source))
+            store64(out, target, load64(data, source))
             source += _WORD
             target += _WORD
         while source < end:
@@ -121,32 +108,32 @@ def copy_blocks(data: Bytes, starts: Positions, ends: Positions, offsets: Offset
     offsets[len(starts)] = target
 
 
-@numba.njit(inline="always")
+@inlined
 def _rest_of_word(data: Bytes, position: int, size: int) -> np.uint64:
     """Returns the rest of a run that is shorter than a word: up to 7 bytes, the first one lowest."""
     if position + _WORD <= len(data):
-        return _read_word(data, position) & (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
+        return load64(data, position) & (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
     word = np.uint64(0)
     for offset in range(size):
         word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
     return word
 
 
-@numba.njit(inline="always")
+@inlined
 def _hash_run(data: Bytes, start: int, end: int) -> np.uint64:
     state = np.uint64(end - start)
     while end - start >= _WORD:
-        state = (state ^ _read_word(data, start)) * _FACTOR
+        state = (state ^ load64(data, start)) * _FACTOR
         state ^= state >> np.uint64(32)
         start += _WORD
     state = (state ^ _rest_of_word(data, start, end - start)) * _FACTOR
     return state ^ state >> np.uint64(32)
 
 
-@numba.njit(inline="always")
+@inlined
 def _same_run(data: Bytes, one: int, other: int, size: int) -> bool:
     while size >= _WORD:
-        if _read_word(data, one) != _read_word(data, other):
+        if load64(data, one) != load64(data, other):
             return False
         one += _WORD
         other += _WORD
@@ -154,7 +141,7 @@ def _same_run(data: Bytes, one: int, other: int, size: int) -> bool:
     return bool(_rest_of_word(data, one, size) == _rest_of_word(data, other, size))
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def number_runs(
     data: Bytes, starts: Positions, ends: Positions, slots: Offsets, firsts: Positions, numbers: Offsets
 ) -> int:
@@ -194,7 +181,7 @@ def number_runs(
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def _write_utf8(out: Bytes, target: int, code: int) -> int:
     """Writes one code point and returns the position behind it."""
     if code < 0x80:
@@ -216,7 +203,7 @@ def _write_utf8(out: Bytes, target: int, code: int) -> int:
     return target + 4
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def _copy_units(data: Bytes, position: int, limit: int, units: int, out: Bytes, target: int) -> tuple[int, int, int]:
     """Converts UTF-16 units (varints) to UTF-8; returns (code, position behind them or of the damage, next target)."""
     high = np.int64(0)
@@ -259,7 +246,7 @@ def _copy_units(data: Bytes, position: int, limit: int, units: int, out: Bytes, 
     return OK, position, target
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def read_strings(
     data: Bytes,
     starts: Positions,
@@ -309,7 +296,7 @@ def read_strings(
         end = position + units
         if units <= 2 * _WORD and position + 2 * _WORD <= len(data) and target + 2 * _WORD <= len(out):
             # Most strings are short. Two words are copied at once, because a branch on which are needed costs more.
-            first_word, second_word = _read_word(data, position), _read_word(data, position + _WORD)
+            first_word, second_word = load64(data, position), load64(data, position + _WORD)
             rest = (np.uint64(1) << np.uint64(8 * (units % _WORD))) - np.uint64(1)
             first_mask = rest if units < _WORD else _ALL_BITS
             second_mask = rest if units >= _WORD else np.uint64(0)
@@ -317,13 +304,13 @@ def read_strings(
                 second_mask = _ALL_BITS
             if (first_word & first_mask | second_word & second_mask) & _HIGH_BITS == 0:
                 # This may write behind the string's end; the next string overwrites it.
-                _write_word(out, target, first_word)
-                _write_word(out, target + _WORD, second_word)
+                store64(out, target, first_word)
+                store64(out, target + _WORD, second_word)
                 position = end
                 target += units
         if position < end and end + _WORD <= len(data):
             while position < end:
-                word = _read_word(data, position)
+                word = load64(data, position)
                 size = end - position
                 checked = word
                 if size < _WORD:
@@ -333,7 +320,7 @@ def read_strings(
                 if checked & _HIGH_BITS:
                     break
                 # This may write behind the string's end; the next string overwrites it.
-                _write_word(out, target, word)
+                store64(out, target, word)
                 position += size
                 target += size
         if position < end:
@@ -347,7 +334,7 @@ def read_strings(
     return OK, 0, 0
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def characters_to_utf8(units: NDArray[np.uint16], offsets: Offsets, out: Bytes) -> int:
     """Writes strings of one UTF-16 unit each, a surrogate as U+FFFD; returns the number of bytes, at most 3 each."""
     target = np.int64(0)
@@ -359,7 +346,7 @@ def characters_to_utf8(units: NDArray[np.uint16], offsets: Offsets, out: Bytes) 
     return target
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def read_big_integers(
     data: Bytes, starts: Positions, limits: Positions, lengths: Positions, values: Positions, stops: Positions
 ) -> Outcome:
@@ -396,7 +383,7 @@ def read_big_integers(
     return OK, 0, 0
 
 
-@numba.njit(inline="always")
+@inlined
 def _write_digits(out: Bytes, target: int, number: int, digits: int) -> int:
     for place in range(digits - 1, -1, -1):
         out[target + place] = ord("0") + number % 10
@@ -404,7 +391,7 @@ def _write_digits(out: Bytes, target: int, number: int, digits: int) -> int:
     return target + digits
 
 
-@numba.njit(cache=True, nogil=True)
+@_kernel
 def format_times(seconds: Positions, nanos: Positions, offsets: Offsets, out: Bytes) -> int:
     """Writes times as `LocalTime.toString` does: seconds if they aren't 0, fractions in groups of three digits."""
     target = np.int64(0)

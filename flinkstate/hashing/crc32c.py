@@ -2,8 +2,7 @@
 
 It is computed by the processor's own instruction, or by tables where there is none; the two give the same. numba
 compiles for the processor that it runs on, and caches what it has compiled under that processor's name. So the choice
-may be made when this module is imported. numba's cache doesn't notice a change of this module in the kernels that it is
-compiled into: after one, remove the `__pycache__` folders.
+may be made when this module is imported.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,no-any-return"
@@ -14,21 +13,19 @@ import platform
 from typing import Any
 
 import llvmlite.binding
-import numba
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import core, types
-from numba.extending import intrinsic
+
+from flinkstate.basics.compiling import inlined, intrinsic
+from flinkstate.basics.words import load64
 
 # What the masked form of a checksum, as in snappy's framing and in RocksDB's files, is larger by.
 MASK_DELTA = np.uint64(0xA282EAD8)
 _POLYNOMIAL = 0x82F63B78
 _BYTE = np.uint64(0xFF)
 _ALL_ONES = np.uint64(0xFFFFFFFF)
-
-_njit: Any = numba.njit
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
 
 
 def _tables() -> npt.NDArray[np.uint64]:
@@ -63,7 +60,7 @@ def _word_by_instruction(context: Any, crc: Any, word: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
-@_inlined
+@inlined
 def _word_by_tables(crc, word):
     word = word ^ crc
     return (
@@ -81,22 +78,13 @@ def _word_by_tables(crc, word):
 with_word: Any = _word_by_instruction if has_instruction() else _word_by_tables
 
 
-@_inlined
-def word_at(data, position):
-    """Returns eight bytes as a word, the first one lowest. The compiler makes one load of this loop."""
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
-@_inlined
+@inlined
 def masked_crc32c(data, start, end):
     """Returns the CRC-32C of `data[start:end]`, masked as the formats say."""
     crc = _ALL_ONES
     position = start
     while end - position >= 8:
-        crc = with_word(crc, word_at(data, position))
+        crc = with_word(crc, load64(data, position))
         position += 8
     while position < end:
         crc = crc >> np.uint64(8) ^ TABLES[0, (crc ^ np.uint64(data[np.uint64(position)])) & _BYTE]

@@ -2,7 +2,7 @@
 
 The loops over serialized values have a cursor for each row, move it behind the value, and never read outside of
 `[cursor, end)`. They return the first row whose bytes contradict the format, or -1. `present` is 0 for a null, whose
-hash is 0. numba's cache only notices changes in this file, so all that a loop calls is in it.
+hash is 0.
 """
 
 # The keyword that turns numba's reference counts off is missing in its own types.
@@ -10,12 +10,11 @@ hash is 0. numba's cache only notices changes in this file, so all that a loop c
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from flinkstate.basics.array_types import ByteFlags, Bytes, Codes, Positions
+from flinkstate.basics.compiling import compiled, inlined, kernel_of
+from flinkstate.basics.words import load64
 
 _MOST_UNITS = 2**31 - 2
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -26,14 +25,11 @@ _LARGEST_UNIT = 0xFFFF
 _BIG_INTEGER_LENGTH_OFFSET = 4
 _LONG_BYTES = 8
 
-_njit: Any = numba.njit
-# Without _nrt=False numba counts references to the arrays inside the loops, which can take longer than the work.
-_kernel: Any = _njit(cache=True, nogil=True, _nrt=False)
-_inner: Any = _njit(nogil=True, _nrt=False)
+_kernel = kernel_of(__file__)
 
 
-@_inner
-def _murmur(code):
+@inlined
+def murmur_of(code):
     mixed = np.uint32(np.uint32(code) * np.uint32(0xCC9E2D51))
     mixed = np.uint32(np.uint32(mixed << np.uint32(15) | mixed >> np.uint32(17)) * np.uint32(0x1B873593))
     mixed = np.uint32(mixed << np.uint32(13) | mixed >> np.uint32(19))
@@ -51,7 +47,7 @@ def _murmur(code):
 def murmur(codes: Codes, out: Codes) -> None:
     """Computes Flink's murmur hash of each hash code; modulo max parallelism it is the key group."""
     for row in range(len(codes)):
-        out[row] = _murmur(codes[row])
+        out[row] = murmur_of(codes[row])
 
 
 @_kernel
@@ -87,22 +83,14 @@ def read_integers(data: Bytes, cursors: Positions, ends: Positions, width: int, 
     return -1
 
 
-@_inner
-def _read_word(data, position):
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
-@_inner
+@inlined
 def _last_bytes(word, size):
     """Returns the word's last bytes with zeros before them, in two shifts, as a word can't be shifted by 64 bits."""
     half = np.uint64(4 * (8 - size))
     return word >> half >> half << half << half
 
 
-@_inner
+@inlined
 def _hash_word(word):
     """Returns Java's hash of eight characters, the first one lowest: combined by twos, then by fours, then all."""
     twos = (word & _BYTES) * np.uint64(31) + (word >> np.uint64(8) & _BYTES)
@@ -110,33 +98,10 @@ def _hash_word(word):
     return np.uint32(np.uint32(fours) * np.uint32(923521) + np.uint32(fours >> np.uint64(32)))
 
 
-@_inner
-def _hash_string(data, cursor, end, null_lengths):
-    """Returns the hash of a string, its end (a negative number if it is damaged), and whether it is null."""
-    length = np.int64(0)
-    shift = 0
-    while True:
-        if cursor >= end or shift > 28:
-            return np.uint32(0), np.int64(-1), False
-        byte = np.int64(data[cursor])
-        cursor += 1
-        length |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    units = length - null_lengths
-    if units > end - cursor or units > _MOST_UNITS:
-        return np.uint32(0), np.int64(-1), False
+@compiled
+def _hash_units(data, cursor, end, units):
+    """Returns the hash of so many characters, and where they end, which is negative if they are damaged."""
     code = np.uint32(0)
-    if 0 <= units <= 16 and cursor + units >= 16:
-        # Most strings are short: two words are hashed at once, because branches on the length cost more. Zeros before
-        # the characters add nothing.
-        after = cursor + units
-        first_word = _last_bytes(_read_word(data, after - 16), max(units - 8, 0))
-        second_word = _last_bytes(_read_word(data, after - 8), min(units, 8))
-        if (first_word | second_word) & _HIGH_BITS == 0:
-            code = np.uint32(_hash_word(first_word) * _EIGHT_ON + _hash_word(second_word))
-            return code, np.int64(after), length < null_lengths
     # Four ASCII characters at once: each multiplication waits for the one before it, and this has a quarter of them.
     while units >= 4:
         first, second = np.uint32(data[cursor]), np.uint32(data[cursor + 1])
@@ -149,24 +114,84 @@ def _hash_string(data, cursor, end, null_lengths):
         units -= 4
     for _ in range(units):
         if cursor >= end:
-            return code, np.int64(-1), False
+            return code, np.int64(-1)
         unit = np.uint32(data[cursor])
         cursor += 1
         if unit >= 0x80:
             if cursor >= end:
-                return code, np.int64(-1), False
+                return code, np.int64(-1)
             more = np.uint32(data[cursor])
             cursor += 1
             unit = unit & np.uint32(0x7F) | (more & np.uint32(0x7F)) << np.uint32(7)
             if more >= 0x80:
                 if cursor >= end:
-                    return code, np.int64(-1), False
+                    return code, np.int64(-1)
                 unit |= np.uint32(data[cursor]) << np.uint32(14)
                 cursor += 1
             if unit > _LARGEST_UNIT:
-                return code, np.int64(-1), False
+                return code, np.int64(-1)
         code = np.uint32(code * np.uint32(31) + unit)
-    return code, np.int64(cursor), length < null_lengths
+    return code, np.int64(cursor)
+
+
+@inlined
+def string_length(data, cursor, end):
+    """Returns the length before a string, and where its characters begin, which is negative if it is damaged."""
+    length = np.int64(0)
+    shift = 0
+    while True:
+        if cursor >= end or shift > 28:
+            return length, np.int64(-1)
+        byte = np.int64(data[np.uint64(cursor)])
+        cursor += 1
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return length, np.int64(cursor)
+
+
+@inlined
+def hash_ascii(data, cursor, after):
+    """Returns the hash of the characters up to `after`, and whether these are ASCII; the hash says nothing if not."""
+    units = after - cursor
+    code, bits = np.uint32(0), np.uint64(0)
+    if units <= 16 and after >= 16:
+        # Most strings are short: two words are hashed at once, because branches on the length cost more. Zeros before
+        # the characters add nothing.
+        first_word = _last_bytes(load64(data, after - 16), max(units - 8, 0))
+        second_word = _last_bytes(load64(data, after - 8), min(units, 8))
+        bits = first_word | second_word
+        code = np.uint32(_hash_word(first_word) * _EIGHT_ON + _hash_word(second_word))
+    elif cursor >= 8:
+        cursor += (units - 1) % 8 + 1
+        bits = _last_bytes(load64(data, cursor - 8), (units - 1) % 8 + 1)
+        code = _hash_word(bits)
+        while cursor < after:
+            word = load64(data, cursor)
+            code = np.uint32(code * _EIGHT_ON + _hash_word(word))
+            bits |= word
+            cursor += 8
+    else:
+        # Before the characters is no room to load whole words.
+        for position in range(cursor, after):
+            byte = data[np.uint64(position)]
+            code = np.uint32(code * np.uint32(31) + np.uint32(byte))
+            bits |= np.uint64(byte)
+    return code, bits & _HIGH_BITS == 0
+
+
+@inlined
+def hash_string(data, cursor, end, null_lengths):
+    """Returns the hash of a string, its end (a negative number if it is damaged), and whether it is null."""
+    length, cursor = string_length(data, cursor, end)
+    units = length - null_lengths
+    if cursor < 0 or units > end - cursor or units > _MOST_UNITS:
+        return np.uint32(0), np.int64(-1), False
+    after = cursor + max(units, 0)
+    code, is_ascii = hash_ascii(data, cursor, after)
+    if not is_ascii:
+        code, after = _hash_units(data, cursor, end, units)
+    return code, after, length < null_lengths
 
 
 @_kernel
@@ -175,50 +200,13 @@ def hash_strings(
 ) -> int:
     """Hashes strings: a length and UTF-16 units, 7 bits a byte. With `null_lengths` = 1 it is one more, 0 for null."""
     for row in range(len(cursors)):
-        code, cursor, is_null = _hash_string(data, cursors[row], ends[row], null_lengths)
+        code, cursor, is_null = hash_string(data, cursors[row], ends[row], null_lengths)
         if cursor < 0:
             return row
         codes[row] = np.int32(code)
         present[row] = 0 if is_null else 1
         cursors[row] = cursor
     return -1
-
-
-@_inner
-def _is_same(data, one, other, size):
-    done = 0
-    while done < size and data[np.uint64(one + done)] == data[np.uint64(other + done)]:
-        done += 1
-    return done == size
-
-
-@_inner
-def _leads_to(code, key_group, max_parallelism):
-    return np.int64(_murmur(np.int32(code))) % max_parallelism == key_group
-
-
-@_kernel
-def all_strings_belong(
-    data: Bytes, starts: Positions, limits: Positions, sections: Positions, offsets: Positions, max_parallelism: int
-) -> bool:
-    """Whether the string keys of each section (key group, state, first row, behind the last) lead to its key group.
-
-    A key begins at its state's offset in the row and must end before the row's limit; what follows it is ignored.
-    Neighbouring keys with the same bytes are hashed once. States with a negative offset are left out.
-    """
-    for section in range(len(sections)):
-        key_group, offset = sections[section, 0], offsets[sections[section, 1]]
-        before = np.int64(0)
-        size = np.int64(0)
-        for row in range(sections[section, 2], sections[section, 3] if offset >= 0 else 0):
-            start, limit = starts[row] + offset, limits[row]
-            if size > 0 and size <= limit - start and _is_same(data, start, before, size):
-                continue
-            code, end, is_null = _hash_string(data, start, limit, 1)
-            if end < 0 or is_null or not _leads_to(code, key_group, max_parallelism):
-                return False
-            before, size = start, end - start
-    return True
 
 
 @_kernel

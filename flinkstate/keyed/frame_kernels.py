@@ -10,13 +10,13 @@ four lanes at once, which are put together at the end.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.hashing.crc32c import MASK_DELTA, TABLES, with_word, word_at
+from flinkstate.basics.compiling import compiled, inlined, kernel_of
+from flinkstate.basics.words import load32, load64, store32, store64
+from flinkstate.hashing import crc32c
+from flinkstate.hashing.crc32c import MASK_DELTA, TABLES, with_word
 
 _ALL_ONES = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
@@ -26,9 +26,7 @@ _LANES = 4
 # A stored chunk: type, length, checksum, and at most so much content.
 HEAD, BLOCK = 8, 1 << 16
 
-_njit: Any = numba.njit
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+_kernel = kernel_of(__file__, crc32c.__file__)
 
 
 def _lane_tables() -> npt.NDArray[np.uint64]:
@@ -51,7 +49,7 @@ def _added_up(becomes: npt.NDArray[np.uint32], crcs: npt.NDArray[np.uint32]) -> 
 _BEHIND_LANE = _lane_tables()
 
 
-@_inlined
+@inlined
 def _behind_lane(crc):
     return (
         _BEHIND_LANE[0, crc & _BYTE]
@@ -61,7 +59,7 @@ def _behind_lane(crc):
     )
 
 
-@_inlined
+@inlined
 def _masked_crc32c(data, start, end):
     """Returns the CRC-32C of `data[start:end]`, masked as the format says."""
     crc = _ALL_ONES
@@ -70,15 +68,15 @@ def _masked_crc32c(data, start, end):
         second = third = fourth = np.uint64(0)
         behind = position + _LANE
         while position < behind:
-            crc = with_word(crc, word_at(data, position))
-            second = with_word(second, word_at(data, position + _LANE))
-            third = with_word(third, word_at(data, position + 2 * _LANE))
-            fourth = with_word(fourth, word_at(data, position + 3 * _LANE))
+            crc = with_word(crc, load64(data, position))
+            second = with_word(second, load64(data, position + _LANE))
+            third = with_word(third, load64(data, position + 2 * _LANE))
+            fourth = with_word(fourth, load64(data, position + 3 * _LANE))
             position += 8
         crc = _behind_lane(_behind_lane(_behind_lane(crc) ^ second) ^ third) ^ fourth
         position += (_LANES - 1) * _LANE
     while end - position >= 8:
-        crc = with_word(crc, word_at(data, position))
+        crc = with_word(crc, load64(data, position))
         position += 8
     while position < end:
         crc = crc >> np.uint64(8) ^ TABLES[0, (crc ^ np.uint64(data[np.uint64(position)])) & _BYTE]
@@ -100,8 +98,7 @@ def head_blocks(chunks, filled):
         chunks[begin] = np.uint8(1)
         for index in range(3):
             chunks[begin + 1 + index] = np.uint8((size + 4) >> (8 * index) & 0xFF)
-        for index in range(4):
-            chunks[begin + 4 + index] = np.uint8(crc >> np.uint64(8 * index) & np.uint64(0xFF))
+        store32(chunks, begin + 4, crc)
         begin += HEAD + size
         filled -= size
     return begin
@@ -111,10 +108,7 @@ def head_blocks(chunks, filled):
 def is_whole(content, checksum):
     """Whether the content has this masked checksum of 4 bytes."""
     crc = _masked_crc32c(content, 0, len(content))
-    found = np.uint64(0)
-    for index in range(4):
-        found |= np.uint64(checksum[index]) << np.uint64(8 * index)
-    return crc == found
+    return crc == load32(checksum, 0)
 
 
 @_kernel
@@ -132,7 +126,7 @@ def unframe_groups(data, begins, limits, start):
     return len(begins)
 
 
-@_njit(error_model="numpy", _nrt=False)
+@compiled
 def _unframe(data, begin, limit, start):
     """Returns the end of the content, or -1 if the stream is to be read by other code."""
     if limit - begin < len(start):
@@ -149,18 +143,12 @@ def _unframe(data, begin, limit, start):
         content = position + HEAD
         if size < 0 or size > BLOCK or size > limit - content:
             return np.int64(-1)
-        found = np.uint64(0)
-        for index in range(4):
-            found |= np.uint64(data[position + 4 + index]) << np.uint64(8 * index)
-        if found != _masked_crc32c(data, content, content + size):
+        if load32(data, position + 4) != _masked_crc32c(data, content, content + size):
             return np.int64(-1)
         # The content lies far enough behind its new place to be moved by whole words.
         moved = np.int64(0)
         while size - moved >= 8:
-            word = word_at(data, content + moved)
-            for offset in range(8):
-                to = np.uint64(out + moved + offset)
-                data[to] = np.uint8(word >> np.uint64(8 * offset) & _BYTE)
+            store64(data, out + moved, load64(data, content + moved))
             moved += 8
         while moved < size:
             data[np.uint64(out + moved)] = data[np.uint64(content + moved)]

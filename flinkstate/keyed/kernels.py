@@ -1,9 +1,7 @@
 """Compiled loops over the entries of key groups: they find entries, check their keys' key groups, and copy entries.
 
 The scans check their bounds; what is copied has been scanned before. All kernels write to arrays that the caller owns
-and allocate nothing. numba's cache only notices changes in this file, so the functions that these kernels call stand
-here, even if other kernels have the same ones. Only the codes of failures come from elsewhere; `walker.py` makes their
-messages.
+and allocate nothing. `walker.py` makes the messages of failures.
 """
 
 # The keyword that turns numba's reference counts off is missing in its own types.
@@ -11,11 +9,13 @@ messages.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
+from flinkstate.basics.compiling import inlined, kernel_of
+from flinkstate.basics.words import fail, i32, put32, same_bytes, u16
+from flinkstate.hashing import kernels as hash_kernels
+from flinkstate.hashing.kernels import hash_ascii, hash_string, murmur_of, string_length
+from flinkstate.serializers import kernels as serializer_kernels
 from flinkstate.serializers.kernels import BAD_LENGTH, SHORT_KEY, WRONG_KEY_GROUP
 
 # Why scan_entries stopped.
@@ -32,140 +32,71 @@ STRING_KEY = 1
 INTEGER_KEY = 2
 LONG_KEY = 3
 
-_FAILED = -1
-# The most characters of which the length takes one byte.
-_MOST_UNITS = 0x7E
-_TWO_WORDS = 16
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_BYTES = np.uint64(0x00FF00FF00FF00FF)
-_PAIRS = np.uint64(0x0000FFFF0000FFFF)
-_EIGHT_ON = np.uint32(31**8 % 2**32)
-# Masks of the last bytes of a word, by the number of bytes.
-_LAST_BYTES = np.array([2**64 - 2 ** (64 - 8 * size) for size in range(9)], np.uint64)
-# Masks of the two words that end with a string, by the number of its bytes.
-_FIRST_WORD = np.array([_LAST_BYTES[max(size - 8, 0)] for size in range(_TWO_WORDS + 1)], np.uint64)
-_SECOND_WORD = np.array([_LAST_BYTES[min(size, 8)] for size in range(_TWO_WORDS + 1)], np.uint64)
-
-_njit: Any = numba.njit
-# Without _nrt=False numba counts references to the arrays inside the loops, which takes four times as long as the work.
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+_kernel = kernel_of(__file__, hash_kernels.__file__, serializer_kernels.__file__)
 
 
-@_inlined
-def _u16(data, position):
-    return np.int64(data[position]) << 8 | np.int64(data[position + 1])
+@inlined
+def _hash_number(data, position, limit, kind):
+    """Returns the hash of the key at the position, and where it ends, which is negative if it isn't there."""
+    code, end = np.uint32(0), np.int64(-1)
+    if kind == INTEGER_KEY:
+        if limit - position >= 4:
+            code, end = np.uint32(i32(data, position)), position + 4
+    elif limit - position >= 8:
+        code, end = np.uint32(i32(data, position) ^ i32(data, position + 4)), position + 8
+    return code, end
 
 
-@_inlined
-def _i32(data, position):
-    return np.int64(
-        np.int32(
-            np.uint32(data[position]) << np.uint32(24)
-            | np.uint32(data[position + 1]) << np.uint32(16)
-            | np.uint32(data[position + 2]) << np.uint32(8)
-            | np.uint32(data[position + 3])
-        )
-    )
-
-
-@_inlined
-def _fail(failure, code, position, detail):
-    failure[0] = code
-    failure[1] = position
-    failure[2] = detail
-    return np.int64(_FAILED)
-
-
-@_inlined
-def _word(data, position):
-    """Returns eight bytes as a word, the first one lowest. The compiler makes one load of this loop."""
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
-@_inlined
-def _murmur(code):
-    mixed = np.uint32(np.uint32(code) * np.uint32(0xCC9E2D51))
-    mixed = np.uint32(np.uint32(mixed << np.uint32(15) | mixed >> np.uint32(17)) * np.uint32(0x1B873593))
-    mixed = np.uint32(mixed << np.uint32(13) | mixed >> np.uint32(19))
-    mixed = np.uint32(mixed * np.uint32(5) + np.uint32(0xE6546B64))
-    mixed ^= np.uint32(4)
-    mixed = np.uint32((mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B))
-    mixed = np.uint32((mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35))
-    signed = np.int32(mixed ^ mixed >> np.uint32(16))
-    if signed == np.int32(-(2**31)):
-        signed = np.int32(0)
-    return abs(signed)
-
-
-@_inlined
-def _hash_word(word):
-    """Returns Java's hash of eight characters, the first one lowest; zeros before the characters add nothing.
-
-    It combines the characters by twos, then by fours, then all.
-    """
-    twos = (word & _BYTES) * np.uint64(31) + (word >> np.uint64(8) & _BYTES)
-    fours = (twos & _PAIRS) * np.uint64(961) + (twos >> np.uint64(16) & _PAIRS)
-    return np.uint32(np.uint32(fours) * np.uint32(923521) + np.uint32(fours >> np.uint64(32)))
-
-
-@_inlined
-def _hash_ascii(data, position, limit):
-    """Returns a string's hash, and whether it is valid: if the string is short, ASCII and whole before the limit."""
-    if position >= limit:
-        return np.uint32(0), False
-    units = np.int64(data[np.uint64(position)]) - 1
-    end = position + 1 + units
-    if units < 0 or units > _MOST_UNITS or end > limit:
-        return np.uint32(0), False
-    if units <= _TWO_WORDS and end >= _TWO_WORDS:
-        # Two words are hashed without branches on the number of characters, which would cost more.
-        first = _word(data, end - 16) & _FIRST_WORD[np.uint64(units)]
-        second = _word(data, end - 8) & _SECOND_WORD[np.uint64(units)]
-        return np.uint32(_hash_word(first) * _EIGHT_ON + _hash_word(second)), (first | second) & _HIGH_BITS == 0
-    if position < 8 or end < _TWO_WORDS:
-        # The buffer has no room before the string to load whole words.
-        code, bits = np.uint32(0), np.uint64(0)
-        for at in range(position + 1, end):
-            code = np.uint32(code * np.uint32(31) + np.uint32(data[np.uint64(at)]))
-            bits |= np.uint64(data[np.uint64(at)])
-        return code, bits & _HIGH_BITS == 0
-    begun = (units - 1) % 8 + 1
-    position += 1 + begun
-    word = _word(data, position - 8) & _LAST_BYTES[np.uint64(begun)]
-    code, bits = _hash_word(word), word
-    while position < end:
-        word = _word(data, position)
-        code = np.uint32(code * _EIGHT_ON + _hash_word(word))
-        bits |= word
-        position += 8
-    return code, bits & _HIGH_BITS == 0
-
-
-@_inlined
-def _belongs(data, position, limit, kind, key_group, max_parallelism):
-    """Returns whether the key at the position certainly belongs to the key group."""
-    code = np.uint32(0)
-    if kind == STRING_KEY:
-        code, known = _hash_ascii(data, position, limit)
-        if not known:
-            return False
-    elif kind == INTEGER_KEY:
-        if limit - position < 4:
-            return False
-        code = np.uint32(_i32(data, position))
-    else:
-        if limit - position < 8:
-            return False
-        code = np.uint32(_i32(data, position) ^ _i32(data, position + 4))
-    mixed, groups = np.uint32(_murmur(code)), np.uint32(max_parallelism)
+@inlined
+def _leads_to(code, key_group, max_parallelism):
+    mixed, groups = np.uint32(murmur_of(code)), np.uint32(max_parallelism)
     # Max parallelism is usually a power of two, which needs no division.
     is_power_of_two = groups & (groups - np.uint32(1)) == 0
     own = mixed & (groups - np.uint32(1)) if is_power_of_two else mixed % groups
     return own == np.uint32(key_group)
+
+
+@inlined
+def _certainly_belongs(data, position, limit, kind, key_group, max_parallelism):
+    """Whether the key at the position belongs to the key group; of a String that isn't ASCII nothing is known."""
+    if kind == STRING_KEY:
+        length, position = string_length(data, position, limit)
+        if position < 0 or length < 1 or length - 1 > limit - position:
+            return False
+        code, is_ascii = hash_ascii(data, position, position + length - 1)
+        if not is_ascii:
+            return False
+    else:
+        code, end = _hash_number(data, position, limit, kind)
+        if end < 0:
+            return False
+    return _leads_to(code, key_group, max_parallelism)
+
+
+@_kernel
+def all_belong(data, starts, limits, sections, keys, max_parallelism):
+    """Whether the keys of each section (key group, state, first row, behind the last) lead to its key group.
+
+    `keys` has for each state the kind of its keys and their offset in a row; the rows of a state with none are left
+    out. A key must end before the row's limit, and what follows it is ignored. Neighbouring keys with the same bytes
+    are hashed once.
+    """
+    for section in range(len(sections)):
+        key_group, kind, offset = sections[section, 0], keys[sections[section, 1], 0], keys[sections[section, 1], 1]
+        before, size = np.int64(0), np.int64(0)
+        for row in range(sections[section, 2], sections[section, 3] if kind != NO_KEY else 0):
+            start, limit = starts[row] + offset, limits[row]
+            if size > 0 and size <= limit - start and same_bytes(data, start, before, size):
+                continue
+            if kind == STRING_KEY:
+                code, end, is_null = hash_string(data, start, limit, np.int64(1))
+            else:
+                code, end = _hash_number(data, start, limit, kind)
+                is_null = False
+            if end < 0 or is_null or not _leads_to(code, key_group, max_parallelism):
+                return False
+            before, size = start, end - start
+    return True
 
 
 @_kernel
@@ -187,22 +118,22 @@ def scan_entries(
         if room < 8:
             result[0], result[1], result[2], result[3] = NEED_MORE, position, 8, certain
             return count
-        key_length = _i32(data, position)
+        key_length = i32(data, position)
         if key_length <= prefix:
-            return _fail(failure, SHORT_KEY, position, key_length)
+            return fail(failure, SHORT_KEY, position, key_length)
         last = data[position + 4] & 0x80 != 0
         found = np.int64(data[position + 4] & 0x7F)
         if prefix == 2:
             found = found << 8 | np.int64(data[position + 5])
         if found != key_group:
-            return _fail(failure, WRONG_KEY_GROUP, position + 4, found)
+            return fail(failure, WRONG_KEY_GROUP, position + 4, found)
         if key_length > room - 8:
             result[0], result[1], result[2], result[3] = NEED_MORE, position, 8 + key_length, certain
             return count
         key_end = position + 4 + key_length
-        value_length = _i32(data, key_end)
+        value_length = i32(data, key_end)
         if value_length < 0:
-            return _fail(failure, BAD_LENGTH, key_end, value_length)
+            return fail(failure, BAD_LENGTH, key_end, value_length)
         size = 8 + key_length + value_length
         needed = size + 2 if last else size
         if needed > room:
@@ -213,12 +144,13 @@ def scan_entries(
         ends[count] = position + size
         # The check runs here, while the processor waits for the length that says where the next entry begins.
         if certain:
-            certain = _belongs(data, position + key_offset, key_end, key_kind, key_group, max_parallelism)
+            key_at = position + key_offset
+            certain = _certainly_belongs(data, key_at, key_end, key_kind, key_group, max_parallelism)
         count += 1
         position += size
         if last:
             data[position - size + 4] &= 0x7F
-            result[0], result[1], result[2], result[3] = STATE_ENDED, position + 2, _u16(data, position), certain
+            result[0], result[1], result[2], result[3] = STATE_ENDED, position + 2, u16(data, position), certain
             return count
     result[0], result[1], result[2], result[3] = FULL, position, 0, certain
     return count
@@ -245,7 +177,7 @@ def scan_groups(
         limit = limits[group]
         if limit - position < 2:
             return
-        state = _u16(data, position)
+        state = u16(data, position)
         position += 2
         while state != END_OF_GROUP:
             if state >= len(seen) or seen[state] == group + 1 or filled == len(sections):
@@ -280,8 +212,7 @@ def copy_entries(data, starts, key_ends, targets, order, sizes, old_prefix, new_
         index = order[turn]
         end = position + sizes[turn]
         key_length = key_ends[index] - starts[index] - 4 - old_prefix + new_prefix
-        for byte in range(4):
-            out[position + byte] = np.uint8(key_length >> (24 - 8 * byte) & 0xFF)
+        put32(out, position, key_length)
         position += 4
         target = targets[index]
         if new_prefix == 2:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flinkstate.errors import DamagedError
-from flinkstate.hashing import kernels as hash_kernels
 from flinkstate.hashing.java_hash import hash_codes, unstable_reason
 from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.keyed import kernels
@@ -38,8 +37,8 @@ class Membership:
         known = hash_is_certain(self._key)
         # None for a state whose keys can't be found or hashed.
         self._offsets = [key_offset(header, state, prefix) if known else None for state in range(len(header.states))]
-        kind = _KINDS.get(self._key, kernels.NO_KEY) if isinstance(self._key, Scalar) else kernels.NO_KEY
-        pairs = [(kernels.NO_KEY, 0) if offset is None else (kind, offset) for offset in self._offsets]
+        self._kind = _KINDS.get(self._key, kernels.NO_KEY) if isinstance(self._key, Scalar) else kernels.NO_KEY
+        pairs = [(kernels.NO_KEY, 0) if offset is None else (self._kind, offset) for offset in self._offsets]
         self.keys = np.array(pairs, np.int64).reshape(-1, 2)
 
     def check(self, state: int, key_group: int, data: Buffer, starts: Positions, key_ends: Positions) -> None:
@@ -71,12 +70,9 @@ class Membership:
         return True
 
     def _belong_at_once(self, sections: Positions, data: Buffer, starts: Positions, limits: Positions) -> bool:
-        """Checks string keys of all sections in one call. False means that the keys have to be checked one by one."""
-        if self._key is not Scalar.STRING:
-            return False
-        offsets = np.array([-1 if offset is None else offset for offset in self._offsets], np.int64)
-        where = (data, starts, limits, sections, offsets, self.max_parallelism)
-        return bool(hash_kernels.all_strings_belong(*where))
+        """Checks all sections in one call. False means that the keys have to be checked one by one."""
+        where = (data, starts, limits, sections, self.keys, self.max_parallelism)
+        return self._kind != kernels.NO_KEY and bool(kernels.all_belong(*where))
 
 
 def expect_key_group(key_group: int, codes: NDArray[np.int32], max_parallelism: int, key_starts: Positions) -> None:

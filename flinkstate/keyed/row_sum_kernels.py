@@ -5,36 +5,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
-_njit: Any = numba.njit
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(error_model="numpy", _nrt=False, inline="always")
+from flinkstate.basics.compiling import copied_in, kernel_of
+from flinkstate.basics.words import load64
+
+_kernel = kernel_of(__file__)
 
 _K1, _K2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 _K3, _K4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
 _31, _29 = np.uint64(31), np.uint64(29)
 
 
-@_inlined
-def _word(data, position):
-    """Returns eight bytes as a word. The compiler makes one load of this loop."""
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
-@_inlined
+@copied_in
 def _step(state, word, factor):
     state = (state ^ word) * factor
     return state ^ state >> _31
 
 
-@_inlined
+@copied_in
 def _end(state, factor):
     state = (state ^ state >> _29) * factor
     return state ^ state >> _31
@@ -50,12 +39,12 @@ def add_rows(data, starts, ends, seed, sums):
         # Four chains of steps, none of which waits for another.
         third, fourth = first ^ _K2, second ^ _K1
         while end - position >= 16:
-            word, beside = _word(data, position), _word(data, position + 8)
+            word, beside = load64(data, position), load64(data, position + 8)
             first, second = _step(first, word, _K1), _step(second, word, _K2)
             third, fourth = _step(third, beside, _K1), _step(fourth, beside, _K2)
             position += 16
         if end - position >= 8:
-            word = _word(data, position)
+            word = load64(data, position)
             first, second = _step(first, word, _K1), _step(second, word, _K2)
             position += 8
         tail = np.uint64(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail, put_varint
 from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.kernel_codes import (
     BAD_CONTENT,
@@ -26,7 +27,7 @@ from flinkstate.kryo.kernel_codes import (
     ZONE_OFFSET,
 )
 from flinkstate.kryo.objects import put_scalar, read_class
-from flinkstate.kryo.primitives import copy_bytes, fail, long_varint, put_varint, varint
+from flinkstate.kryo.primitives import copy_bytes, long_varint, varint
 
 
 @kernel

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import byte_at, load64, put32, store64, swapped, zeros_below
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.kernel_codes import (
     BOOLEAN,
@@ -33,19 +34,7 @@ from flinkstate.kryo.kernel_codes import (
     STRING,
 )
 from flinkstate.kryo.objects import read_class
-from flinkstate.kryo.primitives import (
-    HIGH,
-    are_equal,
-    byte_at,
-    load64,
-    put32,
-    put_wide_string,
-    store64,
-    swapped,
-    unzigzag,
-    varint,
-    zeros_below,
-)
+from flinkstate.kryo.primitives import HIGH, are_equal, put_wide_string, unzigzag, varint
 
 # Instead of a number of entries.
 _NOT_FLAT = -1

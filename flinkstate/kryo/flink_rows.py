@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail
 from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.kernel_codes import (
     BAD_CONTENT,
@@ -38,7 +39,7 @@ from flinkstate.kryo.kernel_codes import (
     TRUNCATED,
 )
 from flinkstate.kryo.objects import read_class
-from flinkstate.kryo.primitives import fail, varint
+from flinkstate.kryo.primitives import varint
 
 _KINDS = 4
 

@@ -61,6 +61,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from flinkstate.basics.words import fail, put32, put_varint
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.copying import copy_comparator, flush, pass_constants, pass_part, put_class
 from flinkstate.kryo.flat_maps import read_flat_map
@@ -167,7 +168,7 @@ from flinkstate.kryo.kernel_codes import (
     WRONG_CLASS,
 )
 from flinkstate.kryo.objects import put_number, put_scalar, read_class, read_comparator, widen
-from flinkstate.kryo.primitives import are_equal, copy_bytes, fail, put32, put_varint, read_flagged, varint
+from flinkstate.kryo.primitives import are_equal, copy_bytes, read_flagged, varint
 from flinkstate.kryo.tuples import FIELD_ORDER, IN_ORDER, put_in_order
 
 # Columns of a frame of the stack.

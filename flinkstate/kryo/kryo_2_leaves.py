@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail, i32, i64, load64, put_varint
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.kernel_codes import (
     BIG_DECIMAL,
@@ -33,7 +34,7 @@ from flinkstate.kryo.kernel_codes import (
     TRUNCATED,
 )
 from flinkstate.kryo.objects import put_scalar
-from flinkstate.kryo.primitives import copy_bytes, fail, load64, put_varint, read_flagged, swapped, varint
+from flinkstate.kryo.primitives import copy_bytes, read_flagged, varint
 
 # Classes whose parts the two Kryos store in another order or form.
 SAME_PARTS = 0
@@ -81,23 +82,6 @@ def put_long(out, at, number):  # type: ignore[no-untyped-def]
     return at + 1
 
 
-@inlined
-def i32_at(data, at):  # type: ignore[no-untyped-def]
-    return np.int64(
-        np.int32(
-            np.uint32(data[at]) << np.uint32(24)
-            | np.uint32(data[at + 1]) << np.uint32(16)
-            | np.uint32(data[at + 2]) << np.uint32(8)
-            | np.uint32(data[at + 3])
-        )
-    )
-
-
-@inlined
-def i64_at(data, at):  # type: ignore[no-untyped-def]
-    return np.int64(swapped(load64(data, at)))
-
-
 @kernel
 def _put_zigzag(out, at, number):  # type: ignore[no-untyped-def]
     return put_long(out, at, np.uint64(number << 1) ^ np.uint64(number >> 63))
@@ -130,14 +114,14 @@ def _put_date(form, at_date, out, at):  # type: ignore[no-untyped-def]
     out[at + 1] = form[at_date + 5]
     out[at + 2] = 0
     out[at + 3] = form[at_date + 4]
-    return _put_zigzag(out, at + 4, i32_at(form, at_date))
+    return _put_zigzag(out, at + 4, i32(form, at_date))
 
 
 @kernel
 def _put_time(form, at_time, out, at):  # type: ignore[no-untyped-def]
     out[at] = form[at_time]
     out[at + 1] = form[at_time + 1]
-    at = _put_zigzag(out, at + 2, i32_at(form, at_time + 3))
+    at = _put_zigzag(out, at + 2, i32(form, at_time + 3))
     out[at] = form[at_time + 2]
     return at + 1
 
@@ -156,10 +140,10 @@ def moment_for_2(kind, form, begin, out, at):  # type: ignore[no-untyped-def]
         out[at] = 1
         return _put_time(form, begin + 6, out, at + 1)
     if kind == INSTANT:
-        at = _put_zigzag(out, at, i32_at(form, begin + 8))
-        return _put_zigzag(out, at, i64_at(form, begin))
-    at = put_long(out, at, i64_at(form, begin))
-    return put_varint(out, at, i32_at(form, begin + 8)) if kind == TIMESTAMP else at
+        at = _put_zigzag(out, at, i32(form, begin + 8))
+        return _put_zigzag(out, at, i64(form, begin))
+    at = put_long(out, at, i64(form, begin))
+    return put_varint(out, at, i32(form, begin + 8)) if kind == TIMESTAMP else at
 
 
 @kernel
@@ -170,7 +154,7 @@ def content_for_2(kind, param, form, begin, end, out, at, room, failure):  # typ
     if MILLIS <= kind <= INSTANT:
         return moment_for_2(kind, form, begin, out, at)
     if kind in (BIG_INTEGER, BIG_DECIMAL):
-        size = i32_at(form, begin) - 4
+        size = i32(form, begin) - 4
         position = begin + 4
         if size < 0:
             # The numbers 0, 1 and 10.
@@ -182,14 +166,14 @@ def content_for_2(kind, param, form, begin, end, out, at, room, failure):  # typ
             copy_bytes(form, position, out, at, size)
             at += size
             position += size
-        return _put_zigzag(out, at, i32_at(form, position)) if kind == BIG_DECIMAL else at
+        return _put_zigzag(out, at, i32(form, position)) if kind == BIG_DECIMAL else at
     # An array of primitives.
-    size = i32_at(form, begin)
+    size = i32(form, begin)
     at = put_varint(out, at, size + 1)
     position = begin + 4
     if param in (INTEGER, LONG):
         for _ in range(size):
-            at = _put_zigzag(out, at, i32_at(form, position) if param == INTEGER else i64_at(form, position))
+            at = _put_zigzag(out, at, i32(form, position) if param == INTEGER else i64(form, position))
             position += 4 if param == INTEGER else 8
         return at
     copy_bytes(form, position, out, at, end - position)
@@ -230,7 +214,7 @@ def end_of_form(kind, param, form, begin, limit):  # type: ignore[no-untyped-def
     elif kind > STRING and kind != MILLIS:
         if limit - begin < _FIRST_BYTES:
             return np.int64(-1)
-        size = i32_at(form, begin)
+        size = i32(form, begin)
         if kind in (BIG_INTEGER, BIG_DECIMAL):
             # 0 is null, for which there is a flag before it.
             if size <= 0:

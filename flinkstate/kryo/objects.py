@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail, put32, put64
 from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.kernel_codes import (
     BAD_COMPARATOR,
@@ -53,17 +54,7 @@ from flinkstate.kryo.kernel_codes import (
     TOO_MANY_NAMES,
     TRUNCATED,
 )
-from flinkstate.kryo.primitives import (
-    copy_bytes,
-    fail,
-    long_varint,
-    put32,
-    put64,
-    put_string,
-    read_flagged,
-    unzigzag,
-    varint,
-)
+from flinkstate.kryo.primitives import copy_bytes, long_varint, put_string, read_flagged, unzigzag, varint
 
 # Of Java's Instant.MIN and MAX.
 _FIRST_SECOND = -31557014167219200

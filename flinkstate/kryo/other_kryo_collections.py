@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail, i32, put32, put_varint
 from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.copying import put_class
 from flinkstate.kryo.kernel_codes import (
@@ -47,10 +48,10 @@ from flinkstate.kryo.kernel_codes import (
     TRUNCATED,
     TUPLE,
 )
-from flinkstate.kryo.kryo_2_leaves import ROW_LIST, ROW_MAP, ROW_SET, content_for_2, end_of_form, i32_at
+from flinkstate.kryo.kryo_2_leaves import ROW_LIST, ROW_MAP, ROW_SET, content_for_2, end_of_form
 from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
 from flinkstate.kryo.other_kryo_leaves import SPARE_OBJECTS, enter, read_again
-from flinkstate.kryo.primitives import fail, put32, put_varint, varint
+from flinkstate.kryo.primitives import varint
 from flinkstate.kryo.scalars import put_object
 
 # As what a part by Kryo is written.
@@ -192,7 +193,7 @@ def collection_for_2(data, position, limit, form, tables, out, begin, state, fai
         out[at] = 0
         state[POSITION] = position + 1
         return at + 1 if data[position] == 1 else fail(failure, BAD_CONTENT, start, 0)
-    count = i32_at(data, position + 1)
+    count = i32(data, position + 1)
     position += 5
     if not 0 <= count <= limit - position:
         return fail(failure, BAD_COUNT, start, count)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import load64, put_varint, zeros_below
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.kernel_codes import MAP, NAMES, POSITION, SPARE
 from flinkstate.kryo.objects import read_class
-from flinkstate.kryo.primitives import HIGH, copy_bytes, load64, put_varint, varint, zeros_below
+from flinkstate.kryo.primitives import HIGH, copy_bytes, varint
 
 # The tags of boxed primitives and Strings.
 _NULL = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail, put_varint
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.copying import pass_constants, put_class
 from flinkstate.kryo.kernel_codes import (
@@ -89,7 +90,7 @@ from flinkstate.kryo.other_kryo_leaves import (
     recode_part,
     recode_special,
 )
-from flinkstate.kryo.primitives import copy_bytes, fail, put_varint, read_flagged, varint
+from flinkstate.kryo.primitives import copy_bytes, read_flagged, varint
 from flinkstate.serializers.kernels import OPAQUE_VALUE, walk
 
 # Columns of a frame of the stack.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail, i32, i64, load64, put_varint, store64
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.kernel_codes import (
     BAD_MARK,
@@ -59,24 +60,13 @@ from flinkstate.kryo.kryo_2_leaves import (
     ZONE_OFFSET,
     ZONE_REGION,
     ZONED_DATE_TIME,
-    i32_at,
-    i64_at,
     moment_for_2,
     put_long,
     special_for_2,
     string_for_2,
 )
 from flinkstate.kryo.objects import put_scalar, read_class
-from flinkstate.kryo.primitives import (
-    copy_bytes,
-    fail,
-    load64,
-    long_varint,
-    put_varint,
-    store64,
-    unzigzag,
-    varint,
-)
+from flinkstate.kryo.primitives import copy_bytes, long_varint, unzigzag, varint
 
 # Objects at the end of `objects` for what is read again.
 SPARE_OBJECTS = 8
@@ -125,7 +115,7 @@ def _put_reversed(data, position, size, out, at):  # type: ignore[no-untyped-def
 @kernel
 def _put_date(data, at_date, out, at):  # type: ignore[no-untyped-def]
     """Writes the date that stands in Flink's form at `at_date`."""
-    at = put_varint(out, at, _u32(i32_at(data, at_date)))
+    at = put_varint(out, at, _u32(i32(data, at_date)))
     out[at] = data[at_date + 4]
     out[at + 1] = data[at_date + 5]
     return at + 2
@@ -134,7 +124,7 @@ def _put_date(data, at_date, out, at):  # type: ignore[no-untyped-def]
 @kernel
 def _put_time(data, at_time, out, at):  # type: ignore[no-untyped-def]
     """Writes the time that stands in Flink's form at `at_time`: without the zeros at its end."""
-    nano = i32_at(data, at_time + 3)
+    nano = i32(data, at_time + 3)
     parts = 3
     if nano == 0:
         parts = 3 if data[at_time + 2] != 0 else 2 if data[at_time + 1] != 0 else 1
@@ -378,7 +368,7 @@ def recode_special(  # type: ignore[no-untyped-def]
             size += 6
         at = _put_time(scratch, size, out, at)
         if special == ZONED_DATE_TIME:
-            year = np.int64(i32_at(scratch, 0))
+            year = i32(scratch, 0)
             rest = np.int64(0)
             for index in range(4, 9):
                 rest = rest << 8 | np.int64(scratch[index])
@@ -466,8 +456,8 @@ def recode_leaf(  # type: ignore[no-untyped-def]
     if kind == LOCAL_TIME:
         return _put_time(scratch, np.int64(0), out, at)
     if kind in (INSTANT, TIMESTAMP):
-        nano = i32_at(scratch, 8)
-        first = i64_at(scratch, 0)
+        nano = i32(scratch, 8)
+        first = i64(scratch, 0)
         at = put_long(out, at, first if kind == INSTANT else first - nano // 1000000)
         return put_varint(out, at, nano)
     if kind == PRIMITIVE_ARRAY:

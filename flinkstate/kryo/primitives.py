@@ -2,104 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import types
 
-from flinkstate.kryo.compiling import inlined, intrinsic, kernel
+from flinkstate.basics.words import fail, load64, put_varint, store64, zeros_below
+from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.kernel_codes import BAD_STRING, BAD_VARINT, NO_ROOM, POSITION, TRUNCATED
-from flinkstate.serializers.kernels import load64 as load64
 
 HIGH = np.uint64(0x8080808080808080)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def byte_at(_context: Any, data: Any, position: Any) -> Any:
-    """Loads a byte; unlike `data[position]` it knows no positions from the end."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.zext(builder.load(builder.gep(array.data, [arguments[1]])), ir.IntType(64))
-
-    return types.int64(data, position), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def store64(_context: Any, data: Any, position: Any, word: Any) -> Any:
-    """Stores eight bytes at once, in the machine's (little-endian) order."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
-        stored = builder.store(arguments[2], pointer)
-        stored.align = 1
-        return context.get_dummy_value()
-
-    return types.void(data, position, types.uint64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def swapped(_context: Any, word: Any) -> Any:
-    """Returns the eight bytes in the other order."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bswap(arguments[0])
-
-    return types.uint64(types.uint64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def zeros_below(_context: Any, word: Any) -> Any:
-    """Returns the number of zero bits below the lowest one bit of a word that isn't 0."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint64(types.uint64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def fail(_context: Any, failure: Any, _code: Any, _position: Any, _detail: Any) -> Any:
-    """Says why and where a reading failed; returns -1. It is called so often that as plain code it compiles slowly."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        for index, said in enumerate(arguments[1:]):
-            builder.store(said, builder.gep(array.data, [ir.Constant(ir.IntType(64), index)]))
-        return ir.Constant(ir.IntType(64), -1)
-
-    return types.int64(failure, types.int64, types.int64, types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def put32(_context: Any, out: Any, at: Any, _number: Any) -> Any:
-    """Stores the low four bytes of a number, the highest first."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(32).as_pointer())
-        stored = builder.store(builder.bswap(builder.trunc(arguments[2], ir.IntType(32))), pointer)
-        stored.align = 1
-        return context.get_dummy_value()
-
-    return types.void(out, at, types.int64), generate
-
-
-@inlined
-def put64(out, at, number):  # type: ignore[no-untyped-def]
-    store64(out, at, swapped(np.uint64(number)))
-
-
-@inlined
-def put_varint(out, at, number):  # type: ignore[no-untyped-def]
-    while number >= 0x80:
-        out[at] = np.uint8(number & 0x7F | 0x80)
-        number >>= 7
-        at += 1
-    out[at] = np.uint8(number)
-    return at + 1
 
 
 @inlined
@@ -224,12 +133,7 @@ def put_wide_string(data, position, limit, five, out, at, room, state, failure):
         return fail(failure, TRUNCATED, start, count)
     if at + 3 * count + 16 > room:
         return fail(failure, NO_ROOM, start, 3 * count)
-    while units >= 0x80:
-        out[at] = np.uint8(units & 0x7F | 0x80)
-        units >>= 7
-        at += 1
-    out[at] = np.uint8(units)
-    at += 1
+    at = put_varint(out, at, units)
     left = count
     while left >= 8 and position + 8 <= limit and load64(data, position) & HIGH == 0:
         store64(out, at, load64(data, position))
@@ -266,12 +170,7 @@ def put_wide_string(data, position, limit, five, out, at, room, state, failure):
         position += 1
         if unit < (0x80 if more == 1 else 0x800):
             return fail(failure, BAD_STRING, position, unit)
-        while unit >= 0x80:
-            out[at] = np.uint8(unit & 0x7F | 0x80)
-            unit >>= 7
-            at += 1
-        out[at] = np.uint8(unit)
-        at += 1
+        at = put_varint(out, at, unit)
     if ascii_only and 1 < count <= (32 if five else 63):
         return fail(failure, BAD_STRING, start, count)
     state[POSITION] = position

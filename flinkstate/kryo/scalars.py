@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import put_varint
 from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.kernel_codes import BOOLEAN, BYTE, CHARACTER, FLOAT, INTEGER, LONG, SHORT, STRING
-from flinkstate.kryo.primitives import copy_bytes, put_varint
+from flinkstate.kryo.primitives import copy_bytes
 
 
 @kernel

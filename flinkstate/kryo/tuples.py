@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail
 from flinkstate.kryo.compiling import kernel
 from flinkstate.kryo.kernel_codes import BEGIN, END, FIELDS_OF_TUPLES, NO_ROOM, OBJECTS, OF_NODE, SPARE
-from flinkstate.kryo.primitives import copy_bytes, fail
+from flinkstate.kryo.primitives import copy_bytes
 
 IN_ORDER = 10
 # Line n has, of a tuple with n fields, their numbers in the order in which Kryo writes them.

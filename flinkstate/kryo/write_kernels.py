@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import put32, put64, put_varint
 from flinkstate.kryo.compiling import kernel
-from flinkstate.kryo.primitives import copy_bytes, put32, put64, put_varint
+from flinkstate.kryo.primitives import copy_bytes
 from flinkstate.kryo.scalars import put_object
 
 # The most bytes that an object takes more than twice its bytes in Flink.

@@ -9,14 +9,11 @@ value or a deletion. What is older than that says nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
-from flinkstate.basics.kernel_cache import kernel_of
+from flinkstate.basics.compiling import compiled, inlined, kernel_of
+from flinkstate.basics.words import load64, put32, same_bytes
 from flinkstate.hashing import crc32c
-from flinkstate.hashing.crc32c import word_at
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.kernels import (
     DETAIL,
@@ -39,33 +36,16 @@ FIRST, SECOND, TAG, DONE = range(4)
 _K1, _K2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 _31, _KIND, _KIND_BITS = np.uint64(31), np.uint64(0xFF), np.uint64(8)
 
-_njit: Any = numba.njit
-_kernel = kernel_of((__file__, kernels.__file__, crc32c.__file__))
-_compiled: Any = _njit(error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+_kernel = kernel_of(__file__, kernels.__file__, crc32c.__file__)
 
 
-@_inlined
-def _same_bytes(data, start, other, size):
-    """Whether two ranges of one array, behind which there is slack, have the same bytes."""
-    at = np.int64(0)
-    same = True
-    while same and size - at >= 8:
-        same = word_at(data, start + at) == word_at(data, other + at)
-        at += 8
-    while same and at < size:
-        same = data[np.uint64(start + at)] == data[np.uint64(other + at)]
-        at += 1
-    return same
-
-
-@_inlined
+@inlined
 def _mixed(state, word, factor):
     state = (state ^ word) * factor
     return state ^ state >> _31
 
 
-@_compiled
+@compiled
 def _is_below(tag, other, data, start, size, state, floors, bounds, least):
     """Whether two values of a key, of which one has lost its sequence number, are below all that both sides have.
 
@@ -91,7 +71,7 @@ def _is_below(tag, other, data, start, size, state, floors, bounds, least):
     return kernels.compared(data, start, size, floors, begin, length, 0) < 0 or least[floor] > max(one, two)
 
 
-@_compiled
+@compiled
 def _first_from(arena, starts, key_ends, run, low, high, other, row):
     """Returns the first of a run's rows from `low` on whose key isn't below that of another run's row."""
     begin = starts[other, row] + 4
@@ -106,7 +86,7 @@ def _first_from(arena, starts, key_ends, run, low, high, other, row):
     return low
 
 
-@_compiled
+@compiled
 def _settle(arena, starts, key_ends, tags, at, order, place, runs):
     """Brings the run at a place of `order` to where it belongs behind it."""
     moved = order[place]
@@ -116,7 +96,7 @@ def _settle(arena, starts, key_ends, tags, at, order, place, runs):
     order[place] = moved
 
 
-@_compiled
+@compiled
 def _pairs(arena, starts, key_ends, ends, tags, at, counts, order, floors, bounds, least, state):
     """Returns how many of the next rows of the first two runs are the same, up to the next row of any other run.
 
@@ -143,7 +123,7 @@ def _pairs(arena, starts, key_ends, ends, tags, at, counts, order, floors, bound
                 tag == tag_of_other
                 or _is_below(tag, tag_of_other, arena, start + 4, key_size - 4, state, floors, bounds, least)
             )
-            and _same_bytes(arena, start, other, size)
+            and same_bytes(arena, start, other, size)
         )
         count += np.int64(same)
     return count
@@ -189,7 +169,7 @@ def differing(
                     if row == len(o_starts) or needed > limit - written:
                         state[REASON], state[DETAIL] = kernels.FULL, needed
                         return
-                    kernels.put_i32(out, written, state[KEY_SIZE])
+                    put32(out, written, state[KEY_SIZE])
                     kernels.copy(key, 0, out, written + 4, state[KEY_SIZE])
                     o_starts[row], o_key_ends[row] = written, written + needed
                     state[WRITTEN], state[ROWS] = written + needed, row + 1
@@ -241,7 +221,7 @@ def differing(
             while position < end:
                 word = np.uint64(0)
                 if end - position >= 8:
-                    word = word_at(arena, position)
+                    word = load64(arena, position)
                 else:
                     for byte in range(position, end):
                         word = word << _KIND_BITS | np.uint64(arena[byte])

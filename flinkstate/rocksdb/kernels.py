@@ -13,12 +13,12 @@ every array that they write to, and the blocks that they read, need `SLACK` more
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
-from flinkstate.hashing.crc32c import masked_crc32c, word_at
+from flinkstate.basics.compiling import inlined, kernel_of
+from flinkstate.basics.words import big64, fail, load32, load64, put32, store64
+from flinkstate.hashing import crc32c
+from flinkstate.hashing.crc32c import masked_crc32c
 
 SLACK = 16
 
@@ -55,59 +55,19 @@ _NONE = 0
 _COLLECT = 1
 _SKIP = 2
 
-_FAILED = -1
 # The longest key, value or row that Java can have.
 _LARGEST = 2**31 - 64
 
-_njit: Any = numba.njit
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+_kernel = kernel_of(__file__, crc32c.__file__)
 
 
-@_inlined
-def _big_word(data, position):
-    """Returns eight bytes as a word, the first one highest."""
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(56 - 8 * offset)
-    return word
-
-
-@_inlined
-def half(data, position):
-    word = np.uint64(0)
-    for offset in range(4):
-        word |= np.uint64(data[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
-@_inlined
-def _put_word(data, position, word):
-    for offset in range(8):
-        data[np.uint64(position + offset)] = np.uint8(word >> np.uint64(8 * offset) & np.uint64(0xFF))
-
-
-@_inlined
-def put_i32(data, position, value):
-    for offset in range(4):
-        data[np.uint64(position + offset)] = np.uint8(np.uint64(value) >> np.uint64(24 - 8 * offset) & np.uint64(0xFF))
-
-
-@_inlined
+@inlined
 def copy(source, start, target, position, size):
     """Copies whole words: up to 7 bytes more than `size`. The ranges may overlap only if they begin together."""
     done = np.int64(0)
     while done < size:
-        _put_word(target, position + done, word_at(source, start + done))
+        store64(target, position + done, load64(source, start + done))
         done += 8
-
-
-@_inlined
-def _fail(failure, code, position, detail):
-    failure[0] = code
-    failure[1] = position
-    failure[2] = detail
-    return np.int64(_FAILED)
 
 
 @_kernel
@@ -118,12 +78,12 @@ def crc_mismatch(data, begins, sizes):
     """
     for block in range(len(begins)):
         end = begins[block] + sizes[block] + 1
-        if masked_crc32c(data, begins[block], end) != half(data, end):
+        if masked_crc32c(data, begins[block], end) != load32(data, end):
             return block
     return -1
 
 
-@_inlined
+@inlined
 def _varint(data, position, limit):
     """Returns an unsigned 32-bit number and the position behind it, or a negative position."""
     value = np.int64(0)
@@ -160,7 +120,7 @@ def entries_ends(raw, bounds, sizes):
         begin, size = bounds[block, 0], sizes[block]
         if size < 4:
             return block
-        restarts = np.int64(half(raw, begin + size - 4))
+        restarts = np.int64(load32(raw, begin + size - 4))
         end = size - 4 - 4 * restarts
         if restarts < 1 or end < 0:
             return block
@@ -169,13 +129,13 @@ def entries_ends(raw, bounds, sizes):
     return -1
 
 
-@_inlined
+@inlined
 def _restart(raw, end, restarts, restart):
     """Returns a restart point of the block whose entries end there, or -1 behind the last one."""
-    return np.int64(half(raw, end + 4 * restart)) if restart < restarts else np.int64(-1)
+    return np.int64(load32(raw, end + 4 * restart)) if restart < restarts else np.int64(-1)
 
 
-@_inlined
+@inlined
 def _group(data, position, prefix):
     group = np.int64(data[np.uint64(position)])
     if prefix == 2:
@@ -183,13 +143,13 @@ def _group(data, position, prefix):
     return group
 
 
-@_inlined
+@inlined
 def compared(one, start, size, other, begin, length, common):
     """Returns a number below, equal to or above 0, as the first key is to the second; `common` bytes are equal."""
     least = min(size, length)
     at = common
     while least - at >= 8:
-        first, second = _big_word(one, start + at), _big_word(other, begin + at)
+        first, second = big64(one, start + at), big64(other, begin + at)
         if first != second:
             return np.int64(-1) if first < second else np.int64(1)
         at += 8
@@ -237,9 +197,9 @@ def walk(
                 else:
                     order = compared(key, 0, previous_size, separators, bound, size, 0)
                 if order > 0:
-                    return _fail(failure, BAD_SEPARATOR, blocks[block, 0], block)
+                    return fail(failure, BAD_SEPARATOR, blocks[block, 0], block)
             if restart != blocks[block, 2] and end > blocks[block, 0]:
-                return _fail(failure, BAD_RESTART, blocks[block, 0], restart)
+                return fail(failure, BAD_RESTART, blocks[block, 0], restart)
             block += 1
             restart = np.int64(0)
             is_open = False
@@ -256,23 +216,23 @@ def walk(
         else:
             shared, position = _varint(raw, position, end)
             if position < 0:
-                return _fail(failure, BAD_ENTRY, begin, block)
+                return fail(failure, BAD_ENTRY, begin, block)
             unshared, position = _varint(raw, position, end)
             if position < 0:
-                return _fail(failure, BAD_ENTRY, begin, block)
+                return fail(failure, BAD_ENTRY, begin, block)
             value, position = _varint(raw, position, end)
             if position < 0:
-                return _fail(failure, BAD_ENTRY, begin, block)
+                return fail(failure, BAD_ENTRY, begin, block)
         if unshared + value > end - position or shared > (previous_size + 8 if is_open else 0):
-            return _fail(failure, BAD_ENTRY, begin, block)
+            return fail(failure, BAD_ENTRY, begin, block)
         is_restart = begin - blocks[block, 0] == _restart(raw, end, blocks[block, 2], restart)
         if is_restart and shared > 0:
-            return _fail(failure, BAD_RESTART, begin, restart)
+            return fail(failure, BAD_RESTART, begin, restart)
         size = shared + unshared - 8
         if size < prefix:
-            return _fail(failure, SHORT_KEY, begin, block)
+            return fail(failure, SHORT_KEY, begin, block)
         if size > _LARGEST - value:
-            return _fail(failure, LONG_ENTRY, begin, block)
+            return fail(failure, LONG_ENTRY, begin, block)
         if 8 + size + value > limit - at:
             why, needed, position = FULL, 8 + size + value, begin
             break
@@ -290,31 +250,31 @@ def walk(
                     order = _ordered_after(out, previous, previous_size, raw, position, shared, size)
                 same = order == 0
                 if order < 0:
-                    return _fail(failure, BAD_ORDER, begin, block)
+                    return fail(failure, BAD_ORDER, begin, block)
             if previous != key_at and shared > 0:
                 copy(out, previous, out, key_at, min(shared, previous_size))
         elif previous_size >= 0:
             order = _ordered_after(key, 0, previous_size, raw, position, shared, size)
             same = order == 0
             if order < 0:
-                return _fail(failure, BAD_ORDER, begin, block)
+                return fail(failure, BAD_ORDER, begin, block)
             copy(key, 0, out, key_at, min(shared, previous_size))
         for byte in range(max(previous_size, 0), shared):
             # Keys that are alike up to the tag of the one before: RocksDB leaves out the tag's bytes too.
             out[key_at + byte] = np.uint8(previous_tag >> np.uint64(8 * (byte - previous_size)) & np.uint64(0xFF))
         copy(raw, position, out, key_at + shared, unshared)
-        tag = word_at(raw, position + unshared - 8) if unshared >= 8 else word_at(out, key_at + size)
+        tag = load64(raw, position + unshared - 8) if unshared >= 8 else load64(out, key_at + size)
         position += unshared
         kind = tag & np.uint64(0xFF)
         if again:
             again = same = False
         elif same and tag >= previous_tag:
-            return _fail(failure, BAD_ORDER, begin, block)
+            return fail(failure, BAD_ORDER, begin, block)
         if kind != VALUE and (plain or (kind != DELETE and kind != MERGE and kind != SINGLE_DELETE)):
-            return _fail(failure, BAD_TYPE, begin, np.int64(kind))
+            return fail(failure, BAD_TYPE, begin, np.int64(kind))
         sequence = np.int64(tag >> np.uint64(8))
         if sequence < lowest or sequence > highest:
-            return _fail(failure, BAD_SEQUENCE, begin, sequence)
+            return fail(failure, BAD_SEQUENCE, begin, sequence)
         group = _group(out, key_at, prefix)
         if group >= high:
             # The key before may have been where this one is. This one begins with the bytes that both share.
@@ -329,8 +289,8 @@ def walk(
             key_ends[count] = key_at + size
             ends[count] = key_at + size + 4 + value
             tags[count] = tag
-            put_i32(out, at, size)
-            put_i32(out, key_at + size, value)
+            put32(out, at, size)
+            put32(out, key_at + size, value)
             copy(raw, position, out, key_at + size + 4, value)
             at = key_at + size + 4 + value
             count += 1
@@ -343,7 +303,7 @@ def walk(
     return count
 
 
-@_inlined
+@inlined
 def _ordered_after(keys, start, size, raw, position, shared, new_size):
     """Compares a new key with the one before: above 0 if it is larger, 0 if they are equal.
 
@@ -358,7 +318,7 @@ def _ordered_after(keys, start, size, raw, position, shared, new_size):
     return result if result != 0 else new_size - size
 
 
-@_inlined
+@inlined
 def long_varint(data, position, limit):
     """Returns an unsigned 63-bit number and the position behind it, or a negative position."""
     value = np.int64(0)
@@ -373,7 +333,7 @@ def long_varint(data, position, limit):
     return value, np.int64(-1)
 
 
-@_inlined
+@inlined
 def place(prefixes, begin, end, data, start, stop):
     """Returns 0 if the key begins with the prefix, else -1 if all keys that do are smaller, or 1 if they are larger."""
     found = np.int64(0)
@@ -447,37 +407,37 @@ def index_entries(
             first, last = limits[prefix], limits[prefix + 1]
             below = _last_below(block, end, restarts, restart, delta_coded, trailer, prefixes, first, last)
             if below < 0:
-                return _fail(failure, BAD_RESTART, position, 0)
+                return fail(failure, BAD_RESTART, position, 0)
             if below > restart:
                 restart, previous_size = below, np.int64(0)
                 position = _restart(block, end, restarts, restart)
         begin = position
         shared, position = _varint(block, position, end)
         if position < 0:
-            return _fail(failure, BAD_ENTRY, begin, 0)
+            return fail(failure, BAD_ENTRY, begin, 0)
         unshared, position = _varint(block, position, end)
         if position < 0:
-            return _fail(failure, BAD_ENTRY, begin, 0)
+            return fail(failure, BAD_ENTRY, begin, 0)
         length = np.int64(0)
         if not delta_coded:
             length, position = _varint(block, position, end)
             if position < 0:
-                return _fail(failure, BAD_ENTRY, begin, 0)
+                return fail(failure, BAD_ENTRY, begin, 0)
         if shared > previous_size or unshared > end - position or shared + unshared < trailer:
-            return _fail(failure, BAD_ENTRY, begin, 0)
+            return fail(failure, BAD_ENTRY, begin, 0)
         if begin == _restart(block, end, restarts, restart):
             restart += 1
             if shared > 0:
-                return _fail(failure, BAD_RESTART, begin, 0)
+                return fail(failure, BAD_RESTART, begin, 0)
         # The keys with their tags stand where their successors find them.
         if count + 1 >= len(bounds) or at + previous_size + shared + unshared + SLACK > len(keys):
-            return _fail(failure, NEED_KEY, begin, 0)
+            return fail(failure, NEED_KEY, begin, 0)
         key_size = shared + unshared - trailer
         if (
             previous_size > 0
             and _ordered_after(keys, previous, previous_size - trailer, block, position, shared, key_size) < 0
         ):
-            return _fail(failure, BAD_ORDER, begin, 0)
+            return fail(failure, BAD_ORDER, begin, 0)
         if previous != at:
             for byte in range(shared):
                 keys[at + byte] = keys[previous + byte]
@@ -486,22 +446,22 @@ def index_entries(
         position += unshared
         handle_end = end if delta_coded else position + length
         if handle_end > end:
-            return _fail(failure, BAD_ENTRY, begin, 0)
+            return fail(failure, BAD_ENTRY, begin, 0)
         if delta_coded and shared > 0:
             change, position = long_varint(block, position, handle_end)
             if position < 0:
-                return _fail(failure, BAD_ENTRY, begin, 0)
+                return fail(failure, BAD_ENTRY, begin, 0)
             offset += size + 5
             size += np.int64(np.uint64(change) >> np.uint64(1)) ^ -(change & 1)
         else:
             offset, position = long_varint(block, position, handle_end)
             if position < 0:
-                return _fail(failure, BAD_ENTRY, begin, 0)
+                return fail(failure, BAD_ENTRY, begin, 0)
             size, position = long_varint(block, position, handle_end)
             if position < 0:
-                return _fail(failure, BAD_ENTRY, begin, 0)
+                return fail(failure, BAD_ENTRY, begin, 0)
         if not delta_coded and position != handle_end:
-            return _fail(failure, BAD_ENTRY, begin, 0)
+            return fail(failure, BAD_ENTRY, begin, 0)
         previous, previous_size = at, shared + unshared
         if every or place(prefixes, limits[prefix], limits[prefix + 1], keys, at, at + key_size) <= 0:
             bounds[count] = at
@@ -519,13 +479,13 @@ def index_entries(
         ):
             prefix += 1
     if every and restart != restarts and end > 0:
-        return _fail(failure, BAD_RESTART, 0, 0)
+        return fail(failure, BAD_RESTART, 0, 0)
     bounds[count] = at
     result[0] = at
     return count
 
 
-@_inlined
+@inlined
 def before(arena, starts, key_ends, tags, at, one, other):
     """Whether the next row of one run comes before that of another one; the newer run has the smaller number."""
     first, second = at[one], at[other]
@@ -546,7 +506,7 @@ def sift(arena, starts, key_ends, tags, at, order, runs):
     _sift(arena, starts, key_ends, tags, at, order, runs)
 
 
-@_inlined
+@inlined
 def _sift(arena, starts, key_ends, tags, at, order, runs):
     moved = order[0]
     if runs > 1 and not before(arena, starts, key_ends, tags, at, moved, order[1]):
@@ -562,15 +522,15 @@ def _sift(arena, starts, key_ends, tags, at, order, runs):
         order[low - 1] = moved
 
 
-@_inlined
+@inlined
 def _emit(out, state, key, operands, o_starts, o_key_ends, o_ends):
     """Writes the row of merge operands."""
     at, size = state[WRITTEN], state[KEY_SIZE]
     begin = state[OPERANDS]
     length = len(operands) - SLACK - begin
-    put_i32(out, at, size)
+    put32(out, at, size)
     copy(key, 0, out, at + 4, size)
-    put_i32(out, at + 4 + size, length)
+    put32(out, at + 4 + size, length)
     copy(operands, begin, out, at + 8 + size, length)
     row = state[ROWS]
     o_starts[row] = at
@@ -580,7 +540,7 @@ def _emit(out, state, key, operands, o_starts, o_key_ends, o_ends):
     state[ROWS] = row + 1
 
 
-@_inlined
+@inlined
 def _prepend(operands, state, arena, position, size, joined):
     """Puts a value before the operands that are newer, with a comma between."""
     begin = state[OPERANDS]
@@ -718,3 +678,66 @@ def merge(
             state[REASON], state[DETAIL] = NEED_INPUT, run
             return
         _sift(arena, starts, key_ends, tags, at, order, state[RUNS])
+
+
+@_kernel
+def rows_with(data, starts, key_ends, prefixes, limits, matches):
+    """Chooses the rows whose keys begin with one of the prefixes; a key is behind four bytes of its length.
+
+    Both are in ascending order. This checks nothing.
+    """
+    low, high = np.int64(0), np.int64(len(limits) - 1)
+    while low < high and len(starts) > 0:
+        middle = (low + high) // 2
+        if place(prefixes, limits[middle], limits[middle + 1], data, starts[0] + 4, key_ends[0]) < 0:
+            low = middle + 1
+        else:
+            high = middle
+    prefix = low
+    for row in range(len(starts)):
+        start, stop = starts[row] + 4, key_ends[row]
+        while prefix < len(limits) - 1 and place(prefixes, limits[prefix], limits[prefix + 1], data, start, stop) < 0:
+            prefix += 1
+        matches[row] = (
+            prefix < len(limits) - 1 and place(prefixes, limits[prefix], limits[prefix + 1], data, start, stop) == 0
+        )
+
+
+@_kernel
+def newer(
+    new, starts, key_ends, ends, order, rows, old, old_starts, old_key_ends, old_ends, old_order, old_rows, out, is_old
+):  # fmt: skip
+    """Finds what brings the old rows to the new ones; both are given in the order of their keys.
+
+    Fills `out` with new rows that aren't there or have another value, and with old rows whose key is gone, in the order
+    of their keys; `is_old` says which. Returns how many there are.
+    """
+    turn, old_turn, count = np.int64(0), np.int64(0), np.int64(0)
+    while turn < rows or old_turn < old_rows:
+        row = order[turn] if turn < rows else np.int64(0)
+        other = old_order[old_turn] if old_turn < old_rows else np.int64(0)
+        if turn == rows:
+            side = np.int64(1)
+        elif old_turn == old_rows:
+            side = np.int64(-1)
+        else:
+            start, begin = starts[row] + 4, old_starts[other] + 4
+            side = compared(new, start, key_ends[row] - start, old, begin, old_key_ends[other] - begin, 0)
+        if side > 0:
+            out[count] = other
+            is_old[count] = True
+            count += 1
+            old_turn += 1
+            continue
+        if side == 0:
+            old_turn += 1
+            start, begin = key_ends[row] + 4, old_key_ends[other] + 4
+            same = compared(new, start, ends[row] - start, old, begin, old_ends[other] - begin, 0) == 0
+        else:
+            same = False
+        if not same:
+            out[count] = row
+            is_old[count] = False
+            count += 1
+        turn += 1
+    return count

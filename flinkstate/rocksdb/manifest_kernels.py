@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
-from flinkstate.basics.kernel_cache import kernel_of
+from flinkstate.basics.compiling import compiled, kernel_of
+from flinkstate.basics.words import fail, load32
 from flinkstate.hashing import crc32c
 from flinkstate.hashing.crc32c import masked_crc32c
 from flinkstate.rocksdb import kernels
-from flinkstate.rocksdb.kernels import copy, half, long_varint
+from flinkstate.rocksdb.kernels import copy, long_varint
 
 BLOCK, HEADER = 1 << 15, 7
 _WHOLE, _FIRST, _LAST = 1, 2, 4
@@ -33,15 +31,7 @@ BLOB_FILE, EPOCH = 4, 13
 RECORD, FAMILY, ADDED, LEVEL, NUMBER, SIZE, SMALLEST, SMALLEST_END, LARGEST, LARGEST_END, LEAST, MOST, AGE = range(13)
 COLUMNS = 13
 
-_kernel = kernel_of((__file__, kernels.__file__, crc32c.__file__))
-_njit: Any = numba.njit
-_compiled: Any = _njit(error_model="numpy", _nrt=False)
-
-
-@_compiled
-def _fail(failure, code, position, detail):
-    failure[0], failure[1], failure[2] = code, position, detail
-    return np.int64(-1)
+_kernel = kernel_of(__file__, kernels.__file__, crc32c.__file__)
 
 
 @_kernel
@@ -57,21 +47,21 @@ def joined(data, size, out, bounds, offsets, failure):
         if left < HEADER:
             for byte in range(left):
                 if position + byte >= size or data[position + byte] != 0:
-                    return _fail(failure, NOT_ZERO, position, 0)
+                    return fail(failure, NOT_ZERO, position, 0)
             position += left
             continue
         if size - position < HEADER:
-            return _fail(failure, SHORT_HEADER, position, size - position)
+            return fail(failure, SHORT_HEADER, position, size - position)
         length = np.int64(data[position + 4]) | np.int64(data[position + 5]) << 8
         kind = np.int64(data[position + 6])
         if length + HEADER > min(left, size - position):
-            return _fail(failure, TOO_LONG, position, length)
+            return fail(failure, TOO_LONG, position, length)
         end = position + HEADER + length
-        if masked_crc32c(data, position + 6, end) != half(data, position):
-            return _fail(failure, BAD_CHECKSUM, position, 0)
+        if masked_crc32c(data, position + 6, end) != load32(data, position):
+            return fail(failure, BAD_CHECKSUM, position, 0)
         # A record begins only when none is open, and goes on only when one is.
         if not 1 <= kind <= 4 or (begun < 0) != (kind in (_WHOLE, _FIRST)):
-            return _fail(failure, BAD_KIND, position, kind)
+            return fail(failure, BAD_KIND, position, kind)
         if begun < 0:
             begun = position
         copy(data, position + HEADER, out, at, length)
@@ -82,10 +72,10 @@ def joined(data, size, out, bounds, offsets, failure):
             count += 1
             bounds[count] = at
             begun = np.int64(-1)
-    return _fail(failure, OPEN_RECORD, begun, 0) if begun >= 0 else count
+    return fail(failure, OPEN_RECORD, begun, 0) if begun >= 0 else count
 
 
-@_compiled
+@compiled
 def _sized(data, position, limit):
     """Returns where bytes with their number before them begin and end; a negative end if they aren't there."""
     size, position = long_varint(data, position, limit)
@@ -94,7 +84,7 @@ def _sized(data, position, limit):
     return position, position + size
 
 
-@_compiled
+@compiled
 def _two_numbers(data, position, limit, file):
     """Reads a file's level and number. Returns the position behind them, or a negative one."""
     file[LEVEL], position = long_varint(data, position, limit)
@@ -103,7 +93,7 @@ def _two_numbers(data, position, limit, file):
     return position
 
 
-@_compiled
+@compiled
 def _new_file(data, position, limit, file):
     """Reads what is said of a new file. Returns the position behind it, or a negative one if that isn't usual."""
     position = _two_numbers(data, position, limit, file)
@@ -137,7 +127,7 @@ def _new_file(data, position, limit, file):
     return position
 
 
-@_compiled
+@compiled
 def _place_of(tag):
     place = np.int64(0)
     while place < len(NUMBERS) and NUMBERS[place] != tag:
@@ -145,7 +135,7 @@ def _place_of(tag):
     return place
 
 
-@_compiled
+@compiled
 def _usual_change(data, position, limit, record, files, at, numbers):
     """Reads one change. Returns its column family and the number of rows of `files`, or a negative one if it can't."""
     family, is_own = np.int64(0), False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flinkstate.basics.array_types import Positions
-from flinkstate.rocksdb import newer_kernels
+from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.write_kernels import SLACK
 from flinkstate.rocksdb.write_sst_file import SortedRows
@@ -15,7 +15,7 @@ def newer_rows(wanted: PendingRows, there: PendingRows) -> SortedRows:
     """Returns the rows of a newer file, behind which a reader finds the wanted rows instead of those that are there."""
     new, old = wanted.in_order(), there.in_order()
     rows, is_old = np.zeros(new.count + old.count, np.int64), np.zeros(new.count + old.count, np.bool_)
-    count = newer_kernels.differing(
+    count = kernels.newer(
         new.data, new.starts, new.key_ends, new.ends, new.order, new.count,
         old.data, old.starts, old.key_ends, old.ends, old.order, old.count, rows, is_old,
     )  # fmt: skip

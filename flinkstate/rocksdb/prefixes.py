@@ -11,7 +11,7 @@ import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.hashing.key_groups import KeyGroupRange
-from flinkstate.rocksdb import prefix_kernels
+from flinkstate.rocksdb import kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Prefixes:
     def rows_of(self, data: Bytes, starts: Positions, key_ends: Positions) -> Flags:
         """Says which rows of a scan, which are in the order of their keys, have one of the prefixes."""
         matches = np.zeros(len(starts), np.bool_)
-        prefix_kernels.rows_with(data, starts, key_ends, self.keys, self.bounds, matches)
+        kernels.rows_with(data, starts, key_ends, self.keys, self.bounds, matches)
         return matches
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes
-from flinkstate.rocksdb import difference_kernels, kernels, manifest_kernels, prefix_kernels
+from flinkstate.rocksdb import difference_kernels, kernels, manifest_kernels
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.newer_rows import newer_rows
 from flinkstate.rocksdb.pending_rows import PendingRows
@@ -39,7 +39,7 @@ def use_kernels() -> None:
         np.zeros(0, np.uint64), data, np.zeros((2, 4), np.uint64), data, SLACK, numbers, numbers,
         np.zeros(16, np.int64),
     )  # fmt: skip
-    prefix_kernels.rows_with(data, nothing, nothing, data, numbers, np.zeros(0, np.bool_))
+    kernels.rows_with(data, nothing, nothing, data, numbers, np.zeros(0, np.bool_))
     _write()
 
 

@@ -10,19 +10,14 @@ read or write needs `SLACK` more bytes than are used.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 
+from flinkstate.basics.compiling import compiled, inlined, kernel_of
+from flinkstate.basics.words import big64, copy16, i32, load64, put_varint, store32, store64, zeros_below
+from flinkstate.hashing import crc32c
 from flinkstate.hashing.crc32c import masked_crc32c
 
-_njit: Any = njit
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
-_intrinsic: Any = intrinsic
+_kernel = kernel_of(__file__, crc32c.__file__)
 
 SLACK = 32
 
@@ -35,116 +30,28 @@ _INSERTED = 32
 _RUN = 16
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any, type_: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [position]), type_.as_pointer())
-
-
-@_intrinsic
-def _load64(_context, data, position):
-    """Reads eight bytes as a word, the first one lowest."""
-
-    def generate(context, builder, signature, arguments):
-        loaded = builder.load(_pointer(context, builder, signature.args[0], arguments[0], arguments[1], ir.IntType(64)))
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(data, position), generate
-
-
-@_intrinsic
-def _big64(_context, data, position):
-    """Reads eight bytes as a word, the first one highest."""
-
-    def generate(context, builder, signature, arguments):
-        loaded = builder.load(_pointer(context, builder, signature.args[0], arguments[0], arguments[1], ir.IntType(64)))
-        loaded.align = 1
-        return builder.bswap(loaded)
-
-    return types.uint64(data, position), generate
-
-
-@_intrinsic
-def _big32(_context, data, position):
-    """Reads a big-endian i32."""
-
-    def generate(context, builder, signature, arguments):
-        loaded = builder.load(_pointer(context, builder, signature.args[0], arguments[0], arguments[1], ir.IntType(32)))
-        loaded.align = 1
-        return builder.sext(builder.bswap(loaded), ir.IntType(64))
-
-    return types.int64(data, position), generate
-
-
-@_intrinsic
-def _put64(_context, data, position, word):
-    def generate(context, builder, signature, arguments):
-        array, position, word = arguments
-        place = _pointer(context, builder, signature.args[0], array, position, ir.IntType(64))
-        builder.store(word, place).align = 1
-        return context.get_dummy_value()
-
-    return types.void(data, position, types.uint64), generate
-
-
-@_intrinsic
-def _put32(_context, data, position, word):
-    """Writes the low half of a word, the lowest byte first."""
-
-    def generate(context, builder, signature, arguments):
-        array, position, word = arguments
-        place = _pointer(context, builder, signature.args[0], array, position, ir.IntType(32))
-        builder.store(builder.trunc(word, ir.IntType(32)), place).align = 1
-        return context.get_dummy_value()
-
-    return types.void(data, position, types.uint64), generate
-
-
-@_intrinsic
-def _copy16(_context, out, position, data, start):
-    def generate(context, builder, signature, arguments):
-        out, position, data, start = arguments
-        words = ir.VectorType(ir.IntType(64), 2)
-        loaded = builder.load(_pointer(context, builder, signature.args[2], data, start, words))
-        loaded.align = 1
-        builder.store(loaded, _pointer(context, builder, signature.args[0], out, position, words)).align = 1
-        return context.get_dummy_value()
-
-    return types.void(out, position, data, start), generate
-
-
-@_intrinsic
-def _zeros(_context, word):
-    """Counts the zero bits at the low end of a word that isn't 0."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), generate
-
-
-@_inlined
+@inlined
 def _copy(out, position, data, start, size):
     """Copies sixteen bytes at a time, with up to SLACK behind the end."""
     done = np.int64(0)
     while done < size:
-        _copy16(out, position + done, data, start + done)
+        copy16(data, start + done, out, position + done)
         done += 16
 
 
-@_inlined
+@inlined
 def _common(one, start, size, other, begin, length, common):
     """Returns how many first bytes two keys share; `common` bytes are known to be equal."""
     least = min(size, length)
     while common < least:
-        different = _load64(one, start + common) ^ _load64(other, begin + common)
+        different = load64(one, start + common) ^ load64(other, begin + common)
         if different != 0:
-            return min(common + (_zeros(different) >> 3), least)
+            return min(common + (np.int64(zeros_below(different)) >> 3), least)
         common += 8
     return least
 
 
-@_inlined
+@inlined
 def _is_before(one, start, size, other, begin, length, common):
     """Whether the first key is smaller; `common` is how many first bytes they share."""
     if common < size and common < length:
@@ -162,10 +69,10 @@ def row_positions(data, at, end, starts, key_ends, ends, rows):
     while at < end:
         if rows == len(starts) or end - at < 8:
             return -1 - at
-        size = _big32(data, at)
+        size = i32(data, at)
         if size < 0 or size > end - at - 8:
             return -1 - at
-        value = _big32(data, at + 4 + size)
+        value = i32(data, at + 4 + size)
         if value < 0 or value > end - at - 8 - size:
             return -1 - at
         starts[rows] = at
@@ -176,19 +83,19 @@ def row_positions(data, at, end, starts, key_ends, ends, rows):
     return rows
 
 
-@_inlined
+@inlined
 def _word_of(data, start, size, common):
     """Returns the bytes of a key behind those that are common, as a word whose order is that of the keys."""
     if size <= common:
         return np.uint64(0)
-    word = _big64(data, start + common)
+    word = big64(data, start + common)
     missing = common + 8 - size
     if missing > 0:
         word = word >> np.uint64(8 * missing) << np.uint64(8 * missing)
     return word
 
 
-@_inlined
+@inlined
 def _row_before(data, starts, key_ends, one, other, common):
     """Whether the key of row `one` is smaller than that of row `other`."""
     start, begin = starts[one] + 4, starts[other] + 4
@@ -197,7 +104,7 @@ def _row_before(data, starts, key_ends, one, other, common):
     return _is_before(data, start, size, data, begin, length, shared)
 
 
-@_inlined
+@inlined
 def _insert(data, starts, key_ends, common, words, order, low, high):
     for place in range(low + 1, high):
         word, row = words[place], order[place]
@@ -213,7 +120,7 @@ def _insert(data, starts, key_ends, common, words, order, low, high):
         words[free], order[free] = word, row
 
 
-@_njit(error_model="numpy", _nrt=False)
+@compiled
 def _merge_sort(data, starts, key_ends, common, words, order, spare_words, spare, low, high):
     for begin in range(low, high, _RUN):
         _insert(data, starts, key_ends, common, words, order, begin, min(begin + _RUN, high))
@@ -300,16 +207,6 @@ def order_rows(data, starts, key_ends, rows, order, words, spare_words, spare, s
             _merge_sort(data, starts, key_ends, common, words, order, spare_words, spare, low, high)
 
 
-@_inlined
-def _put_varint(out, at, value):
-    while value >= 0x80:
-        out[at] = np.uint8(value & 0x7F | 0x80)
-        value >>= 7
-        at += 1
-    out[at] = np.uint8(value)
-    return at + 1
-
-
 @_kernel
 def make_blocks(
     data, starts, key_ends, ends, order, tags, first, rows, block_size, interval, key, out, limit, restarts, keys,
@@ -355,12 +252,12 @@ def make_blocks(
             out[at + 2] = np.uint8(value)
             at += 3
         else:
-            at = _put_varint(out, at, shared)
-            at = _put_varint(out, at, own + 8)
-            at = _put_varint(out, at, value)
+            at = put_varint(out, at, shared)
+            at = put_varint(out, at, own + 8)
+            at = put_varint(out, at, value)
         _copy(out, at, data, start + shared, own)
         at += own
-        _put64(out, at, tags[row] if len(tags) > 1 else tags[0])
+        store64(out, at, tags[row] if len(tags) > 1 else tags[0])
         at += 8
         _copy(out, at, data, value_start, value)
         at += value
@@ -370,9 +267,9 @@ def make_blocks(
         raw_values += value
         if at - block >= block_size:
             for restart in range(count):
-                _put32(out, at, np.uint64(restarts[restart]))
+                store32(out, at, np.uint64(restarts[restart]))
                 at += 4
-            _put32(out, at, np.uint64(count))
+            store32(out, at, np.uint64(count))
             at += 4
             block_ends[made] = at
             made += 1
@@ -393,7 +290,7 @@ def seal(data, begins, sizes, kinds):
     for block in range(len(begins)):
         end = begins[block] + sizes[block]
         data[end] = kinds[block]
-        _put32(data, end + 1, masked_crc32c(data, begins[block], end + 1))
+        store32(data, end + 1, masked_crc32c(data, begins[block], end + 1))
 
 
 @_kernel
@@ -410,8 +307,8 @@ def index_entries(keys, bounds, blocks, begins, sizes, out, restarts):
         restarts[block] = at
         start, size = bounds[block], bounds[block + 1] - bounds[block]
         out[at] = 0
-        at = _put_varint(out, at + 1, size)
+        at = put_varint(out, at + 1, size)
         _copy(out, at, keys, start, size)
-        at = _put_varint(out, at + size, begins[block])
-        at = _put_varint(out, at, sizes[block])
+        at = put_varint(out, at + size, begins[block])
+        at = put_varint(out, at, sizes[block])
     return at

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from flinkstate.basics.words import fail, i32, put32
 from flinkstate.kryo.compiling import kernel
+from flinkstate.kryo.primitives import copy_bytes
 from flinkstate.serializers.kernels import BAD_COUNT, BAD_DELIMITER, BAD_ENUM_ID, BAD_FLAG, TRUNCATED, walk
 
 # Opcodes; operands follow them.
@@ -35,44 +37,16 @@ _SPARE = 16
 
 
 @kernel
-def _fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
-    failure[0] = code
-    failure[1] = position
-    failure[2] = detail
-    return np.int64(-1)
-
-
-@kernel
-def _copy(data, start, out, at, size):  # type: ignore[no-untyped-def]
-    for offset in range(size):
-        out[at + offset] = data[start + offset]
-
-
-@kernel
-def _i32(data, position):  # type: ignore[no-untyped-def]
-    number = np.uint32(0)
-    for offset in range(4):
-        number = number << np.uint32(8) | np.uint32(data[position + offset])
-    return np.int64(np.int32(number))
-
-
-@kernel
-def _put32(out, at, number):  # type: ignore[no-untyped-def]
-    for offset in range(4):
-        out[at + offset] = np.uint8(number >> (24 - 8 * offset) & 0xFF)
-
-
-@kernel
 def _in_order(code, pc, registers, out, at, scratch):  # type: ignore[no-untyped-def]
     """Puts the fields that were written last into another order."""
     count, first = code[pc + 1], code[pc + 2]
     begin = registers[first]
-    _copy(out, begin, scratch, np.int64(0), at - begin)
+    copy_bytes(out, begin, scratch, np.int64(0), at - begin)
     for number in range(count):
         field = code[pc + 3 + number]
         start = registers[first + field]
         end = registers[first + field + 1] if field + 1 < count else at
-        _copy(scratch, start - registers[first], out, begin, end - start)
+        copy_bytes(scratch, start - registers[first], out, begin, end - start)
         begin += end - start
 
 
@@ -89,16 +63,16 @@ def write_values(  # type: ignore[no-untyped-def]
         limit = limits[index]
         size = limit - starts[index] if kept[index] else np.int64(0)
         if at + heads[index] + size + _SPARE > len(out):
-            _fail(failure, NO_ROOM, starts[index], heads[index] + size)
+            fail(failure, NO_ROOM, starts[index], heads[index] + size)
             return np.int64(index)
-        _copy(data, starts[index] - heads[index], out, at, heads[index] + size)
+        copy_bytes(data, starts[index] - heads[index], out, at, heads[index] + size)
         at += heads[index] + size
         position = starts[index]
         begin = position
         pc = np.int64(0)
         while not kept[index]:
             if at + _SPARE > len(out):
-                _fail(failure, NO_ROOM, position, np.int64(0))
+                fail(failure, NO_ROOM, position, np.int64(0))
                 return np.int64(index)
             op = code[pc]
             if op in (COPY, COPY_OR_NULL):
@@ -110,7 +84,7 @@ def write_values(  # type: ignore[no-untyped-def]
                     return np.int64(index)
                 size = place[1] - position
                 if at + size + _SPARE > len(out):
-                    _fail(failure, NO_ROOM, position, size)
+                    fail(failure, NO_ROOM, position, size)
                     return np.int64(index)
                 if op == COPY_OR_NULL:
                     is_null = size == code[pc + 2]
@@ -121,7 +95,7 @@ def write_values(  # type: ignore[no-untyped-def]
                     position += size if is_null else 0
                     size = np.int64(0) if is_null else size
                     pc += 1 + code[pc + 2]
-                _copy(data, position, out, at, size)
+                copy_bytes(data, position, out, at, size)
                 at += size
                 position += size
                 pc += 2
@@ -131,15 +105,15 @@ def write_values(  # type: ignore[no-untyped-def]
                 pc += 2
             elif op == FLAG:
                 if position >= limit:
-                    _fail(failure, TRUNCATED, position, np.int64(1))
+                    fail(failure, TRUNCATED, position, np.int64(1))
                     return np.int64(index)
                 flag = np.int64(data[position])
                 if flag > 1:
-                    _fail(failure, BAD_FLAG, position, flag)
+                    fail(failure, BAD_FLAG, position, flag)
                     return np.int64(index)
                 written = code[pc + 1 + flag]
                 if written == REFUSED:
-                    _fail(failure, NULL_ELEMENT, position, np.int64(0))
+                    fail(failure, NULL_ELEMENT, position, np.int64(0))
                     return np.int64(index)
                 if written != NOTHING:
                     out[at] = written
@@ -148,25 +122,25 @@ def write_values(  # type: ignore[no-untyped-def]
                 pc = code[pc + 4] if flag == code[pc + 3] else pc + 5
             elif op in (LOOP, NUMBER):
                 if limit - position < 4:
-                    _fail(failure, TRUNCATED, position, np.int64(4))
+                    fail(failure, TRUNCATED, position, np.int64(4))
                     return np.int64(index)
-                number = _i32(data, position)
+                number = i32(data, position)
                 if op == LOOP:
                     # Each element has a byte at least.
                     if number < 0 or number > limit - position - 4:
-                        _fail(failure, BAD_COUNT, position, number)
+                        fail(failure, BAD_COUNT, position, number)
                         return np.int64(index)
                     registers[code[pc + 1]] = number
-                    _put32(out, at, number)
+                    put32(out, at, number)
                     pc = code[pc + 2] if number == 0 else pc + 3
                 else:
                     known = np.int64(0)
                     while known < code[pc + 1] and code[pc + 2 + 2 * known] != number:
                         known += 1
                     if known == code[pc + 1]:
-                        _fail(failure, BAD_ENUM_ID, position, number)
+                        fail(failure, BAD_ENUM_ID, position, number)
                         return np.int64(index)
-                    _put32(out, at, code[pc + 3 + 2 * known])
+                    put32(out, at, code[pc + 3 + 2 * known])
                     pc += 2 + 2 * code[pc + 1]
                 position += 4
                 at += 4
@@ -187,7 +161,7 @@ def write_values(  # type: ignore[no-untyped-def]
                 elif position == begin:
                     pc += 2
                 elif data[position] != _DELIMITER:
-                    _fail(failure, BAD_DELIMITER, position, np.int64(data[position]))
+                    fail(failure, BAD_DELIMITER, position, np.int64(data[position]))
                     return np.int64(index)
                 else:
                     out[at] = data[position]
@@ -195,7 +169,7 @@ def write_values(  # type: ignore[no-untyped-def]
                     position += 1
                     pc += 2
             elif position != limit:
-                _fail(failure, LEFTOVER, position, limit - position)
+                fail(failure, LEFTOVER, position, limit - position)
                 return np.int64(index)
             else:
                 break

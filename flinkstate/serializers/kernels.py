@@ -1,19 +1,16 @@
 """Compiled walks over serialized bytes: they find where values of any type, and the entries of blobs, begin and end.
 
-numba's cache notices changes only in the file that defines a kernel, so all kernels that call each other are in this
-file. Every kernel checks its bounds. On damage it fills `failure` with (code, position, detail), and returns a negative
+Every kernel checks its bounds. On damage it fills `failure` with (code, position, detail), and returns a negative
 number or how many values it did before; `walker.py` makes the message. Kernels write to arrays that the caller owns and
 allocate nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+
+from flinkstate.basics.compiling import inlined, kernel_of
+from flinkstate.basics.words import fail, i32, load64, same_bytes, u16
 
 # Opcodes of a type's program; `walker.py` compiles types to them. Operands follow the opcode in the same array.
 HALT = 0
@@ -70,53 +67,10 @@ HAS_NO_VALUES = 19
 _FAILED = -1
 HIGH_BITS = np.uint64(0x8080808080808080)
 
-# Without _nrt=False numba counts references to the arrays inside the loops, which takes four times as long as the work.
-_njit: Any = njit
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_intrinsic: Any = intrinsic
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+_kernel = kernel_of(__file__)
 
 
-@_inlined
-def _u16(data, position):  # type: ignore[no-untyped-def]
-    return np.int64(data[position]) << 8 | np.int64(data[position + 1])
-
-
-@_inlined
-def _i32(data, position):  # type: ignore[no-untyped-def]
-    return np.int64(
-        np.int32(
-            np.uint32(data[position]) << np.uint32(24)
-            | np.uint32(data[position + 1]) << np.uint32(16)
-            | np.uint32(data[position + 2]) << np.uint32(8)
-            | np.uint32(data[position + 3])
-        )
-    )
-
-
-@_inlined
-def _fail(failure, code, position, detail):  # type: ignore[no-untyped-def]
-    failure[0] = code
-    failure[1] = position
-    failure[2] = detail
-    return np.int64(_FAILED)
-
-
-@_intrinsic  # type: ignore[untyped-decorator]
-def load64(_context: Any, data: Any, position: Any) -> Any:
-    """Loads eight bytes at once, in the machine's (little-endian) order; numba itself loads them one by one."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
-        loaded = builder.load(pointer)
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(data, position), generate
-
-
-@_inlined
+@inlined
 def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
     """Whether `count` bytes are all below 0x80."""
     ascii_only = True
@@ -134,7 +88,7 @@ def _is_ascii(data, position, count):  # type: ignore[no-untyped-def]
     return ascii_only
 
 
-@_inlined
+@inlined
 def _read_varint(data, position, limit):  # type: ignore[no-untyped-def]
     """Reads at most five bytes of seven bits each, the lowest first.
 
@@ -151,18 +105,18 @@ def _read_varint(data, position, limit):  # type: ignore[no-untyped-def]
     return number, position, byte < 0x80, shift
 
 
-@_inlined
+@inlined
 def _skip_string(data, position, limit, null_lengths, failure):  # type: ignore[no-untyped-def]
     """Skips a String: a varint of units + 1 (0 is null), then each UTF-16 unit as a varint of one to three bytes."""
     start = position
     units, position, ended, shift = _read_varint(data, position, limit)
     if not ended:
         code = BAD_STRING if shift > 28 else TRUNCATED
-        position = _fail(failure, code, start, np.int64(1))
+        position = fail(failure, code, start, np.int64(1))
     elif units > null_lengths:
         units -= null_lengths
         if units > limit - position:
-            position = _fail(failure, TRUNCATED, start, units)
+            position = fail(failure, TRUNCATED, start, units)
         elif _is_ascii(data, position, units):
             position += units
         else:
@@ -181,9 +135,9 @@ def _skip_wide_string(data, position, limit, units, failure):  # type: ignore[no
         elif position + 2 < limit and data[position + 2] < 4:
             position += 3
         elif position + 2 >= limit:
-            return _fail(failure, TRUNCATED, start, units)
+            return fail(failure, TRUNCATED, start, units)
         else:
-            return _fail(failure, BAD_STRING, position, 0)
+            return fail(failure, BAD_STRING, position, 0)
     return position
 
 
@@ -191,14 +145,14 @@ def _skip_wide_string(data, position, limit, units, failure):  # type: ignore[no
 def _skip_big_integer(data, position, limit, failure):  # type: ignore[no-untyped-def]
     """Skips a BigInteger: i32 (0 null, 1 zero, 2 one, 3 ten, otherwise 4 + the number of bytes), then its bytes."""
     if limit - position < 4:
-        return _fail(failure, TRUNCATED, position, 4)
-    length = _i32(data, position)
+        return fail(failure, TRUNCATED, position, 4)
+    length = i32(data, position)
     if length < 0 or length == 4:
-        return _fail(failure, BAD_LENGTH, position, length)
+        return fail(failure, BAD_LENGTH, position, length)
     if length < 4:
         return position + 4
     if length > limit - position:
-        return _fail(failure, TRUNCATED, position, length)
+        return fail(failure, TRUNCATED, position, length)
     return position + length
 
 
@@ -206,7 +160,7 @@ def _skip_big_integer(data, position, limit, failure):  # type: ignore[no-untype
 def _enter_pojo(code, pool, pc, registers, data, position, limit, failure):  # type: ignore[no-untyped-def]
     """Reads a POJO's flag byte. Returns where the program goes on, and puts the position into register 0."""
     if position >= limit:
-        return _fail(failure, TRUNCATED, position, 1)
+        return fail(failure, TRUNCATED, position, 1)
     flag = data[position]
     tagged = code[pc + 2]
     named = code[pc + 3]
@@ -219,19 +173,19 @@ def _enter_pojo(code, pool, pc, registers, data, position, limit, failure):  # t
         return table + tagged + 3 * named
     if flag == 8:
         if position + 2 > limit:
-            return _fail(failure, TRUNCATED, position, 2)
+            return fail(failure, TRUNCATED, position, 2)
         tag = np.int64(data[position + 1])
         if tag >= tagged:
-            return _fail(failure, UNKNOWN_TAG, position + 1, tag)
+            return fail(failure, UNKNOWN_TAG, position + 1, tag)
         registers[0] = position + 2
         return code[table + tag]
     if flag != 4:
-        return _fail(failure, BAD_POJO_FLAG, position, np.int64(flag))
+        return fail(failure, BAD_POJO_FLAG, position, np.int64(flag))
     if position + 3 > limit:
-        return _fail(failure, TRUNCATED, position, 3)
-    length = _u16(data, position + 1)
+        return fail(failure, TRUNCATED, position, 3)
+    length = u16(data, position + 1)
     if length > limit - position - 3:
-        return _fail(failure, TRUNCATED, position, 3 + length)
+        return fail(failure, TRUNCATED, position, 3 + length)
     for index in range(named):
         entry = table + tagged + 3 * index
         if code[entry + 1] == length:
@@ -243,7 +197,7 @@ def _enter_pojo(code, pool, pc, registers, data, position, limit, failure):  # t
             if same:
                 registers[0] = position + 3 + length
                 return code[entry + 2]
-    return _fail(failure, UNKNOWN_SUBCLASS, position + 1, length)
+    return fail(failure, UNKNOWN_SUBCLASS, position + 1, length)
 
 
 @_kernel
@@ -266,9 +220,9 @@ def _read_block_count(registers, data, position, limit, least, failure):  # type
     start = position
     count, position, ended, shift = _read_varint(data, position, limit)
     if not ended and shift <= 28:
-        return _fail(failure, TRUNCATED, start, position - start + 1)
+        return fail(failure, TRUNCATED, start, position - start + 1)
     if not ended or count > 0x7FFFFFFF or count * least > limit - position:
-        return _fail(failure, BAD_COUNT, start, count)
+        return fail(failure, BAD_COUNT, start, count)
     registers[0] = count
     return position
 
@@ -279,21 +233,21 @@ def _check_suffix(data, position, limit, length, failure):  # type: ignore[no-un
     rest = length
     while True:
         if position >= limit:
-            return _fail(failure, TRUNCATED, position, 1)
+            return fail(failure, TRUNCATED, position, 1)
         if np.int64(data[position]) != rest & 0xFF:
-            return _fail(failure, BAD_SUFFIX, position, length)
+            return fail(failure, BAD_SUFFIX, position, length)
         position += 1
         rest >>= 8
         if rest == 0:
             return position
 
 
-@_inlined
+@inlined
 def _skip_plain(data, position, limit, size, failure):  # type: ignore[no-untyped-def]
     """Skips a value of a fixed size, or a String if `size` is 0; a short ASCII String is skipped at once."""
     if size > 0:
         if size > limit - position:
-            return _fail(failure, TRUNCATED, position, size)
+            return fail(failure, TRUNCATED, position, size)
         return position + size
     if position < limit:
         length = np.int64(data[position])
@@ -313,10 +267,10 @@ def _skip_entries(data, position, limit, count, key_size, value_size, marks, fai
             return position
         marks[2 * entry + 1] = position
         if position >= limit:
-            return _fail(failure, TRUNCATED, position, 1)
+            return fail(failure, TRUNCATED, position, 1)
         flag = data[position]
         if flag > 1:
-            return _fail(failure, BAD_FLAG, position, np.int64(flag))
+            return fail(failure, BAD_FLAG, position, np.int64(flag))
         position += 1
         if flag == 0:
             position = _skip_plain(data, position, limit, value_size, failure)
@@ -343,7 +297,7 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
             if op == FIXED:
                 size = code[pc + 1]
                 if size > limit - position:
-                    _fail(failure, TRUNCATED, position, size)
+                    fail(failure, TRUNCATED, position, size)
                     return np.int64(index)
                 position += size
                 pc += 2
@@ -354,14 +308,14 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 pc += 2
             elif op == MARK:
                 if marked == len(marks):
-                    _fail(failure, TOO_MANY_MARKS, position, marked)
+                    fail(failure, TOO_MANY_MARKS, position, marked)
                     return np.int64(index)
                 marks[marked] = position
                 marked += 1
                 pc += 1
             elif op == NULL_FLAG:
                 if position >= limit:
-                    _fail(failure, TRUNCATED, position, 1)
+                    fail(failure, TRUNCATED, position, 1)
                     return np.int64(index)
                 flag = data[position]
                 if flag == 0:
@@ -369,17 +323,17 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                     pc += 3
                 elif flag == 1:
                     if code[pc + 1] > limit - position - 1:
-                        _fail(failure, TRUNCATED, position, code[pc + 1] + 1)
+                        fail(failure, TRUNCATED, position, code[pc + 1] + 1)
                         return np.int64(index)
                     position += 1 + code[pc + 1]
                     pc = code[pc + 2]
                 else:
-                    _fail(failure, BAD_FLAG, position, np.int64(flag))
+                    fail(failure, BAD_FLAG, position, np.int64(flag))
                     return np.int64(index)
             elif op == ENTRIES:
                 count = registers[code[pc + 1]]
                 if 2 * count > len(marks) - marked:
-                    _fail(failure, TOO_MANY_MARKS, position, marked)
+                    fail(failure, TOO_MANY_MARKS, position, marked)
                     return np.int64(index)
                 of_map = marks[marked:]
                 position = _skip_entries(data, position, limit, count, code[pc + 2], code[pc + 3], of_map, failure)
@@ -395,11 +349,11 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                     pc += 3
             elif op == LOOP:
                 if limit - position < 4:
-                    _fail(failure, TRUNCATED, position, 4)
+                    fail(failure, TRUNCATED, position, 4)
                     return np.int64(index)
-                count = _i32(data, position)
+                count = i32(data, position)
                 if count < 0 or count * code[pc + 2] > limit - position - 4:
-                    _fail(failure, BAD_COUNT, position, count)
+                    fail(failure, BAD_COUNT, position, count)
                     return np.int64(index)
                 position += 4
                 if count == 0 or code[pc + 2] == 0:
@@ -411,20 +365,20 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 break
             elif op == BLOCK:
                 if limit - position < 4:
-                    _fail(failure, TRUNCATED, position, 4)
+                    fail(failure, TRUNCATED, position, 4)
                     return np.int64(index)
-                count = _i32(data, position)
+                count = i32(data, position)
                 if count < 0 or count * code[pc + 1] > limit - position - 4:
-                    _fail(failure, BAD_COUNT, position, count)
+                    fail(failure, BAD_COUNT, position, count)
                     return np.int64(index)
                 position += 4 + count * code[pc + 1]
                 pc += 2
             elif op == BOOLEAN:
                 if position >= limit:
-                    _fail(failure, TRUNCATED, position, 1)
+                    fail(failure, TRUNCATED, position, 1)
                     return np.int64(index)
                 if data[position] > 1:
-                    _fail(failure, BAD_FLAG, position, np.int64(data[position]))
+                    fail(failure, BAD_FLAG, position, np.int64(data[position]))
                     return np.int64(index)
                 position += 1
                 pc += 1
@@ -435,7 +389,7 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 position = registers[0]
             elif op == MASK:
                 if code[pc + 2] > limit - position:
-                    _fail(failure, TRUNCATED, position, code[pc + 2])
+                    fail(failure, TRUNCATED, position, code[pc + 2])
                     return np.int64(index)
                 registers[code[pc + 1]] = position
                 position += code[pc + 2]
@@ -449,11 +403,11 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                     pc += 4
             elif op == ENUM:
                 if limit - position < 4:
-                    _fail(failure, TRUNCATED, position, 4)
+                    fail(failure, TRUNCATED, position, 4)
                     return np.int64(index)
-                ordinal = _i32(data, position)
+                ordinal = i32(data, position)
                 if ordinal < 0 or ordinal >= code[pc + 1]:
-                    _fail(failure, BAD_ENUM, position, ordinal)
+                    fail(failure, BAD_ENUM, position, ordinal)
                     return np.int64(index)
                 position += 4
                 pc += 2
@@ -461,11 +415,11 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 pc = code[pc + 1]
             elif op == BRANCH:
                 if position >= limit:
-                    _fail(failure, TRUNCATED, position, 1)
+                    fail(failure, TRUNCATED, position, 1)
                     return np.int64(index)
                 tag = np.int64(data[position])
                 if tag != 1 and tag != code[pc + 1]:
-                    _fail(failure, BAD_FLAG if code[pc + 1] == 0 else BAD_BRANCH, position, tag)
+                    fail(failure, BAD_FLAG if code[pc + 1] == 0 else BAD_BRANCH, position, tag)
                     return np.int64(index)
                 position += 1
                 pc = pc + 3 if tag == 1 else code[pc + 2]
@@ -479,20 +433,20 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 position = _skip_big_integer(data, position, limit, failure)
                 if position < 0:
                     return np.int64(index)
-                if _i32(data, start) != 0:
+                if i32(data, start) != 0:
                     if limit - position < 4:
-                        _fail(failure, TRUNCATED, position, 4)
+                        fail(failure, TRUNCATED, position, 4)
                         return np.int64(index)
                     position += 4
                 pc += 1
             elif op == VARIANT:
                 if limit - position < 8:
-                    _fail(failure, TRUNCATED, position, 8)
+                    fail(failure, TRUNCATED, position, 8)
                     return np.int64(index)
-                value_length = _i32(data, position)
-                metadata_length = _i32(data, position + 4)
+                value_length = i32(data, position)
+                metadata_length = i32(data, position + 4)
                 if value_length < 0 or metadata_length < 0 or value_length + metadata_length > limit - position - 8:
-                    _fail(failure, BAD_LENGTH, position, value_length)
+                    fail(failure, BAD_LENGTH, position, value_length)
                     return np.int64(index)
                 position += 8 + value_length + metadata_length
                 pc += 1
@@ -508,17 +462,17 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                 pc = code[pc + 1] if position >= limit else pc + 2
             elif op == DELIMITER:
                 if data[position] != 0x2C:
-                    _fail(failure, BAD_DELIMITER, position, np.int64(data[position]))
+                    fail(failure, BAD_DELIMITER, position, np.int64(data[position]))
                     return np.int64(index)
                 position += 1
                 pc += 1
             elif op == AVRO_UNION:
                 if limit - position < 4:
-                    _fail(failure, TRUNCATED, position, 4)
+                    fail(failure, TRUNCATED, position, 4)
                     return np.int64(index)
-                branch = _i32(data, position)
+                branch = i32(data, position)
                 if branch < 0 or branch >= code[pc + 1]:
-                    _fail(failure, BAD_BRANCH, position, branch)
+                    fail(failure, BAD_BRANCH, position, branch)
                     return np.int64(index)
                 position += 4
                 pc = code[pc + 2 + branch]
@@ -533,35 +487,22 @@ def walk(code, pool, registers, data, starts, limits, ends, marks, mark_ends, fa
                     pc += 4
             elif op == ENUM_IDS:
                 if limit - position < 4:
-                    _fail(failure, TRUNCATED, position, 4)
+                    fail(failure, TRUNCATED, position, 4)
                     return np.int64(index)
-                if not _is_constant(code, pc, _i32(data, position)):
-                    _fail(failure, BAD_ENUM_ID, position, _i32(data, position))
+                if not _is_constant(code, pc, i32(data, position)):
+                    fail(failure, BAD_ENUM_ID, position, i32(data, position))
                     return np.int64(index)
                 position += 4
                 pc += 2 + code[pc + 1]
             elif op == NO_VALUES:
-                _fail(failure, HAS_NO_VALUES, position, 0)
+                fail(failure, HAS_NO_VALUES, position, 0)
                 return np.int64(index)
             else:
-                _fail(failure, OPAQUE_VALUE, position, pc)
+                fail(failure, OPAQUE_VALUE, position, pc)
                 return np.int64(index)
         ends[index] = position
         mark_ends[index] = marked
     return np.int64(len(starts))
-
-
-@_inlined
-def _same_bytes(data, one, other, count):  # type: ignore[no-untyped-def]
-    while count >= 8 and load64(data, one) == load64(data, other):
-        one += 8
-        other += 8
-        count -= 8
-    while count > 0 and data[one] == data[other]:
-        one += 1
-        other += 1
-        count -= 1
-    return count == 0
 
 
 @_kernel
@@ -575,7 +516,7 @@ def walk_runs(code, pool, registers, data, starts, limits, firsts, ends, marks, 
         start = starts[index]
         if count > 0:
             size = ends[count - 1] - firsts[count - 1]
-            if size <= limits[index] - start and _same_bytes(data, firsts[count - 1], start, size):
+            if size <= limits[index] - start and same_bytes(data, firsts[count - 1], start, size):
                 continue
         one = slice(index, index + 1)
         end = ends[count : count + 1]
@@ -596,11 +537,11 @@ def read_counts(data, starts, limits, least_size, counts, failure):  # type: ign
     for index in range(len(starts)):
         position = starts[index]
         if limits[index] - position < 4:
-            _fail(failure, TRUNCATED, position, 4)
+            fail(failure, TRUNCATED, position, 4)
             return np.int64(index)
-        count = _i32(data, position)
+        count = i32(data, position)
         if count < 0 or count * least_size > limits[index] - position - 4:
-            _fail(failure, BAD_COUNT, position, count)
+            fail(failure, BAD_COUNT, position, count)
             return np.int64(index)
         counts[index] = count
     return np.int64(len(starts))

@@ -21,9 +21,9 @@ def kernels() -> Iterator[tuple[str, Any]]:
     for module in itertools.chain.from_iterable(modules):
         if module.name.endswith("kernels"):
             for name, kernel in vars(importlib.import_module(module.name)).items():
-                # Functions with other names, those of other modules, and inlined ones are compiled into their callers.
+                # Functions with other names, those of other modules, and uncached ones are compiled into their callers.
                 own = isinstance(kernel, Dispatcher) and kernel.py_func.__module__ == module.name
-                if own and not name.startswith("_") and kernel.targetoptions.get("inline") != "always":
+                if own and not name.startswith("_") and hasattr(kernel._cache, "_cache_file"):
                     yield f"{module.name}.{name}", kernel
 
 

@@ -1,7 +1,6 @@
 """Compiled parts of a migration: they write rows of blobs, compute hashes of entries, and count ages.
 
-numba's cache notices changes only in the file that defines a kernel, so all kernels that call each other are in this
-file. They don't check positions; the walks that found these have done so.
+They don't check positions; the walks that found these have done so.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import types
 
-_njit: Any = njit
-# Without _nrt=False numba counts references to the arrays inside the loops, which takes far longer than the work.
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
-_intrinsic: Any = intrinsic
+from flinkstate.basics.compiling import copied_in, inlined, intrinsic, kernel_of
+from flinkstate.basics.words import copy16, load64, put32, store64
+
+_kernel = kernel_of(__file__)
 
 _LONG = 128  # a range of at least so many bytes is hashed at the same time as the next one
 SLACK = 16  # the number of bytes that a copy may write behind its end
@@ -29,67 +26,19 @@ _32 = np.uint64(32)
 _29 = np.uint64(29)
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [position]), ir.IntType(64).as_pointer())
+@inlined
+def _put_i32(out, position, value):  # type: ignore[no-untyped-def]
+    put32(out, position, value)
+    return position + 4
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
-def _load64(_context: Any, data: Any, position: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        loaded = builder.load(_address(context, builder, signature.args[0], *arguments))
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(data, position), generate
-
-
-@_intrinsic  # type: ignore[untyped-decorator]
-def _store64(_context: Any, data: Any, position: Any, word: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array, position, word = arguments
-        builder.store(word, _address(context, builder, signature.args[0], array, position)).align = 1
-        return context.get_dummy_value()
-
-    return types.void(data, position, word), generate
-
-
-@_intrinsic  # type: ignore[untyped-decorator]
-def _copy16(_context: Any, out: Any, position: Any, data: Any, start: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        out, position, data, start = arguments
-        words = ir.VectorType(ir.IntType(64), 2).as_pointer()
-        source = builder.bitcast(_address(context, builder, signature.args[2], data, start), words)
-        target = builder.bitcast(_address(context, builder, signature.args[0], out, position), words)
-        loaded = builder.load(source)
-        loaded.align = 1
-        builder.store(loaded, target).align = 1
-        return context.get_dummy_value()
-
-    return types.void(out, position, data, start), generate
-
-
-@_intrinsic  # type: ignore[untyped-decorator]
-def _put_i32(_context: Any, out: Any, position: Any, value: Any) -> Any:
-    """Writes a big-endian i32 and returns the position behind it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array, position, value = arguments
-        address = _address(context, builder, signature.args[0], array, position)
-        word = builder.bswap(builder.trunc(value, ir.IntType(32)))
-        builder.store(word, builder.bitcast(address, ir.IntType(32).as_pointer())).align = 1
-        return builder.add(position, position.type(4))
-
-    return types.int64(out, types.int64, types.int64), generate
-
-
-@_inlined
+@inlined
 def _copy(out, position, data, start, end):  # type: ignore[no-untyped-def]
     """Copies sixteen bytes at a time, with up to SLACK behind the end; returns the position behind the copy."""
     after = position + end - start
     if end + 16 <= len(data):
         while start < end:
-            _copy16(out, position, data, start)
+            copy16(data, start, out, position)
             position += 16
             start += 16
     else:
@@ -138,12 +87,12 @@ def write_rows(  # type: ignore[no-untyped-def]
                 elif blob_data[flag] == 0:
                     position = _put_i32(out, position, ends[entry] - flag + 8)
                     out[position] = 0
-                    _store64(out, position + 1, _load64(data, stamps[blob]))
+                    store64(out, position + 1, load64(data, stamps[blob]))
                     position = _copy(out, position + 9, blob_data, flag + 1, ends[entry])
                 else:
                     position = _put_i32(out, position, 9 + len(null))
                     out[position] = 0
-                    _store64(out, position + 1, _load64(data, stamps[blob]))
+                    store64(out, position + 1, load64(data, stamps[blob]))
                     position = _copy(out, position + 9, null, 0, len(null))
         ends_of_rows[turn] = position
     return rows
@@ -205,7 +154,7 @@ def write_blobs(  # type: ignore[no-untyped-def]
         ends_of_blobs[blob] = position
 
 
-@_inlined
+@copied_in
 def _mix(word):  # type: ignore[no-untyped-def]
     word ^= word >> _32
     word *= _K2
@@ -214,40 +163,40 @@ def _mix(word):  # type: ignore[no-untyped-def]
     return word ^ word >> _32
 
 
-@_inlined
+@copied_in
 def _rest(data, start, end):  # type: ignore[no-untyped-def]
     """Returns the bytes from start to end, fewer than eight, as a word, the first one lowest."""
     rest = np.uint64(0)
     if end >= 8:
         # Two shifts, because a word can't be shifted by all its 64 bits.
         half = np.uint64(4 * (8 - (end - start)))
-        rest = _load64(data, end - 8) >> half >> half
+        rest = load64(data, end - 8) >> half >> half
     else:
         for position in range(end - 1, start - 1, -1):
             rest = rest << np.uint64(8) | np.uint64(data[position])
     return rest
 
 
-@_inlined
+@copied_in
 def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
     """Returns a 64-bit hash of the bytes from start to end, and of their number."""
     state = seed ^ np.uint64(end - start) * _K1
     while end - start >= 8:
-        state = _step(state, _load64(data, start))
+        state = _step(state, load64(data, start))
         start += 8
     return _mix((state ^ _rest(data, start, end)) * _K1)
 
 
-@_inlined
+@copied_in
 def _step(state, word):  # type: ignore[no-untyped-def]
     state = (state ^ word) * _K2
     return state ^ state >> _29
 
 
-@_inlined
+@copied_in
 def _ends_of_hashes(data, start, end, one, other):  # type: ignore[no-untyped-def]
     while end - start >= 8:
-        word = _load64(data, start)
+        word = load64(data, start)
         one, other = _step(one, word), _step(other, word)
         start += 8
     rest = _rest(data, start, end)
@@ -275,7 +224,7 @@ def hash_twice(data, starts, ends, first_seed, second_seed, first, second):  # t
             size = np.uint64(limit - after) * _K1
             third, fourth = first_seed ^ size, second_seed ^ size
             for _ in range(min(end - start, limit - after) // 8):
-                word, beside = _load64(data, start), _load64(data, after)
+                word, beside = load64(data, start), load64(data, after)
                 one, other, third, fourth = (
                     _step(one, word),
                     _step(other, word),
@@ -302,7 +251,7 @@ def find_first_of_each(data, starts, ends, firsts):  # type: ignore[no-untyped-d
         if not is_new:
             before = starts[index - 1]
             done = np.int64(0)
-            while done + 8 <= size and _load64(data, start + done) == _load64(data, before + done):
+            while done + 8 <= size and load64(data, start + done) == load64(data, before + done):
                 done += 8
             while done < size and data[start + done] == data[before + done]:
                 done += 1
@@ -344,7 +293,7 @@ def copy_ranges(data, starts, ends, offsets, out):  # type: ignore[no-untyped-de
         target += size
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _bits(_context: Any, number: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))

@@ -1,29 +1,22 @@
-"""Compiled loops over the hashes of many keys: the load of each key group, and of each subtask in many layouts.
-
-numba's cache notices changes in this file only, so all that a loop calls is in it.
-"""
+"""Compiled loops over the hashes of many keys: the load of each key group, and of each subtask in many layouts."""
 
 # The keyword that turns numba's reference counts off is missing in its own types.
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,assignment"
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from flinkstate.basics.array_types import Codes
+from flinkstate.basics.compiling import inlined, kernel_of
 
 Weights = NDArray[np.int64]
 
-_njit: Any = numba.njit
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
+_kernel = kernel_of(__file__)
 
 
-@_inlined
+@inlined
 def _spread(hashes, weights, max_parallelism, loads):
     for group in range(max_parallelism):
         loads[group] = 0

@@ -1,27 +1,19 @@
 """Kernels of the validation: hashes of entries, added up by key group.
 
-The validation has its own kernels, so that the code which writes a savepoint isn't the code which checks it. Kernels
-that call each other are all in this file, because numba's cache watches only the file that defines a kernel. The
-callers have checked the positions.
+The validation has its own kernels, so that the code which writes a savepoint isn't the code which checks it. All that
+it shares with that is how a word is loaded. The callers have checked the positions.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+
+from flinkstate.basics.compiling import copied_in, kernel_of
+from flinkstate.basics.words import load64
 
 VALUE, NULL, NULL_BYTES = 0, 1, 2
 
-_njit: Any = njit
-# Without `_nrt=False`, numba counts references to the arrays inside the loops, which takes several times as long as the
-# work itself.
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inlined: Any = _njit(inline="always", error_model="numpy", _nrt=False)
-_intrinsic: Any = intrinsic
+_kernel = kernel_of(__file__)
 
 _K1 = np.uint64(0xBF58476D1CE4E5B9)
 _K2 = np.uint64(0x94D049BB133111EB)
@@ -32,45 +24,31 @@ _27 = np.uint64(27)
 _31 = np.uint64(31)
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
-def _load64(_context: Any, data: Any, position: Any) -> Any:
-    """Loads eight bytes at once, in the machine's byte order. numba itself reads byte arrays only byte by byte."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
-        loaded = builder.load(pointer)
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(data, position), generate
-
-
-@_inlined
+@copied_in
 def _mix(word):  # type: ignore[no-untyped-def]
     word = (word ^ word >> _30) * _K1
     word = (word ^ word >> _27) * _K2
     return word ^ word >> _31
 
 
-@_inlined
+@copied_in
 def _tail(data, start, end):  # type: ignore[no-untyped-def]
     """The 1 to 7 bytes from start to end."""
     word = np.uint64(0)
     if start + 8 <= len(data):
-        word = _load64(data, start) << np.uint64(64 - 8 * (end - start))
+        word = load64(data, start) << np.uint64(64 - 8 * (end - start))
     else:
         for position in range(start, end):
             word = word >> np.uint64(8) | np.uint64(data[position]) << np.uint64(56)
     return word
 
 
-@_inlined
+@copied_in
 def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
     """A hash of 64 bits of the bytes from start to end, based on a seed; every byte and the length count."""
     state = seed + np.uint64(end - start) * _K3
     while end - start >= 8:
-        state = (state ^ _load64(data, start)) * _K1
+        state = (state ^ load64(data, start)) * _K1
         state ^= state >> _31
         start += 8
     if start < end:

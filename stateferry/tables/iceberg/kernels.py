@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
-_njit: Any = njit
-# Without _nrt=False numba counts references to the arrays inside the loops, which takes far longer than the work.
-_kernel: Any = _njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+from flinkstate.basics.compiling import kernel_of
+
+_kernel = kernel_of(__file__)
 
 
 @_kernel
