@@ -162,7 +162,7 @@ def hash_ascii(data, cursor, after):
         second_word = _last_bytes(load64(data, after - 8), min(units, 8))
         bits = first_word | second_word
         code = np.uint32(_hash_word(first_word) * _EIGHT_ON + _hash_word(second_word))
-    elif cursor >= 8:
+    elif units > 0 and cursor >= 8:
         cursor += (units - 1) % 8 + 1
         bits = _last_bytes(load64(data, cursor - 8), (units - 1) % 8 + 1)
         code = _hash_word(bits)

@@ -154,6 +154,17 @@ def test_key_groups_of_checked_strings(text: str, key_group: int) -> None:
     assert assign_to_key_groups(codes, 128).tolist() == [key_group]
 
 
+def test_strings_of_any_length_hash_alike_wherever_they_stand() -> None:
+    """Words are loaded that begin before a string, if there is room."""
+    for before in range(20):
+        for length in range(40):
+            text = "".join(chr(ord("a") + place % 26) for place in range(length))
+            parts = (b"x" * before, encode(Scalar.STRING, text), b"y" * 16)
+            data = np.frombuffer(b"".join(parts), np.uint8).copy()
+            found = hash_codes(Scalar.STRING, data, np.array([before]), np.array([before + len(parts[1])]))
+            assert found.tolist() == [hash_code(Scalar.STRING, text)], (before, length)
+
+
 def test_codes_that_java_prints() -> None:
     """Computed by a JVM: `hashCode()` of each value."""
     assert codes_of(Scalar.STRING, ["polygenelubricants"]) == [-(2**31)]
