@@ -177,7 +177,10 @@ def start_text(request: MigrationRequest) -> str:
 
 def _way_back(request: MigrationRequest) -> str:
     if request.runs_on == "kubernetes":
-        return f"the operator starts the old job again: `{code(str(request.resource))}` gets its spec as it is now"
+        resource = code(str(request.resource))
+        return (
+            f"the operator starts the old job again: `{resource}` gets its spec as it is now, and what each start needs"
+        )
     if request.runs_on == "own tasks":
         return "own tasks of the team start the old job again: the group own_return"
     if request.old_jar is None:

@@ -158,11 +158,13 @@ async def stopped_by_others(rest: FlinkRest, order: SavepointOrder, *, timeout: 
             return None
         if time.monotonic() > end:
             raise FlinkTimeoutError(f"job {order.job} is {state}, and Flink still stops it after {timeout:g} s")
-    found = await find(rest, order)
+    newest = next((entry for entry in await _history(rest, order.job) if entry["status"] == "COMPLETED"), None)
+    # What has followed the order's savepoint says that the job had gone on after it.
+    found = await find(rest, order) if newest is None or _is_of(newest, order) else None
     if not isinstance(found, TakenSavepoint):
         raise FlinkError(
-            f"job {order.job} is {state or 'unknown to Flink'}, and no savepoint of it is in {order.directory}, so "
-            "nobody knows where it has stopped"
+            f"job {order.job} is {state or 'unknown to Flink'}, and its last savepoint isn't one in {order.directory}, "
+            "so nobody knows where it has stopped"
         )
     return found
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of
+from stateferry.airflow.dag_runs.dag_run import fail_if_refused, rehearsal_of, stop_asked
 from stateferry.airflow.dag_runs.markup import cell
 from stateferry.airflow.dag_runs.refusals import refusal
-from stateferry.airflow.flink.errors import FlinkError
+from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
+from stateferry.airflow.flink.jobs import TERMINAL
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, stopped_by_others
 from stateferry.airflow.flink.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask, job_started
 from stateferry.airflow.kubernetes.errors import OperatorError
@@ -37,6 +39,7 @@ from stateferry.airflow.runs_on.operator_spec import (
 )
 from stateferry.airflow.runs_on.operator_start import OperatorStart
 from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
+from stateferry.basics.durations import now_ms
 from stateferry.runs.control.outage_limit import check_may_start
 from stateferry.runs.record.facts import NewJob
 from stateferry.runs.record.runs import Run
@@ -44,6 +47,10 @@ from stateferry.runs.record.runs import Run
 # The operator may have removed the job's cluster; then the next try of the task sees how it went on.
 _FLINK_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
+# The job's cluster may be gone with the job, which stands still meanwhile.
+_GONE_SECONDS = 2.0
+_ENDS_WITHIN = 10.0
+_RESTORED_WITHIN = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +91,7 @@ class Operator(OperatorStart):
             yield f"| {cell(where)} | {cell(old)} | {cell(new)} |"
         yield ""
         shown = ", after a person or a pull request has applied each patch" if self._request.patch == "show" else ""
-        yield f"The way back is the spec as it is now{shown}."
+        yield f"The way back is the spec as it is now, and what each start needs{shown}."
 
     def is_stopping(self, order: SavepointOrder) -> bool:
         return is_suspended_by(self._resource.read(), order)
@@ -103,8 +110,11 @@ class Operator(OperatorStart):
 
     def stopped_in_the_end(self, order: SavepointOrder) -> TakenSavepoint | None:
         with for_good_there():
-            now = self._resource.read()
-            if not is_suspended_by(now, order):
+            if not is_suspended_by(self._resource.read(), order):
+                kept = rehearsal_of(self._flink.context).facts(SpecBefore)
+                if kept is not None and kept.stop_error:
+                    # An earlier try may not have got Flink's answer.
+                    self._check_goes_on(order, kept.stop_error)
                 return None
             try:
                 # Which format was ordered, only the task that stopped the job knows.
@@ -112,17 +122,56 @@ class Operator(OperatorStart):
                     lambda one: self._stopped_with(one, order), patch={"job": SUSPENDED}, timeout=HOUR
                 )
             except OperatorError as error:
-                _log.warning("%s. The spec is as it was again, so the operator has the old job run on", error)
-                now = self._resource.read()
-                self._apply(now, difference(now.spec, self._before().spec), "to let the old job run on")
-                # Until then the operator may have had Flink stop the job once more.
-                if now.lifecycle != "SUSPENDED" and (found := self._stopped_in_flink(order)) is not None:
-                    raise refusal(
-                        f"Flink has stopped the job with {found.location}, although the operator's error was: {error}. "
-                        "No job runs: start the old job from that savepoint"
-                    ) from None
-                return None
+                found = self._put_back(order, str(error))
+                if found is None:
+                    return None
+                location = found
         return TakenSavepoint(self._before().job_id, location)
+
+    def _put_back(self, order: SavepointOrder, error: str) -> str | None:
+        """Makes the spec as it was, so that the old job runs on.
+
+        Returns the savepoint with which the operator has stopped the job after all, before a patch that is shown was
+        applied.
+        """
+        _log.warning("%s. The spec becomes as it was, so that the operator has the old job run on", error)
+        before, found = self._before(), list[str]()
+        rehearsal_of(self._flink.context).keep(replace(before, stop_error=error))
+
+        def stopped(one: FlinkResource) -> bool:
+            with suppress(FlinkError):
+                if (location := self._stopped_with(one, order)) is not None:
+                    found.append(location)
+            return bool(found)
+
+        now = self._resource.read()
+        seen = self._apply(now, difference(now.spec, before.spec), "to let the old job run on", stopped)
+        if found:
+            _log.warning("withdraw the patch that lets the old job run on: it is stopped with %s after all", found[0])
+            return found[0]
+        if seen.lifecycle != "SUSPENDED":
+            self._check_goes_on(order, error)
+        return None
+
+    def _check_goes_on(self, order: SavepointOrder, error: str) -> None:
+        """Refuses to say that the old job runs on if Flink has stopped it, and the operator doesn't start it again.
+
+        The operator starts it if its own next try of the stop has succeeded, of which it says so later than Flink.
+        """
+        old = self._before().job_id
+
+        def restored(one: FlinkResource) -> bool | None:
+            return one.lifecycle == "SUSPENDED" or one.job_status.get("jobId") != old or None
+
+        if restored(self._resource.read()) or (found := self._stopped_in_flink(order)) is None:
+            return
+        try:
+            self._resource.wait_for(restored, patch={}, timeout=_RESTORED_WITHIN)
+        except FlinkTimeoutError:
+            raise refusal(
+                f"Flink has stopped the job with {found.location}, although the operator's error was: {error}. Look "
+                "whether the operator has started the job again; if no job runs, start the old one from that savepoint"
+            ) from None
 
     @property
     def new_job_id(self) -> str | None:
@@ -145,14 +194,23 @@ class Operator(OperatorStart):
             now = self._resource.read()
             if not runs_from(now.spec, savepoint) and not self._waits(now):
                 raise refusal(f"{self._resource} isn't as this run has left it: somebody else has started a job there")
-            rehearsal_of(self._flink.context).keep(replace(before, started_from=savepoint))
-            target = self._new(before.spec, savepoint, nonce_of(now.spec) + 1)
-            job_id = self._start(now, target, savepoint, timeout, keep_job_id, lambda _: _may_start(run))
-            left = max(began + timeout - time.time(), 0)
+            target = self._new(before.spec, savepoint, nonce_of(now.spec) + (not runs_from(now.spec, savepoint)))
+            kept = replace(before, started_from=savepoint, start_nonce=nonce_of(target))
+            rehearsal_of(self._flink.context).keep(kept)
+            job_id, left = self._start(
+                now, target, savepoint, lambda: self._may_take(timeout), keep_job_id, lambda _: _may_start(run)
+            )
             goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
             state = self._flink.hook.wait_for(job_id, goal, timeout=left, poll_interval=POLL_SECONDS)
             self._let_go(before.spec)
         return job_started(job_id, state, began)
+
+    def _may_take(self, timeout: float) -> float:
+        """The seconds that a new job has from now on: none after the limit of the outage."""
+        asked = stop_asked(self._flink.context)
+        if asked is None or asked.limit is None:
+            return timeout
+        return max(min(timeout, (asked.at + asked.limit - now_ms()) / 1000), 0)
 
     def new_job(self, run: Run) -> str | None:
         recorded = run.facts_if_sound(NewJob)
@@ -185,7 +243,7 @@ class Operator(OperatorStart):
         before = self._before()
         if self._patch != "show" or not before.started_from:
             return now
-        return self._new(before.spec, before.started_from, nonce_of(before.spec) + 1)
+        return self._new(before.spec, before.started_from, before.start_nonce)
 
     def _check_unused(self, one: FlinkResource) -> None:
         """Refuses the way back if the new job, which may have come up meanwhile, has completed a checkpoint."""
@@ -195,8 +253,13 @@ class Operator(OperatorStart):
         hook = FlinkHook(self._request.flink_conn_id, patience=_LOOK_SECONDS)
         try:
             used = hook.job_state(job_id) is not None and hook.has_checkpointed(job_id)
-        except FlinkError:
+        except FlinkError as error:
             # A job that can't come up has no REST service either.
+            if not never_came_up(one, before.job_id):
+                _log.warning(
+                    "before the patch of the way back is applied, look whether the new job %s has completed a "
+                    "checkpoint, which the old job would read again: Flink can't be asked: %s", job_id, error
+                )  # fmt: skip
             return
         if used:
             raise refusal(
@@ -235,7 +298,31 @@ class Operator(OperatorStart):
                 f"{self._resource} is suspended, but not with the savepoint that was asked for: upgradeMode is {mode}, "
                 f"and upgradeSavepointPath is {path or 'empty'}, not in {order.directory}"
             )
+        self._check_ended(path)
         return path
+
+    def _check_ended(self, savepoint: str) -> None:
+        """Refuses a stop after whose savepoint Flink lets the job run on, because a task has failed while it stopped.
+
+        The operator takes that for a success.
+        """
+        job_id, end = str(self._before().job_id), time.monotonic() + _ENDS_WITHIN
+        hook = FlinkHook(self._request.flink_conn_id, patience=_GONE_SECONDS)
+        while True:
+            try:
+                state = hook.job_state(job_id)
+            except FlinkError:
+                return
+            if state in (None, "FINISHED"):
+                return
+            if state in TERMINAL or time.monotonic() > end:
+                raise refusal(
+                    f"the operator says that {self._resource} is suspended with {savepoint}, but Flink says that job "
+                    f"{job_id} is {state}: it may have gone on after that savepoint, from which another job would "
+                    "process the same once more. If it runs, stop it in Flink with another savepoint. Start the old "
+                    "job from where it has ended, by initialSavepointPath and a new savepointRedeployNonce"
+                )
+            time.sleep(POLL_SECONDS)
 
     def _stopped_in_flink(self, order: SavepointOrder) -> TakenSavepoint | None:
         """The savepoint with which Flink has stopped the job, waited for; None if the job runs on."""

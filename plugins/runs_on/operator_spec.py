@@ -35,7 +35,8 @@ SUSPENDED = {"state": "suspended", "upgradeMode": "savepoint"}
 class SpecBefore(RunFacts):
     """The spec of the old job's resource as it was before this run changed it, and the id of its job.
 
-    `started_from` is the savepoint from which this run lets the new job start.
+    `started_from` is the savepoint from which this run lets the new job start, by the nonce `start_nonce`. `stop_error`
+    is why this run has given the stop up, and lets the old job run on.
     """
 
     name: ClassVar[str] = "kubernetes_spec"
@@ -44,6 +45,8 @@ class SpecBefore(RunFacts):
     spec: Mapping[str, Any]
     job_id: str | None = None
     started_from: str = ""
+    start_nonce: int = 0
+    stop_error: str = ""
 
 
 def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:

@@ -48,8 +48,11 @@ from stateferry.airflow.runs_on.session import wait_for_old_job
 from stateferry.runs.record.runs import Run
 
 _ANSWER_SECONDS = 5.0
-Look = Callable[[FlinkResource], None]
-"""Looks at the resource while a patch that is shown isn't applied; raises an error if it must not be any more."""
+Look = Callable[[FlinkResource], object]
+"""Looks at the resource while a patch that is shown isn't applied; raises an error if it must not be any more.
+
+If it returns something, the patch isn't waited for any longer.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +88,7 @@ class OperatorStart:
     def _go_back(self, now: FlinkResource, savepoint: str, look: Look = _nothing) -> dict[str, Any]:
         began, before = time.time(), self._before().spec
         target = started_spec(before, savepoint, max(nonce_of(now.spec), nonce_of(self._shown(now.spec))) + 1)
-        job_id = self._start(now, target, savepoint, HOUR, self._flink.show, look)
+        job_id, _ = self._start(now, target, savepoint, lambda: HOUR, self._flink.show, look)
         state = self._flink.hook.wait_for(job_id, UP, timeout=HOUR, poll_interval=POLL_SECONDS)
         wait_for_old_job(self._flink, job_id)
         self._let_go(before)
@@ -100,20 +103,25 @@ class OperatorStart:
         now: FlinkResource,
         target: Spec,
         savepoint: str,
-        timeout: float,
+        may_take: Callable[[], float],
         keep_job_id: Callable[[str], None],
         look: Look,
-    ) -> str:
-        """Has the operator start a job from the savepoint, and returns its id when Flink has restored it from there."""
-        ended = {self._before().job_id}
+    ) -> tuple[str, float]:
+        """Has the operator start a job from the savepoint; returns when Flink has restored it from there.
+
+        It may take `may_take` seconds from when the patch is applied. Returns the job's id, and the seconds left.
+        """
         if runs_from(now.spec, savepoint):
             # An earlier try has asked for it; then the nonce isn't new.
             target = merged(target, {"job": {"savepointRedeployNonce": nonce_of(now.spec)}})
-        else:
-            ended.add(now.job_status.get("jobId"))
         patch = merged_patches(difference(self._shown(now.spec), target), difference(now.spec, target))
-        news = StartNews(self._resource, now, target["job"]["savepointRedeployNonce"], ended)
-        self._apply(now, patch, f"to start the job from {savepoint}", look)
+        # While the patch is shown, another job may come up, and fail.
+        seen = self._apply(now, patch, f"to start the job from {savepoint}", look)
+        ended = {self._before().job_id}
+        if not runs_from(seen.spec, savepoint):
+            ended.add(seen.job_status.get("jobId"))
+        news = StartNews(self._resource, seen, target["job"]["savepointRedeployNonce"], ended)
+        timeout = may_take()
         end = time.monotonic() + timeout
         job_id = self._resource.wait_for(news.job_id, patch=patch, timeout=timeout)
         while (restored := self._restored(job_id)) is None:
@@ -127,7 +135,7 @@ class OperatorStart:
         if plain(restored) != plain(savepoint):
             raise OperatorError(f"job {job_id} of {self._resource} was restored from {restored}, not from {savepoint}")
         _log.info("job %s was restored from %s", job_id, restored)
-        return job_id
+        return job_id, max(end - time.monotonic(), 0)
 
     def _restored(self, job_id: str) -> str | None:
         """From where Flink says that it has restored the job; None as long as it doesn't answer or doesn't say."""
@@ -145,21 +153,28 @@ class OperatorStart:
         except FlinkError:
             return None
 
-    def _apply(self, now: FlinkResource, patch: Spec, why: str, look: Look = _nothing) -> None:
-        """Applies the patch; or shows it, for somebody else to apply, who is waited for as long as `look` allows."""
+    def _apply(self, now: FlinkResource, patch: Spec, why: str, look: Look = _nothing) -> FlinkResource:
+        """Applies the patch; or shows it, for somebody else to apply, who is waited for as long as `look` allows.
+
+        Returns the resource as it was last seen before.
+        """
         if is_applied(now.spec, patch):
-            return
+            return now
         if self._patch == "apply":
             _log.info("%s: %s: %s", self._resource, why, json.dumps(patch, ensure_ascii=False))
             self._resource.apply(now, patch)
-            return
+            return now
         self._show(patch, why)
 
         def applied(one: FlinkResource) -> bool | None:
-            look(one)
-            return is_applied(one.spec, patch) or None
+            nonlocal now
+            if look(one) or is_applied(one.spec, patch):
+                return True
+            now = one
+            return None
 
         self._resource.wait_for(applied, patch={}, timeout=24 * HOUR)
+        return now
 
     def _show(self, patch: Spec, why: str) -> None:
         shown = json.dumps({"spec": patch}, ensure_ascii=False)

@@ -120,6 +120,9 @@ class OwnTasks:
         return task_states(self._context, [last]).get(last) == "success"
 
     def start(self, run: Run, savepoint: str, *, timeout: float) -> dict[str, Any]:
+        last = self._last_of(OWN_START)
+        if task_states(self._context, [last]).get(last) == "skipped":
+            raise refusal(f"{last}, the last task of {OWN_START}, was skipped, so it has started no new job")
         return self._started(OWN_START, START_ASKED)
 
     def new_job(self, run: Run) -> str | None:

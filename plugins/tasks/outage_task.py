@@ -50,7 +50,8 @@ _LEAD_SECONDS = 4.0
 # After that, the scheduler ends the wait without the triggerer.
 _TRIGGERER_LATE = timedelta(seconds=15)
 _TOLD = "told_late"
-_ENDED = ("success", "failed", "upstream_failed", "skipped", "removed")
+# Own tasks that are skipped have started no job, and have `start_job` skipped too: then the old job has to come back.
+_ENDED = ("success", "failed", "upstream_failed", "removed")
 
 
 def ends_by(request: MigrationRequest, run: Run) -> int | None:

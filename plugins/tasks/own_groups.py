@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
-from stateferry.airflow.dag_runs.dag_run import check_not_returned, fail_if_refused, rehearsal_of, run_of
+from stateferry.airflow.dag_runs.dag_run import (
+    check_not_returned,
+    fail_if_refused,
+    rehearsal_of,
+    run_of,
+    skip,
+    task_states,
+)
 from stateferry.airflow.dag_runs.priorities import BEFORE_STOP, RETURNS, STOPPED
 from stateferry.airflow.dag_runs.task_names import (
     OWN_RETURN,
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
 
 _UNLESS_FAILED = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 
+_log = logging.getLogger(__name__)
+
 
 def with_own_groups(
     path: str, take_savepoint: TakeSavepoint, cut_over: BaseOperator, start_job: StartJob, returns: ReturnToOldJob
@@ -40,6 +50,9 @@ def with_own_groups(
     cut_over >> start_asked
     for task in _between(start_asked, OWN_START, start, start_job, STOPPED):
         _check_before(task, _check_may_start)
+    # If own tasks are skipped, the new job isn't started: `start_job` fails then, and the old job comes back.
+    start_job.trigger_rule = TriggerRule.NONE_FAILED
+    _check_before(start_job, _skip_unless_asked)
     return_asked = ReturnToOldJob(task_id=RETURN_ASKED, asks=True, trigger_rule=TriggerRule.ONE_FAILED, **RETURNS)
     returns.trigger_rule = TriggerRule.ALL_SUCCESS
     _between(return_asked, OWN_RETURN, go_back, returns, RETURNS)
@@ -80,11 +93,16 @@ def _check_may_start(context: Context) -> None:
         check_may_start(run_of(context))
 
 
-def _check_before(task: BaseOperator, check: Callable[[Context], None]) -> None:
-    """Has each try of the task fail for good once the old job is to be started again.
+def _skip_unless_asked(context: Context) -> None:
+    if task_states(context, [START_ASKED]).get(START_ASKED) == "skipped":
+        skip(_log, f"{START_ASKED} was skipped, so no new job is to be started")
 
-    It may be tried again, or cleared by a person, at any time: then two jobs would read the same input, or none would
-    run.
+
+def _check_before(task: BaseOperator, check: Callable[[Context], None]) -> None:
+    """Has each try of the task begin with the check.
+
+    A task of the team may be tried again, or cleared by a person, at any time, also once the old job is to be started
+    again: then two jobs would read the same input, or none would run.
     """
     of_team = task._pre_execute_hook
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from stateferry.airflow.dag_runs.dag_run import (
 from stateferry.airflow.dag_runs.notices import tell, telling_of_failure
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.when_to_stop import is_approved
+from stateferry.airflow.flink.errors import FlinkError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL
 from stateferry.airflow.flink.task import JOB_ID, STOP_FAILED, FlinkTask
@@ -222,7 +224,10 @@ def _check_no_checkpoint(hook: FlinkHook, new_job: str, state: str, *, cancelled
     if not hook.has_checkpointed(new_job):
         return
     if cancelled:
-        newest = next((one.location for one in hook.completed_checkpoints(new_job)), "none whose files are there")
+        newest = "Flink doesn't say"
+        # The next try wouldn't know any more that this one has cancelled it.
+        with suppress(FlinkError):
+            newest = next((one.location for one in hook.completed_checkpoints(new_job)), "none whose files are there")
         state += f" (this task has just cancelled it, so no job runs; its newest checkpoint: {newest})"
     raise refusal(f"the new job {new_job}, which is {state}, {_HAS_PROCESSED}")
 

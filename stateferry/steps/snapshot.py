@@ -278,6 +278,7 @@ def facts(
         nullable=nullable_maps(resolved) or None,
         declarations=new_declarations(resolved) or None,
         losses={state.shown(labels): one for state, one in inventory.losses.items()} or None,
+        first_expiry=min(inventory.first_expiries.values(), default=None),
     )
 
 

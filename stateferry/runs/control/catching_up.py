@@ -11,12 +11,11 @@ from flinkstate.metadata.file_names import METADATA
 from stateferry.basics.durations import moment, now_ms
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.run_options import MOST_NEWER
-from stateferry.runs.predict.earlier_night import Counted
 from stateferry.runs.predict.prediction import catch_up_seconds, copy_seconds
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import ValidateFacts
+from stateferry.runs.record.step_facts import SnapshotFacts, ValidateFacts
 from stateferry.runs.record.temporary_folders import TemporaryFolders
 
 # The last one, in the outage, adds its own file.
@@ -37,8 +36,8 @@ def why_not_later(last: Run) -> str:
 
     A catch-up would be refused by then, while the job stands still.
     """
-    counted = last.facts_if_sound(Counted)
-    first = min(counted.first_expiries.values(), default=None) if counted is not None else None
+    facts = last.facts_if_sound(SnapshotFacts)
+    first = facts.first_expiry if facts is not None else None
     if first is None or first > now_ms() + _AHEAD_MS:
         return ""
     return (

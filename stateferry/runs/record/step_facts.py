@@ -121,7 +121,8 @@ class SnapshotFacts(TimedFacts):
     `declarations` are the lines of Java by which the new job declares its states. `losses` are those of an upgrade, by
     operator and state.
 
-    `source` is the folder that was read, if the plan's source is a link to it.
+    `source` is the folder that was read, if the plan's source is a link to it. By `first_expiry` something that wins
+    may give way to something younger.
 
     If only what has changed since another night was read, `of_all` are the seconds that reading everything would have
     taken, by the newest night that did.
@@ -141,6 +142,7 @@ class SnapshotFacts(TimedFacts):
     declarations: tuple[str, ...] | None = None
     losses: Mapping[str, LossCounts] | None = None
     source: str | None = None
+    first_expiry: int | None = None
     of_all: float | None = None
 
     @property

@@ -129,8 +129,10 @@ def test_the_stop_of_somebody_else_is_waited_for(monkeypatch: pytest.MonkeyPatch
     assert stopped(monkeypatch, ("RUNNING", [checkpoint])) is None
     # The job has gone on.
     assert stopped(monkeypatch, ("RUNNING", [checkpoint, done])) is None
-    with pytest.raises(FlinkError, match=r"a job is FINISHED, and no savepoint of it is in .* nobody knows where"):
-        stopped(monkeypatch, ("FINISHED", [checkpoint]))
+    elsewhere = done | {"external_path": "/elsewhere/savepoint-2"}
+    for history in ([checkpoint], [elsewhere, checkpoint, done]):
+        with pytest.raises(FlinkError, match=r"a job is FINISHED, and its last savepoint isn't .* nobody knows where"):
+            stopped(monkeypatch, ("FINISHED", history))
 
 
 def test_a_stop_that_has_failed_is_kept_until_one_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, TriggerRule
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from stateferry.airflow.dag_runs.dag_run import rehearsal_of
 from stateferry.airflow.dag_runs.priorities import POOL
@@ -73,6 +73,7 @@ def test_each_group_is_between_a_task_that_asks_and_one_that_goes_on(dag: DAG) -
     assert dag.task_dict["return_asked"].upstream_task_ids == fails
     assert dag.task_dict["return_asked"].trigger_rule == TriggerRule.ONE_FAILED
     assert dag.task_dict["return_to_old_job"].trigger_rule == TriggerRule.ALL_SUCCESS
+    assert dag.task_dict["start_job"].trigger_rule == TriggerRule.NONE_FAILED
 
 
 @pytest.mark.parametrize(
@@ -205,6 +206,19 @@ def test_own_tasks_that_are_tried_again_start_no_job_beside_the_old_one(
     run.keep(fact)
     with pytest.raises(AirflowFailException, match=words):
         tasks.run("own_start.start")
+
+
+@pytest.mark.parametrize("asked", ["success", "skipped"])
+def test_own_tasks_that_are_skipped_have_not_started_the_new_job_that_was_asked_for(
+    asked: str, failed: tuple[Tasks, Run, list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, _, _ = failed
+    states = {"start_asked": asked, "own_start.start": "skipped"}
+    tasks.here["ti"].get_task_states = lambda *, task_ids, **_: {"r": {one: states[one] for one in task_ids}}
+    monkeypatch.setattr("stateferry.airflow.tasks.flink_tasks.publication_of", lambda *_: None)
+    error = AirflowFailException if asked == "success" else AirflowSkipException
+    with pytest.raises(error, match=r"last task of own_start, was skipped|start_asked was skipped"):
+        tasks.run("start_job")
 
 
 def test_own_tasks_that_are_cleared_stop_no_job_that_was_started_again(

@@ -163,7 +163,7 @@ def cut_over(
         monkeypatch.setattr(FlinkHook, "wait_for", wait_for)
         monkeypatch.setattr(FlinkHook, "checkpoint_interval", lambda *_: 1000)
         monkeypatch.setattr(FlinkHook, "has_checkpointed", lambda _, job: job in flinks.checkpointed)
-        monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: "RUNNING" if job == flinks.running else "CANCELED")
+        monkeypatch.setattr(FlinkHook, "job_state", lambda _, job: "RUNNING" if job == flinks.running else "FINISHED")
         monkeypatch.setattr(FlinkHook, "cancel", lambda *_, **__: "CANCELED")
         monkeypatch.setattr(FlinkTask, "show", lambda *_: None)
         return made

@@ -14,12 +14,13 @@ from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 from pydantic import ValidationError
 
 from stateferry.airflow.dag_runs.dag_run import rehearsal_of
-from stateferry.airflow.flink.errors import FlinkTimeoutError
+from stateferry.airflow.flink.errors import FlinkTimeoutError, FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.savepoints import TakenSavepoint
 from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.kubernetes.spec import merged
 from stateferry.airflow.requests.planning import Occasion
+from stateferry.airflow.runs_on import operator
 from stateferry.airflow.runs_on.operator_spec import SpecBefore
 from stateferry.airflow.runs_on.places import check_place
 from stateferry.airflow.tasks.decide_task import Decide
@@ -206,6 +207,37 @@ def test_a_job_that_was_restored_from_elsewhere_is_found(cut_over: Make, occasio
     assert made.place.new_job(run) is not None
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "FAILED"])
+def test_a_job_that_goes_on_after_the_savepoint_of_its_stop_is_not_stopped(
+    cut_over: Make, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task has failed while it stopped. The operator calls it suspended all the same, and lets it run."""
+    made = cut_over()
+    monkeypatch.setattr(operator, "_ENDS_WITHIN", 0.1)
+    monkeypatch.setattr(FlinkHook, "job_state", lambda *_: state)
+    for stop in (made.place.stop, made.place.stopped_in_the_end):
+        with pytest.raises(AirflowFailException, match=f"Flink says that job {OLD_JOB} is {state}: it may have gone"):
+            stop(made.order())
+    assert made.spec["job"]["state"] == "suspended"
+
+
+@pytest.mark.parametrize("answer", ["FINISHED", None, FlinkUnreachableError("its cluster is gone")])
+def test_a_job_that_runs_a_moment_longer_and_one_whose_cluster_is_gone_are_stopped(
+    cut_over: Make, answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over()
+    answers = ["RUNNING", answer]
+
+    def state(*_: object) -> object:
+        if isinstance(said := answers.pop(0), Exception):
+            raise said
+        return said
+
+    monkeypatch.setattr(FlinkHook, "job_state", state)
+    made.place.stop(made.order())
+    assert answers == []
+
+
 @pytest.mark.parametrize("path", ["", "KUBERNETES_OPERATOR_LAST_STATE", "/theirs/savepoint-0"])
 def test_only_the_savepoint_that_was_asked_for_counts(cut_over: Make, path: str) -> None:
     """An older path, and the operator's last state, which the job runs on from in the end."""
@@ -253,8 +285,11 @@ def test_a_job_that_flink_stops_after_the_operators_error_is_stopped(cut_over: M
     assert made.flinks.restored[back["job_id"]] == taken.location
 
 
-def test_a_job_that_flink_stops_while_its_spec_becomes_as_it_was_is_no_job_that_runs_on(cut_over: Make) -> None:
-    made = cut_over()
+LATE = TakenSavepoint(OLD_JOB, "/savepoints/late")
+
+
+def not_stopped(made: CutOver) -> None:
+    """The operator says that it couldn't."""
 
     def fails(*_: Any) -> str:
         raise ValueError("Savepoint Error")
@@ -262,9 +297,52 @@ def test_a_job_that_flink_stops_while_its_spec_becomes_as_it_was_is_no_job_that_
     made.operator.stop = fails
     with pytest.raises(AirflowFailException, match="Savepoint Error"):
         made.place.stop(made.order())
-    late = TakenSavepoint(OLD_JOB, "/savepoints/late")
-    made.kubernetes.before_patch = [lambda: setattr(made.flinks, "savepoint", late)]
-    with pytest.raises(AirflowFailException, match=r"Flink has stopped the job with /savepoints/late.* No job runs"):
+
+
+def test_a_job_that_flink_stops_while_its_spec_becomes_as_it_was_is_no_job_that_runs_on(
+    cut_over: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over()
+    not_stopped(made)
+    monkeypatch.setattr(operator, "_RESTORED_WITHIN", 0.1)
+    made.kubernetes.before_patch = [lambda: setattr(made.flinks, "savepoint", LATE)]
+    with pytest.raises(AirflowFailException, match=r"Flink has stopped the job with /savepoints/late.* if no job runs"):
+        made.place.stopped_in_the_end(made.order())
+
+
+def test_a_job_that_the_operator_stops_and_starts_again_while_its_spec_becomes_as_it_was_runs_on(
+    cut_over: Make,
+) -> None:
+    """Its own next try of the stop has succeeded, of which it says so later than Flink."""
+    made = cut_over()
+    not_stopped(made)
+
+    def restores() -> None:
+        made.flinks.savepoint = LATE
+        threading.Timer(0.3, lambda: made.kubernetes.set_status(jobStatus={"jobId": "9" * 32})).start()
+
+    made.kubernetes.before_patch = [restores]
+    assert made.place.stopped_in_the_end(made.order()) is None
+
+
+def test_flink_is_asked_again_if_it_gave_no_answer_after_the_spec_became_as_it_was(
+    cut_over: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cut_over()
+    not_stopped(made)
+    answers: list[Any] = [None, FlinkUnreachableError("no answer"), LATE]
+
+    def look(*_: object) -> Any:
+        if isinstance(said := answers.pop(0), Exception):
+            raise said
+        return said
+
+    monkeypatch.setattr(operator, "_RESTORED_WITHIN", 0.1)
+    monkeypatch.setattr(operator.Operator, "_stopped_in_flink", look)
+    with pytest.raises(FlinkUnreachableError):
+        made.place.stopped_in_the_end(made.order())
+    assert made.spec == made.before
+    with pytest.raises(AirflowFailException, match="Flink has stopped the job with /savepoints/late"):
         made.place.stopped_in_the_end(made.order())
 
 
