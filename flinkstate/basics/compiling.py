@@ -24,7 +24,8 @@ _njit: Any = numba.njit
 # Functions that kernels call: those that are large or seldom called, and those that become a part of each caller.
 compiled: _Decorator = _njit(**_OPTIONS)
 inlined: _Decorator = _njit(forceinline=True, **_OPTIONS)
-# Takes twice as long to compile, as numba does it anew for each call. But hashes of short bytes are faster by a tenth.
+# Takes twice as long to compile, as numba does it anew for each call: for the hashes of bytes and comparisons of keys
+# alone, of which no loss of speed is accepted.
 copied_in: _Decorator = _njit(inline="always", **_OPTIONS)
 intrinsic: _Decorator = numba.extending.intrinsic
 

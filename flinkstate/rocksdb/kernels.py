@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.basics.compiling import inlined, kernel_of
+from flinkstate.basics.compiling import copied_in, inlined, kernel_of
 from flinkstate.basics.words import big64, fail, load32, load64, put32, store64
 from flinkstate.hashing import crc32c
 from flinkstate.hashing.crc32c import masked_crc32c
@@ -143,7 +143,7 @@ def _group(data, position, prefix):
     return group
 
 
-@inlined
+@copied_in
 def compared(one, start, size, other, begin, length, common):
     """Returns a number below, equal to or above 0, as the first key is to the second; `common` bytes are equal."""
     least = min(size, length)
@@ -485,7 +485,7 @@ def index_entries(
     return count
 
 
-@inlined
+@copied_in
 def before(arena, starts, key_ends, tags, at, one, other):
     """Whether the next row of one run comes before that of another one; the newer run has the smaller number."""
     first, second = at[one], at[other]
@@ -506,7 +506,7 @@ def sift(arena, starts, key_ends, tags, at, order, runs):
     _sift(arena, starts, key_ends, tags, at, order, runs)
 
 
-@inlined
+@copied_in
 def _sift(arena, starts, key_ends, tags, at, order, runs):
     moved = order[0]
     if runs > 1 and not before(arena, starts, key_ends, tags, at, moved, order[1]):
