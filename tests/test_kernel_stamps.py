@@ -52,8 +52,10 @@ def unnamed(module: ModuleType) -> set[str]:
         if hasattr(one._cache, "_cache_file") and one.py_func.__module__ == module.__name__
     ]
     files = needed(Path(module.__file__ or "")) if stamps else set()
-    stats = {file.name: file.stat() for file in files}
-    return {name for name, stat in stats.items() if any((stat.st_mtime, stat.st_size) not in stamp for stamp in stamps)}
+    # Several files have one name.
+    stats = {file: file.stat() for file in files}
+    missing = (file for file, of in stats.items() if any((of.st_mtime, of.st_size) not in stamp for stamp in stamps))
+    return {file.name for file in missing}
 
 
 def test_a_kernel_is_compiled_again_when_a_file_changes_that_it_has_a_part_of() -> None:

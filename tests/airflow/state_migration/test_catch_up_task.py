@@ -122,13 +122,25 @@ def test_they_end_when_they_get_hardly_shorter_or_are_many(
     rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
 ) -> None:
     of_spark(60.0, 59.0)
-    assert "hardly less" in caught_up(rehearsal, request_, occasion)["enough"]
-    rehearsal.keep(CatchUps(0))
+    made = caught_up(rehearsal, request_, occasion)
+    assert "hardly less" in made["enough"]
     spark = of_spark(60.0, 50.0, 40.0, 30.0)
     spark.runs = []
-    rehearsal.keep(CatchUps(0, tuple(OneCatchUp("gone", 1, 1, 99.0) for _ in range(4))))
+    rehearsal.keep(CatchUps(0, tuple(OneCatchUp(made["catch_ups"][-1], 1, 1, 99.0) for _ in range(4))))
     assert "search the files" in caught_up(rehearsal, request_, occasion)["enough"]
     assert spark.runs == []
+
+
+def test_the_job_is_not_stopped_for_a_catch_up_that_could_be_refused(
+    rehearsal: Run, request_: MigrationRequest, occasion: Occasion, of_spark: Any
+) -> None:
+    of_spark(4.0)
+    caught_up(rehearsal, request_, occasion)
+    last = base_of_cut_over(rehearsal)
+    assert last is not None
+    last.keep(SnapshotFacts(first_expiry=now_ms() + 3_600_000))
+    with pytest.raises(AirflowFailException, match=r"something may have expired.*The job was not stopped"):
+        caught_up(rehearsal, request_, occasion, "rehearsal_again")
 
 
 def test_before_the_decision_the_cut_over_converts_everything_and_after_it_the_job_runs_on(
