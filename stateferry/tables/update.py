@@ -50,7 +50,7 @@ from stateferry.tables.iceberg.commits import (
 from stateferry.tables.iceberg.doubts import doubt, is_doubted
 from stateferry.tables.iceberg.ledger import LegacyState
 from stateferry.tables.iceberg.live_files import NO_CHUNK, files_by_chunk, has_deletes
-from stateferry.tables.iceberg.owners import note_owner, tables_of_state
+from stateferry.tables.iceberg.owners import note_of_owner, note_once, tables_of_state
 from stateferry.tables.iceberg.types import iceberg_schema, shape, with_field_ids
 
 __all__ = ["ChunkTask", "TableHome", "TableUpdate", "advance_main", "commit_update", "plan_update", "write_chunk"]
@@ -132,12 +132,13 @@ def plan_update(
     layout, legacy = layout_of(savepoint, operator, rules, _chunk_firsts(savepoint, operator, chunk_bytes, at_least))
     catalog = home.catalog()
     tables = tables_of_state(catalog, job, savepoint, operator, rules.new_name)
+    noted = note_of_owner(tables, operator)
     found = {
-        name: ensure_table(catalog, tables.identifier(name), f"{home.folder}/{tables.folder}/{name}", schema)
+        name: ensure_table(catalog, tables.identifier(name), f"{home.folder}/{tables.folder}/{name}", schema, noted)
         for name, schema in schemas.items()
     }
     for table in found.values():
-        note_owner(table, tables, operator)
+        note_once(table, noted)
     entries, ledger = found[names.MAP_ENTRY], found[names.KEY_LEDGER]
     before = read_mark(ledger, ledger.snapshot_by_name(MAIN))
     done = committed(ledger, run_id) is not None and committed(entries, run_id) is not None

@@ -8,7 +8,6 @@ _MASKED = "what is above 64 bits is cut off by the mask, and multiplication carr
 _LONG = "a longer digest tells elements apart as well"
 _RESTART = "the first entry after a restart shares nothing with one before"
 _UNIQUE = "the hashes are unique in any case; to say so saves time"
-_EVERY_ADDRESS = "this processor loads words from any address"
 _AS_BYTE_BY_BYTE = "the bytes are then loaded one by one, with the same result"
 _SHIFTED_OUT = "what the word begins with is shifted out"
 _LAST_SIDE = "the staged savepoint is the last of the two sides"
@@ -24,8 +23,6 @@ _CHOSEN = (
 )
 
 EQUIVALENT: dict[tuple[str, str, str, str], str] = {
-    ("kernels.py", "_load64", "loaded.align = 1", "pass"): _EVERY_ADDRESS,
-    ("kernels.py", "_load64", "loaded.align = 1", "loaded.align = 2"): _EVERY_ADDRESS,
     ("kernels.py", "_tail", "word = np.uint64(0)", "word = np.uint64(1)"): _SHIFTED_OUT,
     ("kernels.py", "read_timestamps", "value = np.int64(0)", "value = np.int64(1)"): _SHIFTED_OUT,
     ("kernels.py", "_tail", "if start + 8 <= len(data):", "if start + 8 < len(data):"): _AS_BYTE_BY_BYTE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import cast
@@ -207,18 +207,19 @@ def branch_of(run_id: str) -> str:
     return f"run-{run_id}"
 
 
-def ensure_table(catalog: Catalog, identifier: tuple[str, ...], location: str, schema: pa.Schema) -> Table:
-    """Returns the table; creates it if it is missing."""
+def ensure_table(
+    catalog: Catalog, identifier: tuple[str, ...], location: str, schema: pa.Schema, noted: Mapping[str, str]
+) -> Table:
+    """Returns the table; creates it if it is missing, and notes these properties then."""
     for depth in range(1, len(identifier)):
         catalog.create_namespace_if_not_exists(identifier[:depth])
     if not catalog.table_exists(identifier):
         columns = iceberg_schema(schema)
-        chunk = PartitionField(
-            columns.find_field(CHUNK).field_id, _FIRST_PARTITION_FIELD, IdentityTransform(), name=CHUNK
-        )
+        number = columns.find_field(CHUNK).field_id
+        chunk = PartitionField(number, _FIRST_PARTITION_FIELD, IdentityTransform(), name=CHUNK)
         with contextlib.suppress(TableAlreadyExistsError):
             bounded = {f"{_METRICS}.column.{name}": "truncate(16)" for name in BOUNDED if name in schema.names}
-            properties = _PROPERTIES | bounded
+            properties = {**_PROPERTIES, **bounded, **noted}
             catalog.create_table(identifier, columns, location, PartitionSpec(chunk), properties=properties)
     table = catalog.load_table(identifier)
     if table.snapshot_by_name(MAIN) is None:

@@ -58,12 +58,16 @@ def tables_of_state(
     return StateTables(job, f"id {operator.hex_id}", state) if is_taken else labelled
 
 
-def note_owner(table: Table, tables: StateTables, operator: Operator) -> None:
-    """Notes in a table whose it is, unless it says so already."""
-    if _OPERATOR not in table.properties:
+def note_of_owner(tables: StateTables, operator: Operator) -> dict[str, str]:
+    """What a table notes of whose it is."""
+    return {_OPERATOR: json.dumps({"id": operator.hex_id, "name": tables.operator})}
+
+
+def note_once(table: Table, noted: dict[str, str]) -> None:
+    """Notes whose it is in a table that doesn't say so yet, as it was made before tables did."""
+    if not noted.keys() <= table.properties.keys():
         with table.transaction() as transaction:
-            note = json.dumps({"id": operator.hex_id, "name": tables.operator})
-            transaction.set_properties({_OPERATOR: note})
+            transaction.set_properties(noted)
 
 
 def _owner(catalog: Catalog, namespace: tuple[str, ...]) -> _Owner | None:
