@@ -59,7 +59,8 @@ _MAY_DIFFER = {
     "full_every",
     "now_from",
     "no_timers",
-} | {"accept_vanished"}
+    "accept_vanished",
+}
 _WHOLE = "leave --since out, which converts everything"
 
 

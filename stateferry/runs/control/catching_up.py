@@ -22,7 +22,7 @@ from stateferry.runs.record.temporary_folders import TemporaryFolders
 MOST = MOST_NEWER - 1
 # One that is so fresh isn't followed by another one.
 _FRESH_MS = 60_000
-# A job that stops later than so is caught up with once more before.
+# Longer than a catch-up may be old when the job stops: after that another one is made first.
 _AHEAD_MS = 2 * 3_600_000
 
 
@@ -32,9 +32,9 @@ def catch_ups_of(rehearsal: Run) -> CatchUps:
 
 
 def why_not_later(last: Run) -> str:
-    """Why nothing that is stopped for in the next two hours can go on from this run; empty if something can.
+    """Why a cut-over in the next two hours can't go on from this run; empty if it can.
 
-    A catch-up would be refused by then, while the job stands still.
+    Its catch-up would be refused while the job stands still.
     """
     facts = last.facts_if_sound(SnapshotFacts)
     first = facts.first_expiry if facts is not None else None
