@@ -199,8 +199,8 @@ class _Decoder:
         first, last = sorted((1, type_.right_tag))
         wrong = ~is_left & (tags != type_.right_tag)
         damaged_where(wrong, starts, f"a byte {first} or {last} in {type_name(type_)}", tags)
-        left, left_stops = self.optional(type_.left, starts + 1, limits, is_left)
-        right, right_stops = self.optional(type_.right, starts + 1, limits, ~is_left)
+        left, left_stops = self.optional(type_.left, starts + 1, limits, is_left, or_null=True)
+        right, right_stops = self.optional(type_.right, starts + 1, limits, ~is_left, or_null=True)
         return struct_array(arrow_type(type_), [left, right], len(starts)), np.where(is_left, left_stops, right_stops)
 
     def rows(self, type_: RowType, starts: Positions, limits: Positions) -> Column:

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from flinkstate.errors import UsageError
 
-# Hadoop has several names for a store; pyarrow knows one of them.
-OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
+# Hadoop and Flink have several names for a store; pyarrow knows one of them.
+OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "s3p": "s3", "wasb": "abfs", "wasbs": "abfss"}
 # Two names of the same store that pyarrow knows both.
 _ALIKE = {"gcs": "gs", "abfss": "abfs"}
 _BUCKETS = ("s3", "gs")

@@ -22,6 +22,7 @@ HERE = 8  # register that gets the position in the output
 ORDER = 9  # number of fields, first of the registers with their positions, the fields in the order wanted
 COPY_OR_NULL = 11  # place in the walk program, how many bytes null has, these: a flag for null, the value unless it is
 ELEMENTS = 10  # target behind the last element; a delimiter is before every other one
+COPY_UNLESS_NULL = 12  # as COPY_OR_NULL, without a flag: null is refused
 
 # What FLAG writes, if no byte.
 NOTHING = -1
@@ -75,7 +76,7 @@ def write_values(  # type: ignore[no-untyped-def]
                 fail(failure, NO_ROOM, position, np.int64(0))
                 return np.int64(index)
             op = code[pc]
-            if op in (COPY, COPY_OR_NULL):
+            if op in (COPY, COPY_OR_NULL, COPY_UNLESS_NULL):
                 place[0] = position
                 if walk(
                     walked, pool, of_walk, data, place[:1], limits[index : index + 1], place[1:2], place[3:],
@@ -86,14 +87,18 @@ def write_values(  # type: ignore[no-untyped-def]
                 if at + size + _SPARE > len(out):
                     fail(failure, NO_ROOM, position, size)
                     return np.int64(index)
-                if op == COPY_OR_NULL:
+                if op != COPY:
                     is_null = size == code[pc + 2]
                     for offset in range(size if is_null else 0):
                         is_null = is_null and data[position + offset] == code[pc + 3 + offset]
-                    out[at] = 1 if is_null else 0
-                    at += 1
-                    position += size if is_null else 0
-                    size = np.int64(0) if is_null else size
+                    if op == COPY_OR_NULL:
+                        out[at] = 1 if is_null else 0
+                        at += 1
+                        position += size if is_null else 0
+                        size = np.int64(0) if is_null else size
+                    elif is_null:
+                        fail(failure, NULL_ELEMENT, position, np.int64(0))
+                        return np.int64(index)
                     pc += 1 + code[pc + 2]
                 copy_bytes(data, position, out, at, size)
                 at += size

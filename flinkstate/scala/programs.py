@@ -6,7 +6,7 @@
 | | | POJO | `02`, each field behind a bool `isNull`, by their names |
 | `Option` | bool `isSome`, value | nullable | bool `isNull`, value |
 | | | `String` | an empty one stands for null; so it is written `00` |
-| `Either` | bool `isLeft`, value | Flink's `Either` | the same |
+| `Either` | bool `isLeft`, value | Flink's `Either` | the same; a value that is null is refused |
 | enumeration | i32 number | enum | i32 ordinal |
 | `Unit` | a byte | `Void` | the same |
 | collection | i32 count, each element behind a bool `isPresent` | list | i32 count, elements |
@@ -165,11 +165,19 @@ class _Compiler:
 
     def _either(self, source: EitherType, made: EitherType) -> None:
         at = self.emit(kernels.FLAG, 0, 1, 0, 0)
-        self.value(source.left, made.left)
+        self._side(source.left, made.left)
         end = self.emit(kernels.JUMP, 0)
         self.code[at + 4] = len(self.code)
-        self.value(source.right, made.right)
+        self._side(source.right, made.right)
         self.code[end + 1] = len(self.code)
+
+    def _side(self, source: FlinkType, made: FlinkType) -> None:
+        """Compiles a side of an `Either`: Scala's may be null, Flink's may not."""
+        null = None if has_scala(source) else null_of(made)
+        if null is None:
+            self.value(source, made)
+        else:
+            self._copy(source, kernels.COPY_UNLESS_NULL, 0, len(null), *null)
 
     def _loop(self, body: Callable[[], None]) -> None:
         register, self.registers = self.registers, self.registers + 1

@@ -46,7 +46,8 @@ def _failed(failure: Positions, data: Bytes, program: ScalaProgram) -> Exception
     code, position, detail = failure.tolist()
     what = type_name(program.type)
     if code == kernels.NULL_ELEMENT:
-        return RefusedValueError(f"null as an element of a collection in a {what}, which has no null then", position)
+        where = "as an element of a collection, or as a side of an Either,"
+        return RefusedValueError(f"null {where} in a {what}, which has no null there", position)
     if code == kernels.LEFTOVER:
         return DamagedError(f"the end of a {what}", f"{detail} more bytes", offset=position)
     return failed(failure, data, program.type)

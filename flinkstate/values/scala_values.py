@@ -40,7 +40,10 @@ def as_made(source: FlinkType, made: FlinkType, value: Any) -> Any:
             return PojoValue(made.class_name, {name: found[name] for name in types})
         case EitherType(left, right), EitherType():
             sides = (left, made.left) if value.is_left else (right, made.right)
-            return EitherValue(as_made(*sides, value.value), value.is_left)
+            side = as_made(*sides, value.value)
+            if side is None:
+                raise RefusedError(f"null as a side of a {type_name(made)}")
+            return EitherValue(side, value.is_left)
         case TraversableType(), NullableType(inner):
             return as_made(source, inner, value)
         case TraversableType(element), ListType(inner) | SetType(inner):

@@ -32,6 +32,7 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.types import (
     JOINED_ELEMENT,
+    SCALA_TRY,
     ArrayType,
     AvroArrayType,
     AvroFixedType,
@@ -152,8 +153,6 @@ def expected(type_: FlinkType, value: Any) -> Any:
         case NullableType(inner):
             return expected(inner, value)
         case EitherType(left, right):
-            if value.value is None and (left if value.is_left else right) not in SILENT:
-                unrepresentable()
             sides = (expected(left, value.value), None) if value.is_left else (None, expected(right, value.value))
             return dict(zip(type_.sides, sides, strict=True))
         case TtlType(inner):
@@ -479,6 +478,13 @@ def test_the_error_says_where_and_what() -> None:
         column(EnumType("com.acme.Color", ("RED", "BLUE")), bytes(4), bytes.fromhex("00000002"))
     with pytest.raises(DamagedError, match=r"offset 0: expected a byte 1 or 2 in TaggedUnion<Long,Long>, found 0"):
         column(EitherType(Scalar.LONG, Scalar.LONG, JOINED_ELEMENT), bytes(9))
+
+
+def test_a_null_side_of_an_either_is_no_damage() -> None:
+    """Flink marks the side alone: `Success(null)` of a Scala `Try` is legal, and so is a null that a job joins."""
+    for kind in (SCALA_TRY, JOINED_ELEMENT):
+        found = column(EitherType(Scalar.STRING, Scalar.LONG, kind), b"\1\0")
+        assert [*found[0].values()] == [None, None]
 
 
 # What has no columns.

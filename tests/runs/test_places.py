@@ -59,6 +59,7 @@ def test_what_no_file_can_be_called_is_refused(field: str, name: str) -> None:
     ("one", "other"),
     [
         ("s3://b/sp", "s3a://b/sp/in"),
+        ("s3p://b/sp", "s3://b/sp/in"),
         ("gs://b/sp", "gcs://b/sp/in"),
         ("abfs://c@a.dfs.core.windows.net/sp", "wasbs://c@A.blob.core.windows.net/sp/in"),
         ("hdfs://nn/sp", "hdfs://NN:8020/sp/in"),

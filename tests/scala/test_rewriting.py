@@ -190,6 +190,18 @@ def test_null_where_there_is_none_is_refused() -> None:
         written(compile_scala(as_told(type_, "Types.LIST<Long>")), encode(type_, [1, None]))
 
 
+@pytest.mark.parametrize("value", [EitherValue(None, True), EitherValue(None, False)])
+def test_a_side_of_an_either_that_is_null_is_refused(value: EitherValue) -> None:
+    """Flink's `Either` throws an exception for it when the job reads the value."""
+    source = EitherType(STRING, Scalar.BIG_INTEGER, SCALA_EITHER)
+    type_ = as_told(source, "Either<String, BigInteger>")
+    with pytest.raises(RefusedValueError, match="null .* as a side of an Either") as refused:
+        written(compile_scala(type_), encode(source, EitherValue("a", True)), encode(source, value))
+    assert refused.value.offset == 4
+    with pytest.raises(RefusedError, match="null as a side"):
+        plainly(type_, encode(source, value))
+
+
 @pytest.mark.parametrize(
     ("source", "text", "why"),
     [
