@@ -195,7 +195,7 @@ def test_a_side_of_an_either_that_is_null_is_refused(value: EitherValue) -> None
     """Flink's `Either` throws an exception for it when the job reads the value."""
     source = EitherType(STRING, Scalar.BIG_INTEGER, SCALA_EITHER)
     type_ = as_told(source, "Either<String, BigInteger>")
-    with pytest.raises(RefusedValueError, match="null .* as a side of an Either") as refused:
+    with pytest.raises(RefusedValueError, match=r"null .* as a side of an Either") as refused:
         written(compile_scala(type_), encode(source, EitherValue("a", True)), encode(source, value))
     assert refused.value.offset == 4
     with pytest.raises(RefusedError, match="null as a side"):
