@@ -45,6 +45,9 @@ class Prefixes:
         """These and the other ones."""
         return self if self.has_every_key else Prefixes.of((*self.each(), *other.each()))
 
+    def same_as(self, other: Prefixes) -> bool:
+        return np.array_equal(self.bounds, other.bounds) and self.keys.tobytes() == other.keys.tobytes()
+
     def each(self) -> Iterator[bytes]:
         """Yields the prefixes one after another."""
         return (self.keys[start:end].tobytes() for start, end in pairwise(self.bounds.tolist()))

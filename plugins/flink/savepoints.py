@@ -281,27 +281,42 @@ def _is_of(entry: dict[str, Any], order: SavepointOrder) -> bool:
 
 
 async def _counts(rest: FlinkRest, order: SavepointOrder, found: TakenSavepoint) -> bool:
-    """Whether the savepoint counts: if the job was to stop with it, the job must have stopped.
+    """Whether the savepoint counts: if the job was to stop with it, the job must have stopped with it.
 
-    If the job went on, the savepoint is out of date.
+    If the job went on, the savepoint is out of date, also if something else has stopped the job later.
     """
     state = None if found.job_id is None else await job_state(rest, found.job_id)
-    if not order.stop or state == "FINISHED":
-        _log.info("an earlier try took savepoint %s", found.location)
-        return True
-    if state is None and not order.has_failed:
-        _log.warning("an earlier try took savepoint %s; Flink has forgotten its job", found.location)
+    if not order.stop or (state in (None, "FINISHED") and not await _went_on(rest, order, found.job_id)):
+        forgotten = "; Flink has forgotten its job" if order.stop and state is None else ""
+        _log.info("an earlier try took savepoint %s%s", found.location, forgotten)
         return True
     order.on_failure()
-    if state in (None, "FAILED", "CANCELED"):
-        why = f"job {found.job_id} is {state}, not FINISHED"
-        why = "an earlier stop had failed, and Flink has forgotten the job" if state is None else why
+    if state in (None, *TERMINAL):
+        why = {
+            None: "an earlier stop had failed, and Flink has forgotten the job",
+            "FINISHED": f"an earlier stop had failed, and job {found.job_id}, which is FINISHED, may have gone on",
+        }.get(state, f"job {found.job_id} is {state}, not FINISHED")
         raise FlinkError(
             f"savepoint {found.location} is complete, but {why}: it may have processed input after the savepoint. See "
             "in Flink's log whether it has; if not, use this savepoint"
         )
     _log.warning("job %s is %s after savepoint %s: stopping it again", found.job_id, state, found.location)
     return False
+
+
+async def _went_on(rest: FlinkRest, order: SavepointOrder, job_id: str | None) -> bool:
+    """Whether the job, which is over, may have gone on after the order's savepoint."""
+    for wait in (False, True):
+        if wait:
+            # The history may be older than the savepoint, because Flink answers from a cache.
+            await asyncio.sleep(await cached_for(rest))
+        history = [] if job_id is None else await _history(rest, job_id)
+        newest = next((entry for entry in history if entry["status"] == "COMPLETED"), None)
+        if newest is None:
+            return order.has_failed
+        if _is_of(newest, order):
+            return False
+    return True
 
 
 async def _history(rest: FlinkRest, job_id: str) -> list[dict[str, Any]]:

@@ -109,11 +109,14 @@ def that_can_be_rewritten(keys: Prefixes, state: KeyedState, prefix: int) -> Pre
 
 
 def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict[str, Prefixes]:
-    """The keys of the source's states as the result has them; a new state has those of its legacy state."""
+    """The keys of the source's states as the result has them; a new state has those of its legacy state too."""
     found = {name: _in_result(one, conversion.states[name], conversion) for name, one in keys.items()}
-    return found | {
-        rules.new_name: found[rules.legacy.name] for rules in conversion.rules if rules.legacy.name in found
-    }
+    for rules in conversion.rules:
+        if (legacy := found.get(rules.legacy.name)) is not None:
+            # They differ if a subtask lacks one of both states, as its job makes a state when it first uses it.
+            new = found.get(rules.new_name, legacy)
+            found[rules.new_name] = legacy if new.same_as(legacy) else legacy.and_of(new)
+    return found
 
 
 def _in_result(keys: Prefixes, state: KeyedState, conversion: OperatorChanges) -> Prefixes:

@@ -123,7 +123,8 @@ class ChangedKeysTask:
             for other in [group for group in groups if group & together]:
                 groups.remove(other)
                 together |= other
-            groups.append(frozenset(together))
+            if together:
+                groups.append(frozenset(together))
         taken = frozenset().union(*groups)
         return groups + [frozenset([state]) for state in ids.values() if state not in taken]
 

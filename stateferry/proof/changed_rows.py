@@ -134,9 +134,10 @@ def together(conversion: OperatorChanges, names: Set[str]) -> list[frozenset[str
     """The states in groups, in each of which what a key has counts together."""
     groups: list[frozenset[str]] = []
     for rules in conversion.rules:
-        group = frozenset(names & rules.names)
-        sharing = [one for one in groups if one & group]
-        groups = [one for one in groups if one not in sharing] + [group.union(*sharing)]
+        # A subtask may have none of them, if its job makes a state when its first record arrives.
+        if group := frozenset(names & rules.names):
+            sharing = [one for one in groups if one & group]
+            groups = [one for one in groups if one not in sharing] + [group.union(*sharing)]
     return groups + [frozenset([name]) for name in names - frozenset().union(*groups)]
 
 

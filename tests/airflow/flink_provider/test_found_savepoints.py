@@ -135,6 +135,30 @@ def test_the_stop_of_somebody_else_is_waited_for(monkeypatch: pytest.MonkeyPatch
             stopped(monkeypatch, ("FINISHED", history))
 
 
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_savepoint_that_others_followed_is_not_where_the_job_stopped(
+    monkeypatch: pytest.MonkeyPatch, has_failed: bool
+) -> None:
+    """A stop has failed after its savepoint, the job went on, and somebody else has stopped it later."""
+    done = {"is_savepoint": True, "status": "COMPLETED", "external_path": f"{ORDER.directory}/savepoint-1"}
+    checkpoint = {"is_savepoint": False, "status": "COMPLETED", "external_path": "/checkpoints/chk-1"}
+    elsewhere = done | {"external_path": "/elsewhere/savepoint-2"}
+    order, rest = replace(ORDER, job="a job", has_failed=has_failed), None
+    assert stopped(monkeypatch, ("FINISHED", [done, checkpoint])) == asyncio.run(find(rest, order))  # type: ignore[arg-type]
+    for history in ([checkpoint, done], [elsewhere, checkpoint, done]):
+        with pytest.raises(FlinkError, match="nobody knows where"):
+            stopped(monkeypatch, ("FINISHED", history))
+        with pytest.raises(FlinkError, match=r"is complete, but an earlier stop had failed, and job a job, which is"):
+            asyncio.run(find(rest, order))  # type: ignore[arg-type]
+    # Flink's history no longer has it, its folder does.
+    monkeypatch.setattr(savepoints, "newest_completed", lambda _: f"{ORDER.directory}/savepoint-a job-1")
+    with pytest.raises(FlinkError, match="nobody knows where"):
+        stopped(monkeypatch, ("FINISHED", [elsewhere]))
+    monkeypatch.setattr(savepoints, "newest_completed", lambda _: f"{ORDER.directory}/savepoint-a job-1")
+    with pytest.raises(FlinkError, match="may have gone on"):
+        asyncio.run(find(rest, order))  # type: ignore[arg-type]
+
+
 def test_a_stop_that_has_failed_is_kept_until_one_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [FlinkSavepointError("the job went on"), TAKEN]
 
