@@ -14,6 +14,8 @@ from stateferry.runs.record.facts import RunFacts
 
 _FORMAT = "kubernetes.operator.savepoint.format.type"
 _FALLBACK = "kubernetes.operator.job.upgrade.last-state-fallback.enabled"
+# Despite its name the operator drains whatever it stops, if this is on: all timers would fire, all windows end.
+_DRAIN = "kubernetes.operator.job.drain-on-savepoint-deletion"
 # What the operator must not do by itself as long as the run watches: go back to another spec, or start a failed job as
 # another one, of which the run wouldn't know.
 MEANWHILE_OFF = ("kubernetes.operator.deployment.rollback.enabled", "kubernetes.operator.job.restart.failed")
@@ -53,8 +55,8 @@ def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
     """The merge patch that stops the job with a savepoint of the order's format, and with nothing else."""
     folder = next((name for name in _FOLDERS if option(before, name) is not None), _FOLDERS[-1])
     # Flink starts no job whose folder has no scheme, and somebody else may start one with this spec.
-    options = {folder: with_scheme(order.directory), _FORMAT: order.format, _FALLBACK: "false"}
-    options |= dict.fromkeys(MEANWHILE_OFF, "false")
+    options = {folder: with_scheme(order.directory), _FORMAT: order.format}
+    options |= dict.fromkeys((_FALLBACK, _DRAIN, *MEANWHILE_OFF), "false")
     return {"job": SUSPENDED, **with_options(options, before)}
 
 

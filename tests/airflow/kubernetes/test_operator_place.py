@@ -59,6 +59,7 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
             "state.savepoints.dir": f"file://{order.directory}",
             "kubernetes.operator.savepoint.format.type": "NATIVE",
             "kubernetes.operator.job.upgrade.last-state-fallback.enabled": "false",
+            "kubernetes.operator.job.drain-on-savepoint-deletion": "false",
             "kubernetes.operator.deployment.rollback.enabled": "false",
             "kubernetes.operator.job.restart.failed": "false",
         },

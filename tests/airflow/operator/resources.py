@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from stateferry.airflow.kubernetes.spec import merged, with_options
+from stateferry.airflow.runs_on.operator_spec import MEANWHILE_OFF, started_spec
 from tests.airflow.operator.control_plane import Body
 from tests.airflow.operator.flink_operator import flink
 from tests.flink import jars
@@ -72,3 +74,9 @@ def _cluster(folder: Path, port: int) -> Body:
         "jobManager": memory,
         "taskManager": memory,
     }
+
+
+def put_back(before: Body, savepoint: str, nonce: int) -> Body:
+    """The spec of an old job that a run has started again: as it was, with what makes a start like the proof."""
+    spec = started_spec(before, savepoint, nonce)
+    return merged(spec, with_options(dict.fromkeys(MEANWHILE_OFF), spec))

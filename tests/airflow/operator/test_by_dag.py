@@ -11,7 +11,7 @@ import pytest
 from stateferry.airflow.runs_on.operator_spec import plain
 from stateferry.runs.catalog.publications import Control, Publication
 from tests.airflow.operator.conftest import CutOver
-from tests.airflow.operator.resources import NAME
+from tests.airflow.operator.resources import NAME, put_back
 from tests.flink.remote import NEW_JOB
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(3000)]
@@ -63,8 +63,7 @@ def test_the_dag_brings_the_old_job_back_if_the_new_one_does_not_start(
     now = made.read()
     assert now["status"]["jobStatus"]["jobId"] == back["job_id"]
     # The second nonce of this run: the first one was that of the new job.
-    started = {"initialSavepointPath": taken["savepoint"], "savepointRedeployNonce": 2}
-    assert now["spec"] == before | {"job": before["job"] | started}
+    assert now["spec"] == put_back(before, taken["savepoint"], 2)
     made.check_that_nothing_was_lost("mainState", monkeypatch)
 
 
