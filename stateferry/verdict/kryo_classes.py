@@ -27,12 +27,9 @@ ALIKE = frozenset(
         *("[I", "[J", "[B", f"[L{_LANG}String;", f"[L{_LANG}Long;", f"[L{_LANG}Integer;"),
     )
 )
-# Their parts bear their own classes, which are looked at too.
+# Their parts bear their own classes, which are looked at too; of an Optional or an Object[] they aren't.
 _AROUND = frozenset(
-    (
-        *(f"{_UTIL}Optional", f"[L{_LANG}Object;", f"{_EITHER}$Left", f"{_EITHER}$Right"),
-        *(f"{_TUPLE}{arity}" for arity in range(1, 26)),
-    )
+    (f"{_EITHER}$Left", f"{_EITHER}$Right", *(f"{_TUPLE}{arity}" for arity in range(1, 26))),
 )
 # Of these no other class is a subclass.
 FINAL = frozenset(
