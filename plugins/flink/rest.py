@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import httpx
 
-from stateferry.airflow.flink.errors import FlinkRefusedError, FlinkUnreachableError
+from stateferry.airflow.flink.errors import FlinkError, FlinkRefusedError, FlinkUnreachableError
 
 PATIENCE_SECONDS = 300.0
 ANSWER_SECONDS = 30.0
@@ -103,7 +103,7 @@ class FlinkRest:
                 response = await self._client.request(method, url, json=body, timeout=answer or self.endpoint.answer)
                 refused = _refusal(f"{method} {url}", response)
                 if refused is None:
-                    return response.json() if response.content else None
+                    return _json(f"{method} {url}", response) if response.content else None
                 if not _passes(refused):
                     raise refused
                 why = str(refused)
@@ -116,6 +116,14 @@ class FlinkRest:
             _log.warning("%s; repeating the request in %g s", why, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _json(request: str, response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        found = f"{response.text[:200]!r}"
+        raise FlinkError(f"{request}: expected JSON, found {found}: is it Flink that answers there?") from None
 
 
 def _refusal(request: str, response: httpx.Response) -> FlinkRefusedError | None:

@@ -92,9 +92,13 @@ def _leased(control: Control, run: Run, step: Step) -> Iterator[Lease]:
     lease = control.acquire(run.plan.job, run.plan.run_id)
     try:
         yield lease
-    except BaseException:
+    except BaseException as error:
         with suppress(TransientError):  # If this fails, the lease expires.
-            control.release(lease)
+            # While a job stands still, no night may come between two tries of a step.
+            if isinstance(error, TransientError) and _stands_still(run) and step is not Step.TABLES:
+                control.leave(lease)
+            else:
+                control.release(lease)
         raise
     # A night may have got another plan.
     if _is_followed_at_once(run, step) and Run.open(run.folder).has_done(step):
@@ -107,9 +111,14 @@ def _is_followed_at_once(run: Run, step: Step) -> bool:
     """Whether nobody has to think, and no job has to start, before the next step of the run begins."""
     if run.plan.rehearse:
         return step in run.steps[:-1]
-    # What was decided on a rehearsal isn't asked again: a job stands still.
-    last = Step.VALIDATE if run.facts(Decision) is None else Step.CUT_OVER
+    # What was decided on a rehearsal isn't asked again.
+    last = Step.CUT_OVER if _stands_still(run) else Step.VALIDATE
     return step in last.earlier(rehearses=False)
+
+
+def _stands_still(run: Run) -> bool:
+    """Whether a job stands still while the run converts its state."""
+    return not run.plan.rehearse and run.facts(Decision) is not None
 
 
 def _resolved(run: Run) -> ResolvedPlan:

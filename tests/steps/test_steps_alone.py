@@ -131,6 +131,28 @@ def test_nobody_comes_between_the_steps_of_a_cut_over_that_was_decided_on_its_re
         assert control.lease_of("orders") is None
 
 
+@pytest.mark.slow
+def test_no_night_comes_between_two_tries_of_a_step_while_the_job_stands_still(
+    tmp_path: Path, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise TransientError("the store is busy")
+
+    def held_after(run_id: str) -> str | None:
+        with monkeypatch.context() as patched:
+            patched.setattr("stateferry.steps.pipeline.Pipeline.carry_out", fail)
+            assert do_step("migrate", "--plan", plan_of(run_id)) == 75
+        with control_of(tmp_path) as control:
+            held = control.lease_of("orders")
+            return held and held.run_id
+
+    assert do_step("snapshot", "--plan", plan_of("one")) == 0
+    assert held_after("one") is None
+    the_run(tmp_path, "one").keep(Decision("the rehearsal", Answer.APPROVED, "by ada"))
+    assert held_after("one") == "one"
+    assert do_step("migrate", "--plan", plan_of("one")) == 0
+
+
 def test_a_step_that_fails_lets_the_lease_go(tmp_path: Path, plan_of: PlanOf) -> None:
     assert do_step("snapshot", "--plan", plan_of("one")) == 0
     assert do_step("validate", "--plan", plan_of("one")) == 1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import airflow
+import httpx
 import jsonschema
 import pytest
 from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
@@ -166,6 +167,17 @@ def test_who_is_not_let_in_is_told_so_at_once(guarded: tuple[int, Path], monkeyp
     connect(monkeypatch, port, {"schema": "https"}, ca_file=str(certificate), patience=120)
     with pytest.raises(FlinkRefusedError, match="was answered with 401: not you"):
         FlinkHook().job_state("0" * 32)
+
+
+def test_an_answer_that_is_not_of_flink() -> None:
+    async def ask() -> None:
+        async with FlinkRest(endpoint_of(connection())) as rest:
+            page = httpx.Response(200, text="<html>Please log in</html>")
+            rest._client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: page))
+            await rest.get("/jobs/overview")
+
+    with pytest.raises(FlinkError, match=r"GET http://flink.example:8081/jobs/overview: expected JSON, found '<html>"):
+        asyncio.run(ask())
 
 
 def test_a_job_manager_that_is_down(monkeypatch: pytest.MonkeyPatch, free_port: int) -> None:
