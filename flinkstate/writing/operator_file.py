@@ -120,7 +120,7 @@ class ElementFile:
         try:
             offsets = sorted({offset for state in handle.states for offset in state.offsets})
             end = offsets[0] if offsets else size
-            if not 0 < end <= min(size, _LARGEST_HEADER) or (offsets and offsets[-1] > size):
+            if not 0 < end <= min(size, _LARGEST_HEADER) or (offsets and offsets[-1] >= size):
                 raise DamagedError(f"offsets inside the file's {size} bytes", f"{offsets}", file=self.name)
             header = parse_operator_header(bytes(file.read(end)), self.name)
             if header.compressed:

@@ -140,7 +140,7 @@ def _read(
     with file:
         offsets = sorted({offset for state in handle.states for offset in state.offsets})
         bounds = [*offsets, size]
-        if not 0 < bounds[0] <= _LARGEST_HEADER or (offsets and offsets[-1] > size):
+        if not 0 < bounds[0] <= _LARGEST_HEADER or (offsets and offsets[-1] >= size):
             raise DamagedError(f"offsets of elements inside the file's {size} bytes", f"{offsets[:10]}", file=name)
         data, hasher = bytes(file.read(bounds[0])), new_hasher()
         hasher.update(data)

@@ -151,7 +151,7 @@ class _ChunkReading:
         self._kind = next((type(rules) for rules in task.conversion.rules), Rules)
         self._expected = _READERS[self._kind][0](task.conversion, self._sink, self._samples, size)
         self._blobs = self._expected.blobs if task.side is Side.SOURCE else AccountsByState(size)
-        self._whole = KeyedAccounts(size)
+        self._whole = KeyedAccounts(size if task.side is Side.STAGED else task.conversion.new_max)
         self._of_staged: ExpectedEntries | None = None
         if task.side is Side.STAGED and task.probe is None and task.conversion.flags:
             self._of_staged = ExpectedEntries(task.conversion.of_staged(), self._whole)

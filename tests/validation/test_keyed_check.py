@@ -374,7 +374,8 @@ def test_accounts_have_room_for_the_key_groups_of_both() -> None:
     for conversion, width, size in ((CONVERSION, 8, 8), (CONVERSION, 64, 64), (wide, 64, 300)):
         reading = started(conversion, width=width, side=Side.STAGED)
         assert (reading._sink.accounts.size, reading._blobs.size) == (size, size)
-        assert reading._whole.accounts.size == conversion.new_max
+        assert reading._whole.accounts.size == size
+        assert started(conversion, width=width)._whole.accounts.size == conversion.new_max
 
 
 def test_samples_are_of_states_that_are_made_or_written_anew() -> None:
