@@ -144,7 +144,7 @@ def test_no_night_comes_between_two_tries_of_a_step_while_the_job_stands_still(
             assert do_step("migrate", "--plan", plan_of(run_id)) == 75
         with control_of(tmp_path) as control:
             held = control.lease_of("orders")
-            return held and held.run_id
+            return None if held is None else held.run_id
 
     assert do_step("snapshot", "--plan", plan_of("one")) == 0
     assert held_after("one") is None
