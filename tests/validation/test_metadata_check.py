@@ -136,6 +136,17 @@ def test_another_layout_has_other_ranges() -> None:
     assert not moving(TWO, both)
 
 
+def test_at_another_max_parallelism_alone_the_same_subtasks_are_finished() -> None:
+    """Flink would start one anew that isn't, and read its input again."""
+    wide = tuple(replace(one, max_parallelism=9) for one in SOURCE.operators)
+    layout = Layout(max_parallelism=9)
+    lost = replace(SOURCE, operators=(wide[0], replace(wide[1], subtasks=())))
+    what = "operator two: finished subtasks"
+    assert [one.what for one in compare_metadata(SOURCE, lost, layout) if "finished" in one.what] == [what]
+    kept = replace(SOURCE, operators=wide)
+    assert not [one for one in compare_metadata(SOURCE, kept, layout) if "finished" in one.what]
+
+
 def test_keys_with_other_hashes_may_go_to_each_subtask() -> None:
     bare = replace(ONE, subtasks=(keyed(0, 0, 3),))
     source = replace(SOURCE, operators=(bare, TWO))
