@@ -31,6 +31,7 @@ from flinkstate.serializers.binary import encode_modified_utf8
 from flinkstate.serializers.programs import least_item_size, least_size
 from flinkstate.serializers.type_parts import fixed_length
 from flinkstate.serializers.types import (
+    FLINK_EITHER,
     AvroArrayType,
     AvroFixedType,
     AvroMapType,
@@ -199,8 +200,10 @@ class _Decoder:
         first, last = sorted((1, type_.right_tag))
         wrong = ~is_left & (tags != type_.right_tag)
         damaged_where(wrong, starts, f"a byte {first} or {last} in {type_name(type_)}", tags)
-        left, left_stops = self.optional(type_.left, starts + 1, limits, is_left, or_null=True)
-        right, right_stops = self.optional(type_.right, starts + 1, limits, ~is_left, or_null=True)
+        # Only Flink's own holds no null.
+        or_null = type_.class_name != FLINK_EITHER
+        left, left_stops = self.optional(type_.left, starts + 1, limits, is_left, or_null=or_null)
+        right, right_stops = self.optional(type_.right, starts + 1, limits, ~is_left, or_null=or_null)
         return struct_array(arrow_type(type_), [left, right], len(starts)), np.where(is_left, left_stops, right_stops)
 
     def rows(self, type_: RowType, starts: Positions, limits: Positions) -> Column:

@@ -158,7 +158,7 @@ async def stopped_by_others(rest: FlinkRest, order: SavepointOrder, *, timeout: 
             return None
         if time.monotonic() > end:
             raise FlinkTimeoutError(f"job {order.job} is {state}, and Flink still stops it after {timeout:g} s")
-    newest = next((entry for entry in await _history(rest, order.job) if entry["status"] == "COMPLETED"), None)
+    newest = _newest_completed(await _history(rest, order.job))
     # What has followed the order's savepoint says that the job had gone on after it.
     found = await find(rest, order) if newest is None or _is_of(newest, order) else None
     if not isinstance(found, TakenSavepoint):
@@ -283,18 +283,20 @@ def _is_of(entry: dict[str, Any], order: SavepointOrder) -> bool:
 async def _counts(rest: FlinkRest, order: SavepointOrder, found: TakenSavepoint) -> bool:
     """Whether the savepoint counts: if the job was to stop with it, the job must have stopped with it.
 
-    If the job went on, the savepoint is out of date, also if something else has stopped the job later.
+    If the job went on, the savepoint is out of date, even if the job has ended since.
     """
     state = None if found.job_id is None else await job_state(rest, found.job_id)
     if not order.stop or (state in (None, "FINISHED") and not await _went_on(rest, order, found.job_id)):
-        forgotten = "; Flink has forgotten its job" if order.stop and state is None else ""
-        _log.info("an earlier try took savepoint %s%s", found.location, forgotten)
+        if order.stop and state is None:
+            _log.warning("an earlier try took savepoint %s; Flink has forgotten its job", found.location)
+        else:
+            _log.info("an earlier try took savepoint %s", found.location)
         return True
     order.on_failure()
     if state in (None, *TERMINAL):
         why = {
             None: "an earlier stop had failed, and Flink has forgotten the job",
-            "FINISHED": f"an earlier stop had failed, and job {found.job_id}, which is FINISHED, may have gone on",
+            "FINISHED": f"job {found.job_id}, which is FINISHED, may not have ended with it",
         }.get(state, f"job {found.job_id} is {state}, not FINISHED")
         raise FlinkError(
             f"savepoint {found.location} is complete, but {why}: it may have processed input after the savepoint. See "
@@ -311,12 +313,16 @@ async def _went_on(rest: FlinkRest, order: SavepointOrder, job_id: str | None) -
             # The history may be older than the savepoint, because Flink answers from a cache.
             await asyncio.sleep(await cached_for(rest))
         history = [] if job_id is None else await _history(rest, job_id)
-        newest = next((entry for entry in history if entry["status"] == "COMPLETED"), None)
+        newest = _newest_completed(history)
         if newest is None:
             return order.has_failed
         if _is_of(newest, order):
             return False
     return True
+
+
+def _newest_completed(history: list[dict[str, Any]]) -> dict[str, Any] | None:
+    return next((entry for entry in history if entry["status"] == "COMPLETED"), None)
 
 
 async def _history(rest: FlinkRest, job_id: str) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from stateferry.runs.record.facts import RunFacts
 
 _FORMAT = "kubernetes.operator.savepoint.format.type"
 _FALLBACK = "kubernetes.operator.job.upgrade.last-state-fallback.enabled"
-# Despite its name the operator drains whatever it stops, if this is on: all timers would fire, all windows end.
+# If this is on, the operator drains each job that it stops, not only deleted ones: all timers fire, all windows end.
 _DRAIN = "kubernetes.operator.job.drain-on-savepoint-deletion"
 # What the operator must not do by itself as long as the run watches: go back to another spec, or start a failed job as
 # another one, of which the run wouldn't know.

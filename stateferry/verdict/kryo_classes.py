@@ -27,7 +27,7 @@ ALIKE = frozenset(
         *("[I", "[J", "[B", f"[L{_LANG}String;", f"[L{_LANG}Long;", f"[L{_LANG}Integer;"),
     )
 )
-# Their parts bear their own classes, which are looked at too; of an Optional or an Object[] they aren't.
+# The classes of their parts are looked at too. Those in an Optional or an Object[] aren't, so these don't belong here.
 _AROUND = frozenset(
     (f"{_EITHER}$Left", f"{_EITHER}$Right", *(f"{_TUPLE}{arity}" for arity in range(1, 26))),
 )

@@ -31,6 +31,7 @@ from flinkstate.columns.scalar_columns import blocks_array
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.serializers.programs import least_size
 from flinkstate.serializers.types import (
+    FLINK_EITHER,
     JOINED_ELEMENT,
     SCALA_TRY,
     ArrayType,
@@ -152,7 +153,10 @@ def expected(type_: FlinkType, value: Any) -> Any:
             return expected_pojo(type_, value)
         case NullableType(inner):
             return expected(inner, value)
-        case EitherType(left, right):
+        case EitherType(left, right, class_name):
+            side = left if value.is_left else right
+            if value.value is None and class_name == FLINK_EITHER and side not in SILENT:
+                unrepresentable()
             sides = (expected(left, value.value), None) if value.is_left else (None, expected(right, value.value))
             return dict(zip(type_.sides, sides, strict=True))
         case TtlType(inner):
@@ -485,6 +489,8 @@ def test_a_null_side_of_an_either_is_no_damage() -> None:
     for kind in (SCALA_TRY, JOINED_ELEMENT):
         found = column(EitherType(Scalar.STRING, Scalar.LONG, kind), b"\1\0")
         assert [*found[0].values()] == [None, None]
+    with pytest.raises(DamagedError, match="found null"):
+        column(EitherType(Scalar.STRING, Scalar.LONG, FLINK_EITHER), b"\1\0")
 
 
 # What has no columns.

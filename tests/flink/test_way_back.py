@@ -45,7 +45,7 @@ _REFUSED = {
     "registered serializer": "with the job's serializer",
 }
 # What a committer of Flink 2.3 keeps has another form, of which the verdict is "can't tell", as of all state of sinks.
-# Two equal Strings in a key by Kryo are found or not by chance, in the same Flink too.
+# A job finds a key by Kryo with two equal Strings by chance alone, in the same Flink too.
 _NOT_READ = {"sink": Outcome.FAILS, "KEY two Strings": Outcome.WRONG}
 _NOT_IN_FLINK_2 = [name for name in ROWS if name.startswith("Scala")]
 _ROWS = [name for name in ROWS if name not in _REFUSED and name not in _NOT_IN_FLINK_2]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from stateferry.airflow.kubernetes.spec import merged, with_options
-from stateferry.airflow.runs_on.operator_spec import MEANWHILE_OFF, started_spec
 from tests.airflow.operator.control_plane import Body
 from tests.airflow.operator.flink_operator import flink
 from tests.flink import jars
@@ -76,7 +74,17 @@ def _cluster(folder: Path, port: int) -> Body:
     }
 
 
-def put_back(before: Body, savepoint: str, nonce: int) -> Body:
-    """The spec of an old job that a run has started again: as it was, with what makes a start like the proof."""
-    spec = started_spec(before, savepoint, nonce)
-    return merged(spec, with_options(dict.fromkeys(MEANWHILE_OFF), spec))
+def put_back(before: Body, savepoint: str) -> Body:
+    """The spec of an old job that a run has started again: as it was, but it needs all state and claims none."""
+    # The second nonce of the run: the first one was that of the new job.
+    started = {"allowNonRestoredState": False, "initialSavepointPath": savepoint, "savepointRedeployNonce": 2}
+    options = {
+        "execution.state-recovery.ignore-unclaimed-state": "false",
+        "execution.savepoint.ignore-unclaimed-state": "false",
+        "execution.state-recovery.claim-mode": "NO_CLAIM",
+        "execution.savepoint-restore-mode": "NO_CLAIM",
+    }
+    return before | {
+        "job": before["job"] | started,
+        "flinkConfiguration": before.get("flinkConfiguration", {}) | options,
+    }

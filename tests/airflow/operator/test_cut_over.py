@@ -90,7 +90,7 @@ def test_a_rollback_ends_the_new_job_and_starts_the_old_one_by_its_spec_as_it_wa
     back = operator_of(made.run, request, made.task("start_old_job")).go_back(taken["savepoint"])
     assert made.restored_from(back["job_id"]) == plain(taken["savepoint"])
     assert back["job_id"] != new["job_id"]
-    assert made.read()["spec"] == put_back(before, taken["savepoint"], 2)
+    assert made.read()["spec"] == put_back(before, taken["savepoint"])
     running = [one["jid"] for one in made.flink("/jobs/overview")["jobs"] if one["state"] == "RUNNING"]
     assert running == [back["job_id"]]
 
