@@ -1,6 +1,7 @@
 """Snapshots of serializers whose values aren't known, but which say where they end.
 
-These are the serializers of Flink SQL and of CEP, and composite ones of whomever that add nothing of their own.
+These are the serializers of Flink SQL, those of CEP but for its events, and composite ones of whomever that add nothing
+of their own.
 
 | class | body |
 |---|---|
@@ -45,7 +46,6 @@ _LENGTHS = {
             ),
             _TABLE + "runtime.operators.sink.SortedLongSerializer$SortedLongSerializerSnapshot",
             _TABLE + "dataview.NullSerializer$NullSerializerSnapshot",
-            _CEP + "sharedbuffer.EventId$EventIdSerializer$EventIdSerializerSnapshot",
             _CEP + "DeweyNumber$DeweyNumberSerializer$DeweyNumberSerializerSnapshot",
         )
     },

@@ -38,6 +38,7 @@ _STATE = "org.apache.flink.runtime.state."
 _OPERATORS = "org.apache.flink.streaming.api.operators."
 _WINDOWS = "org.apache.flink.streaming.api.windowing.windows."
 _SCALA = "org.apache.flink.api.scala.typeutils."
+_CEP_BUFFER = "org.apache.flink.cep.nfa.sharedbuffer."
 _BUFFER_ENTRY = _OPERATORS + "co.IntervalJoinOperator$BufferEntry"
 
 MAP_SNAPSHOT = _BASE + "MapSerializerSnapshot"
@@ -100,6 +101,9 @@ SIMPLE_TYPES: dict[str, FlinkType] = {
     _WINDOWS + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot": Scalar.GLOBAL_WINDOW,
     _own_class(_SCALA, "UnitSerializer"): Scalar.UNIT,
     _SCALA + "NothingSerializerSnapshot": Scalar.NOTHING,
+    _CEP_BUFFER + "EventId$EventIdSerializer$EventIdSerializerSnapshot": TupleType(
+        (Scalar.INTEGER, Scalar.LONG), _CEP_BUFFER + "EventId"
+    ),
 }
 
 
@@ -161,6 +165,10 @@ COMPOSITE_CLASSES: dict[str, CompositeClass] = {
     ),
     "org.apache.flink.streaming.api.datastream.CoGroupedStreams$UnionSerializerSnapshot": CompositeClass(
         2, 2, _nothing, lambda _, parts: EitherType(parts[0], parts[1], JOINED_ELEMENT)
+    ),
+    # What a pattern of CEP keeps: how often it is referred to, and an event of the job's, or what is CEP's own.
+    _CEP_BUFFER + "LockableTypeSerializerSnapshot": CompositeClass(
+        1, 1, _nothing, lambda _, parts: TupleType((Scalar.INTEGER, *parts), _CEP_BUFFER + "Lockable")
     ),
     _SCALA + "ScalaCaseClassSerializerSnapshot": _CASE_CLASS,
     _SCALA + "Tuple2CaseClassSerializerSnapshot": _CASE_CLASS,

@@ -27,6 +27,7 @@ CASES: Mapping[str, Mapping[str, str]] = {
     "sql-1.20-rocksdb": {"job": "sql", "backend": "rocksdb", "format": "CANONICAL", **_FEW},
     "sql-2.3-hashmap": {"job": "sql", "backend": "hashmap", "format": "CANONICAL", **_FEW},
     "cep-1.20-hashmap": {"backend": "hashmap", "format": "CANONICAL", **_EVENTS},
+    "cep-objects-1.20-rocksdb": {"backend": "rocksdb", "format": "CANONICAL", **_EVENTS, "objects": "true"},
     "cep-2.3-rocksdb": {"backend": "rocksdb", "format": "CANONICAL", **_EVENTS},
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
+from tests.flink import jars
 from tests.flink.jars import VERSIONS
 from tests.flink.table_jobs import results, run_job
 from tests.support.in_process import without_spark
@@ -49,3 +51,26 @@ def test_the_job_goes_on_with_right_answers(
     # The queries, what is beside them, and none without an answer.
     names = Counter(row.split(" ")[0] for row in found)
     assert len(names) == (15 if job == "sql" else 2)
+
+
+def test_events_of_a_pattern_go_on_in_another_flink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    without_spark(monkeypatch)
+    old, new = "1.20.0", "2.3.0"
+    kept = {"job": "cep", "objects": "true", "backend": "rocksdb", "parallelism": "2", "format": "CANONICAL"}
+    _, expected = run_job(old, tmp_path, **kept, **{"from": "0", "to": ALL})
+    savepoint, first = run_job(old, tmp_path, **kept, **{"from": "0", "to": HALF})
+    after = {"from": HALF, "to": ALL}
+    # As it is, Flink 2 refuses it.
+    with pytest.raises(RuntimeError, match=r"Missing value for the key|must not be incompatible"):
+        run_job(new, tmp_path, **kept, **after, savepoint=str(savepoint))
+    target = tmp_path / "new"
+    job = jars.tables(new).made()[1]
+    jar = shutil.move(shutil.make_archive(str(tmp_path / "job"), "zip", job), tmp_path / "job.jar")
+    places = ("--savepoint", str(savepoint), "--target", str(target), "--job", "cep")
+    assert main(["run", *places, "--to", "flink-2", "--classes", str(jar)]) == 0
+    _, rest = run_job(new, tmp_path, **kept, **after, savepoint=str(target))
+    found = results(first + rest)
+    assert found == results(expected)
+    # Some matches begin before the upgrade and end behind it.
+    assert sum(results(rest).values()) > sum(results(run_job(new, tmp_path, **kept, **after)[1]).values())

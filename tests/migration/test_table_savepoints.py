@@ -15,7 +15,7 @@ from flinkstate.keyed.keyed_file import WINDOW
 from flinkstate.keyed.state import StateKind
 from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint, operator_id
-from flinkstate.serializers.types import OpaqueType
+from flinkstate.serializers.types import KryoType, OpaqueType, PojoType, TupleType, type_name
 from stateferry.cli import main
 from tests.support.in_process import without_spark
 
@@ -95,3 +95,26 @@ def test_values_stay_unknown() -> None:
     state = savepoint.keyed_states(operator)[0]
     with pytest.raises(RefusedError, match="a serializer of Flink that Stateferry doesn't read"):
         list(read_entries(savepoint, operator, state))
+
+
+def test_events_of_a_pattern_are_written_for_another_flink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = next(case for case in CASES if case.name == "cep-objects-1.20-rocksdb")
+    pattern = next(one for one in Savepoint.open(str(source)).keyed_operators() if one.id != BESIDE)
+    options = ["run", "--savepoint", str(source), "--target", str(tmp_path / "new"), "--job", "orders"]
+    assert main([*options, "--to", "flink-2"]) != 0
+    assert "state sharedBuffer-events.f1.amounts of operator" in " ".join(capsys.readouterr().err.split())
+    for state in ("sharedBuffer-events.f1", "eventQueuesStateName"):
+        for field, declared in (("amounts", "Map<String, Long>"), ("items", "List<String>")):
+            options += ["--declared", f"{pattern.hex_id}/{state}.{field}={declared}"]
+    assert main([*options, "--to", "flink-2"]) == 0
+    assert "sharedBuffer-events: sample read plainly" in capsys.readouterr().out
+    written = Savepoint.open(str(tmp_path / "new"))
+    upgraded = next(one for one in written.keyed_operators() if one.id == pattern.id)
+    (events,) = (one for one in written.keyed_states(upgraded) if one.name == "sharedBuffer-events")
+    assert isinstance(events.value, TupleType)
+    basket = events.value.fields[1]
+    assert isinstance(basket, PojoType)
+    made = {field.name: field.type for field in basket.fields}
+    collections = [type_name(made[name]) for name in ("amounts", "items")]
+    assert collections == ["Map<String,Long>", "List<String>"]
+    assert isinstance(made["prices"], KryoType)

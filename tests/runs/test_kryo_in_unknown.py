@@ -1,4 +1,4 @@
-"""A run for another Flink refuses what Kryo wrote inside of values that are not read, such as events of CEP."""
+"""A run for another Flink refuses what Kryo wrote inside of values that are not read, such as RAW columns."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.support.in_process import without_spark
 SAVEPOINTS = Path(__file__).parents[1] / "table_savepoints"
 EMPTY = (0x4F2C69A3D70).to_bytes(8, "big") + i32(0)
 KRYO = snapshot(RUNTIME + "kryo.KryoSerializerSnapshot", 2, utf("com.acme.Event") + 3 * EMPTY)
-LOCKABLE = "org.apache.flink.cep.nfa.sharedbuffer.LockableTypeSerializerSnapshot"
+NODE = "org.apache.flink.cep.nfa.sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot"
 
 
 def test_kryo_is_found_inside() -> None:
-    inside = composite(LOCKABLE, 1, b"", composite(BASE + "ListSerializerSnapshot", 1, b"", KRYO))
+    inside = composite(NODE, 1, b"", composite(BASE + "ListSerializerSnapshot", 1, b"", KRYO))
     for raw in (inside, composite(BASE + "MapSerializerSnapshot", 1, b"", STRING, inside)):
-        assert unknown_around_kryo(parse_snapshot(raw)) == LOCKABLE
-    without = composite(LOCKABLE, 1, b"", STRING)
+        assert unknown_around_kryo(parse_snapshot(raw)) == NODE
+    without = composite(NODE, 1, b"", STRING)
     for raw in (KRYO, composite(BASE + "MapSerializerSnapshot", 1, b"", KRYO, without)):
         assert unknown_around_kryo(parse_snapshot(raw)) is None
 
@@ -44,11 +44,11 @@ def test_the_run_is_refused(
     without_spark(monkeypatch)
     options = ("run", "--savepoint", str(SAVEPOINTS / "cep-1.20-hashmap"), "--job", "orders", "--to", "flink-2")
     assert main([*options, "--target", str(tmp_path / "one")]) == 0
-    # As if Kryo had written the events.
-    monkeypatch.setattr(other_flink, "_has_kryo", lambda one: one.class_name == LOCKABLE)
+    # As if Kryo had written what is inside.
+    monkeypatch.setattr(other_flink, "_has_kryo", lambda one: one.class_name == NODE)
     assert main([*options, "--target", str(tmp_path / "other")]) != 0
     said = " ".join(capsys.readouterr().err.split())
-    assert f"Kryo has written what is inside of {LOCKABLE}" in said
+    assert f"Kryo has written what is inside of {NODE}" in said
     assert "start the old job from this savepoint without this operator, with --allowNonRestoredState" in said
 
 
@@ -56,7 +56,7 @@ def test_the_run_is_refused(
 def test_operator_state_is_looked_at_too(
     mode: DistributionMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    events = parse_snapshot(composite(LOCKABLE, 1, b"", KRYO))
+    events = parse_snapshot(composite(NODE, 1, b"", KRYO))
     options = (("OPERATOR_STATE_DISTRIBUTION_MODE", mode.name),)
     if mode is DistributionMode.BROADCAST:
         serializers = ((KEY_SERIALIZER, simple_snapshot(Scalar.LONG)), (VALUE_SERIALIZER, events))
@@ -76,4 +76,4 @@ def test_operator_state_is_looked_at_too(
     without_spark(monkeypatch)
     target = str(tmp_path / "target")
     assert main(["run", "--savepoint", str(source), "--job", "orders", "--to", "flink-2", "--target", target]) != 0
-    assert f"events: Kryo has written what is inside of {LOCKABLE}" in " ".join(capsys.readouterr().err.split())
+    assert f"events: Kryo has written what is inside of {NODE}" in " ".join(capsys.readouterr().err.split())

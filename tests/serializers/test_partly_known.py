@@ -8,7 +8,7 @@ from flinkstate.keyed.header import KeyedHeader, parse_header
 from flinkstate.serializers.built_snapshots import without_avro
 from flinkstate.serializers.snapshot_merge import merge_snapshots, parse_snapshot
 from flinkstate.serializers.snapshots import SnapshotParser
-from flinkstate.serializers.types import OpaqueType
+from flinkstate.serializers.types import OpaqueType, type_name
 from tests.serializers.test_snapshots import BASE, LONG, RUNTIME, STRING, composite, i32, nested, pojo, snapshot, utf
 
 TABLE = "org.apache.flink.table.runtime.typeutils."
@@ -42,12 +42,13 @@ EXTERNAL = composite(TABLE + "ExternalSerializer$ExternalSerializerSnapshot", 1,
 LINKED = composite(TABLE + "LinkedListSerializer$LinkedListSerializerSnapshot", 3, b"\1", ROW)
 EVENT = snapshot(CEP + "sharedbuffer.EventId$EventIdSerializer$EventIdSerializerSnapshot", 3)
 NODE = composite(CEP + "sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot", 1, b"", EVENT, STRING)
-LOCKABLE = composite(CEP + "sharedbuffer.LockableTypeSerializerSnapshot", 1, b"", NODE)
+LOCKABLE_CLASS = CEP + "sharedbuffer.LockableTypeSerializerSnapshot"
+LOCKABLE = composite(LOCKABLE_CLASS, 1, b"", NODE)
 NFA = composite(CEP + "NFAStateSerializerSnapshot", 2, b"\1", EVENT, NODE)
 OLD_NFA = composite(CEP + "NFAStateSerializerSnapshot", 1, b"", EVENT, NODE)
 OWN = composite("com.acme.OwnSerializer$Snapshot", 5, b"", STRING, ROW)
 
-KNOWN_ENDS = [TEXT, DECIMAL, TIMESTAMP, WINDOW, ROW, row(), MAP_VIEW, EXTERNAL, LINKED, EVENT, NODE, LOCKABLE, NFA]
+KNOWN_ENDS = [TEXT, DECIMAL, TIMESTAMP, WINDOW, ROW, row(), MAP_VIEW, EXTERNAL, LINKED, NODE, NFA]
 
 
 @pytest.mark.parametrize("raw", [*KNOWN_ENDS, OLD_NFA, OWN])
@@ -58,6 +59,14 @@ def test_it_ends_where_it_says_and_stays_unknown(raw: bytes) -> None:
     assert found.type.class_name == found.class_name
     whose = "not one of Flink's own" if raw is OWN else "of Flink that Stateferry doesn't read"
     assert whose in found.type.reason
+
+
+def test_events_of_a_pattern_are_read() -> None:
+    row_of_events = composite(BASE + "MapSerializerSnapshot", 1, b"", EVENT, composite(LOCKABLE_CLASS, 1, b"", LONG))
+    found = parse_snapshot(row_of_events).type
+    assert type_name(found) == "Map<EventId<Integer,Long>,Lockable<Integer,Long>>"
+    of_unknown = parse_snapshot(LOCKABLE).type
+    assert type_name(of_unknown) == "Lockable<Integer,NodeIdSerializerSnapshot>"
 
 
 def state(name: str, kind: int, *serializers: tuple[str, bytes]) -> bytes:
@@ -104,8 +113,7 @@ def test_another_layout_is_searched_for_as_before(raw: bytes) -> None:
 def test_subtasks_that_met_other_subclasses_have_one_description() -> None:
     """Of events that are POJOs, say."""
     one, other = (
-        composite(CEP + "sharedbuffer.LockableTypeSerializerSnapshot", 1, b"", pojo("A", [("a", LONG)], [], [sub]))
-        for sub in (("B", STRING), ("C", STRING))
+        composite(LOCKABLE_CLASS, 1, b"", pojo("A", [("a", LONG)], [], [sub])) for sub in (("B", STRING), ("C", STRING))
     )
     merged = merge_snapshots(parse_snapshot(one), parse_snapshot(other))
     assert merged is not None

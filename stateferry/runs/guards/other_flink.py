@@ -81,7 +81,7 @@ def _repaired_first(resolved: ResolvedPlan) -> set[StateRef]:
 def _inside_unknown(resolved: ResolvedPlan) -> Iterator[str]:
     """Yields the states that have values by Kryo inside of those of unknown serializers, if the other has another Kryo.
 
-    They can't be found, and so not be written anew: the events that a pattern of CEP keeps, or columns that are RAW.
+    They can't be found, and so not be written anew: columns that are RAW, say.
     """
     source, to = resolved.source, resolved.plan.to
     if to == SAME_FLINK or source_of(source.metadata.version) is target_of(to):

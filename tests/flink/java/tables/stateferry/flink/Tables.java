@@ -24,7 +24,7 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * <p>Its arguments are pairs {@code name=value}: {@code job} (sql or cep), {@code from} and {@code to} (which orders),
  * {@code parallelism}, {@code backend}, {@code format}, {@code target} (the folder of the savepoint), {@code said} (a
  * file), {@code scratch} and, if they are wanted, {@code savepoint} (from which it starts), {@code migrated} (whether it
- * has a MapState) and {@code queries}. It prints the path of the savepoint.
+ * has a MapState), {@code objects} (whether the events of CEP are POJOs) and {@code queries}. It prints the path of the savepoint.
  */
 public final class Tables {
     private static final int SLOTS = 8;
@@ -69,7 +69,7 @@ public final class Tables {
             String queries = asked.getProperty("queries", "");
             SqlJob.build(environment, orders, isMigrated, queries.isEmpty() ? List.of() : List.of(queries.split(",")));
         } else {
-            CepJob.build(environment, orders, isMigrated);
+            CepJob.build(environment, orders, isMigrated, Boolean.parseBoolean(asked.getProperty("objects", "false")));
         }
         JobGraph graph = environment.getStreamGraph().getJobGraph();
         if (asked.containsKey("savepoint")) {
