@@ -46,7 +46,7 @@ def exit_code_of(work: Callable[[], int], *, debug: bool = False) -> int:
     except KeyboardInterrupt as end:
         return _say_end(end)
     except Exception as error:  # noqa: BLE001 the last place where an error can be printed in one line
-        if (interruption := _interruption(error)) is not None:
+        if (interruption := interruption_of(error)) is not None:
             return _say_end(interruption)
         if debug:
             sys.stderr.write(printable_lines(traceback.format_exc()))
@@ -63,7 +63,7 @@ def if_interrupted(what_it_means: str) -> Iterator[None]:
         end.args = end.args or (what_it_means,)
         raise
     except Exception as error:
-        if (interruption := _interruption(error)) is not None:
+        if (interruption := interruption_of(error)) is not None:
             interruption.args = interruption.args or (what_it_means,)
         raise
 
@@ -94,7 +94,7 @@ def _ending_in_order() -> Iterator[None]:
             signal.signal(number, usual[number])
 
 
-def _interruption(error: BaseException | None) -> KeyboardInterrupt | None:
+def interruption_of(error: BaseException | None) -> KeyboardInterrupt | None:
     """Returns the interruption that an error came from, if any.
 
     Cleaning up after an interruption may fail, and a library in C or Rust may raise an error of its own in its place.

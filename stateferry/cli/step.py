@@ -5,8 +5,9 @@
 
 The first step creates the run from the plan. Each step takes the job's lease, and does its work if it isn't done yet.
 Between steps, the lease stays with the run for some minutes, so that no other run comes between them. It is released
-when a step fails or has nothing to do, and where the next step may take long to come: after the validation if people
-approve the run then, and after the publication. Exit codes are those of `stateferry`.
+when a step fails or has nothing to do (but not while a job stands still and the step may be tried again), and where the
+next step may take long to come: after the validation if people approve the run then, and after the publication. Exit
+codes are those of `stateferry`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from flinkstate.errors import StateferryError, TransientError, UsageError
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import reaching
 from stateferry.basics.durations import now_ms
-from stateferry.basics.exit_codes import exit_code_of, if_interrupted
+from stateferry.basics.exit_codes import Terminated, exit_code_of, if_interrupted, interruption_of
 from stateferry.basics.printable import say
 from stateferry.basics.private_files import private_files
 from stateferry.cli.lent_workers import OpenWorkers
@@ -95,7 +96,7 @@ def _leased(control: Control, run: Run, step: Step) -> Iterator[Lease]:
     except BaseException as error:
         with suppress(TransientError):  # If this fails, the lease expires.
             # While a job stands still, no night may come between two tries of a step.
-            if isinstance(error, TransientError) and _stands_still(run) and step is not Step.TABLES:
+            if _may_be_tried_again(error) and _stands_still(run) and step is not Step.TABLES:
                 control.leave(lease)
             else:
                 control.release(lease)
@@ -105,6 +106,11 @@ def _leased(control: Control, run: Run, step: Step) -> Iterator[Lease]:
         control.renew(lease, lease_ms=BETWEEN_STEPS_MS)
     else:
         control.release(lease)
+
+
+def _may_be_tried_again(error: BaseException) -> bool:
+    """Whether a scheduler will start the step again: a scheduler also ends one by SIGTERM, as when its machine goes."""
+    return isinstance(error, TransientError) or isinstance(interruption_of(error), Terminated)
 
 
 def _is_followed_at_once(run: Run, step: Step) -> bool:

@@ -138,18 +138,23 @@ def test_no_night_comes_between_two_tries_of_a_step_while_the_job_stands_still(
     def fail(*_: object) -> None:
         raise TransientError("the store is busy")
 
-    def held_after(run_id: str) -> str | None:
+    def end(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def held_after(run_id: str, how: Callable[..., None] = fail, code: int = 75) -> str | None:
         with monkeypatch.context() as patched:
-            patched.setattr("stateferry.steps.pipeline.Pipeline.carry_out", fail)
-            assert do_step("migrate", "--plan", plan_of(run_id)) == 75
+            patched.setattr("stateferry.steps.pipeline.Pipeline.carry_out", how)
+            assert do_step("migrate", "--plan", plan_of(run_id)) == code
         with control_of(tmp_path) as control:
             held = control.lease_of("orders")
             return None if held is None else held.run_id
 
     assert do_step("snapshot", "--plan", plan_of("one")) == 0
     assert held_after("one") is None
+    assert held_after("one", end, 143) is None
     the_run(tmp_path, "one").keep(Decision("the rehearsal", Answer.APPROVED, "by ada"))
     assert held_after("one") == "one"
+    assert held_after("one", end, 143) == "one"
     assert do_step("migrate", "--plan", plan_of("one")) == 0
 
 
