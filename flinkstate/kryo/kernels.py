@@ -410,8 +410,9 @@ def _read_map(  # type: ignore[no-untyped-def]
         if there and base < 0:
             if depth == 0 or (in_field and depth == 1):
                 state[IS_NULL] = 1
-                put32(out, at, 0)
-                at += 4
+                if nulls[node] >= 0:
+                    put32(out, at, 0)
+                    at += 4
             elif flag == 0:
                 for _ in range(nulls[node]):
                     out[at] = 0
@@ -997,8 +998,9 @@ def read_maps(  # type: ignore[no-untyped-def]
     its entries. What stops a value when classes are found goes into `stops`: node, position and detail of a foreign
     class. `hint` is the Kryo to try first; `failure` also says it for the next call. `copying` is what a copy needs,
     see `_read_map`, `flat` what flat maps need, see `read_flat_map`. `marks` gets where each entry of a map begins in
-    `out` and where its key ends.
+    `out` and where its key ends. A map of which a flag says whether it is null is read by Kryo 2 alone.
     """
+    only_kryo_2 = nulls[0] < 0
     version = hint
     flat[2][:] = 0
     marked = np.int64(0)
@@ -1028,7 +1030,7 @@ def read_maps(  # type: ignore[no-untyped-def]
         end = np.int64(0)
         copied = False
         entries = np.int64(-1)
-        if state[FIELD] == NO_FIELD:
+        if state[FIELD] == NO_FIELD and not only_kryo_2:
             entries = read_flat_map(
                 data, position, limits[index], version, table, params, names, known, finding, cells, flat, out, begin,
                 marks, marked, state, failure,
@@ -1043,6 +1045,8 @@ def read_maps(  # type: ignore[no-untyped-def]
             state[IS_NULL] = 0
         for attempt in range(2 if entries < 0 else 0):
             five = (version == 1) if attempt == 0 else (version != 1)
+            if attempt == 1 and only_kryo_2:
+                break
             if attempt == 1 and code == 0 and state[COUNTED] == 1 and state[NESTED] == 0:
                 break
             place = begin if code < 0 else end

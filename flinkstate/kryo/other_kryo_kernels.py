@@ -47,6 +47,7 @@ from flinkstate.kryo.kernel_codes import (
     NAMES,
     NEW_NAMES,
     NEW_NUMBER,
+    NO_MARKS,
     NO_MARKS_BY_5,
     NO_NULL_KEY,
     NO_NULL_VALUE,
@@ -673,6 +674,54 @@ def walk_to_kryo(data, places, limits, pcs, program, registers, ends, failure): 
         else:
             ends[index] = end[0] if walked == 1 else np.int64(-1)
             pcs[index] = -1
+
+
+@kernel
+def find_parts(  # type: ignore[no-untyped-def]
+    data, starts, limits, first, five, program, of_parts, tables, stack, objects, scratch, out, parts, part_ends, state,
+    failure,
+):  # fmt: skip
+    """Finds the parts by one Kryo in values, see `recode_parts`, and writes nothing; from number `first` on.
+
+    `parts` gets the instruction of each, and where it begins and ends; `part_ends` says how many there are up to the
+    end of each value. Returns how many values are done.
+    """
+    code, pool, registers, place, end = program
+    for index in range(first, len(starts)):
+        limit = limits[index]
+        count = part_ends[index - 1] if index > 0 else np.int64(0)
+        pc = np.int64(0)
+        place[0] = starts[index]
+        while True:
+            walked = walk(
+                code, pool, registers, data, place, limits[index : index + 1], end, end[1:1], end[1:], failure, pc
+            )
+            if walked == 1:
+                if end[0] != limit:
+                    fail(failure, LEFTOVER, end[0], limit - end[0])
+                    return np.int64(index)
+                break
+            if failure[0] != OPAQUE_VALUE:
+                failure[0] = -failure[0]
+                return np.int64(index)
+            pc, position = failure[2], failure[1]
+            if count == len(parts):
+                fail(failure, NO_MARKS, position, count)
+                return np.int64(index)
+            found = _walk_value(
+                data, position, limit, five, np.bool_(False), _tables_of(tables, of_parts[pc, 0]), stack, objects,
+                scratch, out, np.int64(0), state, failure,
+            )  # fmt: skip
+            if found < 0:
+                return np.int64(index)
+            parts[count, 0] = pc
+            parts[count, 1] = position
+            parts[count, 2] = state[POSITION]
+            place[0] = state[POSITION]
+            count += 1
+            pc += 1
+        part_ends[index] = count
+    return np.int64(len(starts))
 
 
 @inlined

@@ -178,17 +178,16 @@ def _behind_flags(lines: list[list[int]], types: list[FlinkType], top: int) -> I
 
 
 def places_of(
-    type_: MapType | ListType | SetType,
+    type_: MapType | ListType | SetType | NullableType,
     table: ClassTable,
     *,
     widen: bool = False,
     field: ObjectField | None = None,
-    stays_map: bool = False,
 ) -> Places:
     """Returns the places of maps, lists or sets of a type, in a field of objects or as they are.
 
     Refuses types that objects of Kryo can't become. With `widen` numbers of narrower types are allowed too, but in the
-    keys of maps inside the map. With `stays_map`, the keys of the map itself don't become rows either.
+    keys of maps inside the map. The entries of a nullable map don't become rows.
     """
     lines, types, nullable = _nodes_of((type_,) if field is None else (field.kryo, type_))
     top = 0 if field is None else codes.FIELD_NODE
@@ -197,7 +196,7 @@ def places_of(
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
-        if (node or stays_map) and isinstance(part, MapType):
+        if (node or nullable[0]) and isinstance(part, MapType):
             # Where Flink makes a HashMap of it, two of its keys could become equal. Only the map's own are looked at.
             cells[node, table.row(IDENTITY_MAP)] = 0
         if widen and node not in in_inner_keys and isinstance(part, Scalar):

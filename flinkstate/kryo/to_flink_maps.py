@@ -1,7 +1,7 @@
 """Maps that Kryo wrote become the bytes that Flink's own MapSerializer writes for them, in a buffer of their own.
 
 Each has the same head (key) and the same timestamp. Behind them everything works as it does for maps by Flink's own
-serializer. Null and empty maps both become a map without entries.
+serializer. Null and empty maps both become a map without entries, unless the maps are nullable ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from flinkstate.kryo.places_in_maps import ObjectField, places_of
 from flinkstate.kryo.reading import MapReading, Values
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.type_parts import with_children
-from flinkstate.serializers.types import EnumType, FlinkType, KryoType, ListType, MapType, PojoType, SetType
+from flinkstate.serializers.types import (
+    EnumType,
+    FlinkType,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    PojoType,
+    SetType,
+)
 from flinkstate.serializers.walker import MapEntries, alternating
 
 TIMESTAMP = 8
@@ -111,22 +120,23 @@ def of_the_job(collection: _Collection, kryo: KryoType, *, of_flink_2: bool) -> 
 class KryoReader:
     """Transcodes the values of one Kryo serializer into maps, lists or sets of one type; keep it, it owns buffers.
 
-    With a `field`, the values are objects that have the map in it.
+    With a `field`, the values are objects that have the map in it. Nullable maps are made of values of Kryo 2 alone.
     """
 
     def __init__(
         self,
         kryo: KryoType,
-        made: MapType | ListType | SetType,
+        made: MapType | ListType | SetType | NullableType,
         *,
         widen: bool = False,
         field: str | None = None,
-        stays_map: bool = False,
     ) -> None:
         table = class_table(kryo)
         of_object = None if field is None else ObjectField(kryo, field)
-        places = places_of(made, table, widen=widen, field=of_object, stays_map=stays_map)
-        self._reading = MapReading(table, places, made)
+        places = places_of(made, table, widen=widen, field=of_object)
+        whole = made.value if isinstance(made, NullableType) else made
+        assert isinstance(whole, MapType | ListType | SetType)
+        self._reading = MapReading(table, places, whole)
 
     def to_flink(
         self, data: Bytes, starts: Positions, key_ends: Positions, ends: Positions, *, timestamps: bool

@@ -79,6 +79,8 @@ _WHAT_HELPS = (
 _LEAST_ROOM = 1 << 12
 _LEAST_MOMENTS = 1 << 8
 _LARGEST = 1 << 31
+# Kernels read some bytes at once, so there must be some behind the last value.
+READ_BEHIND = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +112,13 @@ class Recoder:
     _scratch: Bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.kryos = tuple(dict.fromkeys(_kryo_of(part) for _, part in self.program.opaque))
+        self.kryos = tuple(dict.fromkeys(kryo_of(part) for _, part in self.program.opaque))
         parts = [part for _, part in self.program.opaque if isinstance(part, KryoCollectionType) and part.kryo.for_five]
         made = {part.kryo for part in parts if isinstance(part.made.value, MapType)}
         self._tables = _stacked([_tables_of(kryo, kryo in made) for kryo in self.kryos])
         self._of_parts = np.zeros((len(self.program.code), 4), np.int64)
         for place, part in self.program.opaque:
-            self._of_parts[place] = self.kryos.index(_kryo_of(part)), *_form_of(part)
+            self._of_parts[place] = self.kryos.index(kryo_of(part)), *_form_of(part)
         self._objects = np.zeros((_LEAST_ROOM, codes.OBJECT_PARTS), np.int64)
         self._stack = np.zeros((other_kryo_kernels.DEEPEST, other_kryo_kernels.FRAME_PARTS), np.int64)
         self._state = np.zeros(codes.STATES + codes.MOMENT_PARTS * _LEAST_MOMENTS, np.int64)
@@ -190,7 +192,7 @@ class Recoder:
         """
 
         def ends_of_part(part: OpaqueType, starts: Positions, limits: Positions) -> Positions:
-            kryo = _kryo_of(part)
+            kryo = kryo_of(part)
             is_held = declared and isinstance(kryo, DeclaredKryoType)
             reading = declared_reading(kryo) if is_held else kryo_reading(kryo)
             found = reading.find_ends(data, starts, limits, five=five, strict=False)
@@ -200,6 +202,23 @@ class Recoder:
             return found
 
         return ends_of_values(self.program, data, starts, limits, ends_of_part)
+
+    def parts(self, data: Bytes, starts: Positions, ends: Positions) -> Positions:
+        """Returns a line for each part by Kryo: its place in the program, where it begins and where it ends."""
+        failure, program = np.zeros(3, np.int64), _for_kernels(self.program)
+        parts, part_ends = np.empty((len(starts) + _LEAST_ROOM, 3), np.int64), np.zeros(len(starts), np.int64)
+        out, done = np.empty(_LEAST_ROOM, np.uint8), 0
+        while True:
+            done = other_kryo_kernels.find_parts(
+                data, starts, ends, done, not self._for_five, program, self._of_parts, self._tables, self._stack,
+                self._objects, self._scratch, out, parts, part_ends, self._state, failure,
+            )  # fmt: skip
+            if done == len(starts):
+                return parts[: int(part_ends[-1]) if done else 0]
+            if failure[0] == codes.NO_MARKS:
+                parts = np.concatenate((parts, np.empty_like(parts)))
+            else:
+                out = self._more_room(data, int(starts[done]), int(ends[done]), out, failure)
 
     @property
     def _for_five(self) -> bool:
@@ -293,7 +312,7 @@ def _for_kernels(program: WalkProgram) -> tuple[Any, ...]:
     return program.code, program.pool, registers, np.zeros(1, np.int64), np.zeros(2, np.int64)
 
 
-def _kryo_of(part: OpaqueType) -> KryoType:
+def kryo_of(part: OpaqueType) -> KryoType:
     if isinstance(part, KryoCollectionType):
         return part.kryo
     if isinstance(part, KryoType):

@@ -310,6 +310,11 @@ def compile_list_state(element: FlinkType, *, marks: bool = True) -> WalkProgram
     return compiler.finish(element, least)
 
 
+def compile_values(type_: FlinkType, of_lists: bool) -> WalkProgram:
+    """Returns the program that finds the end of a value, or of a whole value of a ListState with such elements."""
+    return compile_list_state(type_, marks=False) if of_lists else compile_type(type_)
+
+
 @lru_cache(maxsize=512)
 def compile_key(key: FlinkType, namespace: FlinkType, suffixes: bool) -> WalkProgram:
     """Returns a program that marks the key's end, the namespace's begin and end, and the begin of what follows."""

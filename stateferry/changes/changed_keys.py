@@ -17,12 +17,12 @@ from flinkstate.hashing.key_group_arrays import assign_to_key_groups
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.key_group_check import TIMER_TIMESTAMP
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.to_other_kryo import READ_BEHIND
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.walker import skip_each
 from flinkstate.values.key_hashes import codes_of_rows
 from stateferry.changes.operator_changes import OperatorChanges
-from stateferry.changes.upgrade.for_other_kryo import READ_BEHIND
 from stateferry.changes.upgrade.kryo_keys import is_by_kryo, key_type, keys_for_other_kryo
 
 _DIGEST = 16

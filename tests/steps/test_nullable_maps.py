@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from flinkstate.errors import RefusedError
 from flinkstate.keyed.keyed_file import Section
-from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.kryo.to_flink_maps import FlinkMaps, KryoCounts
-from flinkstate.serializers.types import (
-    FlinkType,
-    KryoCollectionType,
-    KryoType,
-    ListType,
-    MapType,
-    NullableType,
-    Scalar,
-)
-from flinkstate.serializers.walker import MapEntries
-from stateferry.changes.upgrade.for_other_kryo import expect_rewritable, for_other_kryo
-from stateferry.changes.upgrade.nullable_maps import expect_keys, nullable_maps
+from flinkstate.keyed.state import KeyedState
+from stateferry.changes.upgrade.for_other_kryo import for_other_kryo
+from stateferry.changes.upgrade.nullable_maps import nullable_maps
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from tests.steps.test_for_another_flink import ALONE, GOLDEN
 
@@ -55,49 +41,22 @@ def with_null(section: Section, size: int) -> Section:
 
 
 @pytest.mark.parametrize(("golden", "stamp"), [("hint-map-1.20-rocksdb", 0), ("hint-map-ttl-1.20-hashmap", 8)])
-def test_both_ways_write_the_same(golden: str, stamp: int) -> None:
+def test_both_ways_write_the_same(golden: str, stamp: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = 0
     for section, state in maps_of(golden):
-        assert isinstance(state.value, KryoCollectionType)
+        assert state.stored_value is not None
         for one in (section, with_null(section, stamp)):
-            expected, found = for_other_kryo(one, state), nullable_maps(one, state, state.value)
-            for name in ("data", "starts", "key_ends", "ends"):
-                assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+            expected, heads = for_other_kryo(one, state), one.value_starts - one.starts
+            kept = np.zeros(len(one), np.bool_)
+            with monkeypatch.context() as patch:
+                patch.setattr("stateferry.changes.upgrade.nullable_maps.has_objects", lambda _: True)
+                found = nullable_maps(
+                    state.stored_value, one.data, one.value_starts, one.ends, heads, kept, of_lists=False
+                )
+            assert np.array_equal(found.ends, expected.ends)
+            for start, value, end in zip(expected.starts, expected.value_starts, expected.ends, strict=True):
+                # The lengths of values are put where they are.
+                assert np.array_equal(found.data[start : value - 4], expected.data[start : value - 4])
+                assert np.array_equal(found.data[value:end], expected.data[value:end])
             seen += len(one)
     assert seen > 20
-
-
-@pytest.mark.parametrize(
-    ("key", "null"),
-    [
-        (KryoType("java.util.UUID"), b"\0"),
-        (Scalar.STRING, b"\0"),
-        (Scalar.BIG_INTEGER, bytes(4)),
-    ],
-)
-def test_a_null_key_is_refused_with_its_place(key: FlinkType, null: bytes) -> None:
-    section, state = next(maps_of("hint-map-1.20-rocksdb"))
-    assert isinstance(state.value, KryoCollectionType)
-    map_ = replace(state.value, made=NullableType(MapType(NullableType(key, 0), KryoType("P")), 0))
-    starts = np.array([4], np.int64)
-    for written, refused in ((null, True), (b"\2" * len(null), False), (null + b"\0", False)):
-        ends = starts + len(written)
-        entries = MapEntries(np.ones(1, np.int64), starts, ends, ends + 1, ends + 1)
-        data = np.frombuffer(bytes(4) + written + b"\1", np.uint8)
-        maps = FlinkMaps(data, starts - 4, starts - 4, ends + 1, np.zeros(1, np.uint8), KryoCounts(), entries)
-        with pytest.raises(RefusedValueError, match="a map with a null key") if refused else nullcontext():
-            expect_keys(maps, section, map_)
-
-
-def test_objects_are_made_in_whole_values_alone() -> None:
-    _, state = next(maps_of("hint-map-1.20-rocksdb"))
-    assert isinstance(state.value, KryoCollectionType)
-    kryo = state.value.kryo
-    objects = replace(kryo, class_name="java.util.UUID")
-    of_list = KryoCollectionType.of(kryo, NullableType(ListType(NullableType(objects, 0)), 0))
-    of_map = KryoCollectionType.of(kryo, NullableType(MapType(NullableType(Scalar.STRING, 0), objects), 0))
-    expect_rewritable(replace(state, value=of_map))
-    expect_rewritable(replace(state, value=of_list))
-    for kind, value in ((StateKind.LIST, of_map), (StateKind.VALUE, ListType(of_map))):
-        with pytest.raises(RefusedError, match="only where it is the whole value of a ValueState"):
-            expect_rewritable(replace(state, kind=kind, value=value))

@@ -15,17 +15,17 @@ from itertools import chain
 
 import numpy as np
 
-from flinkstate.basics.array_types import Flags, Positions
+from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.to_other_kryo import Recoded, recoder
+from flinkstate.kryo.to_other_kryo import READ_BEHIND, Recoded, recoder
 from flinkstate.scala.programs import ScalaProgram, compile_scala, compile_scala_list, scala_parts
 from flinkstate.scala.rewriting import write_values
 from flinkstate.serializers.built_snapshots import described_as, without_avro
-from flinkstate.serializers.programs import WalkProgram, compile_list_state, compile_type
+from flinkstate.serializers.programs import WalkProgram, compile_values
 from flinkstate.serializers.type_parts import kept_by_kryo, with_classes
 from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, NullableType, TimerType, TupleType
 from flinkstate.writing.operator_file import OperatorHeader
@@ -38,12 +38,15 @@ from stateferry.changes.upgrade.kryo_keys import (
     key_type,
     rewritten_keys,
 )
-from stateferry.changes.upgrade.nullable_maps import map_with_objects, nullable_maps, reader_of, with_made_maps
+from stateferry.changes.upgrade.nullable_maps import (
+    expect_maps,
+    maps_with_objects,
+    nullable_maps,
+    with_made_maps,
+)
 
 _LENGTH = 4
 _NULL_ROW = 1
-# Kernels read some bytes at once, so there must be some behind the last value.
-READ_BEHIND = 64
 
 
 def states_by_kryo(states: Mapping[str, KeyedState], job: JobClasses | None) -> dict[str, KeyedState]:
@@ -72,13 +75,17 @@ def expect_rewritable(state: KeyedState) -> None:
     """Raises `RefusedError` if a state has keys or values by Kryo that can't be written anew."""
     if (keys := key_type(state)) is not None:
         expect_rewritable_keys(state, keys)
-    if (map_ := map_with_objects(state)) is not None:
-        reader_of(map_)
-        state = with_made_maps(state, map_)
     if scala_parts(state.value):
         _scala_program(state)
-    elif _changes_values(state):
-        recoder(_value_program(state))
+    elif state.value is not None and is_by_kryo(state.value):
+        expect_values(_stored_type(state), of_lists=state.kind is StateKind.LIST)
+
+
+def expect_values(type_: FlinkType, *, of_lists: bool = False) -> None:
+    """Raises `RefusedError` if values of a type, or lists of such, can't be written anew."""
+    expect_maps(type_)
+    if is_by_kryo(made := with_made_maps(type_)):
+        recoder(compile_values(made, of_lists))
 
 
 def _changes_values(state: KeyedState) -> bool:
@@ -182,8 +189,22 @@ def element_for_other_kryo(type_: FlinkType, data: bytes) -> bytes:
     if scala_parts(type_):
         ends, kept = start + len(data), np.zeros(1, np.bool_)
         return write_values(compile_scala(type_), raw, start, ends, start, kept)[0].tobytes()
-    made = recoder(compile_type(type_), followed=True).recode(raw.copy(), start, start + len(data), start)
-    return made.data.tobytes()
+    kept = np.zeros(1, np.bool_)
+    return _written(type_, raw.copy(), start, start + len(data), start, kept, followed=True).data.tobytes()
+
+
+def _written(
+    type_: FlinkType, data: Bytes, starts: Positions, ends: Positions, heads: Positions, kept: Flags, *,
+    of_lists: bool = False, followed: bool = False,
+) -> Recoded:  # fmt: skip
+    """Returns values of a type, or lists of such, as the other Kryo writes them, each behind its head."""
+    if maps_with_objects(type_):
+        maps = nullable_maps(type_, data, starts, ends, heads, kept, of_lists=of_lists)
+        if not is_by_kryo(type_ := with_made_maps(type_)):
+            return maps
+        data, starts, ends = maps.data, np.append(0, maps.ends[:-1]) + heads, maps.ends
+    writer = recoder(compile_values(type_, of_lists), followed=followed, of_lists=of_lists)
+    return writer.recode(data, starts, ends, heads, kept)
 
 
 Change = Callable[[str, FlinkType], FlinkType]
@@ -254,18 +275,12 @@ def _null_rows(section: Section, state: KeyedState) -> Flags:
 
 def _with_values(section: Section, state: KeyedState, heads: Positions) -> Section:
     """Rewrites the values, each with the bytes before it, of which the last four are its length."""
-    if (map_ := map_with_objects(state)) is not None:
-        section, state = nullable_maps(section, state, map_), with_made_maps(state, map_)
-        if not _changes_values(state):
-            return section
-    kept = _null_rows(section, state)
+    data, begins, ends, kept = section.data, section.value_starts, section.ends, _null_rows(section, state)
     if scala_parts(state.value):
-        made = Recoded(
-            *write_values(_scala_program(state), section.data, section.value_starts, section.ends, heads, kept)
-        )
+        made = Recoded(*write_values(_scala_program(state), data, begins, ends, heads, kept))
     else:
-        writer = recoder(_value_program(state), of_lists=state.kind is StateKind.LIST)
-        made = writer.recode(section.data, section.value_starts, section.ends, heads, kept)
+        of_lists = state.kind is StateKind.LIST
+        made = _written(_stored_type(state), data, begins, ends, heads, kept, of_lists=of_lists)
     starts = np.append(0, made.ends[:-1])
     key_ends = starts + heads - _LENGTH
     put_lengths(made.data, key_ends, made.ends - key_ends - _LENGTH)
@@ -303,9 +318,12 @@ def _scala_program(state: KeyedState) -> ScalaProgram:
 
 @lru_cache(maxsize=64)
 def _value_program(state: KeyedState) -> WalkProgram:
+    return compile_values(_stored_type(state), state.kind is StateKind.LIST)
+
+
+def _stored_type(state: KeyedState) -> FlinkType:
+    """The type of what is stored as a value; of a list, of each element."""
     stored = state.stored_value
     assert stored is not None
-    if state.kind is StateKind.LIST:
-        return compile_list_state(stored, marks=False)
     # A map's entry has a flag for null before its value.
-    return compile_type(NullableType(stored, 0) if state.kind is StateKind.MAP else stored)
+    return NullableType(stored, 0) if state.kind is StateKind.MAP else stored
