@@ -157,6 +157,16 @@ def pojo_type(class_name: str, kryo: KryoType, *, of_flink_2: bool) -> PojoType:
     return _Pojos(kryo.classes, kryo, of_flink_2).pojo(class_name, ())
 
 
+def collection_of_flink_2(field: Member, class_name: str, kryo: KryoType) -> FlinkType | None:
+    """Returns the type by which Flink 2 stores a collection in a field of a class, None if it gives it to Kryo.
+
+    Raises `RefusedError` if that isn't known. `kryo` is a serializer of the job.
+    """
+    assert kryo.classes is not None
+    type_ = parse_type(field.signature or field.descriptor)
+    return _Pojos(kryo.classes, kryo, of_flink_2=True)._collection(type_, field, (class_name,))
+
+
 @dataclass(frozen=True, slots=True)
 class _Pojos:
     """Finds the types of fields; a class that is met in its own fields, or a subclass's, `around`, is left to Kryo."""

@@ -6,13 +6,22 @@ such as `Map.class`, or without type arguments, both give them to Kryo. No savep
 
 from __future__ import annotations
 
-from flinkstate.serializers.snapshot_classes import TTL_SNAPSHOT
+from flinkstate.serializers.snapshot_classes import LIST_SNAPSHOT, MAP_SNAPSHOT, TTL_SNAPSHOT
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import FlinkType, KryoType, PojoType, simple_name
 from stateferry.verdict.journey import Journey, Part
 from stateferry.verdict.outcomes import Finding, Outcome
 
 _REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2, with --declared for this state"
+_REWRITE_POJO = (
+    "write the savepoint for Flink 2: stateferry run --to flink-2, with --classes for the job's jar, which says how the "
+    "fields of its POJOs are declared, or --declared for each"
+)
+_AROUND = {
+    TTL_SNAPSHOT: "TtlStateFactory$TtlSerializer",
+    LIST_SNAPSHOT: "ListSerializer",
+    MAP_SNAPSHOT: "MapSerializer",
+}
 INTERFACES = frozenset(f"java.util.{name}" for name in ("Map", "List", "Set", "Collection"))
 
 
@@ -31,7 +40,8 @@ def finding_of(part: Part, journey: Journey, by_class: Finding) -> Finding | Non
     if by_class.outcome.breaks:
         reason += f": then {by_class.reason}"
     outcome = None if by_class.outcome is Outcome.RESTORES else by_class.outcome
-    return Finding(Outcome.REFUSED, reason, _REWRITE, _exception(part), outcome)
+    in_pojo = any(isinstance(one, PojoType) for one in with_parts(part.type))
+    return Finding(Outcome.REFUSED, reason, _REWRITE_POJO if in_pojo else _REWRITE, _exception(part), outcome)
 
 
 def _declared(type_: FlinkType) -> KryoType | None:
@@ -44,8 +54,9 @@ def _exception(part: Part) -> str:
     old = "PojoSerializer" if isinstance(part.type, PojoType) else "KryoSerializer"
     if not isinstance(part.type, PojoType | KryoType):
         new = old = "..."
-    if any(one.class_name == TTL_SNAPSHOT for one in part.snapshots):
-        new = old = "TtlStateFactory$TtlSerializer"
+    for one in part.snapshots:
+        # Of a list or a map as a state, and of values with timestamps, the serializer around is compared.
+        new, old = (_AROUND.get(one.class_name, name) for name in (new, old))
     if part.place.value == "key":
         return (
             f"StateMigrationException: The new key serializer ({new}) must be compatible with the previous key "

@@ -123,6 +123,24 @@ def _of_values() -> Iterator[tuple[str, Row]]:
         yield type_, Row(replace(_one(type_), parallelism=1), FAILS, stays=stays)
 
 
+# Collections with POJOs, enums and objects by Kryo that are no whole values of a ValueState.
+_INSIDE = {
+    "LIST Cart": ("Cart", "LIST"),
+    "TTL LIST Ids": ("Ids", "LIST"),
+    "MAP Cart": ("Map<String,Cart?>", "MAP"),
+    "TTL MAP Ids": ("Map<String,Ids>", "MAP"),
+    "REDUCING Cart": ("Cart", "REDUCING"),
+    "AGGREGATING Ids": ("Ids", "AGGREGATING"),
+    "TTL Cart": ("Cart", "VALUE"),
+    "LIST HintedList": ("HintedList<Person?>", "LIST"),
+    "TTL MAP HintedMap": ("Map<Long,HintedMap<String,UUID?>>", "MAP"),
+    "nested Tuple2<HintedList,Long,HintedMap>": ("Tuple3<HintedList<UUID?>,Long,HintedMap<Color,Person?>>", "VALUE"),
+    "nested Row<HintedSet>": ("Row<HintedSet<Color?>?,Cart?>", "VALUE"),
+    "nested List<HintedList>": ("List<HintedList<Opaque?>>", "VALUE"),
+    "nested Map<HintedList>": ("Map<String,HintedList<Color?>>", "VALUE"),
+}
+
+
 def _of_kinds() -> Iterator[tuple[str, Row]]:
     """Other kinds of state with values by Kryo 2."""
     for type_, ends in (
@@ -149,6 +167,12 @@ def _of_kinds() -> Iterator[tuple[str, Row]]:
         ("Either<Object<Long>,String>", RESTORES),
     ):
         yield f"nested {type_}", Row(_one(type_), becomes)
+    for name, (type_, kind) in _INSIDE.items():
+        yield name, Row(_one(type_, kind, ttl="stamped" if "TTL" in name else None), REFUSED)
+    # The HashMap backend reads all values before it compares the serializers, and ends with that.
+    yield "heap Cart", Row(_one("Cart", backend="hashmap"), FAILS, REFUSED)
+    in_windows = State("s", "Cart", kind="LIST", namespace="TimeWindow", namespaces=2)
+    yield "windows Cart", Row(Job((Operator("main", key="String", keys=12, states=(in_windows,)),)), REFUSED)
     yield "nested LIST", Row(_one("Tuple2<Long,Object<Long>>", "LIST", ttl="stamped"), RESTORES)
     # Flink 2.3 reads beyond these arrays, also in what it wrote itself.
     for type_ in ("Object<short[]>", "Object<float[]>"):
@@ -188,6 +212,9 @@ def _of_pojos() -> Iterator[tuple[str, Row]]:
         ("Point", RESTORES, "a record of Java"),
         ("Tuple2<Long,Point>", RESTORES, None),
         ("List<Tagged>", REFUSED, None),
+        ("Cart", REFUSED, "a POJO with a field `List<Item>` or `Map<String, Item>`, where `Item` is a POJO or an enum"),
+        ("Ids", REFUSED, "a POJO with a field `List<UUID>` or `Map<String, UUID>`"),
+        ("Shelf", REFUSED, None),
         ("Pair", RESTORES, "a class of the job that extends `Tuple2`, with or without fields of its own"),
         ("Labelled", RESTORES, None),
         ("List<Pair>", RESTORES, None),
@@ -273,6 +300,11 @@ def _of_operator_state() -> Iterator[tuple[str, Row]]:
         ("UUID", "UUID", "SPLIT", FAILS, None),
         ("HashMap", "HashMap<String,Long>", "UNION", FAILS, None),
         ("HintedList", "HintedList<String>", "SPLIT", FAILS, None),
+        ("Cart", "Cart", "SPLIT", FAILS, None),
+        ("Ids", "Ids", "UNION", FAILS, None),
+        ("HintedList of UUID", "HintedList<UUID?>", "UNION", FAILS, None),
+        ("broadcast Cart", "Map<String,Cart>", "BROADCAST", FAILS, None),
+        ("broadcast HintedList of Person", "Map<Long,HintedList<Person?>>", "BROADCAST", FAILS, None),
         ("broadcast UUID", "Map<String,UUID>", "BROADCAST", FAILS, None),
         ("broadcast HintedMap", "Map<String,HintedMap<String,Long>>", "BROADCAST", FAILS, None),
         ("Object", "Object<Long>", "SPLIT", RESTORES, None),

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from flinkstate.basics.did_you_mean import there_are
+from flinkstate.classfiles.class_file import Member
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError, UsageError
+from flinkstate.kryo.job_pojos import collection_of_flink_2
 from flinkstate.kryo.reading import declared_reading
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
@@ -39,6 +41,7 @@ from flinkstate.serializers.types import (
     children,
     numbered,
     simple_name,
+    type_name,
 )
 from stateferry.changes.upgrade.nullable_maps import has_objects
 from stateferry.runs.checks.declarations import Declarations
@@ -145,8 +148,10 @@ def declared_type(type_: FlinkType, path: str, declared: Declarations) -> FlinkT
     for place, kryo, of_pojo in open_places(type_, path):
         assert isinstance(kryo, KryoType)
         rest.remove(kryo)
-        text = declared.texts.get(place) or (None if of_pojo is None else text_of_class(*of_pojo, declared.job))
-        by_path[place] = _declared(kryo, text, place, declared)
+        text, of_class = declared.texts.get(place), None
+        if text is None and of_pojo is not None:
+            of_class = _of_class(kryo, *of_pojo, place, declared)
+        by_path[place] = of_class or _declared(kryo, text, place, declared)
     declared.problems.extend(undecided(declared.where(path), one) for one in rest)
     return with_places(type_, path, by_path)
 
@@ -193,6 +198,20 @@ def interfaces_in(type_: FlinkType | None) -> Iterator[KryoType]:
     yield from found
 
 
+def _of_class(kryo: KryoType, pojo: PojoType, field: str, place: str, declared: Declarations) -> OpaqueType | None:
+    """Returns how Flink 2 stores a collection in a field of a POJO; None if no class that is known says it."""
+    member = _field_of(pojo, field, declared.job)
+    type_ = None if member is None else _type_of(member)
+    if member is None or type_ is None or type_.has_open_parts:
+        return None
+    try:
+        made = collection_of_flink_2(member, pojo.class_name, replace(kryo, classes=declared.job))
+        return kryo if made is None else _collection(kryo, made, declared.job)
+    except RefusedError as error:
+        declared.problems.append(f"{declared.where(place)}: {error}")
+        return kryo
+
+
 def _declared(kryo: KryoType, text: str | None, place: str, declared: Declarations) -> OpaqueType:
     name = simple_name(kryo.class_name)
     where = declared.where(place)
@@ -226,10 +245,6 @@ def _made(name: str, text: str, kryo: KryoType) -> OpaqueType:
         raise UsageError(f"--declared: expected {2 if name == 'Map' else 1} type arguments, found {text!r}")
     if any(isinstance(part, MapType | ListType | SetType) for part in parts):
         return _by_kryo_5(name, texts, kryo)
-    for part in parts:
-        if part not in _PARTS and not isinstance(part, PrimitiveArrayType) and not has_objects(part):
-            what = "numbers, texts, dates and arrays, Pojo<...>, Enum<...> and Kryo<...>"
-            raise UsageError(f"--declared: {text!r}: only {what} are rewritten inside of it")
     made: FlinkType
     if name == "Map":
         map_ = of_the_job(MapType(*parts), kryo, of_flink_2=True)
@@ -238,7 +253,20 @@ def _made(name: str, text: str, kryo: KryoType) -> OpaqueType:
         made = of_the_job(SetType(parts[0]), kryo, of_flink_2=True)
     else:
         made = ListType(NullableType(of_the_job(ListType(parts[0]), kryo, of_flink_2=True).element, 0))
-    return KryoCollectionType.of(kryo, NullableType(with_classes(made, kryo.classes), 0))
+    return _collection(kryo, NullableType(made, 0), kryo.classes)
+
+
+def _collection(kryo: KryoType, made: FlinkType, job: JobClasses | None) -> KryoCollectionType:
+    """Returns a collection by Kryo that becomes one of Flink 2's own."""
+    assert isinstance(made, NullableType)
+    for part in children(made.value):
+        one = part.value if isinstance(part, NullableType) else part
+        if one not in _PARTS and not isinstance(one, PrimitiveArrayType) and not has_objects(one):
+            what = "numbers, texts, dates and arrays, Pojo<...>, Enum<...> and Kryo<...>"
+            raise RefusedError(f"a {type_name(made)}: only {what} are rewritten inside of it")
+    found = with_classes(made, job)
+    assert isinstance(found, NullableType)
+    return KryoCollectionType.of(kryo, found)
 
 
 def _by_kryo_5(name: str, texts: list[str], kryo: KryoType) -> KryoType:
@@ -269,16 +297,23 @@ def _split(arguments: str) -> list[str]:
 
 def text_of_class(pojo: PojoType, field: str, job: JobClasses | None) -> str | None:
     """What the class of the POJO says of the field, if it is known."""
+    member = _field_of(pojo, field, job)
+    type_ = None if member is None else _type_of(member)
+    return None if type_ is None else _text(type_)
+
+
+def _field_of(pojo: PojoType, field: str, job: JobClasses | None) -> Member | None:
     if job is None or pojo.class_name not in job.classes:
         return None
-    for name in job.superclasses(pojo.class_name):
-        for member in job.classes[name].fields if name in job.classes else ():
-            if member.name == field:
-                try:
-                    return _text(parse_type(member.signature or member.descriptor))
-                except ValueError:
-                    return None
-    return None
+    known = (job.classes[name] for name in job.superclasses(pojo.class_name) if name in job.classes)
+    return next((member for one in known for member in one.fields if member.name == field), None)
+
+
+def _type_of(field: Member) -> JavaType | None:
+    try:
+        return parse_type(field.signature or field.descriptor)
+    except ValueError:
+        return None
 
 
 def _text(type_: JavaType) -> str:

@@ -129,7 +129,7 @@ public final class Kinds {
         }
         return switch (name) {
             case "Map" -> new MapKind<>(arguments.get(0), arguments.get(1), size);
-            case "List" -> new ListKind<>(arguments.get(0), size);
+            case "List", "Collection" -> new ListKind<>(arguments.get(0), size);
             case "Set" -> new SetKind<>(arguments.get(0), size);
             case "Row" -> new RowKindOf(arguments);
             case "Either" -> new EitherKind<>(arguments.get(0), arguments.get(1));

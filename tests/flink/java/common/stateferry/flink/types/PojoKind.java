@@ -12,6 +12,7 @@ import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.java.typeutils.PojoTypeInfo;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import stateferry.flink.pojo.NullParts;
 import stateferry.flink.pojo.Subclasses;
 
 /** A class with public fields, with the subclasses its values may have. If Flink takes it for no POJO, it shows nothing. */
@@ -36,7 +37,7 @@ final class PojoKind<T> extends Kind<T> {
                 // A value would go on without end, so such a field stays null.
                 continue;
             }
-            fields.add(new FieldKind(field, of(field.getGenericType())));
+            fields.add(new FieldKind(field, Kinds.parse(name(field.getGenericType()))));
         }
     }
 
@@ -78,7 +79,7 @@ final class PojoKind<T> extends Kind<T> {
         for (int i = 0; i < components.length; i++) {
             types[i] = components[i].getType();
             boolean isNull = !types[i].isPrimitive() && random.nextInt(NULL_ONE_IN) == 0;
-            values[i] = isNull ? null : of(components[i].getGenericType()).draw(random);
+            values[i] = isNull ? null : Kinds.parse(name(components[i].getGenericType())).draw(random);
         }
         return type.getDeclaredConstructor(types).newInstance(values);
     }
@@ -101,25 +102,18 @@ final class PojoKind<T> extends Kind<T> {
         return out;
     }
 
-    private static Kind<?> of(Type type) {
+    private String name(Type type) {
         if (type instanceof ParameterizedType generic) {
+            String ending = this.type.isAnnotationPresent(NullParts.class) ? "?" : "";
             List<String> names = new ArrayList<>();
             for (Type argument : generic.getActualTypeArguments()) {
-                names.add(name(argument));
+                names.add(name(argument) + ending);
             }
-            return Kinds.parse(((Class<?>) generic.getRawType()).getSimpleName() + "<" + String.join(",", names) + ">");
+            return ((Class<?>) generic.getRawType()).getSimpleName() + "<" + String.join(",", names) + ">";
         }
-        return Kinds.parse(name(type));
-    }
-
-    private static String name(Type type) {
-        if (type instanceof GenericArrayType || type instanceof ParameterizedType) {
-            throw new IllegalArgumentException("expected a plain class inside a POJO's field, found " + type);
+        if (type instanceof GenericArrayType) {
+            throw new IllegalArgumentException("expected no array with type arguments in a POJO's field, found " + type);
         }
-        Class<?> plain = (Class<?>) type;
-        if (plain == java.sql.Timestamp.class) {
-            return "SqlTimestamp";
-        }
-        return plain.getSimpleName();
+        return type == java.sql.Timestamp.class ? "SqlTimestamp" : ((Class<?>) type).getSimpleName();
     }
 }
