@@ -129,7 +129,9 @@ def _use_those_that_read_kryo() -> set[str]:
 def _use_those_of_both_kryos() -> set[str]:
     data, starts = np.zeros(64, np.uint8), np.zeros(1, np.int64)
     # A null by Kryo 2, which any map's serializer writes alike, for Kryo 5.
-    Recoder(compile_type(kryo_snapshot("java.util.HashMap").type)).recode(data, starts, starts + 1, starts)
+    recoder = Recoder(compile_type(kryo_snapshot("java.util.HashMap").type))
+    recoder.recode(data, starts, starts + 1, starts)
+    recoder.parts(data, starts, starts + 1)
     return _used()
 
 

@@ -14,8 +14,8 @@ from stateferry.verdict.outcomes import Finding, Outcome
 
 _REWRITE = "write the savepoint for Flink 2: stateferry run --to flink-2, with --declared for this state"
 _REWRITE_POJO = (
-    "write the savepoint for Flink 2: stateferry run --to flink-2, with --classes for the job's jar, which says how the "
-    "fields of its POJOs are declared, or --declared for each"
+    "write the savepoint for Flink 2: stateferry run --to flink-2, with --classes for the job's jar, which says how "
+    "fields of POJOs are declared, or with --declared for each of them"
 )
 _AROUND = {
     TTL_SNAPSHOT: "TtlStateFactory$TtlSerializer",
