@@ -167,14 +167,7 @@ def _read_beyond(part: Part, kryo: KryoType, sampled: Sampled) -> str | None:
 def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, beyond: str | None) -> Finding:
     old = sampled.found.kryo.get("2", 0) if line is Line.TWO else 0
     if old:
-        return Finding(
-            Outcome.WRONG,
-            f"{old:,} {noun(old, 'value')} {_values_read(sampled)} are by Kryo 2, from before an upgrade to Flink 2: "
-            "each time a job of Flink 2 reads one, it loses an entry or is another value",
-            "have each value read by the Kryo that wrote it: stateferry run --to flink-2",
-            None,
-            Outcome.FAILS,
-        )
+        return _half_upgraded(sampled, old, sampled.found.kryo.get("5", 0))
     classes = _classes(sampled)
     if (broken := broken_anyway(classes, line.kryo)) is not None:
         or_else = Outcome.WRONG if broken[0] is Outcome.FAILS else None
@@ -189,6 +182,21 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, be
         return _none_read(place)
     reason = f"its {place.value}s are by Kryo {line.kryo}, which reads them as before ({_values_read(sampled)})"
     return Finding(Outcome.RESTORES, reason)
+
+
+def _half_upgraded(sampled: Sampled, old: int, since: int) -> Finding:
+    """Says how many values of a state of Flink 2 are whole still, and how many may have lost something before."""
+    reason = (
+        f"{old:,} of {_values(sampled)} {'is' if old == 1 else 'are'} by Kryo 2, from before an upgrade to Flink 2: "
+        "each time a job of Flink 2 reads one, it loses an entry or is another value"
+    )
+    if since:
+        reason += (
+            f". {since:,} {'is' if since == 1 else 'are'} by Kryo 5, written since: of these no count can say what "
+            "they had lost when they were read"
+        )
+    advice = "have each value read by the Kryo that wrote it: stateferry run --to flink-2"
+    return Finding(Outcome.WRONG, reason, advice, None, Outcome.FAILS)
 
 
 def _of_unread(place: Place, kryo: KryoType, line: Line, sampled: Sampled) -> Finding | None:
@@ -302,8 +310,12 @@ def _unread(place: Place, foreign: dict[str, int]) -> Finding:
 
 
 def _values_read(sampled: Sampled) -> str:
+    return f"in {_values(sampled)}"
+
+
+def _values(sampled: Sampled) -> str:
     count = sampled.values
-    return f"in all {count:,} {noun(count, 'value')}" if sampled.whole else f"in {count:,} {noun(count, 'value')} read"
+    return f"all {count:,} {noun(count, 'value')}" if sampled.whole else f"{count:,} {noun(count, 'value')} read"
 
 
 def _shown(name: str) -> str:
