@@ -7,11 +7,11 @@
 | 3, native with all files beside it | Flink 1.15 | 1.15.4 |
 | 3, otherwise | Flink 1.11 or 1.12, or a checkpoint of one up to 1.15 | |
 | 4 | Flink 1.16 to 1.20 | 1.16.3, 1.17.2, 1.18.1, 1.19.3, 1.20.0 |
-| 5 | an early Flink 2 | |
-| 6 | Flink 2 | 2.3.0 |
+| 5 | Flink 2.0 | 2.0.0 |
+| 6 | Flink 2.1 to 2.3 | 2.1.1, 2.2.0, 2.3.0 |
 
-Of each version that is named as tried there are savepoints in `tests/savepoints`. They don't say which of the versions
-in one row wrote them: the bytes are alike.
+Of each version that is named as tried there are savepoints in `tests/earlier_savepoints` or `tests/savepoints`. They
+don't say which of the versions in one row wrote them: the bytes are alike.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Line(Enum):
 
 
 TARGETS = {"flink-1.20": Line.ONE, "flink-2": Line.TWO, "flink-2.3": Line.TWO}
-_LINES = {3: Line.ONE, 4: Line.ONE, 6: Line.TWO}
-_WRITERS = {2: "Flink 1.3 to 1.10", 4: "Flink 1.16 to 1.20", 5: "an early Flink 2", 6: "Flink 2"}
+_LINES = {3: Line.ONE, 4: Line.ONE, 5: Line.TWO, 6: Line.TWO}
+_WRITERS = {2: "Flink 1.3 to 1.10", 4: "Flink 1.16 to 1.20", 5: "Flink 2.0", 6: "Flink 2.1 to 2.3"}
 
 
 def target_of(name: str) -> Line:

@@ -86,7 +86,9 @@ def test_it_says_what_the_snapshot_was_taken_as(capsys: pytest.CaptureFixture[st
         (SAVEPOINTS / "checkpoint-2.3-rocksdb", "checkpoint"),
         (REFUSED / "hashmap-checkpoint-2.3", "checkpoint"),
     ):
-        assert said(capsys, str(savepoint), "--for", "flink-2")[1].startswith(f"{savepoint}: {taken_as} of Flink 2, ")
+        assert said(capsys, str(savepoint), "--for", "flink-2")[1].startswith(
+            f"{savepoint}: {taken_as} of Flink 2.1 to 2.3, "
+        )
 
 
 def test_of_files_that_are_not_read_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,13 +104,25 @@ def test_of_files_that_are_not_read_nothing_is_told(capsys: pytest.CaptureFixtur
 
 
 def test_what_was_not_tried_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
-    for savepoint, writer in (
-        ("metadata-5-2.3-rocksdb", "an early Flink 2"),
-        ("old-1.12-rocksdb", "Flink 1.11 to 1.15"),
-    ):
-        code, found = facts(capsys, savepoint, "flink-2.3")
-        assert (code, set(outcomes(found).values())) == (1, {"unknown"})
-        assert found["states"][0]["reason"].startswith(f"not tried with {writer}, which wrote the savepoint")
+    code, found = facts(capsys, "old-1.12-rocksdb", "flink-2.3")
+    assert (code, set(outcomes(found).values())) == (1, {"unknown"})
+    assert found["states"][0]["reason"].startswith("not tried with Flink 1.11 to 1.15, which wrote the savepoint")
+
+
+@pytest.mark.parametrize(
+    ("savepoint", "writer"),
+    [
+        ("../earlier_savepoints/2.0-rocksdb", "Flink 2.0"),
+        ("../earlier_savepoints/2.1-rocksdb", "Flink 2.1 to 2.3"),
+        ("../earlier_savepoints/2.2-rocksdb", "Flink 2.1 to 2.3"),
+        ("legacy-2.3-rocksdb", "Flink 2.1 to 2.3"),
+        ("../earlier_savepoints/1.19-rocksdb", "Flink 1.16 to 1.20"),
+    ],
+)
+def test_it_names_the_versions_that_may_have_written_it(
+    capsys: pytest.CaptureFixture[str], savepoint: str, writer: str
+) -> None:
+    assert facts(capsys, savepoint, "flink-2.3")[1]["written_by"] == writer
 
 
 def test_with_the_new_jobs_classes_their_fields_are_looked_at(
@@ -166,6 +180,9 @@ def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     code, text = said(capsys, str(SAVEPOINTS / "legacy-2.3-rocksdb"), "--for", "flink-2.33")
     assert code == 2
     assert "unknown value 'flink-2.33'. Did you mean flink-2.3?" in text
+    # What earlier ones make of a savepoint was not tried.
+    for target in ("flink-2.0", "flink-2.1", "flink-2.2"):
+        assert said(capsys, str(SAVEPOINTS / "legacy-2.3-rocksdb"), "--for", target)[0] == 2
     damaged = tmp_path / "damaged"
     shutil.copytree(SAVEPOINTS / "hint-hash-map-1.20-rocksdb", damaged)
     content = (damaged / "_metadata").read_bytes()

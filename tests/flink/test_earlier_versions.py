@@ -1,4 +1,4 @@
-"""Savepoints of Flink 1.13 to 1.19: what Stateferry reads in them, and the verdict on them against real Flink."""
+"""Savepoints of Flink 1.13 to 1.19 and 2.0 to 2.2: what is read in them, and the verdict on them against real Flink."""
 
 from __future__ import annotations
 
@@ -13,13 +13,26 @@ from flinkstate.reading.reader import Savepoint, operator_id
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.outcomes import Outcome, StateVerdict
 from stateferry.verdict.versions import Line
-from tests.flink.harness import FlinkError, FlinkHarness, by_state, restored_by_state
+from tests.flink import judge
+from tests.flink.harness import FlinkError, FlinkHarness, Made, by_state, restored_by_state
 from tests.flink.jobs import Job
-from tests.flink.judge import Started, answer, upgraded
-from tests.flink.make_earlier_golden import BREAKING, CASES, EARLIER, RESTORING, job_with, lines
+from tests.flink.judge import Started, answer, check_restored, upgraded
+from tests.flink.make_earlier_golden import (
+    BREAKING,
+    CASES,
+    EARLIER,
+    RESTORING,
+    held_by,
+    is_of_flink_2,
+    job_with,
+    lines,
+    whole_job,
+)
 from tests.flink.make_golden import SAVEPOINTS
 
-NAMES = sorted(folder.name for folder in EARLIER.iterdir())
+_ALL = sorted(folder.name for folder in EARLIER.iterdir())
+NAMES = [name for name in _ALL if not is_of_flink_2(name)]
+OF_FLINK_2 = [name for name in _ALL if is_of_flink_2(name)]
 _LINES = {"1.20.0": Line.ONE, "2.3.0": Line.TWO}
 
 
@@ -30,18 +43,19 @@ def case_of(name: str) -> tuple[str, bool]:
 
 
 def test_there_are_savepoints_of_each_version() -> None:
-    versions = {name.partition("-")[0] for name in NAMES}
-    assert versions == {"1.13", "1.14", "1.15", "1.16", "1.17", "1.18", "1.19"}
-    native = {name.partition("-")[0] for name in NAMES if "native" in name}
+    versions = {name.partition("-")[0] for name in _ALL}
+    assert versions == {"1.13", "1.14", "1.15", "1.16", "1.17", "1.18", "1.19", "2.0", "2.1", "2.2"}
+    native = {name.partition("-")[0] for name in _ALL if "native" in name}
     assert native == versions - {"1.13", "1.14"}
 
 
 @pytest.mark.matrix(most=8)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", _ALL)
 def test_all_that_they_hold_is_read(name: str) -> None:
     savepoint = Savepoint.open(str(EARLIER / name))
     _, breaking = case_of(name)
-    wanted = [one for one in lines(breaking) if one["operator"] != "plain"]
+    all_lines = held_by(name) if is_of_flink_2(name) else lines(breaking)
+    wanted = [one for one in all_lines if one["operator"] != "plain"]
     held = {
         (uid, state.name)
         for uid in ("main", "windows")
@@ -88,15 +102,18 @@ def test_the_verdict_names_what_breaks(name: str) -> None:
     assert {one.finding.outcome for one in said(name, Line.ONE)} == {Outcome.RESTORES}
 
 
-@pytest.mark.parametrize("name", ["old-1.12-rocksdb", "old-ttl-snappy-1.12-rocksdb", "metadata-5-2.3-rocksdb"])
+@pytest.mark.parametrize("name", OF_FLINK_2)
+def test_those_of_flink_2_restore_in_flink_2_alone(name: str) -> None:
+    assert {one.finding.outcome for one in said(name, Line.TWO)} == {Outcome.RESTORES}
+    assert {one.finding.outcome for one in said(name, Line.ONE)} == {Outcome.REFUSED}
+
+
+@pytest.mark.parametrize("name", ["old-1.12-rocksdb", "old-ttl-snappy-1.12-rocksdb"])
 def test_of_a_version_that_was_not_tried_nothing_is_said(name: str) -> None:
     found = list(verdicts(Savepoint.open(str(SAVEPOINTS / name)), Asked(Line.TWO)))
     assert found
     assert {one.finding.outcome for one in found} == {Outcome.UNKNOWN}
-    assert {one.finding.reason.partition(",")[0] for one in found} <= {
-        "not tried with Flink 1.11 to 1.15",
-        "not tried with an early Flink 2",
-    }
+    assert {one.finding.reason.partition(",")[0] for one in found} == {"not tried with Flink 1.11 to 1.15"}
 
 
 _SAMPLE = ("1.15-rocksdb", "1.17-native-rocksdb", "1.19-hashmap")
@@ -143,6 +160,33 @@ def test_flink_2_reads_what_earlier_versions_wrote_after_the_upgrade(
     states = [*RESTORING.values(), *BREAKING.values()]
     job = job_with(states, backend)
     assert restored_by_state(started("2.3.0", False).restore(target, job), job) == by_state(lines(breaking))
+
+
+_OF_2 = [pytest.param(name, marks=() if name == "2.2-rocksdb" else pytest.mark.full) for name in OF_FLINK_2]
+
+
+@pytest.mark.flink
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", _OF_2)
+def test_flink_2_3_restores_what_earlier_flink_2_wrote_and_flink_1_refuses_it(name: str, started: Started) -> None:
+    job, made = whole_job(case_of(name)[0]), Made(EARLIER / name, held_by(name))
+    check_restored(started("2.3.0", False), made.path, job, made, moved=False)
+    outcome, exception = judge.observed(started("1.20.0", False), job, made)
+    (refused,) = {one.finding.exception for one in said(name, Line.ONE)}
+    assert outcome is Outcome.REFUSED
+    assert refused is not None
+    assert refused in exception
+
+
+@pytest.mark.flink
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", _OF_2)
+def test_flink_1_reads_what_earlier_flink_2_wrote_after_the_way_back(
+    name: str, started: Started, tmp_path: Path
+) -> None:
+    job, made = whole_job(case_of(name)[0]), Made(EARLIER / name, held_by(name))
+    target = upgraded(made.path, tmp_path, to="flink-1.20", all_by_kryo_5=True)
+    check_restored(started("1.20.0", False), target, job, made, moved=False)
 
 
 def observed(flink: FlinkHarness, savepoint: Path, job: Job, state: str) -> tuple[Outcome, str]:
