@@ -11,6 +11,7 @@ import pytest
 from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED
 from stateferry.cli import main
 from stateferry.cli.commands.look_into import main as check
+from tests.classfiles.test_class_files import small_class
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 SAVEPOINTS = Path(__file__).parents[1] / "savepoints"
@@ -69,11 +70,25 @@ def test_what_is_no_savepoint_is_refused_without_an_answer(tmp_path: Path, capsy
 def test_it_says_what_the_savepoint_does_in_another_flink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     savepoint = SAVEPOINTS / "hint-hash-map-1.20-rocksdb"
     found = answer(tmp_path, savepoint, "--for", "flink-2", "--classes", "")["verdict"]
-    capsys.readouterr()
-    assert main(["check", str(savepoint), "--for", "flink-2", "--json"]) == 1
-    assert found == json.loads(capsys.readouterr().out)
+    assert found == commands_verdict(capsys, savepoint)
     assert found["counts"] == {"wrong": 1, "restores": 2}
     assert "verdict" not in answer(tmp_path, savepoint, "--for", "", "--classes", "")
+
+
+def commands_verdict(capsys: pytest.CaptureFixture[str], savepoint: Path, *more: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["check", str(savepoint), "--for", "flink-2", "--json", *more]) == 1
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_with_classes_it_says_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that were given are held against the savepoint as the new job's, too."""
+    (tmp_path / "Other.class").write_bytes(small_class("Other", "java/lang/Object"))
+    savepoint, classes = SAVEPOINTS.parent / "earlier_savepoints" / "1.19-rocksdb", ("--classes", str(tmp_path))
+    found = answer(tmp_path, savepoint, "--for", "flink-2", *classes)["verdict"]
+    assert found == commands_verdict(capsys, savepoint, *classes)
+    assert next(state["outcome"] for state in found["states"] if state["state"] == "person") == "unknown"
 
 
 def test_a_plan_for_another_flink_is_held_against_what_that_would_misread(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def savepoints(started: Started, tmp_path_factory: pytest.TempPathFactory) -> Ca
         if (version, name) not in known:
             row = ROWS[name]
             path = folder / str(len(known))
-            known[version, name] = started(version, row.whole_class_path).make(row.job, path)
+            known[version, name] = started(version, row.whole_class_path).make(row.job, path, format_=row.format)
         return known[version, name]
 
     return make

@@ -25,6 +25,7 @@ _POJO = "stateferry.flink.pojo."
 # How the jobs declare what Flink 2 stores in one of two ways.
 _DECLARED = {
     "HintedMap<String,Long>": {"main/s": "Map<String, Long>"},
+    "native HintedMap<String,Long>": {"main/s": "Map<String, Long>"},
     "HintedMap<String,UUID>": {"main/s": "Map<String, Kryo<java.util.UUID>>"},
     "TTL HintedMap": {"main/s": "Map<String, Kryo<java.util.UUID>>"},
     "HintedMap<String,Person?>": {"main/s": "Map<String, Pojo<stateferry.flink.pojo.Person>>"},
@@ -107,7 +108,8 @@ def test_flink_2_reads_what_flink_1_wrote(
     flink = started("2.3.0", row.whole_class_path)
     before, _ = observed(flink, row.job, made)
     assert before is row.becomes
-    new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
+    no_timers = row.format == "NATIVE"
+    new = upgraded(made.path, tmp_path, row.classes, declared=_DECLARED.get(name), no_timers=no_timers)
     check_observed(flink, row.job, new, made)
 
 

@@ -38,7 +38,7 @@ def said(made: Path, row: Row, target: Line) -> Finding:
 
 _SAMPLE = (
     *("HintedMap<String,Long>", "HashMap<String,Long>", "UUID", "Object<Double>", "Object<Long>", "POJO Tagged"),
-    *("classes Opaque", "kinds"),
+    *("classes Opaque", "kinds", "native HashMap<String,Long>"),
 )
 
 

@@ -34,6 +34,7 @@ class Row:
     shown: str | None = None
     whole_class_path: bool = False
     classes: bool = True
+    format: str = "CANONICAL"
     # What was seen where Flink doesn't restore its own savepoint, by version, and what the verdict says then.
     stays: Mapping[str, Outcome] = field(default_factory=dict)
     verdict_if_stays: Outcome | None = None
@@ -185,6 +186,20 @@ def _of_kinds() -> Iterator[tuple[str, Row]]:
     yield "TTL HashMap", Row(_one("HashMap<String,Long>", ttl="stamped"), WRONG)
     yield "heap HashMap", Row(_one("HashMap<String,Long>", backend="hashmap"), WRONG)
     yield "heap UUID", Row(_one("UUID", backend="hashmap"), FAILS)
+
+
+def _in_rocksdbs_own_files() -> Iterator[tuple[str, Row]]:
+    """Native savepoints."""
+    for type_, becomes in (
+        ("HashMap<String,Long>", WRONG),
+        ("HintedMap<String,Long>", REFUSED),
+        ("UUID", FAILS),
+        ("Object<Long>", RESTORES),
+        ("Map<String,Long>", RESTORES),
+    ):
+        yield f"native {type_}", Row(_one(type_), becomes, format="NATIVE")
+    yield "native MAP UUID", Row(_one("Map<String,UUID>", "MAP", ttl="stamped"), FAILS, format="NATIVE")
+    yield "native KEY UUID", Row(_one("String", key="UUID"), FAILS, format="NATIVE")
 
 
 def _of_classes() -> Iterator[tuple[str, Row]]:
@@ -346,6 +361,7 @@ ROWS: Mapping[str, Row] = dict(
     (
         *_of_values(),
         *_of_kinds(),
+        *_in_rocksdbs_own_files(),
         *_of_classes(),
         *_of_pojos(),
         *_of_keys(),

@@ -58,7 +58,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if options.wanted:
             answer["problems"] = _problems(options.wanted)
         if options.flink not in ("", SAME_FLINK):
-            asked = Asked(target_of(options.flink), known)
+            asked = Asked(target_of(options.flink), known, new_job=known)
             answer["verdict"] = verdict_facts(savepoint, asked.target.value, tuple(verdicts(savepoint, asked)))
         into = Location.of(options.into)
         into.parent.make_folder()
