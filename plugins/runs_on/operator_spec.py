@@ -16,6 +16,9 @@ _FORMAT = "kubernetes.operator.savepoint.format.type"
 _FALLBACK = "kubernetes.operator.job.upgrade.last-state-fallback.enabled"
 # If this is on, the operator drains each job that it stops, not only deleted ones: all timers fire, all windows end.
 _DRAIN = "kubernetes.operator.job.drain-on-savepoint-deletion"
+# The operator makes a FlinkStateSnapshot of each stop, and deletes that after some days or others: if this is on, with
+# the files, from which the way back starts.
+_DISPOSE = "kubernetes.operator.savepoint.dispose-on-delete"
 # What the operator must not do by itself as long as the run watches: go back to another spec, or start a failed job as
 # another one, of which the run wouldn't know.
 MEANWHILE_OFF = ("kubernetes.operator.deployment.rollback.enabled", "kubernetes.operator.job.restart.failed")
@@ -56,7 +59,7 @@ def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
     folder = next((name for name in _FOLDERS if option(before, name) is not None), _FOLDERS[-1])
     # Flink starts no job whose folder has no scheme, and somebody else may start one with this spec.
     options = {folder: with_scheme(order.directory), _FORMAT: order.format}
-    options |= dict.fromkeys((_FALLBACK, _DRAIN, *MEANWHILE_OFF), "false")
+    options |= dict.fromkeys((_FALLBACK, _DRAIN, _DISPOSE, *MEANWHILE_OFF), "false")
     return {"job": SUSPENDED, **with_options(options, before)}
 
 

@@ -60,6 +60,7 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
             "kubernetes.operator.savepoint.format.type": "NATIVE",
             "kubernetes.operator.job.upgrade.last-state-fallback.enabled": "false",
             "kubernetes.operator.job.drain-on-savepoint-deletion": "false",
+            "kubernetes.operator.savepoint.dispose-on-delete": "false",
             "kubernetes.operator.deployment.rollback.enabled": "false",
             "kubernetes.operator.job.restart.failed": "false",
         },

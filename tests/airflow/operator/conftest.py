@@ -175,8 +175,24 @@ class CutOver:
 
     def snapshots(self) -> list[Body]:
         """The savepoints that the operator has taken while a job ran, but for those before a stop."""
-        found = self.world.cluster.ask("GET", self._path("FlinkStateSnapshot").rpartition("/")[0])["items"]
-        return [one for one in found if one["metadata"]["name"].startswith("stateferry-")]
+        return [one for one in self._all_snapshots() if one["metadata"]["name"].startswith("stateferry-")]
+
+    def _all_snapshots(self) -> list[Body]:
+        found: list[Body] = self.world.cluster.ask("GET", self._snapshots)["items"]
+        return found
+
+    @property
+    def _snapshots(self) -> str:
+        return self._path("FlinkStateSnapshot").rpartition("/")[0]
+
+    def delete_snapshots_of_stops(self) -> None:
+        """As the operator does after some days."""
+        kept = self.snapshots()
+        paths = [f"{self._snapshots}/{one['metadata']['name']}" for one in self._all_snapshots() if one not in kept]
+        assert paths
+        for path in paths:
+            self.world.cluster.ask("DELETE", path)
+            until("the snapshot is gone", partial(self._is_gone, path))
 
     def change(self, spec: Body) -> None:
         """As somebody else does."""

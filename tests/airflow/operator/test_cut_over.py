@@ -32,6 +32,9 @@ def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
     cut_over: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = cut_over()
+    # By itself the operator would remove each savepoint with its resource.
+    made.change({"flinkConfiguration": {"kubernetes.operator.savepoint.dispose-on-delete": "true"}})
+    made.wait_until_it_runs()
     assert (made.rehearse() / "_metadata").exists()
     taken = made.stop()
     assert made.read()["status"]["lifecycleState"] == "SUSPENDED"
@@ -40,6 +43,9 @@ def test_the_operator_stops_the_job_and_starts_the_next_from_the_new_savepoint(
     assert made.restored_from(started["job_id"]) == published
     assert made.read()["spec"]["image"] == "orders:2"
     assert taken["job_id"] != started["job_id"]
+    made.delete_snapshots_of_stops()
+    assert Path(plain(taken["savepoint"]), "_metadata").exists()
+    made.change({"flinkConfiguration": {"kubernetes.operator.savepoint.dispose-on-delete": None}})
     made.check_that_nothing_was_lost("newMainState", monkeypatch)
 
 
