@@ -174,7 +174,8 @@ def test_a_migration_works_far_from_the_checkout(environment: Path, tmp_path: Pa
 
 _DAGS = """
 import json, os, sys
-os.environ["AIRFLOW_VAR_STATE_MIGRATION"] = json.dumps({"jobs": {"orders": {"own_tasks": "own_tasks", "request": {
+os.environ["AIRFLOW_VAR_STATE_MIGRATION"] = json.dumps({"jobs": {"orders": {
+    "own_tasks": "stateferry.airflow.examples.own_tasks", "request": {
     "source": "flink", "flink_job": "orders", "savepoint_directory": "/savepoints", "operator": "main",
     "legacy_state": "maps", "new_state": "rows", "start_job": True, "runs_on": "own tasks"}}}})
 sys.path.insert(0, sys.argv[1])
@@ -184,6 +185,8 @@ assert not found.import_errors, found.import_errors
 from stateferry.airflow.kubernetes.connection import api_server
 server = api_server("here")
 import stateferry, stateferry.airflow.tasks.lineage
+from stateferry.airflow.examples.own_dag import dag
+assert dag.dag_id == "orders_on_mondays"
 assert stateferry.__file__.startswith(sys.prefix), stateferry.__file__
 print(*sorted(found.dags), server.url, dict(server.headers()))
 """
@@ -254,8 +257,6 @@ def test_airflow_and_what_goes_beside_it_are_extras(wheel: Path, tmp_path: Path)
     page = (HOUSE / "docs/airflow.md").read_text()
     for name, lines in re.findall(r"^```python\n# (state_\w+\.py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         (dags / name).write_text(lines)
-    # What people write by themselves.
-    shutil.copy(HOUSE / "dags/examples/own_tasks.py", dags)
     cluster = {"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}
     user = {"name": "me", "user": {"token": "secret"}}
     context = {"name": "here", "context": {"cluster": "here", "user": "me"}}

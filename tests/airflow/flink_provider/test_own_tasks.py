@@ -34,13 +34,12 @@ from tests.airflow.state_migration.test_decide import context, decided, rehearse
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB, RemoteJob
 
-DAGS = Path(__file__).parents[3] / "dags"
+EXAMPLE = "stateferry.airflow.examples.own_tasks"
 
 
 @pytest.fixture
 def dag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DAG:
-    monkeypatch.syspath_prepend(str(DAGS))
-    return made(monkeypatch, "examples.own_tasks", tmp_path)
+    return made(monkeypatch, EXAMPLE, tmp_path)
 
 
 def request_of(tmp_path: Path, **others: object) -> dict[str, object]:
@@ -80,16 +79,15 @@ def test_each_group_is_between_a_task_that_asks_and_one_that_goes_on(dag: DAG) -
     ("own", "others", "words"),
     [
         (None, {}, "own_tasks: missing, but runs_on of the request is 'own tasks'"),
-        ("examples.own_tasks", {"runs_on": "session", "jar": "a.jar"}, "own_tasks: given, but runs_on"),
-        ("examples.nothing", {}, "examples.nothing can't be imported"),
-        ("examples.own_tasks.stop", {}, "expected a module or class with the functions stop, start and go_back"),
+        (EXAMPLE, {"runs_on": "session", "jar": "a.jar"}, "own_tasks: given, but runs_on"),
+        ("nobodys.tasks", {}, "nobodys.tasks can't be imported"),
+        (f"{EXAMPLE}.stop", {}, "expected a module or class with the functions stop, start and go_back"),
         ("pathlib.Path", {}, "expected a module or class with the functions"),
     ],
 )
 def test_a_mistake_is_told_and_takes_no_other_dag_down(
     own: str | None, others: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(str(DAGS))
     assert made(monkeypatch, own, tmp_path, **others).dag_id == "none"
     with pytest.raises(ValueError, match=words):
         tell_problems()

@@ -1,8 +1,8 @@
 """Own tasks that stop and start the job `orders`: an example, with jobs on a session cluster.
 
-Your own ask what your jobs live in, with any operators. A job of the configuration names this file in `own_tasks`, by
-its import path, and has `"runs_on": "own tasks"` in its request. docs/where-jobs-live.md says what each function gets
-and gives.
+Copy this file into the DAGs folder. Your own tasks ask what your jobs live in, with any operators. A job of the
+configuration names the copy in `own_tasks`, by its import path, and has `"runs_on": "own tasks"` in its request.
+docs/where-jobs-live.md says what each function gets and gives.
 """
 
 from __future__ import annotations
