@@ -72,20 +72,25 @@ def test_flink_restores_from_the_store_what_was_made_from_its_savepoint_there(
     assert stopped.startswith(store.uri("flink", "savepoints"))
     before = shown(sink)
     assert entries(stopped, "mainState") == expected_entries(before)
-    for name, options in (("canonical", ()), ("native", ("--format", "native"))):
-        target = store.uri("migrated", name)
-        stateferry_run(store, tmp_path / f"{name}.db", name, stopped, target, "--ttl", "30d", *options)
+    native, imported = store.uri("migrated", "native"), store.uri("migrated", "canonical")
+    run = ("--ttl", "30d", "--format", "native")
+    stateferry_run(store, tmp_path / "native.db", "native", stopped, native, *run)
+    # As a managed Flink does: each side has only its own copy.
+    exported, made = store.uri("exports", "a1B2c3"), store.uri("imports", "orders-2")
+    move(stopped, exported)
+    stateferry_run(store, tmp_path / "canonical.db", "canonical", exported, made, "--ttl", "30d")
+    move(exported, store.uri("exports", "over"))
+    move(made, imported)
+    for target in (native, imported):
         assert entries(target, "newMainState") == expected_entries(before)
     # The other one goes on in a sink of its own, from what the old job has shown.
     other = shutil.copytree(sink, tmp_path / "other")
-    from_native = RemoteJob.start(
-        flink, jar, NEW_JOB, "--sink", other, "--ttl-days", 30, savepoint=store.uri("migrated", "native")
-    )
+    from_native = RemoteJob.start(flink, jar, NEW_JOB, "--sink", other, "--ttl-days", 30, savepoint=native)
     from_native.wait_for_checkpoints()
     end = from_native.stop_with_savepoint_at()
     check_each_once(shown(other))
     assert entries(end, "newMainState") == expected_entries(shown(other))
-    check_that_it_goes_on(flink, jar, store.uri("migrated", "canonical"), sink, *arguments)
+    check_that_it_goes_on(flink, jar, imported, sink, *arguments)
 
 
 @pytest.mark.parametrize("store", [S3Server], indirect=True)
@@ -124,6 +129,19 @@ def check_that_it_goes_on(flink: FlinkCluster, jar: str, target: str, sink: Path
     check_each_once(after)
     assert len(after) > len(before)
     assert entries(end, "newMainState") == expected_entries(after)
+
+
+def move(folder: str, to: str) -> None:
+    """Each file, by its own name."""
+    source, copy = Location.of(folder), Location.of(to)
+    copy.make_folder()
+    files = source.entries()
+    assert source.child("_metadata") in files
+    for file in files:
+        with copy.child(file.name).create() as made:
+            made.write(file.read())
+        file.remove()
+    assert not source.entries()
 
 
 def stateferry_run(store: Store, catalog: Path, job: str, source: str, target: str, *options: str) -> str:
