@@ -96,7 +96,7 @@ def _place(origin: str) -> str:
     for place, moved in ELSEWHERE.items():
         if origin == moved:
             return place
-    if str(PurePosixPath(origin).parent) in EXAMPLES:
+    if origin in EXAMPLES or str(PurePosixPath(origin).parent) in EXAMPLES:
         return "examples.md"
     return origin.removeprefix("docs/") if origin.startswith("docs/") else f"repository/{origin}"
 
@@ -105,7 +105,7 @@ def _examples() -> str:
     """The examples as a page."""
     folders = "`examples/`, `dags/` and `plugins/examples/` (which is `stateferry.airflow.examples`)"
     parts = ["# Examples", f"The files of {folders}. Tests run each of them."]
-    for file in (file for folder in EXAMPLES for file in sorted((HOUSE / folder).glob("*.*"))):
+    for file in (file for folder in EXAMPLES for file in sorted((HOUSE / folder).glob("[!_]*.*"))):
         language = {".py": "python", ".sh": "sh"}[file.suffix]
         parts += [f"## {file.relative_to(HOUSE)}", f"```{language}\n{file.read_text()}```"]
     return "\n\n".join(parts) + "\n"
