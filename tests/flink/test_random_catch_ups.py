@@ -35,7 +35,7 @@ from tests.flink.random_snapshots import difference, read_expected, shown, snaps
 from tests.steps.test_nights_since import at_work
 from tests.support.verified_runs import STAGED
 
-CHAINS = int(os.environ.get("STATEFERRY_CHAINS", "10"))
+CHAINS = int(os.environ.get("STATEFERRY_CHAINS", "30"))
 SEED = int(os.environ.get("STATEFERRY_CHAIN_SEED", "0"))
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 Flink = Callable[[str], FlinkHarness]
