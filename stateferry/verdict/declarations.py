@@ -39,6 +39,8 @@ def finding_of(part: Part, journey: Journey, by_class: Finding) -> Finding | Non
     )
     if by_class.outcome.breaks:
         reason += f": then {by_class.reason}"
+    if by_class.or_else is not None:
+        reason += f". Or it {by_class.or_else.value}"
     outcome = None if by_class.outcome is Outcome.RESTORES else by_class.outcome
     in_pojo = any(isinstance(one, PojoType) for one in with_parts(part.type))
     return Finding(Outcome.REFUSED, reason, _REWRITE_POJO if in_pojo else _REWRITE, _exception(part), outcome)

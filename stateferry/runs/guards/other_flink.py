@@ -128,8 +128,8 @@ def _kept(resolved: ResolvedPlan) -> Iterator[str]:
     for operator, rules, kept in states_with_kept_values(resolved):
         yield (
             f"{operator.label}: {rules.made_name}: values of {kept} stay values of the Kryo that wrote them, and this "
-            "Flink has another one: where they can be POJOs, name these in --as (Map<String, Pojo<com.acme.Reading>>); "
-            "else migrate without --to, and give the result to another run with --to alone"
+            "Flink has another one: where they can be POJOs or enums, name these in --as (Map<Enum<com.acme.Color>, "
+            "Pojo<com.acme.Reading>>); else migrate without --to, and give the result to another run with --to alone"
         )
 
 
