@@ -26,7 +26,7 @@ ELSEWHERE = {
     "contributing.md": "CONTRIBUTING.md",
     "examples.md": "examples",
 }
-EXAMPLES = ("examples", "dags", "plugins/examples")
+EXAMPLES = ("examples", "dags", "dags/examples")
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 ITEM = re.compile(r"(?:-|\d[.]) ")
 # The pages of the reference, by the packages that they describe.
@@ -103,9 +103,8 @@ def _place(origin: str) -> str:
 
 def _examples() -> str:
     """The examples as a page."""
-    folders = "`examples/`, `dags/` and `plugins/examples/` (which is `stateferry.airflow.examples`)"
-    parts = ["# Examples", f"The files of {folders}. Tests run each of them."]
-    for file in (file for folder in EXAMPLES for file in sorted((HOUSE / folder).glob("[!_]*.*"))):
+    parts = ["# Examples", "The files of `examples/` and `dags/`. Tests run each of them."]
+    for file in (file for folder in EXAMPLES for file in sorted((HOUSE / folder).glob("*.*"))):
         language = {".py": "python", ".sh": "sh"}[file.suffix]
         parts += [f"## {file.relative_to(HOUSE)}", f"```{language}\n{file.read_text()}```"]
     return "\n\n".join(parts) + "\n"

@@ -46,7 +46,7 @@ def test_the_file_that_tells_problems_makes_no_dag(tmp_path: Path, monkeypatch: 
     """Though it looks at own tasks by making the DAG that has them."""
     for name, text in documented().items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "their_tasks.py").write_text((REPOSITORY / "plugins/examples/own_tasks.py").read_text())
+    (tmp_path / "their_tasks.py").write_text((REPOSITORY / "dags/examples/own_tasks.py").read_text())
     monkeypatch.syspath_prepend(str(tmp_path))
     request = {"source": "flink", "flink_job": "orders", "savepoint_directory": "/savepoints", "operator": "main"}
     request |= {"legacy_state": "maps", "new_state": "rows", "runs_on": "own tasks"}
@@ -64,7 +64,7 @@ def test_the_repositorys_own_files_are_these_lines() -> None:
 
 
 def test_the_example_of_an_own_dag_is_one(tmp_path: Path) -> None:
-    (tmp_path / "own_dag.py").write_text((REPOSITORY / "plugins/examples/own_dag.py").read_text())
+    (tmp_path / "own_dag.py").write_text((REPOSITORY / "examples/own_dag.py").read_text())
     found = loaded(tmp_path)
     assert found.import_errors == {}
     assert sorted(found.dags) == ["orders_on_mondays", "state_migration", "state_rollback"]
