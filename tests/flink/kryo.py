@@ -83,6 +83,8 @@ GOLDEN_JAR, GOLDEN_POJO_JAR = GOLDEN / "kept-classes.jar", GOLDEN / "pojo-classe
 GOLDEN_MORE_POJO_JAR, GOLDEN_FIELD_JAR = GOLDEN / "more-pojo-classes.jar", GOLDEN / "field-classes.jar"
 # Of classes that tests/savepoints/in-objects-... have.
 TOTALS_JAR = GOLDEN / "totals-classes.jar"
+# Of those that tests/savepoints/in-collections-... has.
+COLLECTIONS_JAR = GOLDEN / "collection-classes.jar"
 KEPT, POJOS, FIELDS = "Kryo[TV]*.class", "KryoPojos*.class", "KryoFields*.class"
 MORE_POJOS = "KryoMorePojos*.class"
 
@@ -97,10 +99,16 @@ def totals_jar(version: str) -> bytes:
     return _jar(jars.classes(version), "pojo/*Totals.class")
 
 
-def _jar(folder: Path, names: str) -> bytes:
+def collections_jar(version: str) -> bytes:
+    """Returns a jar of the classes with collections of the jobs of `tests.flink.jobs`, and of what is in them."""
+    names = ("Address", "Cart", "Color", "Ids", "Item", "Opaque", "Shelf")
+    return _jar(jars.classes(version), *(f"pojo/{name}.class" for name in names))
+
+
+def _jar(folder: Path, *names: str) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as jar:
-        for path in sorted(folder.rglob(names)):
+        for path in sorted(path for name in names for path in folder.rglob(name)):
             jar.writestr(zipfile.ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes())
     return buffer.getvalue()
 
@@ -127,3 +135,4 @@ if __name__ == "__main__":
     GOLDEN_MORE_POJO_JAR.write_bytes(class_jar(jars.VERSIONS[0], MORE_POJOS))
     GOLDEN_FIELD_JAR.write_bytes(class_jar(jars.VERSIONS[0], FIELDS))
     TOTALS_JAR.write_bytes(totals_jar(jars.VERSIONS[0]))
+    COLLECTIONS_JAR.write_bytes(collections_jar(jars.VERSIONS[0]))

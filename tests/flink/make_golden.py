@@ -19,7 +19,16 @@ from typing import Any
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Timers
-from tests.flink.scenarios import DECLARED_MAPS, SCALA, SCENARIOS, in_objects, in_pojos, kinds, with_kryo_parts
+from tests.flink.scenarios import (
+    DECLARED_MAPS,
+    SCALA,
+    SCENARIOS,
+    in_collections,
+    in_objects,
+    in_pojos,
+    kinds,
+    with_kryo_parts,
+)
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
 ROUNDS = Path(__file__).parent.parent / "rocksdb" / "snapshots"
@@ -168,6 +177,9 @@ IN_POJOS: Mapping[str, Golden] = {
 }
 """Maps in fields of POJOs."""
 
+IN_COLLECTIONS: Mapping[str, Golden] = {"in-collections-1.20-rocksdb": Golden("1.20.0", _in_files(in_collections()))}
+"""Collections of POJOs, enums and objects by Kryo inside of values."""
+
 IN_OBJECTS: Mapping[str, Golden] = {
     "in-objects-1.20-rocksdb": Golden("1.20.0", _in_files(in_objects("1.20.0"))),
     "in-objects-ttl-1.20-hashmap": Golden("1.20.0", _in_files(in_objects("1.20.0", "hashmap", "stamped"))),
@@ -204,7 +216,7 @@ CASES: Mapping[str, Golden] = {
     "legacy-enum-1.20-rocksdb": Golden("1.20.0", _small("legacy-string-enum", 20)),
     **{
         name: replace(case, jars="java alone")
-        for name, case in {**DECLARED, **IN_POJOS, **IN_OBJECTS, **KRYO_PARTS}.items()
+        for name, case in {**DECLARED, **IN_POJOS, **IN_COLLECTIONS, **IN_OBJECTS, **KRYO_PARTS}.items()
     },
     "hint-hash-map-scala-avro-1.20-hashmap": Golden("1.20.0", _small("hint-hash-map", 24, "hashmap")),
     "kinds-2.3-rocksdb": Golden("2.3.0", _small("kinds", 12)),

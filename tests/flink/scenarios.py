@@ -383,6 +383,19 @@ def in_pojos(version: str, backend: str = "rocksdb", ttl: str | None = None, key
     return Job((Operator("main", key="String", keys=keys, states=states),), parallelism=2, backend=backend)
 
 
+def in_collections() -> Job:
+    """A job with collections of POJOs, enums and objects by Kryo inside of its values, of a kind each."""
+    states = (
+        State("value", "Cart"),
+        State("list", "Ids", kind="LIST"),
+        State("map", "Map<String,Cart?>", kind="MAP"),
+        State("aged", "Tuple2<Ids,Shelf>", ttl="stamped"),
+    )
+    elements = (OperatorState("split", "Ids", "SPLIT", 3), OperatorState("broadcast", "Map<Long,Cart>", "BROADCAST", 2))
+    keyed = Operator("main", key="String", keys=6, states=states)
+    return Job((keyed, Operator("plain", type="plain", operator_states=elements)), parallelism=2)
+
+
 IN_OBJECTS = {"whole": "Generic<Totals>", "raw": "Generic<KryoTotals>"}
 """The same classes, whose objects Kryo writes as a whole, by state."""
 

@@ -37,11 +37,12 @@ SOURCES: dict[str, dict[str, Any]] = {
     # With objects of the job's own classes, whose class files are changed too.
     "in-objects-1.20-rocksdb": {"classes": True},
     "in-objects-ttl-1.20-hashmap": {"classes": True},
+    "in-collections-1.20-rocksdb": {"classes": True, "parallelism": 2},
     # On the way back.
     "hint-hash-map-2.3-rocksdb": {"to": "flink-1.20"},
     "hint-map-2.3-rocksdb": {"to": "flink-1.20"},
 }
-JAR = Path(__file__).parents[1] / "kryo" / "totals-classes.jar"
+_JARS = Path(__file__).parents[1] / "kryo"
 # A file, where in one, or of which entry or class.
 PLACE = re.compile(r"offset \d|key |/source/|/classes/|operator ")
 
@@ -49,7 +50,8 @@ PLACE = re.compile(r"offset \d|key |/source/|/classes/|operator ")
 def copied(name: str, area: Path) -> Path:
     shutil.copytree(GOLDEN / name, area / "source")
     if "classes" in SOURCES[name]:
-        shutil.unpack_archive(JAR, area / "classes", "zip")
+        jar = "collection-classes.jar" if name.startswith("in-collections") else "totals-classes.jar"
+        shutil.unpack_archive(_JARS / jar, area / "classes", "zip")
     return area
 
 

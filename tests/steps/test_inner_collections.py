@@ -1,0 +1,83 @@
+"""Collections of POJOs, enums and objects by Kryo inside of values, as Flink 1.20 wrote them, are upgraded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flinkstate.errors import PlanError, RefusedError, RejectedError
+from flinkstate.kryo.to_other_kryo import Recoded
+from stateferry.changes.upgrade import nullable_maps
+from stateferry.proof.expected.check_result import Outcome
+from stateferry.runs.report.report import Report
+from tests.steps.test_for_another_flink import ALONE, GOLDEN
+from tests.steps.test_native_source import run
+
+SOURCE = GOLDEN / "in-collections-1.20-rocksdb"
+JAR = str(GOLDEN.parent / "kryo" / "collection-classes.jar")
+STATES = ("aged", "list", "map", "value")
+
+
+def upgraded(folder: Path, **options: Any) -> Report:
+    report, _ = run(SOURCE, folder, **{**ALONE, "to": "flink-2", "parallelism": 2, "classes": [JAR], **options})
+    return report
+
+
+def outcomes(report: Report, what: str) -> dict[str, Outcome]:
+    """What the checks of this name say, by state."""
+    names = {check.name.rpartition("/")[2].partition(": "): check.outcome for check in report.checks}
+    return {state: outcome for (state, _, name), outcome in names.items() if name == what}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"parallelism": 3, "max_parallelism": 300, "output_format": "native"}, marks=pytest.mark.slow)],
+    ids=["alone", "in another layout"],
+)
+def test_every_key_is_upgraded_and_read_plainly(options: dict[str, Any], tmp_path: Path) -> None:
+    report = upgraded(tmp_path, **options)
+    assert report.is_green, report.failed
+    for what in ("carried over, written by Kryo 5", "sample read plainly"):
+        assert outcomes(report, what) == dict.fromkeys(STATES, Outcome.PASSED)
+
+
+def test_plain_code_sees_what_snapshot_and_writers_get_wrong_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = nullable_maps._spliced
+
+    def changed(data: Any, starts: Any, ends: Any, heads: Any, replaced: Any) -> Recoded:
+        """Gives the last collection of two bytes or more the bytes of an empty one."""
+        filled = np.flatnonzero(replaced[3] - replaced[2] > 5)[-1:]
+        data = np.append(data, np.zeros(5, np.uint8))
+        replaced[2, filled], replaced[3, filled] = len(data) - 5, len(data)
+        return whole(data, starts, ends, heads, replaced)
+
+    monkeypatch.setattr(nullable_maps, "_spliced", changed)
+    with pytest.raises(RejectedError) as stopped:
+        upgraded(tmp_path)
+    failed = re.search(r"published: (.*) \(", str(stopped.value))
+    assert failed is not None
+    assert [name.partition("/")[2] for name in failed[1].split(", ")] == [
+        f"{state}: sample read plainly" for state in STATES
+    ]
+
+
+def test_without_the_classes_each_field_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as stopped:
+        upgraded(tmp_path, classes=[])
+    told = str(stopped.value)
+    for place in ("value.items", "list.counts", "map.marks", "aged.f1.cart.stops", "split.set", "broadcast.colors"):
+        assert re.search(rf"say --declared '\w+/{re.escape(place)}=", told), place
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_declaration_is_held_against_the_values(tmp_path: Path) -> None:
+    wrong = {"main/value.items": "List<Pojo<stateferry.flink.pojo.Address>>"}
+    with pytest.raises(RefusedError, match=r"expected .*Address as the map's element, found .*Item"):
+        upgraded(tmp_path, declared=wrong)
+    assert not (tmp_path / "target").exists()
