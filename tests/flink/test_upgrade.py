@@ -59,6 +59,7 @@ _DECLARED = {
     "nested List<HintedList>": {"main/s": "List<Kryo<stateferry.flink.pojo.Opaque>>"},
     "nested Map<HintedList>": {"main/s": "List<Enum<stateferry.flink.pojo.Color>>"},
     "operator state HintedList of UUID": {"plain/o": "List<Kryo<java.util.UUID>>"},
+    "operator state broadcast keys": {"plain/o.(key)": "List<Kryo<java.util.UUID>>"},
     "operator state broadcast HintedList of Person": {"plain/o": "List<Pojo<stateferry.flink.pojo.Person>>"},
     "POJO Tagged": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},
     "POJO List<Tagged>": {"main/s.counts": "Map<String, Long>", "main/s.tags": "List<String>"},

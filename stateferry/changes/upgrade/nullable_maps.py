@@ -26,12 +26,15 @@ from flinkstate.kryo.to_other_kryo import READ_BEHIND, Recoded, kryo_of, recoder
 from flinkstate.serializers.programs import compile_values
 from flinkstate.serializers.type_parts import opaque_parts, with_opaque, with_parts
 from flinkstate.serializers.types import (
+    ArrayType,
     EnumType,
     FlinkType,
     KryoCollectionType,
     KryoType,
     OpaqueType,
     PojoType,
+    PrimitiveArrayType,
+    Scalar,
     type_name,
 )
 from stateferry.changes import kernels
@@ -40,8 +43,11 @@ _LENGTH = 4
 
 
 def has_objects(made: FlinkType) -> bool:
-    """Whether there are POJOs, enums or objects by Kryo in a collection of Flink's own."""
-    return any(isinstance(part, PojoType | EnumType | KryoType) for part in with_parts(made))
+    """Whether there are POJOs, enums, objects by Kryo or arrays of objects in a collection of Flink's own."""
+    return any(
+        isinstance(part, PojoType | EnumType | KryoType | ArrayType) or part == PrimitiveArrayType(Scalar.STRING)
+        for part in with_parts(made)
+    )
 
 
 def maps_with_objects(type_: FlinkType) -> tuple[KryoCollectionType, ...]:
