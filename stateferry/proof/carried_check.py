@@ -24,6 +24,7 @@ from flinkstate.serializers.types import FlinkType
 from flinkstate.writing.operator_file import located, parse_operator_header
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, element_for_other_kryo
 from stateferry.proof.keyed_result import Side
+from stateferry.proof.plain.plain_elements import PlainElements
 
 _READ = 4 << 20
 _LARGEST_HEADER = 64 << 20
@@ -37,7 +38,8 @@ _States = dict[str, _State]
 class CarriedResult:
     """The differences that a task found: the name of a state, or the kind of raw state, and what differs in it.
 
-    `damage` says why `side` could not be read. `read` has the digests of the source's bytes.
+    `damage` says why `side` could not be read. `read` has the digests of the source's bytes. `plain` has what
+    plain code says of elements that are rewritten, by state.
     """
 
     operator: str
@@ -46,6 +48,7 @@ class CarriedResult:
     damage: DamagedError | RefusedError | None
     differences: list[tuple[str, str]]
     read: BytesRead
+    plain: dict[str, PlainElements] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,9 @@ class CarriedTask:
         side, read = Side.SOURCE, BytesRead()
         damage: DamagedError | RefusedError | None = None
         differences: list[tuple[str, str]] = []
+        rewritten = {name: _Rewritten(type_) for name, type_ in self.elements.items()}
         try:
-            expected = _expected(self.source, self.old, self.new.parallelism, read, self.elements)
+            expected = _expected(self.source, self.old, self.new.parallelism, read, rewritten)
             side = Side.STAGED
             found = _as_they_are(self.staged, self.new, BytesRead())
             if self.new.parallelism != self.old.parallelism:
@@ -85,7 +89,8 @@ class CarriedTask:
             differences += _differences(expected, found)
         except (DamagedError, RefusedError) as error:
             damage = error.with_traceback(None)
-        return CarriedResult(self.operator, side, self.size, damage, differences, read)
+        plain = {name: one.plain for name, one in rewritten.items()}
+        return CarriedResult(self.operator, side, self.size, damage, differences, read, plain)
 
 
 def has_carried_state(operator: Operator) -> bool:
@@ -122,6 +127,14 @@ class _Subtask:
 
 
 @dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """The type of a state's elements that the other Kryo writes, and what plain code says of them."""
+
+    type: FlinkType
+    plain: PlainElements = field(default_factory=PlainElements)
+
+
+@dataclass(frozen=True, slots=True)
 class _File:
     metas: tuple[_Described, ...]
     elements: Mapping[int, bytes]
@@ -134,7 +147,7 @@ class _File:
 
 
 def _read(
-    folder: Location, handle: OperatorHandle, read: BytesRead, rewritten: Mapping[str, FlinkType] | None = None
+    folder: Location, handle: OperatorHandle, read: BytesRead, rewritten: Mapping[str, _Rewritten] | None = None
 ) -> _File:
     file, name, size = open_stream(folder, handle.stream)
     with file:
@@ -146,23 +159,26 @@ def _read(
         hasher.update(data)
         header = parse_operator_header(data, name)
         if rewritten:
-            header = ForOtherKryo({}, rewritten).header_of_elements(header)
-        types = {
-            offset: type_
+            types = {state: one.type for state, one in rewritten.items()}
+            header = ForOtherKryo({}, types).header_of_elements(header)
+        of_offsets = {
+            offset: one
             for state in handle.states
-            if rewritten and (type_ := rewritten.get(state.name)) is not None
+            if rewritten and (one := rewritten.get(state.name)) is not None
             for offset in state.offsets
         }
-        elements = {start: _digest(file, name, start, end, hasher, types.get(start)) for start, end in pairwise(bounds)}
+        elements = {
+            start: _digest(file, name, start, end, hasher, of_offsets.get(start)) for start, end in pairwise(bounds)
+        }
         read.note(handle.stream, WHOLE, hasher)
     lists = (_Described(meta, is_broadcast=False) for meta in header.lists)
     return _File((*lists, *(_Described(meta, is_broadcast=True) for meta in header.broadcasts)), elements)
 
 
-def _digest(file: Any, name: str, start: int, end: int, hasher: Any, rewritten: FlinkType | None = None) -> bytes:
+def _digest(file: Any, name: str, start: int, end: int, hasher: Any, rewritten: _Rewritten | None = None) -> bytes:
     """The digest of the bytes from start to end, which are added to `hasher` as well.
 
-    Of an element of this type that is `rewritten` it is the digest of what Kryo 5 writes.
+    Of an element that is `rewritten` it is the digest of what Kryo 5 writes.
     """
     digest, position = blake2b(digest_size=16), start
     if rewritten is not None:
@@ -170,7 +186,9 @@ def _digest(file: Any, name: str, start: int, end: int, hasher: Any, rewritten: 
         data = bytes(file.read(end - start))
         hasher.update(data)
         with located(name, start):
-            digest.update(element_for_other_kryo(rewritten, data))
+            made = element_for_other_kryo(rewritten.type, data)
+        digest.update(made)
+        rewritten.plain.see(rewritten.type, data, made)
         return digest.digest()
     file.seek(start)
     while position < end:
@@ -184,7 +202,7 @@ def _digest(file: Any, name: str, start: int, end: int, hasher: Any, rewritten: 
 
 
 def _as_they_are(
-    folder: Location, operator: Operator, read: BytesRead, rewritten: Mapping[str, FlinkType] | None = None
+    folder: Location, operator: Operator, read: BytesRead, rewritten: Mapping[str, _Rewritten] | None = None
 ) -> dict[int, _Subtask]:
     return {
         subtask.index: _as_it_is(folder, subtask, read, rewritten)
@@ -194,7 +212,7 @@ def _as_they_are(
 
 
 def _as_it_is(
-    folder: Location, subtask: Subtask, read: BytesRead, rewritten: Mapping[str, FlinkType] | None
+    folder: Location, subtask: Subtask, read: BytesRead, rewritten: Mapping[str, _Rewritten] | None
 ) -> _Subtask:
     if subtask.managed_operator is None:
         return _Subtask({}, (), _raw(folder, subtask, read))
@@ -218,7 +236,7 @@ def _raw(folder: Location, subtask: Subtask, read: BytesRead) -> dict[str, objec
 
 
 def _expected(
-    folder: Location, old: Operator, parallelism: int, read: BytesRead, rewritten: Mapping[str, FlinkType]
+    folder: Location, old: Operator, parallelism: int, read: BytesRead, rewritten: Mapping[str, _Rewritten]
 ) -> dict[int, _Subtask]:
     """The content that each new subtask must have."""
     there = _as_they_are(folder, old, read, rewritten)

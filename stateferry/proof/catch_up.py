@@ -280,6 +280,7 @@ class CatchUpTally:
             tally.aging.setdefault(state, AgingCounts()).add(aged)
         tally.strays, tally.expired, tally.plain = after.strays, after.expired, after.plain
         tally.carried, tally.carried_is_damaged = after.carried, after.carried_is_damaged
+        tally.plain_elements = after.plain_elements
         tally.damage = [*after.damage, *before.damage, *self._sampled.damage]
         tally.plain_rows, tally.equal = self._sampled.plain_rows, self._sampled.equal
         return tally

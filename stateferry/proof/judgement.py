@@ -99,6 +99,9 @@ class OperatorJudge:
                 f"{len(texts)} {noun(len(texts), 'difference')}",
                 samples=texts[:MOST_SAMPLES],
             )
+        for state, plain in sorted(self.tally.plain_elements.items()):
+            if plain.seen:
+                yield plain.check(f"{self.label}/{state}: elements read plainly")
 
     def readable(self) -> Check:
         """The check that all of the staged operator could be read."""

@@ -14,6 +14,7 @@ from stateferry.proof.expected.content import Account, AccountsByState
 from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.proof.keyed_result import KeyedResult, Side
 from stateferry.proof.plain.plain_check import PlainTally
+from stateferry.proof.plain.plain_elements import PlainElements
 from stateferry.proof.plain.plain_rows import PlainRowsResult
 
 
@@ -56,6 +57,7 @@ class Tally:
     plain_rows: dict[Side, PlainRowsResult] = field(default_factory=dict)
     blobs: dict[Side, AccountsByState] = field(init=False)
     carried_is_damaged: bool = False
+    plain_elements: dict[str, PlainElements] = field(default_factory=dict)
     losses: dict[str, LossCounts] = field(default_factory=dict)
     equal: EqualRows = field(default_factory=EqualRows)
     entries_of: dict[Side, Counter[str]] = field(default_factory=lambda: {side: Counter() for side in Side})
@@ -78,6 +80,7 @@ class Tally:
         if isinstance(result, CarriedResult):
             self.carried += result.differences
             self.carried_is_damaged |= result.damage is not None
+            self.plain_elements |= result.plain
             return
         (self.expected if is_source else self.found).take(result.accounts)
         self.whole.take(result.whole)

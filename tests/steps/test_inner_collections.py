@@ -43,6 +43,7 @@ def test_every_key_is_upgraded_and_read_plainly(options: dict[str, Any], tmp_pat
     assert report.is_green, report.failed
     for what in ("carried over, written by Kryo 5", "sample read plainly"):
         assert outcomes(report, what) == dict.fromkeys(STATES, Outcome.PASSED)
+    assert outcomes(report, "elements read plainly") == {"broadcast": Outcome.PASSED, "split": Outcome.PASSED}
 
 
 def test_plain_code_sees_what_snapshot_and_writers_get_wrong_alike(
@@ -62,9 +63,10 @@ def test_plain_code_sees_what_snapshot_and_writers_get_wrong_alike(
         upgraded(tmp_path)
     failed = re.search(r"published: (.*) \(", str(stopped.value))
     assert failed is not None
-    assert [name.partition("/")[2] for name in failed[1].split(", ")] == [
-        f"{state}: sample read plainly" for state in STATES
-    ]
+    assert {name.partition("/")[2] for name in failed[1].split(", ")} == {
+        *(f"{state}: sample read plainly" for state in STATES),
+        *(f"{state}: elements read plainly" for state in ("broadcast", "split")),
+    }
 
 
 def test_without_the_classes_each_field_is_asked_for(tmp_path: Path) -> None:

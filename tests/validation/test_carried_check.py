@@ -28,7 +28,7 @@ from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import KryoType, Scalar
 from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
 from stateferry.proof import carried_check
-from stateferry.proof.carried_check import CarriedResult, CarriedTask, _digest, has_carried_state
+from stateferry.proof.carried_check import CarriedResult, CarriedTask, _digest, _Rewritten, has_carried_state
 from stateferry.proof.keyed_result import Side
 
 SPLIT, UNION, BROADCAST = DistributionMode.SPLIT_DISTRIBUTE, DistributionMode.UNION, DistributionMode.BROADCAST
@@ -289,10 +289,12 @@ def test_bytes_are_digested_in_portions(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_element_that_is_rewritten_is_read_where_it_begins() -> None:
     # The UUID 00000000-0000-0001-0000-000000000002 as Kryo 2 writes it.
-    element, uuid = b"\x54\x01\x02\x04", KryoType("java.util.UUID")
+    element, uuid = b"\x54\x01\x02\x04", _Rewritten(KryoType("java.util.UUID"))
     alone = _digest(Short(element), "f", 0, len(element), new_hasher(), uuid)
     hasher, whole = new_hasher(), new_hasher()
     assert _digest(Short(b"abcde" + element), "f", 5, 5 + len(element), hasher, uuid) == alone
     # The digest of the file is that of its own bytes.
     whole.update(element)
     assert digest_of(hasher) == digest_of(whole)
+    # Plain code reads both of each.
+    assert (uuid.plain.read, uuid.plain.differences, uuid.plain.refusals) == (2, [], [])

@@ -33,7 +33,7 @@ from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_kryo import PlainKryoReader, _by, _without
+from stateferry.proof.plain.plain_kryo import PlainKryoReader, _without, by_one_kryo
 from stateferry.proof.plain.plain_losses import before_the_upgrade
 from tests.support.changes import changes_of
 from tests.support.kryo_writing import Boxed, kryo_map, kryo_object
@@ -138,13 +138,13 @@ def test_damage_and_what_cannot_be_read_are_named() -> None:
 def test_a_collection_is_in_the_source_by_kryo_and_in_the_result_by_flink() -> None:
     made = NullableType(ListType(NullableType(Scalar.LONG, 0)), 0)
     declared = KryoCollectionType.of(KryoType("java.util.ArrayList", five=False), made)
-    assert _by(declared, True) == made
-    assert _by(declared, False) == declared
+    assert by_one_kryo(declared, True) == made
+    assert by_one_kryo(declared, False) == declared
     of_either = KryoCollectionType.of(KryoType("java.util.ArrayList", five=None), made)
-    assert _by(of_either, False) == declared
-    assert (_by(UUID, True), _by(UUID, False)) == (replace(UUID, five=True), UUID)
+    assert by_one_kryo(of_either, False) == declared
+    assert (by_one_kryo(UUID, True), by_one_kryo(UUID, False)) == (replace(UUID, five=True), UUID)
     opaque = OpaqueType("com.acme.Value", "why")
-    assert _by(opaque, True) == opaque
+    assert by_one_kryo(opaque, True) == opaque
 
 
 def test_where_both_kryos_have_written_each_row_is_read_by_the_one_that_has() -> None:

@@ -52,7 +52,7 @@ class PlainKryoReader:
     def _keys(self) -> dict[bool, PlainStateReader]:
         """Reads keys by Kryo 5, and by Kryo 2."""
         state = self._state
-        return {five: PlainStateReader(replace(state, key=_by(state.key, five))) for five in (False, True)}
+        return {five: PlainStateReader(replace(state, key=by_one_kryo(state.key, five))) for five in (False, True)}
 
     def expected(self, rows: list[Row]) -> KeyAccount:
         """What the rows of the source must become."""
@@ -113,7 +113,7 @@ class PlainKryoReader:
 
     def _lines(self, row: Row, *, five: bool, is_source: bool) -> Iterator[Line]:
         if self._state.kind is StateKind.TIMERS:
-            found = decode_whole(_by(TimerType(self._state.key, self._state.namespace), five), row.key)
+            found = decode_whole(by_one_kryo(TimerType(self._state.key, self._state.namespace), five), row.key)
             timer, group = _text(found), self._group(row, found.key, is_source=is_source)
             yield (row.state, group, timer, "", 0, "a timer", None, zlib.crc32(timer.encode()))
             return
@@ -134,15 +134,16 @@ class PlainKryoReader:
 
     def _line(self, row: Row, key: PlainKey, five: bool, value: Any, *, is_source: bool) -> Line:
         stored = row.key[len(key.raw) :]
-        user_key = "" if self._state.user_key is None else _text(decode_whole(_by(self._state.user_key, five), stored))
+        user_key = self._state.user_key
+        said = "" if user_key is None else _text(decode_whole(by_one_kryo(user_key, five), stored))
         group = self._group(row, key.value, is_source=is_source)
         text = _text(value if self._before is None else in_no_order(value))
-        return (row.state, group, key.text, user_key, 0, text, None, zlib.crc32(repr(key.value).encode()))
+        return (row.state, group, key.text, said, 0, text, None, zlib.crc32(repr(key.value).encode()))
 
     def _group(self, row: Row, key: Any, *, is_source: bool) -> int:
         """The key group that the row must be in."""
         if is_source and (self._conversion.changes_key_groups or not kept_by_kryo(self._state.key)):
-            return group_of_key(_by(self._state.key, True), key, row.key_group, self._conversion)
+            return group_of_key(by_one_kryo(self._state.key, True), key, row.key_group, self._conversion)
         return row.key_group
 
     def _of_upgraded(self, losses: PlainLosses, row: Row, five: bool) -> Any:
@@ -158,7 +159,7 @@ class PlainKryoReader:
         """What a stored value is; None if nothing of it is alive."""
         stored = self._state.stored_value
         assert stored is not None
-        type_ = _by(stored, five)
+        type_ = by_one_kryo(stored, five)
         if self._state.kind is StateKind.LIST:
             found = [value for value in _elements(type_, data) if not is_source or self._lives(value)]
             return found or None
@@ -172,14 +173,14 @@ class PlainKryoReader:
         return bool(min(value.timestamp + config.time_to_live, _LATEST) > self._planned.now)
 
 
-def _by(type_: FlinkType, five: bool) -> FlinkType:
+def by_one_kryo(type_: FlinkType, five: bool) -> FlinkType:
     """The type of a value in the savepoint of Flink 2 (`five`) or in that of Flink 1."""
 
     def known(part: OpaqueType) -> FlinkType:
         if isinstance(part, ScalaType) and five:
             return part.made
         if isinstance(part, KryoCollectionType):
-            return _by(part.made, five) if five else replace(part, kryo=replace(part.kryo, five=False))
+            return by_one_kryo(part.made, five) if five else replace(part, kryo=replace(part.kryo, five=False))
         return replace(part, five=five) if isinstance(part, KryoType) else part
 
     return with_opaque(type_, known)
