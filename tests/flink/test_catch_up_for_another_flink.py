@@ -52,9 +52,13 @@ VALUES = job_of(
             State("sum", "Object<Double>", kind="REDUCING"),
             State("windowed", "ArrayList<Double>", namespace="TimeWindow", namespaces=2),
             State("fields", "Tagged"),
+            State("objects in lists", "Cart", kind="LIST"),
+            State("objects in maps", "Map<String,Ids?>", kind="MAP", ttl="stamped"),
             State("own", "Long"),
         ),
-        operator_states=(OperatorState("offsets", "Tuple2<String,UUID>", elements=11),),
+        operator_states=(
+            OperatorState("offsets", "Tuple2<String,UUID>", elements=11), OperatorState("ids", "Ids", elements=5),
+        ),
     ),
     Operator("beside", key="Long", keys=20, states=(State("untouched", "Long"),)),
 )  # fmt: skip

@@ -178,7 +178,10 @@ def test_a_wrong_declaration_stops_the_run_or_the_job(
 
 
 # Of each kind of state, and of what is by Kryo in it, one; the first is of the HashMap backend.
-_KINDS = ("heap HashMap", "TTL HashMap", "MAP UUID", "LIST UUID", "AGGREGATING UUID", "POJO Tagged", "KEY UUID")
+_KINDS = (
+    *("heap HashMap", "TTL HashMap", "MAP UUID", "LIST UUID", "AGGREGATING UUID", "POJO Tagged", "KEY UUID"),
+    *("POJO Cart", "TTL LIST Ids"),
+)
 
 
 @pytest.mark.matrix(most=3)

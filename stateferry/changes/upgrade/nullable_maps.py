@@ -68,8 +68,6 @@ def with_made_maps(type_: FlinkType) -> FlinkType:
 def expect_maps(type_: FlinkType) -> None:
     """Refuses maps, lists and sets that objects of Kryo can't become."""
     for one in maps_with_objects(type_):
-        if not one.kryo.for_five:
-            raise RefusedError(f"a {type_name(one.made)} with POJOs, enums or objects by Kryo in it stays Flink 2's")
         _reader_of(one)
 
 
@@ -138,4 +136,6 @@ def _parts_in(
 @lru_cache(maxsize=64)
 def _reader_of(map_: KryoCollectionType) -> KryoReader:
     """Returns what reads the maps, lists or sets; refuses a type that objects of Kryo can't become."""
+    if not map_.kryo.for_five:
+        raise RefusedError(f"a {type_name(map_.made)} with POJOs, enums or objects by Kryo in it stays Flink 2's")
     return KryoReader(map_.kryo, map_.made)

@@ -16,6 +16,7 @@ from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_ONE_WITH_ANY_FLINK
 from flinkstate.reading.reader import Savepoint, has_keyed_state
+from flinkstate.scala.programs import scala_parts
 from flinkstate.serializers.type_parts import has_scala, with_kryo, with_parts
 from flinkstate.serializers.types import FlinkType, KryoCollectionType
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
@@ -28,6 +29,7 @@ from stateferry.changes.upgrade.for_other_kryo import (
     by_kryo_2,
     elements_by_kryo,
     expect_rewritable,
+    expect_values,
     rewrites_keys,
     states_by_kryo,
 )
@@ -231,6 +233,7 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
                     "flink-scala: take a savepoint without compression"
                 )
             these += _not_for_flink_1(operator, header, by_kryo) if back else ()
+            these += _not_written(operator, by_kryo, line)
             if by_kryo:
                 found[operator.id] = {**by_kryo, **found.get(operator.id, {})}
         problems += dict.fromkeys(these)
@@ -277,6 +280,16 @@ def _not_for_flink_1(operator: Operator, header: OperatorHeader, by_kryo: Mappin
         where = f"operator state {meta.name} of operator {operator.label}"
         types = [by_kryo[meta.name]] if meta.name in by_kryo else [one.type for _, one in meta.serializers]
         yield from (f"{where}: {problem}" for type_ in types for problem in not_for_flink_1(type_))
+
+
+def _not_written(operator: Operator, by_kryo: Mapping[str, FlinkType], line: Line) -> Iterator[str]:
+    for name, type_ in by_kryo.items():
+        try:
+            if not scala_parts(type_):
+                expect_values(type_)
+        except RefusedError as error:
+            where = f"operator state {name} of operator {operator.label}"
+            yield f"{where} can't be written for Flink {line.number}: {error}"
 
 
 def _changed_twice(operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
