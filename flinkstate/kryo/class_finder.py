@@ -16,7 +16,7 @@ from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import IDENTITY_MAP, KNOWN, PUBLIC, KnownClass, class_table
 from flinkstate.kryo.found_classes import FoundClasses
-from flinkstate.kryo.places_in_maps import EITHERS, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
+from flinkstate.kryo.places_in_maps import EITHERS, INSIDE, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
 from flinkstate.kryo.reading import MapReading, Values, what_helps
 from flinkstate.kryo.to_flink_maps import KryoCounts, counts_of
 from flinkstate.serializers.type_parts import kept_by_kryo
@@ -157,13 +157,14 @@ class ClassFinder:
         """The entries that were read."""
         return self._counts.entries
 
-    def found(self) -> FoundClasses:
-        """Returns what was found in all values."""
+    def found(self, *, inside: bool = False) -> FoundClasses:
+        """Returns what was found in all values; with `inside` also what is in values that stay Kryo's, at one place."""
         cells = self._places.cells
         classes: dict[str, dict[str, int]] = {}
-        for node, name in self._places.names().items():
-            if node < self._places.map_node:
-                continue
+        names = {node: name for node, name in self._places.names().items() if node >= self._places.map_node}
+        if inside:
+            names[len(cells) - 1] = INSIDE
+        for node, name in names.items():
             rows = np.flatnonzero(cells[node]).tolist()
             if rows:
                 classes[name] = {}

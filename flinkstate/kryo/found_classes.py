@@ -13,6 +13,8 @@ ByClass = dict[str, int]
 class FoundClasses:
     """The classes of all objects in the maps of a state, by place: `map`, `key`, `value`, `value.element`, `value.f0`.
 
+    At `inside` are, if they were asked for, all in values of which only the outermost object has a place.
+
     `kryo` counts maps by the Kryo that wrote them: "2", "5", "either" (both write it alike, such as null) or "unread"
     (it has an object of a class that can't be read). `foreign` counts the latter by the first such class of each. The
     class of null is "null".

@@ -53,7 +53,8 @@ the map stays in `out`. If it is left out, null is written for it, and what was 
 said yet: what the object refers to in it later is written where it is referred to.
 
 Classes are rows of a table, and places in the map (the map, its keys, its values, elements of its values) are nodes. A
-reading either holds each class against those that are allowed at a node, or counts which classes occur there.
+reading either holds each class against those that are allowed at a node, or counts which classes occur there. What is
+in a copy has no node: its classes are counted behind those of all nodes.
 """
 
 from __future__ import annotations
@@ -357,6 +358,8 @@ def _read_map(  # type: ignore[no-untyped-def]
                 stack[depth - 1, _FIRST] = row
             elif first >= 0 and (first != row or kind == ENUM):
                 stack[depth - 1, _FIRST] = _ANY
+        if base >= 0 and finding == COUNTING:
+            _note(cells, scratch, touched, state, finding, len(children), row)
         if base < 0:
             if not _note(cells, scratch, touched, state, finding, node, row):
                 if row == NULL:

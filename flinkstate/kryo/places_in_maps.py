@@ -36,7 +36,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 
-ROOT, OBJECT = "map", "object"
+ROOT, OBJECT, INSIDE = "map", "object", "inside"
 MAPS = (codes.EMPTY_MAP, codes.SINGLETON_MAP, codes.MAP, codes.SORTED_MAP)
 EITHERS = (codes.EITHER,)
 LISTS = (codes.EMPTY_LIST, codes.SINGLETON_LIST, codes.LIST, codes.FILLED_LIST, codes.AS_LIST)
@@ -76,7 +76,8 @@ class Places:
 
     The fields of a POJO follow one another, from its child FIELDS on.
 
-    A cell says whether the class is allowed, or counts it. Where values stay Kryo's, `copies` says which line of
+    A cell says whether the class is allowed, or counts it; the last line counts what is in values that stay Kryo's, at
+    any depth. Where values stay Kryo's, `copies` says which line of
     `new_ids` has the ids by which the new serializer writes classes (-1: by name); elsewhere it is -1.
 
     If the map is in a field of an object, the object is node 0 and the map the next one. `with_map` says then, for each
@@ -121,7 +122,7 @@ def places_to_find(table: ClassTable, field: ObjectField | None = None) -> Place
     """Returns the places before anything is known of them: the map, and the object if it is in a field of one."""
     children = np.full((codes.MOST_NODES, codes.CHILDREN), -1, np.int64)
     nothing = np.zeros(codes.MOST_NODES, np.int64)
-    cells = np.zeros((codes.MOST_NODES, len(table.names)), np.int64)
+    cells = np.zeros((codes.MOST_NODES + 1, len(table.names)), np.int64)
     with_map = None if field is None else field.parts(table)
     copies = np.full(codes.MOST_NODES, -1, np.int64)
     return Places(children, nothing, nothing, cells, copies, _no_ids(1, table), with_map=with_map)

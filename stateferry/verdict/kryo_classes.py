@@ -27,9 +27,12 @@ ALIKE = frozenset(
         *("[I", "[J", "[B", f"[L{_LANG}String;", f"[L{_LANG}Long;", f"[L{_LANG}Integer;"),
     )
 )
-# The classes of their parts are looked at too. Those in an Optional or an Object[] aren't, so these don't belong here.
+# The classes of their parts are looked at too.
 _AROUND = frozenset(
-    (f"{_EITHER}$Left", f"{_EITHER}$Right", *(f"{_TUPLE}{arity}" for arity in range(1, 26))),
+    (
+        *(f"{_EITHER}$Left", f"{_EITHER}$Right", "java.util.Optional", "[Ljava.lang.Object;"),
+        *(f"{_TUPLE}{arity}" for arity in range(1, 26)),
+    ),
 )
 # Of these no other class is a subclass.
 FINAL = frozenset(

@@ -121,6 +121,11 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
         )
     if _is_nothing(sampled):
         return _by_declaration(place, kryo) if difference(name) is not None else _none_read(place)
+    if not sampled.whole and (differing := [one for one in classes if difference(one) is not None]):
+        reason = (
+            f"both Kryos write the {place.value}s of {_shown(differing[0])} that were read alike, but not all others"
+        )
+        return Finding(Outcome.UNKNOWN, f"{reason} ({read})", _READ_ALL)
     shown = ", ".join(map(_shown, classes)) or "only nulls"
     return Finding(Outcome.RESTORES, f"both Kryos write it alike: {shown} {read}")
 

@@ -126,7 +126,7 @@ class _Serializer:
 
     def result(self, whole: bool) -> Sampled:
         whole = whole and self.why_not is None
-        return Sampled(self.classes.found(), whole, self.two_meanings, self.why_not, self.other_bytes)
+        return Sampled(self.classes.found(inside=True), whole, self.two_meanings, self.why_not, self.other_bytes)
 
 
 @dataclass(slots=True)

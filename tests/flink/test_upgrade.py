@@ -68,11 +68,14 @@ _DECLARED = {
 # What is refused by name: classes that are not known, or that Flink 2 can't read again; keys; operator state.
 _REFUSED = {
     "Object<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
+    "Optional<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
+    "HashSet<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
     "EnumMap<Color,Long>": "EnumMap",
     "no classes Color": "--classes",
     "no classes Person": "--classes",
     "LIST Object<short[]>": "Flink 2 reads beyond the array",
     "LIST Object<float[]>": "Flink 2 reads beyond the array",
+    "LIST Optional<float[]>": "Flink 2 reads beyond the array",
 }
 # Flink 2 doesn't restore these from its own savepoints either.
 _NEVER = [name for name, row in ROWS.items() if "2.3.0" in row.stays]

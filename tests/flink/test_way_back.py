@@ -32,7 +32,10 @@ _DECLARED = {
 _OBJECTS = "with POJOs, enums or objects by Kryo in it stays Flink 2's"
 _REFUSED = {
     "ZonedDateTime": "ZonedDateTime: the Kryo of the other Flink can't read such an object, or not as it was",
-    "Object<UtilMap<String,Long>>": "(Synchronized|Unmodifiable).*: the Kryo of the other Flink can't read",
+    **dict.fromkeys(
+        ("Object<UtilMap<String,Long>>", "Optional<UtilMap<String,Long>>", "HashSet<UtilMap<String,Long>>"),
+        "(Synchronized|Unmodifiable).*: the Kryo of the other Flink can't read",
+    ),
     **{f"no classes {name}": "--classes" for name in ("nested", "user keys", "Opaque", "Color", "Person")},
     "Object<AsList<String>>": "ArrayList: the Kryo of the other Flink can't read",
     "EnumMap<Color,Long>": "EnumMap: the Kryo of the other Flink can't read",

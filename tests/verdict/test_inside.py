@@ -15,7 +15,9 @@ from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot
 from flinkstate.serializers.types import FlinkType, OptionType, RowType, Scalar, TraversableType
+from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.kryo_values import finding_of
 from stateferry.verdict.outcomes import Finding, Outcome
 from stateferry.verdict.sample import Finder, samples_of
 from stateferry.verdict.versions import Line
@@ -75,6 +77,65 @@ def test_values_in_rows_and_in_types_of_scala_are_found(type_: FlinkType, before
     finder.add_whole(np.frombuffer(bytearray(raw), np.uint8), np.zeros(1, np.int64), np.array([len(raw)]))
     ((_, sampled),) = finder.results(whole=True)
     assert (sampled.values, sampled.whole, sampled.why_not) == (1, True, None)
+
+
+_OBJECT = kryo_snapshot("java.lang.Object").type
+_NEW, _A = b"\x01", b"\x03\x01a\xe2"
+_TWO_TO_TWO, _ONE_TO_ONE = Journey(Line.TWO, Line.TWO), Journey(Line.ONE, Line.ONE)
+_ONE_TO_TWO = Journey(Line.ONE, Line.TWO)
+
+
+def _of_class(name: str, number: int = 0) -> bytes:
+    """The tag of a class by its name, and the mark of a new object."""
+    raw = name.encode()
+    if len(raw) < 64:
+        return b"\x01" + bytes([number]) + raw[:-1] + bytes([raw[-1] | 0x80]) + _NEW
+    return b"\x01" + bytes([number, 0xC0 | (len(raw) + 1) & 0x3F, (len(raw) + 1) >> 6]) + raw + _NEW
+
+
+_OPTIONAL, _OBJECTS = _of_class("java.util.Optional"), _of_class("[Ljava.lang.Object;")
+_MAP = _of_class("java.util.HashMap", 1) + b"\x01" + _A + b"\x09\x02"
+_LIST = _of_class("java.util.ArrayList", 1) + b"\x02" + _A + _A
+_UUID = b"\x54" + _NEW + b"\xff" * 8 + b"\x7f" + b"\xff" * 8 + b"\x3f"
+_UNREADABLE = _of_class("java.util.Collections$UnmodifiableRandomAccessList", 1) + b"\x01" + _A
+_FLOATS = b"\x01\x01[\xc6"
+_SET = _of_class("java.util.HashSet")
+
+
+@pytest.mark.parametrize(
+    ("value", "journey", "place", "outcome", "names"),
+    [
+        (_OPTIONAL + _MAP, _ONE_TO_TWO, Place.VALUE, Outcome.WRONG, "HashMap"),
+        (_OPTIONAL + _LIST, _ONE_TO_TWO, Place.VALUE, Outcome.WRONG, "ArrayList"),
+        (_OPTIONAL + _UUID, _ONE_TO_TWO, Place.VALUE, Outcome.FAILS, "UUID"),
+        (_OBJECTS + b"\x03" + _MAP + b"\x09\x02", _ONE_TO_TWO, Place.VALUE, Outcome.WRONG, "HashMap"),
+        (_OPTIONAL + _UNREADABLE, _ONE_TO_ONE, Place.VALUE, Outcome.FAILS, "UnmodifiableRandomAccessList"),
+        (_SET + b"\x01" + _UNREADABLE, _ONE_TO_ONE, Place.VALUE, Outcome.FAILS, "UnmodifiableRandomAccessList"),
+        (
+            _SET + b"\x82" + _FLOATS + b"\x00\x01\x02" + bytes(4),
+            _TWO_TO_TWO, Place.ELEMENT, Outcome.UNKNOWN, "a short[], char[] or float[]",
+        ),
+    ],
+)  # fmt: skip
+def test_classes_at_any_depth_decide(
+    value: bytes, journey: Journey, place: Place, outcome: Outcome, names: str
+) -> None:
+    """Also in what has no form of Flink's own, such as a set or an Optional."""
+    finder = Finder(_OBJECT, five=journey.source is Line.TWO, most=10)
+    finder.add_whole(np.frombuffer(bytearray(value), np.uint8), np.zeros(1, np.int64), np.array([len(value)]))
+    said = finding_of(Part(place, _OBJECT), journey, finder.results(whole=True))
+    assert said is not None
+    assert (said.outcome, names in said.reason) == (outcome, True), said
+
+
+def test_numbers_that_both_read_alike_by_chance_say_nothing_of_those_not_read() -> None:
+    zeros = np.frombuffer(bytearray(2 * (b"\x0a" + bytes(8))), np.uint8)
+    finder = Finder(_OBJECT, five=False, most=10)
+    finder.add_whole(zeros, np.array([0, 9]), np.array([9, 18]))
+    for whole, outcome in ((True, Outcome.RESTORES), (False, Outcome.UNKNOWN)):
+        said = finding_of(Part(Place.VALUE, _OBJECT), _ONE_TO_TWO, finder.results(whole))
+        assert said is not None
+        assert said.outcome is outcome, said
 
 
 def test_objects_that_do_not_fit_the_new_jobs_class_are_not_told_to_restore() -> None:

@@ -51,10 +51,3 @@ def test_the_same_bytes_are_said_to_be_the_same(name: str, written: list[dict[st
 
 def test_what_is_decided_by_its_declaration_is_alike() -> None:
     assert written_alike(FINAL)
-
-
-@pytest.mark.parametrize("name", ["java.util.Optional", "[Ljava.lang.Object;"])
-def test_what_holds_objects_that_are_not_looked_at_is_not_said_to_be_alike(name: str) -> None:
-    """A `HashMap` in an `Optional` would lose an entry as everywhere."""
-    assert not written_alike([name])
-    assert written_alike(["org.apache.flink.api.java.tuple.Tuple2", "java.lang.String"])

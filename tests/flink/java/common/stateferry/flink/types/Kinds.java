@@ -136,6 +136,8 @@ public final class Kinds {
             case "Nullable" -> new NullableKind<>(arguments.get(0), false);
             case "PaddedNullable" -> new NullableKind<>(arguments.get(0), true);
             case "Ttl" -> new TtlKind<>(arguments.get(0));
+            case "Optional" -> Wrapped.optional(arguments.get(0));
+            case "Objects" -> Wrapped.objects(arguments.get(0));
             case "AnyList" -> new DeclaredList<>(arguments.get(0), size);
             case "String" -> given == null ? Scalars.named(name) : Scalars.strings(given.least(), given.most());
             case "Opaque" -> given == null ? Scalars.named(name) : Scalars.opaques(given.least(), given.most());
