@@ -6,12 +6,14 @@ the next scheduled run does, and one that begins late tells of itself. The page 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from airflow.sdk.timezone import coerce_datetime
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.trigger import CronTriggerTimetable
 from croniter import croniter
 
 from stateferry.airflow.dag_runs.notices import tell
@@ -35,7 +37,7 @@ def tell_missed(context: Context, job: ConfiguredJob, log: Any) -> None:
     if (at := dag_run.logical_date) is None or job.schedule is None:
         return
     missed, late = missed_nights(context, job, at), _late(dag_run)
-    if missed or (late and _runs_at(context, list(islice(_before(job, at), _MOST)))):
+    if missed or (late and _runs_at(context, _before(job, at))):
         text = missed_text(job.job, missed, at, late)
         log.warning("%s", text)
         tell(context, "missed", job.job, text)
@@ -43,7 +45,7 @@ def tell_missed(context: Context, job: ConfiguredJob, log: Any) -> None:
 
 def missed_nights(context: Context, job: ConfiguredJob, at: datetime) -> list[datetime]:
     """The times of the schedule before `at`, back to the last one that had a run; none if no earlier one had."""
-    before = list(islice(_before(job, at), _MOST))
+    before = _before(job, at)
     if not _runs_at(context, before):
         return []
     return list(takewhile(lambda night: not _runs_at(context, [night]), before))
@@ -73,10 +75,22 @@ def _shown(night: datetime) -> str:
     return f"{night.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _before(job: ConfiguredJob, at: datetime) -> Iterator[datetime]:
-    nights = croniter(job.schedule, at.astimezone(ZoneInfo(job.timezone)))
-    while True:
-        yield nights.get_prev(datetime).astimezone(UTC)
+def _before(job: ConfiguredJob, at: datetime) -> list[datetime]:
+    """The times of the schedule before `at`, the newest first, as Airflow's own timetable has them: clocks change.
+
+    It only goes forward, and begins where the expression leads that is taken back as if clocks didn't.
+    """
+    zone, timetable = ZoneInfo(job.timezone), CronTriggerTimetable(str(job.schedule), timezone=job.timezone)
+    back = croniter(job.schedule, at.astimezone(zone).replace(tzinfo=None))
+    first = [back.get_prev(datetime) for _ in range(_MOST)][-1]
+    since = TimeRestriction(coerce_datetime(first.replace(tzinfo=zone)), latest=None, catchup=True)
+    nights, last = list[datetime](), None
+    while (night := timetable.next_dagrun_info(last_automated_data_interval=last, restriction=since)) is not None:
+        if night.run_after >= at:
+            break
+        nights.append(night.run_after)
+        last = night.data_interval
+    return nights[::-1]
 
 
 def _runs_at(context: Context, nights: list[datetime]) -> int:

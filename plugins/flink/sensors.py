@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
-from stateferry.airflow.flink.errors import FlinkJobError
+from stateferry.airflow.flink.errors import FlinkError, FlinkJobError, FlinkTimeoutError
 from stateferry.airflow.flink.foreseen_failures import foreseen
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import Goal, look_for
@@ -73,10 +73,17 @@ class FlinkJobSensor(BaseSensorOperator):
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Context, event: Event) -> None:
+        # It ends as in a worker. Airflow looks at soft_fail and never_fail after its own errors alone.
         try:
             raise_for(event)
         except FlinkJobError as error:
             raise foreseen(AirflowFailException(str(error))) from None
+        except FlinkTimeoutError as error:
+            raise foreseen(AirflowSensorTimeout(str(error))) from None
+        except FlinkError as error:
+            if self.never_fail:
+                raise AirflowSkipException(str(error)) from None
+            raise
 
     def poke(self, context: Context) -> bool:
         goal = Goal(frozenset(self.states), self.checkpoint)

@@ -11,11 +11,17 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from airflow.triggers.base import BaseTrigger
 
 from stateferry.airflow.flink import jobs
-from stateferry.airflow.flink.errors import FlinkSavepointError, FlinkTimeoutError, FlinkUnreachableError
+from stateferry.airflow.flink.errors import FlinkSavepointError, FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.operators import FlinkCancelJobOperator
 from stateferry.airflow.flink.sensors import FlinkJobSensor
@@ -110,7 +116,7 @@ class TestWithFlink:
         (event,) = events(FlinkJobTrigger(states=["FINISHED"], **late))
         assert event["kind"] == "FlinkTimeoutError"
         assert f"job {job_id} is RUNNING, not FINISHED" in event["message"]
-        with pytest.raises(FlinkTimeoutError, match="'nobody' isn't RUNNING within"):
+        with pytest.raises(AirflowSensorTimeout, match="'nobody' isn't RUNNING within"):
             finished(sensor("nobody", timeout=0.3), Try())
 
     def test_a_sensor(self, cluster: FlinkCluster, arguments: list[str]) -> None:
@@ -122,7 +128,7 @@ class TestWithFlink:
         FlinkHook().cancel(job_id, timeout=200, poll_interval=0.1)
         with pytest.raises(AirflowFailException, match="is CANCELED; expected: RUNNING"):
             finished(sensor(job_id), Try())
-        with pytest.raises(FlinkTimeoutError):
+        with pytest.raises(AirflowSensorTimeout):
             finished(sensor("totals", timeout=0.3), Try())
         finished(sensor("totals", states=["CANCELED"]), Try())
 
@@ -143,6 +149,18 @@ class TestWithFlink:
         (event,) = events(deferred.value.trigger)
         with pytest.raises(FlinkUnreachableError, match=f"no answer from Flink within 0.5 s: .*:{free_port}/"):
             operator.execute_complete(first.context, event, **deferred.value.kwargs or {})
+
+
+@pytest.mark.parametrize("setting", ["soft_fail", "never_fail"])
+@pytest.mark.parametrize("kind", ["FlinkJobError", "FlinkTimeoutError", "FlinkUnreachableError"])
+def test_a_sensor_that_waits_in_the_triggerer_is_skipped_as_one_in_a_worker(kind: str, setting: str) -> None:
+    event, context = {"status": "error", "kind": kind, "message": "of Flink"}, Try().context
+    # In a worker too soft_fail is of what the sensor waits for alone.
+    skips = setting == "never_fail" or kind != "FlinkUnreachableError"
+    with pytest.raises(AirflowSkipException if skips else FlinkUnreachableError):
+        sensor("totals", **{setting: True}).resume_execution("execute_complete", {"event": event}, context)
+    with pytest.raises((AirflowException, FlinkUnreachableError), match="of Flink"):
+        sensor("totals").resume_execution("execute_complete", {"event": event}, context)
 
 
 def sensor(job: str, **more: Any) -> FlinkJobSensor:

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+from airflow.sdk.timezone import coerce_datetime
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.trigger import CronTriggerTimetable
 
 from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs import missed_nights
@@ -131,6 +134,31 @@ def test_the_next_night_tells_of_those_that_did_not_take_place(configure: Any, m
     assert told[1][2].endswith("waited for an answer. This run goes on")
     planned("scheduled__9", "scheduled", midnight - timedelta(days=1), late=30)
     assert told[2][2].endswith("waited for an answer. This run goes on, 30.0 m late")
+
+
+@pytest.mark.parametrize(
+    "schedule", ["30 2 * * *", "0 2,3 * * *", "*/30 * * * *", "0 * * * *", "*/20 2 * * *", "0 0 * * 1"]
+)
+@pytest.mark.parametrize("clocks", ["2026-03-29", "2026-10-25"])
+def test_the_nights_are_those_of_airflow_when_clocks_change(schedule: str, clocks: str) -> None:
+    timetable = CronTriggerTimetable(schedule, timezone="Europe/Berlin")
+    job: Any = SimpleNamespace(schedule=schedule, timezone="Europe/Berlin")
+    begin = datetime.fromisoformat(f"{clocks}T00:00:00+00:00") - timedelta(days=70)
+    restriction = TimeRestriction(coerce_datetime(begin), None, catchup=True)
+    made, last = list[datetime](), None
+    while not made or made[-1] < begin + timedelta(days=73):
+        info = timetable.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
+        assert info is not None
+        made.append(info.run_after)
+        last = info.data_interval
+    near = [at for at, night in enumerate(made) if abs(night - begin - timedelta(days=70)) < timedelta(days=2)]
+    assert near
+    for at in near:
+        # One that is before the first of `made` was made by nobody here.
+        found = [night for night in missed_nights._before(job, made[at]) if night >= begin]
+        assert found == made[max(0, at - len(found)) : at][::-1]
+        # Times in the hour that clocks skip count among the sixty.
+        assert len(found) >= min(at, 57)
 
 
 def test_a_night_that_begins_late_tells_of_itself(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
