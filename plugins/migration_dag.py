@@ -71,7 +71,7 @@ def _dag(job: ConfiguredJob | None) -> DAG:
         None if job is None or job.schedule is None else CronTriggerTimetable(job.schedule, timezone=job.timezone)
     )
     is_of_one = job is not None and bool(job.name)
-    assets = JobAssets(None if job is None else job.name or None)
+    assets = JobAssets() if job is None else JobAssets(job.name or None, job.timezone)
     pool = {"pool": job.pool} if job is not None and job.pool is not None else {}
     with DAG(
         dag_id=DAG_ID if job is None else job.dag_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
@@ -98,6 +98,13 @@ def task_states(context: Context, tasks: Iterable[str]) -> dict[str, str]:
     ti = context["ti"]
     by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(tasks), run_ids=[ti.run_id])
     return {task: str(state) for states in by_run.values() for task, state in states.items()}
+
+
+def as_of(context: Context) -> datetime:
+    """The moment for which the DAG run was made: the end of its night, or of its backfilled day."""
+    dag_run = context["dag_run"]
+    moment: datetime = dag_run.data_interval_end or dag_run.run_after
+    return moment
 
 
 def began(context: Context) -> Began:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from flinkstate.errors import UsageError
-from stateferry.airflow.dag_runs.dag_run import FOLDER, REHEARSAL, REHEARSAL_AGAIN, began, fail_if_refused, leave_out
+from stateferry.airflow.dag_runs.dag_run import (
+    FOLDER,
+    REHEARSAL,
+    REHEARSAL_AGAIN,
+    as_of,
+    began,
+    fail_if_refused,
+    leave_out,
+)
 from stateferry.airflow.dag_runs.missed_nights import tell_missed
 from stateferry.airflow.dag_runs.task_names import not_needed
 from stateferry.airflow.requests.jobs import ConfiguredJob, configuration
@@ -157,5 +165,4 @@ def check_who_is_asked(request: Approval, configured: ConfiguredJob) -> None:
 def occasion_of(context: Context) -> Occasion:
     """What a plan needs to know of the DAG run."""
     dag_run = context["dag_run"]
-    as_of = dag_run.data_interval_end or dag_run.run_after
-    return Occasion(dag_run.run_id, as_of, is_backfill=dag_run.run_type == "backfill")
+    return Occasion(dag_run.run_id, as_of(context), is_backfill=dag_run.run_type == "backfill")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias
@@ -23,6 +25,7 @@ from stateferry.airflow.dag_runs.application_ends import (
 from stateferry.airflow.dag_runs.dag_run import (
     FOLDER,
     PLAN_TASK,
+    as_of,
     check_not_rejected,
     check_not_returned,
     fail_if_refused,
@@ -59,24 +62,31 @@ _SECONDS_TO_END = 10.0
 class JobAssets:
     """Assets that other DAGs may follow: those of one job, or of all jobs that have no DAG of their own.
 
-    Each event has job, run and publication.
+    Each event has job, run and publication or source. The days, for which a rehearsal was made, are partitions of an
+    asset of their own: an event with a partition starts no DAG that follows the asset as such.
     """
 
-    def __init__(self, job: str | None = None) -> None:
+    def __init__(self, job: str | None = None, timezone: str = "UTC") -> None:
+        self._zone = ZoneInfo(timezone)
         in_name, in_uri = (f"_{job}", f"/{quote(job, safe='')}") if job is not None else ("", "")
         uri = f"stateferry://published/savepoint{in_uri}"
         self.published = Asset(name=f"stateferry_published_savepoint{in_name}", uri=uri)
         self.tables = Asset(name=f"stateferry_state_tables{in_name}", uri=f"stateferry://tables{in_uri}")
+        self.days = Asset(name=f"stateferry_rehearsed_days{in_name}", uri=f"stateferry://days{in_uri}")
         # A rehearsal moves the tables only if its savepoint is the newest.
         self.tables_if_moved = AssetAlias(f"stateferry_tables_if_moved{in_name}")
 
     def outlets(self, step: str, *, rehearses: bool) -> list[Asset | AssetAlias]:
         """What the step may have events of."""
-        of_step: dict[str, Asset | AssetAlias] = {
-            Step.CUT_OVER.value: self.published,
-            Step.TABLES.value: self.tables_if_moved if rehearses else self.tables,
+        of_step: dict[str, list[Asset | AssetAlias]] = {
+            Step.CUT_OVER.value: [self.published],
+            Step.TABLES.value: [self.tables_if_moved, self.days] if rehearses else [self.tables],
         }
-        return [of_step[step]] if step in of_step else []
+        return of_step.get(step, [])
+
+    def day(self, moment: datetime) -> str:
+        """The partition of a rehearsal, as Airflow's mappers of days, weeks and months read it."""
+        return f"{moment.astimezone(self._zone):%Y-%m-%dT%H:%M:%S}"
 
 
 class StepOperator(SparkSubmitOperator):
@@ -228,10 +238,16 @@ class StepOperator(SparkSubmitOperator):
     def _tables_followed(self, context: Context, run: Run, facts: TablesFacts) -> None:
         if not run.plan.rehearse:
             context["outlet_events"][self.assets.tables].extra = _publication(run)
-        # A person may reject a run while its tables are written.
-        elif facts.moved and run.state is not RunState.REJECTED:
-            extra: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
+            return
+        if run.state is RunState.REJECTED:
+            # A person may reject a run while its tables are written. If the task succeeded, it would be an event.
+            skip(self.log, "the run was rejected while its tables were written, so nobody is told of them")
+        extra: dict[str, JsonValue] = {"job": run.plan.job, "run_id": run.plan.run_id, "source": run.plan.source}
+        if facts.moved:
             context["outlet_events"][self.assets.tables_if_moved].add(self.assets.tables, extra=extra)
+        day = context["outlet_events"][self.assets.days]
+        day.add_partitions(self.assets.day(as_of(context)))
+        day.extra = extra | {"tables": facts.moved}
 
     def _published(self, context: Context, run: Run) -> dict[str, Any]:
         publication = _publication(run)

@@ -79,9 +79,18 @@ def test_three_days_at_once_after_the_newest_and_the_scheduler_killed(
     assert _contents(Path(ferried[-1].staged.path)) == rehearsed
     assert nights.in_tables(ferried[-1]) == Orders(len(DAYS)).entries, "the tables have gone back to an older day"
 
+    _check_days(airflow, {rehearsal.plan.run_id for rehearsal in ferried})
     _check_disjoint(ferried)
     waits = [nights.log(run, task) for run in runs for task in STEPS]
     assert any("waiting: " in log for log in waits), "no run has met another's lease: this test has shown nothing"
+
+
+def _check_days(airflow: Server, runs: set[str]) -> None:
+    """Each day is a partition, also of the day that was rehearsed before."""
+    events = airflow.api.get("/assets/events?order_by=-timestamp&limit=100")["asset_events"]
+    told = [one for one in events if one["name"] == "stateferry_rehearsed_days" and one["extra"]["run_id"] in runs]
+    days = {one["partition_key"]: one["extra"]["tables"] for one in told}
+    assert days == {f"{day:%Y-%m-%dT%H:%M:%S}": day == DAYS[-1] for day in DAYS}
 
 
 def _end(processes: list[psutil.Process]) -> None:

@@ -198,10 +198,10 @@ def test_each_configured_job_has_a_dag_form_pool_and_assets_of_its_own(configure
     assert {task.pool for task in in_pool} == {"ferry"}
     assert {task.task_id for task in dag.tasks if task.pool == POOL} == of_outage
     assert {task.pool for task in dag.tasks if task not in in_pool} == {"default_pool", POOL}
-    outlets = {one.name for task in dag.tasks for one in task.outlets}
-    assert outlets == {f"stateferry_{one}_orders" for one in ("published_savepoint", "state_tables", "tables_if_moved")}
-    shared = {one.name for task in dags["state_migration"].tasks for one in task.outlets}
-    assert shared == {"stateferry_published_savepoint", "stateferry_state_tables", "stateferry_tables_if_moved"}
+    kinds = ("published_savepoint", "rehearsed_days", "state_tables", "tables_if_moved")
+    assets = {f"stateferry_{one}" for one in kinds}
+    assert {one.name for task in dag.tasks for one in task.outlets} == {f"{one}_orders" for one in assets}
+    assert {one.name for task in dags["state_migration"].tasks for one in task.outlets} == assets
 
 
 STOPS = {**FROM_FLINK, "start_job": True, "jar": "new.jar", "old_jar": "old.jar"}

@@ -9,18 +9,22 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.partition_mappers.temporal import StartOfDayMapper
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
     AirflowRescheduleException,
     AirflowSkipException,
 )
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from flinkstate.errors import TransientError, UsageError
 from stateferry.airflow.dag_runs.application_ends import application_file
@@ -351,6 +355,41 @@ def test_tables_that_were_there_already_leave_no_facts_and_are_no_failure(
     operator.render_template_fields(context)
     assert operator.execute(context) == {"step": "tables", "seconds": 0.0}
     assert events[JobAssets().tables].extra == {"publication": 1}
+
+
+def tables_of_night(run: Run, assets: JobAssets, facts: TablesFacts, *, rejected: bool = False) -> OutletEventAccessors:
+    """What Airflow is told of when the tables of a night have followed."""
+    run = Run.create(run.plan.model_copy(update={"rehearse": True, "run_id": "night"}), 1)
+    run.keep(facts)
+    if rejected:
+        run.enter(RunState.REJECTED, 1, "by ada")
+    events = OutletEventAccessors()
+    operator = StepOperator(task_id="tables", step="tables", of_run="rehearsal", assets=assets)
+    said = {"folder": run.folder.path, "rehearsal": run.folder.path, "request": MigrationRequest().model_dump()}
+    dag_run = SimpleNamespace(data_interval_end=datetime(2026, 7, 19, 22, 30, tzinfo=UTC), run_after=None)
+    context: Any = {"ti": TaskInstance(said), "task": operator, "outlet_events": events, "dag_run": dag_run}
+    operator.render_template_fields(context)
+    operator._done(context, run)
+    return events
+
+
+def test_a_rehearsal_that_was_rejected_meanwhile_is_no_event(run: Run) -> None:
+    with pytest.raises(AirflowSkipException, match="was rejected"):
+        tables_of_night(run, JobAssets(), TablesFacts(moved=True), rejected=True)
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_green_rehearsal_is_a_partition_of_the_days(run: Run, moved: bool) -> None:
+    """Also that of a backfilled day, whose savepoint isn't the newest, so that the tables stay as they are."""
+    assets = JobAssets("orders", "Europe/Berlin")
+    events = tables_of_night(run, assets, TablesFacts(moved=moved))
+    # As everywhere else, the day of a night is that where the team is.
+    (key,) = events[assets.days].partition_keys
+    assert StartOfDayMapper().to_downstream(key) == "2026-07-20"
+    extra = {"job": run.plan.job, "run_id": "night", "source": run.plan.source}
+    assert events[assets.days].extra == {**extra, "tables": moved}
+    moves = [(one.dest_asset_key, one.extra) for one in events[assets.tables_if_moved].asset_alias_events]
+    assert moves == [(AssetUniqueKey.from_asset(assets.tables), extra)] * moved
 
 
 def test_after_the_old_job_was_started_again_no_task_goes_on(run: Run, submits: Submit) -> None:
