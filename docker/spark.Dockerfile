@@ -2,7 +2,7 @@
 # Kubernetes.
 #
 #   docker build -f docker/spark.Dockerfile -t stateferry-spark:0.1.0 .
-FROM python:3.11.11-slim-bookworm AS base
+FROM python:3.11.15-slim-bookworm@sha256:d29f48a31a8b408ed19272ca1e7b10ebae13b240a27e862d3d4217c528e2e0c3 AS base
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 RUN apt-get update \

@@ -1,6 +1,7 @@
 """Builds the images with buildah, which needs no daemon, on a base image that debootstrap makes of Debian's packages.
 
-The base has the tag that the Dockerfiles name, so they are built as they are. All images are in a store of their own.
+The base stands in for the image that a Dockerfile names by its digest, else they are built as they are. All images are
+in a store of their own.
 What the machine says about its package indexes (apt's and pip's settings, certificates) is mounted into a build and
 stays in no image.
 """
@@ -67,7 +68,7 @@ class Store:
             finally:
                 self._says("rm", container)
 
-    def build(self, dockerfile: Path, context: Path, tag: str) -> None:
+    def build(self, dockerfile: Path, context: Path, tag: str, *more: str) -> None:
         with _settings_of_this_machine() as mounts:
             options = [f"--volume={inside}:{there}:ro" for inside, there in mounts.items()]
             self._says(
@@ -77,6 +78,7 @@ class Store:
                 "--pull=never",
                 "--layers",
                 *options,
+                *more,
                 "--file",
                 str(dockerfile),
                 "--tag",

@@ -19,9 +19,9 @@ _PROGRAMS = {"buildah": "buildah", "bwrap": "bubblewrap", "debootstrap": "deboot
 
 
 def base_tag() -> str:
-    """The image that the first Dockerfile begins with, as one of this machine."""
+    """The name of what stands in for the image that the first Dockerfile begins with, which has a digest there."""
     lines = (REPOSITORY / "docker" / "spark.Dockerfile").read_text().splitlines()
-    return "localhost/" + next(line.split()[1] for line in lines if line.startswith("FROM "))
+    return "localhost/" + next(line.split()[1] for line in lines if line.startswith("FROM ")).partition("@")[0]
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +33,8 @@ def store() -> Store:
         pytest.skip("the images are not built: that needs root")
     store = Store(REPOSITORY / ".cache" / "images")
     store.base(base_tag())
-    for name in ("spark", "airflow"):
-        store.build(REPOSITORY / "docker" / f"{name}.Dockerfile", REPOSITORY, f"stateferry-{name}:0.1.0")
+    for name, begins_with in (("spark", (f"--from={base_tag()}",)), ("airflow", ())):
+        store.build(REPOSITORY / "docker" / f"{name}.Dockerfile", REPOSITORY, f"stateferry-{name}:0.1.0", *begins_with)
     return store
 
 
