@@ -19,6 +19,7 @@ from stateferry.airflow.dag_runs.dag_run import (
 )
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import CATCH_UP
+from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.durations import moment, parse_duration, rough_duration
 from stateferry.basics.printable import printable
@@ -27,7 +28,7 @@ from stateferry.runs.catalog.publications import Control, OlderSourceError, chec
 from stateferry.runs.predict.differences import SourceLayout, beyond
 from stateferry.runs.predict.estimates import START, Prediction, estimate_text
 from stateferry.runs.predict.prediction import conversion_seconds, times_of
-from stateferry.runs.record.facts import SavepointTaken
+from stateferry.runs.record.facts import Began, SavepointTaken
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.runs.report.report import Report
@@ -143,7 +144,9 @@ def wait_until_the_job_may_stop(context: Context, log: Any, base: Run | None = N
     decision = approved_decision(rehearsal)
     _check_nothing_published_since(rehearsal)
     begins = _begins(request, decision)
-    _check_age(request, _newest(context, rehearsal, decision), begins)
+    newest = _newest(context, rehearsal, decision)
+    _check_age(request, newest, begins)
+    _check_same_job(request, newest)
     if base is not None and (age := _age(base, begins)) > _FRESH_MS:
         raise refusal(
             f"the last catch-up, {base.plan.run_id}, will be {rough_duration(age)} old when the job may be stopped, so "
@@ -175,6 +178,30 @@ def _newest(context: Context, rehearsal: Run, decision: Decision) -> Run:
             "trigger a new run"
         )
     return again
+
+
+def job_that_runs(request: MigrationRequest) -> str:
+    """The id of the job that a cut-over stops, as Flink has it now."""
+    return FlinkHook(request.flink_conn_id).job_id(str(request.flink_job))
+
+
+def rehearsed_job(rehearsal: Run) -> str | None:
+    """The id of the job whose savepoint or checkpoint the rehearsal has read; None if that isn't known."""
+    with fail_if_refused():
+        taken, began = rehearsal.facts(SavepointTaken), rehearsal.facts(Began)
+    if taken is not None and taken.job_id is not None:
+        return taken.job_id
+    return None if began is None else began.flink_job
+
+
+def _check_same_job(request: MigrationRequest, rehearsal: Run) -> None:
+    """Refuses a job that was started after the rehearsal: it may be another program than that of the way back."""
+    if (rehearsed := rehearsed_job(rehearsal)) is not None and rehearsed != (runs := job_that_runs(request)):
+        raise refusal(
+            f"{request.flink_job} is job {runs}, and rehearsal {rehearsal.plan.run_id} was of job {rehearsed}: "
+            "somebody has started it again since then, perhaps with another program, which a cut-over that fails "
+            f"wouldn't bring back. {NOT_STOPPED}: trigger a new run"
+        )
 
 
 def _begins(request: MigrationRequest, decision: Decision) -> datetime:

@@ -28,7 +28,12 @@ from stateferry.airflow.dag_runs.dag_run import (
 )
 from stateferry.airflow.dag_runs.decided_cut_over import begin_as_decided
 from stateferry.airflow.dag_runs.refusals import refusal
-from stateferry.airflow.dag_runs.when_to_stop import NOT_STOPPED, approved_decision, wait_until_the_job_may_stop
+from stateferry.airflow.dag_runs.when_to_stop import (
+    NOT_STOPPED,
+    approved_decision,
+    job_that_runs,
+    wait_until_the_job_may_stop,
+)
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.links import FlinkJobLink
@@ -95,7 +100,7 @@ class TakeSavepoint(TaskWithFlink):
             plan, run = planned(request, occasion, holds=request_of(context).keeps_base)
             assert run is not None, "a checkpoint is there already"
             if run.stored(Began) is None:
-                run.keep(replace(began(context), at=now_ms()))
+                run.keep(replace(began(context), at=now_ms(), flink_job=job_that_runs(request_of(context))))
         return {"savepoint": plan.source}
 
     def execute(self, context: Context) -> dict[str, Any]:

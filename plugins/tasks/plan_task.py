@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -20,6 +20,7 @@ from stateferry.airflow.dag_runs.dag_run import (
 )
 from stateferry.airflow.dag_runs.missed_nights import tell_missed
 from stateferry.airflow.dag_runs.task_names import not_needed
+from stateferry.airflow.dag_runs.when_to_stop import job_that_runs, rehearsed_job
 from stateferry.airflow.requests.jobs import ConfiguredJob, configuration
 from stateferry.airflow.requests.planning import Occasion, check_of, default_catalog, planned, requested_by_form
 from stateferry.airflow.requests.request import MigrationRequest
@@ -89,7 +90,7 @@ class PlanOperator(BaseOperator):
         rehearsed, run = planned(request.rehearsal(), occasion.rehearsal(), holds=request.keeps_base)
         if run is None:
             return run_folder(rehearsed.home, rehearsed.job, rehearsed.run_id).shown
-        run.keep(began(context))
+        run.keep(replace(began(context), flink_job=rehearsed_job(run) or job_that_runs(request)))
         return run.folder.shown
 
     def _leave_out(self, context: Context, result: dict[str, Any], tasks: Mapping[str, str]) -> None:

@@ -275,13 +275,17 @@ class SavepointTaken(TimedFacts):
 
 @dataclass(frozen=True, slots=True)
 class Began(RunFacts):
-    """When the work on the run began, in milliseconds, if the run was planned for another time: by a DAG run."""
+    """When the work on the run began, in milliseconds, if the run was planned for another time: by a DAG run.
+
+    `flink_job` is the id of the running job whose checkpoint a rehearsal before a cut-over reads.
+    """
 
     name: ClassVar[str] = "began"
 
     at: int
     dag_id: str | None = None
     dag_run_id: str | None = None
+    flink_job: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,15 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from flinkstate.errors import UsageError
+from flinkstate.files.storage import Location
+from stateferry.airflow.dag_runs.when_to_stop import rehearsed_job
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import FlinkTask
 from stateferry.airflow.requests.planning import Occasion, plan_for, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.flink_tasks import TakeSavepoint
+from stateferry.airflow.tasks.plan_task import PlanOperator
 from stateferry.basics.durations import now_ms
 from stateferry.runs.record.facts import ShownTimers
 from stateferry.runs.record.run_folder import run_folder
@@ -44,6 +47,7 @@ class FakeFlink:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.history: list[dict[str, Any]] = []
+        self.job = JOB
 
     def add(self, number: int, minutes: float, **others: Any) -> str:
         """Adds a checkpoint that was completed so many minutes after noon; returns its folder."""
@@ -57,8 +61,8 @@ class FakeFlink:
     def answer(self, path: str) -> Any:
         if path == "/jobs/overview":
             tasks = {"running": 1, "finished": 0, "total": 1}
-            return {"jobs": [{"jid": JOB, "name": "totals", "state": "RUNNING", "start-time": 1, "tasks": tasks}]}
-        assert path == f"/jobs/{JOB}/checkpoints"
+            return {"jobs": [{"jid": self.job, "name": "totals", "state": "RUNNING", "start-time": 1, "tasks": tasks}]}
+        assert path == f"/jobs/{self.job}/checkpoints"
         completed = [one for one in self.history if one["status"] == "COMPLETED" and not one["is_savepoint"]]
         return {"history": self.history, "latest": {"completed": completed[0] if completed else None}}
 
@@ -110,6 +114,22 @@ def test_a_rehearsal_reads_the_newest_that_is_complete_and_a_retry_the_same(
     assert planned(rehearsal(OF_JOB), occasion) == (plan, run)
     later, _ = planned(rehearsal(OF_JOB), replace(occasion, run_id="manual__2"))
     assert later.source.endswith("chk-12")
+
+
+@pytest.mark.usefixtures("home")
+def test_the_rehearsal_before_a_cut_over_keeps_whose_checkpoint_it_reads(
+    flink: FakeFlink, occasion: Occasion, tmp_path: Path
+) -> None:
+    flink.add(7, 2)
+    asked = MigrationRequest.model_validate(OF_JOB | {"savepoint_directory": str(tmp_path / "savepoints")})
+    assert asked.stops_job
+    here: Any = {"ti": SimpleNamespace(dag_id="d"), "dag_run": SimpleNamespace(run_id="r", start_date=AS_OF)}
+    run = Run.open(Location.of(PlanOperator(task_id="plan")._rehearsal(asked, occasion, here)))
+    assert rehearsed_job(run) == JOB
+    # Another try reads the same checkpoint, whatever job runs by then.
+    flink.job = "b" * 32
+    run = Run.open(Location.of(PlanOperator(task_id="plan")._rehearsal(asked, occasion, here)))
+    assert rehearsed_job(run) == JOB
 
 
 @pytest.mark.usefixtures("home")

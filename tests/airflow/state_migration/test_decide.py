@@ -47,7 +47,7 @@ from stateferry.runs.control.outage_limit import StopAsked
 from stateferry.runs.predict.differences import SourceLayout
 from stateferry.runs.predict.estimates import Estimate, Prediction
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp
-from stateferry.runs.record.facts import Began, SavepointTaken
+from stateferry.runs.record.facts import Began, RunFacts, SavepointTaken
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -465,6 +465,26 @@ def test_a_job_that_was_cut_over_after_the_rehearsal_began_is_not_stopped(
     with pytest.raises(AirflowFailException, match=r"publication 1 of job .* was made after rehearsal .* runs on"):
         TakeSavepoint(task_id="take_savepoint").execute(context(rehearsal, request_, occasion))
     assert flink.orders == []
+
+
+@pytest.mark.parametrize("of", [SavepointTaken(job_id=JOB), Began(0, flink_job=JOB)], ids=["savepoint", "checkpoint"])
+def test_a_job_that_was_started_again_after_its_rehearsal_is_not_stopped(
+    of: RunFacts, rehearsal: Run, request_: MigrationRequest, occasion: Occasion, flink: Flink,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Nobody knows of which program it is. The way back would start the old one, from what this one has written."""
+    decided(rehearsal)
+    rehearsal.keep(of)
+    here, stop = context(rehearsal, request_, occasion), TakeSavepoint(task_id="take_savepoint")
+    monkeypatch.setattr(FlinkHook, "job_id", lambda *_: "f" * 32)
+    with pytest.raises(
+        AirflowFailException, match=rf"is job f+, and rehearsal .* was of job {JOB}: somebody has start"
+    ):
+        stop.execute(here)
+    assert flink.orders == []
+    monkeypatch.setattr(FlinkHook, "job_id", lambda *_: JOB)
+    stop.execute(here)
+    assert [order.stop for order in flink.orders] == [True]
 
 
 def test_the_job_is_not_stopped_while_another_run_works_on_it_nor_does_one_begin_before_the_steps(
