@@ -73,7 +73,7 @@ class NativeFile(KeyedFile):
         wanted: Sequence[int] | None = None,
     ) -> None:
         super().__init__(handle, max_parallelism, subtask, read)
-        self._folder = folder
+        self.folder = folder
         self._wanted = frozenset(handle.range if wanted is None else wanted)
         self._scans: dict[int, _StateScan] = {}
         self._seen_rows = self._seen_share = 0
@@ -113,7 +113,7 @@ class NativeFile(KeyedFile):
     @cached_property
     def database(self) -> Database:
         """The database, whose MANIFEST is read when it is needed: the header needs none of it."""
-        database = Database(stored_files(self._folder, self.handle), f"the database that {self.name} describes")
+        database = Database(stored_files(self.folder, self.handle), f"the database that {self.name} describes")
         families = database.families
         stored = self.header.states[: self.stored_states]
         there, described = families.keys() - {_DEFAULT}, {state.name for state in stored}

@@ -217,17 +217,17 @@ class SavepointWriter:
         operator_id: str,
         subtask: int,
         base: NativeFile,
-        base_folder: Location,
         known: KnownFiles,
         header: KeyedHeader,
         snapshot: int,
         *,
         is_compressed: bool,
+        joins: bool = False,
     ) -> NewerFilesWriter:
         """Opens a subtask's database that is a base and newer files; see `NewerFilesWriter`."""
         named = self._file(operator_id, "native", subtask).name
         files = NativeFiles(self.folder, named, base.handle.range, snapshot, self._digests)
-        return NewerFilesWriter(files, base, base_folder, known, header, is_compressed=is_compressed)
+        return NewerFilesWriter(files, base, known, header, is_compressed=is_compressed, joins=joins)
 
     def carry_native(self, source: Location, operator_id: str, subtask: int, handle: NativeHandle) -> NativeHandle:
         """Copies the files of a subtask's RocksDB database byte for byte and returns their handle.

@@ -34,7 +34,6 @@ from stateferry.basics.durations import now_ms, parse_duration
 from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.catching_up import (
-    MOST,
     catch_up,
     catch_ups_of,
     is_validated,
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
     from stateferry.airflow.requests.request import MigrationRequest
 
-# Some are left for the time right before the stop.
+# The person needn't wait longer for the question.
 _MOST_BEFORE_DECISION = 4
 
 
@@ -112,7 +111,7 @@ class CatchUp(SparkSubmitOperator):
             )
         why = catch_up(
             rehearsal, found, lambda base, number: self._one(context, request, rehearsal, base, number),
-            settle_ms=parse_duration(request.settle), most=MOST if self.is_last else _MOST_BEFORE_DECISION,
+            settle_ms=parse_duration(request.settle), most=None if self.is_last else _MOST_BEFORE_DECISION,
             say=lambda text: self.log.info("%s", text),
         )  # fmt: skip
         if slow := catch_ups_of(rehearsal).why_not_faster(is_decided=self.is_last):

@@ -2,7 +2,7 @@
 
 The changed keys, as the snapshot has listed them, are read in the source through the operator's transform, and in the
 earlier result. What differs is written. At another max parallelism, what the source has of them comes by the files of
-the exchange.
+the exchange. Where the earlier result has many newer files of a state, the new one takes their place.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.writing.joined_files import JoinedFiles
 from flinkstate.writing.newer_files import KnownFiles, NewerCounts, NewerFilesWriter
 from flinkstate.writing.operator_rewrite import EntriesOf, OperatorRewrite
 from flinkstate.writing.writer import SavepointWriter
@@ -40,23 +41,28 @@ class BasePart:
 class CaughtUpFile:
     """A subtask's database as it was written, and by state what was written.
 
-    `identities` are those of the files that were taken over.
+    `identities` are those of the files that were taken over; so many newer ones of the base were `joined`.
     """
 
     file: StagedFile
     written: Mapping[str, NewerCounts]
     identities: Mapping[str, str]
+    joined: int
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUpTask:
-    """Writes one subtask's database; `changed` are the changed keys by state, as its result has them."""
+    """Writes one subtask's database; `changed` are the changed keys by state, as its result has them.
+
+    If it `joins`, it makes one newer file of many.
+    """
 
     rewrite: OperatorRewrite
     folder: str
     subtask: int
     changed: Mapping[str, Prefixes]
     base: BasePart
+    joins: bool
 
     def write(self) -> CaughtUpFile:
         """Writes what the source has of these keys; its key groups stay the same."""
@@ -79,24 +85,29 @@ class CatchUpTask:
             there, wanted = ({meta.name: meta for meta in one.states} for one in (base.header, header))
             if base.header.key_serializer != header.key_serializer or there != wanted:
                 raise RefusedError(f"{base.name}: its states, or their types, aren't those that the source becomes")
-            # Timers on the heap are written whole, whatever they were.
-            base.read_only({state: keys for state, keys in self.changed.items() if not keys.has_every_key})
             out = opened.enter_context(
                 writer.newer_files(
-                    rewrite.old.hex_id, self.subtask, base, self.base.folder, self.base.known, header,
-                    rewrite.source.metadata.checkpoint_id, is_compressed=rewrite.is_compressed,
+                    rewrite.old.hex_id, self.subtask, base, self.base.known, header,
+                    rewrite.source.metadata.checkpoint_id, is_compressed=rewrite.is_compressed, joins=self.joins,
                 )
             )  # fmt: skip
+            # Timers on the heap are written whole, whatever they were.
+            listed = {state: keys for state, keys in self.changed.items() if not keys.has_every_key}
+            base.read_only({state: keys for state, keys in listed.items() if state not in out.joined})
             # Timers on the heap are behind all other states in the base.
             ids = {meta.name: number for number, meta in enumerate(header.states)}
-            _Groups(entries, base, out, [ids[meta.name] for meta in base.header.states]).write()
+            groups = _Groups(entries, base, out, [ids[meta.name] for meta in base.header.states])
+            if out.joined:
+                joined = JoinedFiles(self.base.folder, self.base.handle, width, self.subtask, out.joined, listed)
+                groups.joined = opened.enter_context(joined)
+            groups.write()
             handle = out.close()
         seconds, counts = time.monotonic() - began, counts_of_rewrite(rewrite)
         staged = StagedFile(rewrite.old.id, self.subtask, handle, digests, seconds, counts)
-        return CaughtUpFile(staged, out.counts, out.identities)
+        return CaughtUpFile(staged, out.counts, out.identities, sum(map(len, out.joined.values())))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Groups:
     """Brings the rows of changed keys from what the base has to what the source becomes, a key group at a time."""
 
@@ -105,6 +116,7 @@ class _Groups:
     out: NewerFilesWriter
     ids: list[int]
     states: dict[int, tuple[PendingRows, PendingRows]] = field(default_factory=dict)
+    joined: JoinedFiles | None = None
 
     def write(self) -> None:
         for key_group in self.base.handle.range:
@@ -112,6 +124,8 @@ class _Groups:
                 self._rows(state)[0].add(data)
             for section in self.base.sections(key_group):
                 self._rows(self.ids[section.state])[1].add_some(section.data, section.starts, section.ends)
+            for section, is_below in self.joined.sections(key_group) if self.joined is not None else ():
+                self._rows(self.ids[section.state])[is_below].add_some(section.data, section.starts, section.ends)
             for state, (now, before) in sorted(self.states.items()):
                 self.out.write(state, now, before)
                 now.clear()

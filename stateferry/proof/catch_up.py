@@ -307,12 +307,17 @@ class CatchUpTally:
     def _above_base(self, label: str) -> Check:
         problems = [problem for one in self._above for problem in one.problems]
         problems += [f"subtask {one} of the result wasn't looked at" for one in sorted(self._unseen)]
-        rows, files = (sum(of) for of in ([one.rows for one in self._above], [one.files for one in self._above]))
+        rows, files, joined = (
+            sum(of) for of in zip(*((one.rows, one.files, one.joined) for one in self._above), (0, 0, 0), strict=True)
+        )
+        found = f"{rows} {noun(rows, 'row')} in {files} {noun(files, 'file')}"
+        if joined:
+            found += f", with all that {joined} newer {noun(joined, 'file')} of the base had"
         return Check(
             f"{label}: above the base",
             Outcome.FAILED if problems else Outcome.PASSED,
             "the base's files as they were, and rows of listed keys alone",
-            problems[0] if problems else f"{rows} {noun(rows, 'row')} in {files} {noun(files, 'file')}",
+            problems[0] if problems else found,
             samples=tuple(problems[:MOST_SAMPLES]),
         )
 

@@ -16,12 +16,10 @@ from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import MOST_COPIED_BY_S3
 from flinkstate.keyed.native_difference import EarlierPart
-from flinkstate.keyed.stored_files import stored_files
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.prefixes import Prefixes
 from flinkstate.writing.newer_files import KnownFiles
 from flinkstate.writing.operator_rewrite import changes_layout
@@ -38,7 +36,6 @@ from stateferry.proof.expected.expected_entries import SourceCounts
 from stateferry.runs.checks.plan_check import open_source, resolve
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.plan.run_options import MOST_NEWER
 from stateferry.runs.predict.earlier_night import EarlierNight, night_of
 from stateferry.runs.record.facts import BaseAccounts, CaughtUp, HeldFiles
 from stateferry.runs.record.run_list import find_run
@@ -228,13 +225,4 @@ def _why_not(operator: Operator, new: Operator, base: BaseRun) -> str | None:
     lacking = (native ^ keyed) | (native ^ earlier.keys()) | (made ^ there.keys())
     if lacking:
         return f"its subtask {min(lacking)} has no files of RocksDB, here or in the base or in its result"
-    newer = max((_newer_files(part, base.staged) for part in there.values()), default=0)
-    if newer >= MOST_NEWER:
-        return f"{newer} catch-ups lie above its first base, and a job would search the files of each"
     return None
-
-
-def _newer_files(part: BasePart, staged: Savepoint) -> int:
-    """How many newer files a state of a subtask has at the most."""
-    database = Database(stored_files(part.folder, part.handle), staged.folder.shown)
-    return max((len(family.of_level(0)) for family in database.families.values()), default=0)

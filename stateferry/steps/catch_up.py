@@ -72,7 +72,8 @@ def _tasks(work: RunAtWork, base: BaseRun, rewrite: OperatorRewrite) -> Iterator
     changed = in_result(joined(rewrite.only), work.resolved.conversion.of(rewrite.old))
     for (subtask, own), part in zip(ranges.items(), rewrite.of_key_groups(ranges.values()), strict=True):
         mine = {state: keys.within(own, rewrite.destination.prefix) for state, keys in changed.items()}
-        yield CatchUpTask(part, work.files.shown, subtask, mine, parts[subtask])
+        # While a job may stand still, as little as can be is written.
+        yield CatchUpTask(part, work.files.shown, subtask, mine, parts[subtask], joins=work.run.plan.rehearse)
 
 
 def may_lack_keys(work: RunAtWork, base: BaseRun) -> bool:

@@ -74,7 +74,6 @@ def with_newer_files(
                         operator.hex_id,
                         subtask.index,
                         file,
-                        opened.folder,
                         held,
                         file.header,
                         9,

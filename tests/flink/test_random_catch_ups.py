@@ -69,6 +69,9 @@ def test_a_chain_of_catch_ups_is_what_is_expected(
     if seed % 2:
         # As of a large state, of which no key group is read whole.
         monkeypatch.setattr("stateferry.proof.catch_up._MOST_WHOLE", 0)
+    if seed % 3:
+        # As in a long chain, one newer file takes the place of those below it.
+        monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", seed % 3)
     counts = [200, *(chosen.randrange(1, 80) for _ in range(chosen.choice((1, 1, 2, 4))))]
     sources = snapshots(flink(version), job, counts, tmp_path)
     staged(sources[0], tmp_path, 0, **options(job))

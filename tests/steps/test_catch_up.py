@@ -34,6 +34,7 @@ from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
 from flinkstate.rocksdb.scan import entries_of
 from flinkstate.serializers.types import Scalar
 from flinkstate.values.hash_codes import key_group_of
+from flinkstate.writing import joined_files
 from flinkstate.writing.heap_timers_writer import HeapTimersWriter
 from flinkstate.writing.newer_files import NewerFilesWriter
 from flinkstate.writing.operator_rewrite import Layout
@@ -504,7 +505,7 @@ def test_a_row_of_another_key_in_a_newer_file_is_found(
     def hiding(self: NewerFilesWriter, state: int, wanted: PendingRows, there: PendingRows) -> None:
         if wanted.rows and not hidden:
             data = wanted.in_order().data
-            with NativeFile(self._folder, self._base.handle, 128, 0) as file:
+            with NativeFile(self._base.folder, self._base.handle, 128, 0) as file:
                 listed = there.in_order().data[: there.bytes].tobytes()
                 rows = [
                     section.data[begin:end].tobytes()
@@ -818,13 +819,91 @@ def test_timers_on_the_heap_are_carried_whole(layout: dict[str, Any], tmp_path: 
     assert all(one.native_keyed is not None and one.native_keyed.timers is not None for one in operator.subtasks)
 
 
-def test_a_chain_ends_where_a_job_would_search_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stateferry.steps.base_run.MOST_NEWER", 1)
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
-    caught_up(second, tmp_path, 2, 1)
-    with pytest.raises(RefusedError, match=r"1 catch-ups lie above its first base.* leave --since out"):
-        caught_up(second, tmp_path, 3, 2)
+def level_0(of: Run) -> set[int]:
+    """How many newer files the states of a result have."""
+    (operator,) = Savepoint.open(of.staged.path).metadata.operators
+    found = set[int]()
+    for subtask in operator.subtasks:
+        assert subtask.native_keyed is not None
+        with NativeFile(of.staged, subtask.native_keyed, operator.max_parallelism, subtask.index) as file:
+            found |= {len(family.of_level(0)) for family in file.database.families.values()}
+    return found
+
+
+@pytest.mark.parametrize("parallelism", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("joined_from", [1, 2])
+def test_many_newer_files_become_one(
+    joined_from: int, parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that were changed again since, deleted, and put back, are as the job has them."""
+    monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", joined_from)
+    database, chosen = NightlyDatabase(tmp_path / "job"), random.Random(joined_from)
+    database.flush(first_state())
+    options = {"parallelism": parallelism}
+    base(database.checkpoint(1), tmp_path, 1, **options)
+    before, most = database.state, set[int]()
+    for number in range(2, 7):
+        again = before.with_changes(blobs=dict(before.blobs), rows=dict(before.rows), flags=dict(before.flags))
+        database.flush(changed(again if number == 4 else database.state, chosen, 40))
+        source = database.checkpoint(number)
+        report, run = caught_up(source, tmp_path, number, number - 1, **options)
+        assert report.is_green
+        assert entries(run) == entries(whole(source, tmp_path, number, **options))
+        most |= level_0(run)
+        joined = next(check.actual for check in report.checks if check.name == "main: above the base")
+        assert ("newer file" in joined) == (number > joined_from + 1 and not (number - joined_from) % joined_from)
+    assert max(most) == joined_from
+    # While the job stands still, nothing is joined.
+    final = caught_up(source, tmp_path, 7, 6, **options, rehearse=False)[1]
+    assert entries(final) == entries(whole(source, tmp_path, 7, **options))
+
+
+def joined_short(patch: pytest.MonkeyPatch) -> None:
+    """A row that an older newer file put, or deleted, isn't in the one that takes its place."""
+    keys_in = joined_files.keys_in
+
+    def short(*of: Any, **without: Any) -> set[bytes]:
+        return set(sorted(keys_in(*of, **without))[1:])
+
+    patch.setattr(joined_files, "keys_in", short)
+
+
+def test_a_row_that_was_lost_when_files_were_joined_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", 1)
+    source = two_and_a_third(tmp_path)
+    joined_short(monkeypatch)
+    with pytest.raises(RejectedError, match="nothing is published"):
+        caught_up(source, tmp_path, 3, 2)
+    since = find_run(str(tmp_path / "home"), "catch-up", "catch-up-3")
+    failed = {check.name: check.actual for check in Report.read(since.report).failed}
+    assert "rows of keys that aren't listed aren't as the base has them" in failed["main: above the base"]
+
+
+def test_a_file_that_was_altered_before_it_is_joined_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", 1)
+    source, _ = two_and_a_third(tmp_path), two_and_a_third(tmp_path / "twin", other=70_002)
+    newest, twin = (
+        max(Path(find_run(str(folder / "home"), "catch-up", "catch-up-2").staged.path).glob("*.sst"))
+        for folder in (tmp_path, tmp_path / "twin")
+    )
+    assert newest.stat().st_size == twin.stat().st_size
+    assert newest.read_bytes() != twin.read_bytes()
+    newest.write_bytes(twin.read_bytes())
+    with pytest.raises(DamagedError, match="that were validated"):
+        caught_up(source, tmp_path, 3, 2)
+
+
+def two_and_a_third(folder: Path, *, other: int = 70_001) -> Path:
+    """A base and a catch-up with it; returns a later snapshot, in which one of their keys has changed again."""
+    database = NightlyDatabase(folder / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), folder, 1)
+    state = changed(database.state, random.Random(7), 40)
+    database.flush(state.with_changes(blobs={**state.blobs, "other": ({"u": other}, NOW)}))
+    caught_up(database.checkpoint(2), folder, 2, 1)
+    key = min(database.state.blobs)
+    database.flush(database.state.with_changes(blobs={**database.state.blobs, key: ({"u": 1}, NOW)}))
+    return database.checkpoint(3)
 
 
 def test_files_of_the_base_s_savepoint_that_are_gone_are_named(tmp_path: Path) -> None:

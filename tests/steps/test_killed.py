@@ -25,7 +25,7 @@ from stateferry.tables.iceberg.reads import read_current
 from stateferry.tables.iceberg.schemas import KEY_LEDGER, MAP_ENTRY, StateTables
 from stateferry.tables.versions import chunk_files
 from tests.kryo.kept import kept
-from tests.steps import test_kept_values
+from tests.steps import test_catch_up, test_kept_values
 from tests.support.in_process import without_spark
 from tests.support.kill_points import KillPoints, Picture, watched
 
@@ -272,6 +272,22 @@ def check_killed(command: list[str], root: Path, every: int, capsys: pytest.Capt
             capsys.readouterr()
             assert main(command) == 0, f"killed before effect {number}, {picture.effect}: {capsys.readouterr().err}"
             assert found() == undisturbed, f"killed before effect {number}, {picture.effect}"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_catch_up_killed_before_any_of_its_effects(
+    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = test_catch_up.two(tmp_path)
+    root = tmp_path / "world"
+    root.mkdir()
+    states = ["--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"]
+    command = ["run", "--target", str(root / "target"), *states, "--flag-state", "isMigratedState", "--job", "clicks"]
+    command += ["--format", "native", "--no-timers", "--now", str(NOW)]
+    assert main([*command, "--savepoint", str(first), "--rehearse"]) == 0
+    (base,) = runs_of(str(root / "home"), "clicks")
+    check_killed([*command, "--savepoint", str(second), "--since", base.run_id], root, every, capsys)
 
 
 @pytest.mark.full

@@ -10,7 +10,6 @@ from flinkstate.files.storage import Location
 from flinkstate.metadata.file_names import METADATA
 from stateferry.basics.durations import moment, now_ms
 from stateferry.runs.catalog.publications import Control
-from stateferry.runs.plan.run_options import MOST_NEWER
 from stateferry.runs.predict.prediction import catch_up_seconds, copy_seconds
 from stateferry.runs.record.catch_ups import CatchUps, OneCatchUp, base_of_cut_over
 from stateferry.runs.record.facts import CaughtUp
@@ -18,8 +17,6 @@ from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, ValidateFacts
 from stateferry.runs.record.temporary_folders import TemporaryFolders
 
-# The last one, in the outage, adds its own file.
-MOST = MOST_NEWER - 1
 # One that is so fresh isn't followed by another one.
 _FRESH_MS = 60_000
 # Longer than a catch-up may be old when the job stops: after that another one is made first.
@@ -52,19 +49,20 @@ def catch_up(
     one: Callable[[Run, int], Run],
     *,
     settle_ms: int,
-    most: int = MOST,
+    most: int | None = None,
     say: Callable[[str], None],
 ) -> str:
     """Makes one catch-up after the other, and keeps them with the rehearsal; returns why there are enough.
 
-    `one` makes and validates the run since a base, which has a number among those with this rehearsal.
+    `one` makes and validates the run since a base, which has a number among those with this rehearsal. Each one must be
+    clearly shorter than the one before, so there is an end.
     """
-    new, below = 0, (rehearsal.facts(CaughtUp) or CaughtUp(depth=0)).depth
+    new = 0
     while not (why := found.why_enough(new, settle_ms)):
         if not new and found.done and now_ms() - found.done[-1].at < _FRESH_MS:
             return "the last one is a minute old at most"
-        if len(found.done) >= most - below:
-            return f"there are {len(found.done) + below}, and a job would search the files of each"
+        if most is not None and len(found.done) >= most:
+            return f"there are {len(found.done)}"
         made = _one_catch_up(one(base_of_cut_over(rehearsal) or rehearsal, len(found.done) + 1))
         say(f"caught up with {made.keys} changed keys in {made.seconds:.1f} s, as run {made.run_id}")
         found = replace(found, done=(*found.done, made))

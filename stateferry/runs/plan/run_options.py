@@ -29,8 +29,8 @@ from stateferry.runs.plan.planned_states import OperatorPlan
 from stateferry.runs.plan.state_ttls import StateTtls
 from stateferry.runs.plan.upgrade_options import UpgradeOptions
 
-# RocksDB compacts level 0 from four files on, and writes slower from twenty on. Each catch-up adds one for each state.
-MOST_NEWER = 8
+# What only a whole reading finds is found within so many nights.
+_MOST_NIGHTS = 8
 DEFAULT_CLOCK_TOLERANCE_MS = 10 * MILLISECONDS_PER_UNIT["m"]
 
 
@@ -147,7 +147,7 @@ class RunOptions(UpgradeOptions):
         ),
     ] = None
     full_every: Annotated[
-        Annotated[StrictInt, Field(ge=1, le=MOST_NEWER)] | None,
+        Annotated[StrictInt, Field(ge=1, le=_MOST_NIGHTS)] | None,
         Option(
             Kind.NUMBER,
             "Everything every",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from stateferry.airflow.flink.savepoints import CHECKPOINT, SavepointOrder
 from stateferry.airflow.flink.stopping import fresh_checkpoint, why_not_with_checkpoint
 from tests.airflow.flink_provider.conftest import end
 from tests.airflow.flink_provider.tries import Try, local
+from tests.flink import jars
 from tests.flink.cluster import FlinkCluster
 from tests.flink.proxy import Proxy
 from tests.flink.remote import LEGACY_JOB, RemoteJob
@@ -107,6 +110,34 @@ def test_what_a_checkpoint_would_lose_is_refused_and_the_job_runs_on(
         assert job.status == "RUNNING"
     finally:
         end(job)
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("connection")
+def test_a_changelog_is_refused_and_the_job_runs_on(cluster: FlinkCluster, sink: Path, tmp_path: Path) -> None:
+    """Flink's checkpoints of it have changes that no file of the state has yet."""
+    settings = RETAINED | {"state.changelog.enabled": "true", "state.changelog.storage": "memory"}
+    job = started(cluster, cluster.upload(with_changelog(cluster, tmp_path)), sink, settings)
+    try:
+        job.wait_for_checkpoints(1)
+        with pytest.raises(FlinkError, match=r"its checkpoints are a changelog of the state\. It was not stopped"):
+            stop(job.id).execute(Try().context)
+        assert job.status == "RUNNING"
+    finally:
+        end(job)
+
+
+def with_changelog(cluster: FlinkCluster, folder: Path) -> Path:
+    """The jobs' jar with the state backend, which Flink doesn't bring along."""
+    made = Path(shutil.copyfile(cluster.jobs_jar(), folder / "with-changelog.jar"))
+    backends = jars.with_other_backends(cluster.version).jars.folder()
+    with zipfile.ZipFile(made, "a") as archive:
+        for name in ("changelog", "common"):
+            with zipfile.ZipFile(backends / f"flink-statebackend-{name}-{cluster.version}.jar") as found:
+                for file in found.namelist():
+                    if file.endswith(".class"):
+                        archive.writestr(file, found.read(file))
+    return made
 
 
 @pytest.mark.usefixtures("connection")

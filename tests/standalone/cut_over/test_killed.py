@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 
+from local_airflow.api import ENDED
 from local_airflow.server import Server
 from stateferry.basics.durations import now_ms
 from tests.flink.cluster import FlinkCluster
@@ -98,17 +100,19 @@ def test_a_person_takes_the_stop_back_while_flink_takes_the_savepoint(
         ferry.check_that_nothing_was_lost("mainState")
 
 
-def kill_task(ferry: Ferry, run: str, task: str) -> None:
-    """Kills the process of the task's try at work."""
+def kill_task(ferry: Ferry, run: str, task: str, when: Callable[[], bool] = lambda: True) -> None:
+    """Kills the process of the task's try at work, as soon as it is time."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        title = f"airflow worker -- {ferry.airflow.api.tasks(DAG, run)[task]['id']}".encode()
-        for process in Path("/proc").glob("[0-9]*/cmdline"):
+        found = ferry.airflow.api.tasks(DAG, run)[task]
+        assert found["state"] not in ENDED, ferry.logs(run)
+        title = f"airflow worker -- {found['id']}".encode()
+        for process in Path("/proc").glob("[0-9]*/cmdline") if when() else ():
             try:
-                found = process.read_bytes().replace(b"\0", b" ").startswith(title)
+                is_its_own = process.read_bytes().replace(b"\0", b" ").startswith(title)
             except OSError:
                 continue
-            if found:
+            if is_its_own:
                 os.kill(int(process.parent.name), signal.SIGKILL)
                 return
         time.sleep(0.05)
