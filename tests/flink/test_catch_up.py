@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from stateferry.cli import main
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import MigrateFacts
+from stateferry.runs.report.report import Report
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, restored_by_state
 from tests.flink.jars import VERSIONS
@@ -140,7 +142,7 @@ LEFT_TO_STEPS = (
 def test_flink_finds_what_a_conversion_of_everything_gives(
     case: str, version: str, flink: Flink, tmp_path: Path
 ) -> None:
-    job, options, change = CASES[case]
+    job, options, _ = CASES[case]
     chosen = random.Random(f"{case} {version}")
     sources = snapshots(flink(version), job, [chosen.randrange(1000) for _ in range(3)], tmp_path)
     base = ferried(sources[0], tmp_path / "base", "--rehearse", *options)
@@ -153,22 +155,45 @@ def test_flink_finds_what_a_conversion_of_everything_gives(
     assert newer.newer is not None
     (of_new,) = (one for name, one in newer.newer.items() if name.endswith("/newMainState"))
     assert min(of_new.put, of_new.deleted) > 0
+    check_final(flink(version), tmp_path, sources[2], base, case)
+
+
+# tests/flink/test_random_catch_ups.py has chains of other kinds, which RocksDB opens.
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", ["half migrated, under time to live, as are others", "with more key groups"])
+def test_flink_finds_it_in_a_newer_file_that_took_the_place_of_others(
+    case: str, version: str, flink: Flink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", 2)
+    job, options, _ = CASES[case]
+    sources = snapshots(flink(version), job, range(5), tmp_path)
+    run = base = ferried(sources[0], tmp_path / "base", "--rehearse", *options)
+    for number, source in enumerate(sources[1:4]):
+        run = ferried(source, tmp_path / f"joined-{number}", "--rehearse", "--since", run.plan.run_id, *options)
+    joined = next(one.actual for one in Report.read(run.report).checks if one.name.endswith(": above the base"))
+    assert re.search(r"with all that \d+ newer files of the base had", joined)
+    ferried(sources[4], tmp_path / "final", "--since", run.plan.run_id, *options)
+    check_final(flink(version), tmp_path, sources[4], base, case)
+
+
+def check_final(flink: FlinkHarness, folder: Path, source: Path, base: Run, case: str) -> None:
+    """What is published has what a conversion of everything gives, and Flink goes on from it."""
+    job, options, change = CASES[case]
     now = ("--now", base.plan.now, "--job", "whole")
-    ferried_whole(sources[2], tmp_path / "whole", *options, *now)
-    assert entries(tmp_path / "final") == entries(tmp_path / "whole")
+    ferried_whole(source, folder / "whole", *options, *now)
+    assert entries(folder / "final") == entries(folder / "whole")
     started = change.job(of_new_shape(job))
-    found, expected = (lines_of(flink(version), tmp_path / name, started) for name in ("final", "whole"))
+    found, expected = (lines_of(flink, folder / name, started) for name in ("final", "whole"))
     assert found == expected
     # The new job goes on with its own incremental checkpoints, at another parallelism too.
-    path, content = tmp_path / "final", Counter[Any]()
+    path, content = folder / "final", Counter[Any]()
     for parallelism in (started.parallelism, 3, 1):
         operators = tuple(replace(o, parallelism=None) for o in started.operators)
-        path = flink(version).carry(
-            path, replace(started, operators=operators, parallelism=parallelism), format_="CHECKPOINT"
-        )
+        path = flink.carry(path, replace(started, operators=operators, parallelism=parallelism), format_="CHECKPOINT")
         content = content or entries(path)
         assert entries(path) == content
-    assert content == entries(tmp_path / "whole")
+    assert content == entries(folder / "whole")
 
 
 # The jobs of test_random_catch_ups.py have several operators, too.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from stateferry.cli import main
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.plan_check import resolve
 from stateferry.runs.plan.plan_json import plan_of
-from stateferry.runs.record.run_list import runs_of
+from stateferry.runs.record.run_list import RunSummary, runs_of
 from stateferry.runs.report.report import Report
 from stateferry.tables.iceberg.commits import TableHome
 from stateferry.tables.iceberg.reads import read_current
@@ -257,13 +257,20 @@ def test_run_for_another_flink_killed_before_any_of_its_effects(
     assert Savepoint.open(str(root / "target")).metadata.version == version
 
 
-def check_killed(command: list[str], root: Path, every: int, capsys: pytest.CaptureFixture[str]) -> None:
+def check_killed(
+    command: list[str],
+    root: Path,
+    every: int,
+    capsys: pytest.CaptureFixture[str],
+    result: Callable[[], Path] | None = None,
+) -> None:
     """After a kill before any of its effects the command makes the same savepoint as undisturbed."""
     with watched(root) as points:
         assert main(command) == 0
 
     def found() -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in (root / "target").iterdir()}
+        folder = root / "target" if result is None else result()
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
 
     undisturbed = found()
     for number, picture in points.chosen(every * 2):
@@ -280,14 +287,40 @@ def test_catch_up_killed_before_any_of_its_effects(
     tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = test_catch_up.two(tmp_path)
-    root = tmp_path / "world"
-    root.mkdir()
-    states = ["--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"]
-    command = ["run", "--target", str(root / "target"), *states, "--flag-state", "isMigratedState", "--job", "clicks"]
-    command += ["--format", "native", "--no-timers", "--now", str(NOW)]
+    root, command = catching_up(tmp_path)
     assert main([*command, "--savepoint", str(first), "--rehearse"]) == 0
     (base,) = runs_of(str(root / "home"), "clicks")
     check_killed([*command, "--savepoint", str(second), "--since", base.run_id], root, every, capsys)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_catch_up_that_joins_newer_files_killed_before_any_of_its_effects(
+    tmp_path: Path, every: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", 1)
+    first, second = test_catch_up.two(tmp_path)
+    root, command = catching_up(tmp_path)
+    assert main([*command, "--savepoint", str(first), "--rehearse"]) == 0
+
+    def newest() -> RunSummary:
+        return runs_of(str(root / "home"), "clicks")[0]
+
+    assert main([*command, "--savepoint", str(second), "--since", newest().run_id, "--rehearse"]) == 0
+    # Nothing has changed since, but for what is in the newer file.
+    again = [*command, "--savepoint", str(second), "--since", newest().run_id, "--rehearse"]
+    check_killed(again, root, every, capsys, lambda: Path(newest().staged.path))
+    said = Report.read(newest().report).checks
+    assert any("newer file" in check.actual for check in said if check.name == "main: above the base")
+
+
+def catching_up(folder: Path) -> tuple[Path, list[str]]:
+    """The folder in which runs are, and what their commands have in common."""
+    root = folder / "world"
+    root.mkdir()
+    states = ["--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"]
+    command = ["run", "--target", str(root / "target"), *states, "--flag-state", "isMigratedState", "--job", "clicks"]
+    return root, [*command, "--format", "native", "--no-timers", "--now", str(NOW)]
 
 
 @pytest.mark.full

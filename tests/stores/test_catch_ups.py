@@ -78,6 +78,17 @@ def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
 
 @pytest.mark.full
 @on_s3
+def test_newer_files_are_joined_there(area: Area, chain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", 1)
+    report, joined = ferried(area, 3, 2)
+    above = next(check.actual for check in report.checks if check.name == "main: above the base")
+    assert above.endswith("with all that 1 newer file of the base had")
+    whole = ferried(area, 3, job="whole")[1]
+    assert entries(joined.staged.shown) == entries(whole.staged.shown)
+
+
+@pytest.mark.full
+@on_s3
 def test_a_job_whose_checkpoints_alone_are_on_s3_is_caught_up_with(
     area: Area, checkpoints: None, tmp_path: Path
 ) -> None:
