@@ -259,7 +259,7 @@ class MapReading:
         if code == codes.WRONG_CLASS:
             node, row = detail >> 32, detail & 0xFFFFFFFF
             place, allowed = self.places.names()[node], np.flatnonzero(self.places.cells[node])
-            names = [simple_name(self.table.names[one]) for one in allowed.tolist() if one != codes.NULL]
+            names = [_simple(self.table.names[one]) for one in allowed.tolist() if one != codes.NULL]
             expected = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
             return f"expected {expected} as {_a(place)}, found {_shown(self.table.names[row])}"
         if code == codes.WITHOUT_FIELD:
@@ -336,6 +336,11 @@ def text_at(data: Bytes, position: int) -> str:
 def _shown(name: str) -> str:
     """Returns `Integer`, and other classes with their package."""
     return name.removeprefix("java.lang.")
+
+
+def _simple(name: str) -> str:
+    """Returns `Long[]` for an array, and other classes without their package."""
+    return f"{simple_name(name[2:-1])}[]" if name.startswith("[L") else simple_name(name)
 
 
 def _a(place: str) -> str:

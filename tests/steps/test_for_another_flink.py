@@ -70,7 +70,7 @@ def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
         ({"main/mainState": "List<String>"}, "expected Map or Map<...>, found 'List<String>'"),
         ({"main/mainState": "Map<String>"}, "expected 2 type arguments"),
         ({"main/mainState": "Map<String, java.util.UUID>"}, "no type 'UUID' is known here"),
-        ({"main/mainState": "Map<String, Long[]>"}, "only numbers, texts, dates and arrays, Pojo"),
+        ({"main/mainState": "Map<String, LocalDate>"}, "only numbers, texts, dates and arrays, Pojo"),
         ({"main/mainState": "Map<String, Pojo<com.acme.Reading>>"}, "which fields .* has is not known|--classes"),
     )
     for told, why in cases:
@@ -83,6 +83,9 @@ def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
     objects = {"main/mainState": "Map<String, Kryo<java.util.UUID>>"}
     with pytest.raises(RefusedError, match="expected UUID as the map's value, found Long"):
         run(source, tmp_path / "objects", to="flink-2", declared=objects, **ALONE)
+    arrays = {"main/mainState": "Map<String, Long[]>"}
+    with pytest.raises(RefusedError, match=r"expected Long\[\] as the map's value, found Long"):
+        run(source, tmp_path / "arrays", to="flink-2", declared=arrays, **ALONE)
     for number, (nested, why) in enumerate(
         (
             ("Map<String, List<String>>", r"as the map's value, found Long"),
