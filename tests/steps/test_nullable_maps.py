@@ -8,9 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
-from stateferry.changes.upgrade.for_other_kryo import for_other_kryo
+from flinkstate.serializers.types import (
+    EnumType,
+    FlinkType,
+    KryoCollectionType,
+    KryoType,
+    ListType,
+    NullableType,
+    Scalar,
+    TupleType,
+)
+from flinkstate.values.codecs import encode
+from stateferry.changes.upgrade.for_other_kryo import expect_values, for_other_kryo
 from stateferry.changes.upgrade.nullable_maps import nullable_maps
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from tests.steps.test_for_another_flink import ALONE, GOLDEN
@@ -60,3 +72,66 @@ def test_both_ways_write_the_same(golden: str, stamp: int, monkeypatch: pytest.M
                 assert np.array_equal(found.data[value:end], expected.data[value:end])
             seen += len(one)
     assert seen > 20
+
+
+OBJECTS = KryoType("java.lang.Object", five=False)
+LIST = KryoCollectionType.of(
+    KryoType("java.util.List", five=False), NullableType(ListType(NullableType(OBJECTS, 0)), 0)
+)
+FIVE = encode(Scalar.LONG, 5)
+# A singleton list is the same by either Kryo, but what it becomes is by Kryo 2: the list with a Long in it, and null.
+ONE, NULL = b"\1\0java.util.Collections$SingletonLis" + bytes([ord("t") | 0x80]) + b"\1\x09\x0a", b"\0"
+MADE, MADE_NULL = b"\0" + b"\0\0\0\1" + b"\0\x09\x0a", b"\1"
+
+
+def made_of(type_: FlinkType, *values: bytes, kept: tuple[bool, ...] = (), of_lists: bool = False) -> list[bytes]:
+    """What becomes of values, each behind a head of three bytes."""
+    data = np.frombuffer(b"".join(b"abc" + value for value in values) + bytes(64), np.uint8).copy()
+    ends = np.cumsum([3 + len(value) for value in values])
+    starts = np.append(0, ends[:-1]) + 3
+    flags = np.array(kept or [False] * len(values), np.bool_)
+    made = nullable_maps(type_, data, starts, ends, np.full(len(values), 3), flags, of_lists=of_lists)
+    found = [made.data[start:end].tobytes() for start, end in zip([0, *made.ends[:-1]], made.ends, strict=True)]
+    assert all(one.startswith(b"abc") for one in found)
+    return [one[3:] for one in found]
+
+
+def test_each_part_is_put_in_its_place() -> None:
+    assert made_of(LIST, ONE, NULL) == [MADE, MADE_NULL]
+    # Beside other parts, by Kryo too, in any number; some values stay.
+    pair = TupleType((LIST, Scalar.LONG, OBJECTS, LIST), "a pair")
+    values = [ONE + FIVE + NULL + NULL, b"any bytes", NULL + FIVE + b"\x09\x0a" + ONE]
+    assert made_of(pair, *values, kept=(False, True, False)) == [
+        MADE + FIVE + NULL + MADE_NULL, b"any bytes", MADE_NULL + FIVE + b"\x09\x0a" + MADE,
+    ]  # fmt: skip
+    assert made_of(pair, b"x", b"", kept=(True, True)) == [b"x", b""]
+    lists = made_of(ListType(LIST), bytes(4), b"\0\0\0\3" + ONE + NULL + ONE)
+    assert lists == [bytes(4), b"\0\0\0\3" + MADE + MADE_NULL + MADE]
+    assert made_of(LIST, ONE + b"," + NULL, NULL, of_lists=True) == [MADE + b"," + MADE_NULL, MADE_NULL]
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [(ONE + FIVE + NULL + ONE + b"\0", 92), (ONE[:-1], 42), (ONE + FIVE[:-1], 43), (b"\x7f" + FIVE + NULL + NULL, 3)],
+)
+def test_damage_has_its_place(value: bytes, place: int) -> None:
+    pair = TupleType((LIST, Scalar.LONG, OBJECTS, LIST), "a pair")
+    with pytest.raises(DamagedError) as caught:
+        made_of(pair, value)
+    assert caught.value.offset == place
+
+
+def test_many_parts_in_one_value_are_found() -> None:
+    count = 20_000
+    (found,) = made_of(ListType(LIST), count.to_bytes(4, "big") + ONE * count)
+    assert found == count.to_bytes(4, "big") + MADE * count
+
+
+def test_what_cannot_become_a_nullable_list_is_refused() -> None:
+    back = replace(LIST, kryo=replace(LIST.kryo, five=True, for_five=False))
+    for type_ in (back, TupleType((Scalar.LONG, back), "a pair")):
+        with pytest.raises(RefusedError, match="with POJOs, enums or objects by Kryo in it stays Flink 2's"):
+            expect_values(type_)
+    arrays = replace(LIST, made=NullableType(ListType(NullableType(EnumType("com.acme.Color", ("A",)), 0)), 0))
+    with pytest.raises(RefusedError, match="no class becomes Color"):
+        expect_values(arrays)
