@@ -148,8 +148,10 @@ class ElementFile:
         if self._rewrite is None or state not in self._rewrite.elements:
             yield from self._portions(offset)
             return
-        with located(self.name, offset):
-            yield self._rewrite.element(state, b"".join(self._portions(offset)))
+        content, is_compressed = self.whole_element(offset), self.header.compressed
+        with located(self.name, offset, is_compressed=is_compressed):
+            content = self._rewrite.element(state, content)
+        yield _chunks_of(content) if is_compressed else content
 
     def _portions(self, offset: int) -> Iterator[bytes]:
         position, end = offset, self._ends[offset]
@@ -166,12 +168,19 @@ class ElementFile:
     def whole_element(self, offset: int) -> bytes:
         """Returns the bytes of the element at an offset as the serializer wrote them."""
         data = b"".join(self._portions(offset))
-        if not self.header.compressed:
-            return data
-        try:
-            return bytes(cramjam.snappy.decompress(STREAM_START + data))
-        except cramjam.DecompressionError as error:
-            raise DamagedError("a snappy chunk", str(error), file=self.name, offset=offset) from None
+        return content_of(data, self.name, offset) if self.header.compressed else data
+
+
+def content_of(chunks: bytes, file: str, offset: int) -> bytes:
+    """Returns the content of a compressed element."""
+    try:
+        return bytes(cramjam.snappy.decompress(STREAM_START + chunks))
+    except cramjam.DecompressionError as error:
+        raise DamagedError("a snappy chunk", str(error), file=file, offset=offset) from None
+
+
+def _chunks_of(content: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress(content))[len(STREAM_START) :]
 
 
 def read_operator_header(folder: Location, handle: OperatorHandle) -> OperatorHeader:
@@ -232,12 +241,18 @@ def _chunk(file: Any, name: str, offset: int) -> bytes:
 
 
 @contextmanager
-def located(file: str, offset: int) -> Iterator[None]:
-    """Gives an error whose offset is a position in an element its place in the file."""
+def located(file: str, offset: int, *, is_compressed: bool = False) -> Iterator[None]:
+    """Gives an error whose offset is a position in an element its place in the file.
+
+    In a compressed file that place is the beginning of the element, and the text says where inside.
+    """
     try:
         yield
     except DamagedError as error:
-        raise DamagedError(error.expected, error.found, file=file, offset=offset + (error.offset or 0)) from None
+        inside, found = error.offset or 0, error.found
+        if is_compressed:
+            inside, found = 0, f"{found} (byte {inside} of the uncompressed element)"
+        raise DamagedError(error.expected, found, file=file, offset=offset + inside) from None
     except RefusedError as error:
         raise RefusedError(f"{error} (in an element of operator state: {file}, offset {offset})") from None
 

@@ -6,7 +6,7 @@ state is compared byte by byte. There is one task for each operator that has suc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -21,7 +21,7 @@ from flinkstate.metadata.metadata import KeyedHandle, Operator, OperatorHandle, 
 from flinkstate.metadata.operator_state import DistributionMode, OperatorStateShare, StatePartitions, redistribute
 from flinkstate.metadata.streams import open_stream
 from flinkstate.serializers.types import FlinkType
-from flinkstate.writing.operator_file import located, parse_operator_header
+from flinkstate.writing.operator_file import OperatorHeader, content_of, located, parse_operator_header
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, element_for_other_kryo
 from stateferry.proof.keyed_result import Side
 from stateferry.proof.plain.plain_elements import PlainElements
@@ -32,6 +32,7 @@ _ALL = -1  # in place of a subtask's index
 
 _State = tuple[DistributionMode, tuple[bytes, ...]]
 _States = dict[str, _State]
+_Make = Callable[[bytes, int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,10 @@ class CarriedTask:
         differences: list[tuple[str, str]] = []
         rewritten = {name: _Rewritten(type_) for name, type_ in self.elements.items()}
         try:
-            expected = _expected(self.source, self.old, self.new.parallelism, read, rewritten)
+            elements = _Elements(rewritten, is_result=False)
+            expected = _expected(self.source, self.old, self.new.parallelism, read, elements)
             side = Side.STAGED
-            found = _as_they_are(self.staged, self.new, BytesRead())
+            found = _as_they_are(self.staged, self.new, BytesRead(), _Elements(rewritten, is_result=True))
             if self.new.parallelism != self.old.parallelism:
                 expected, found = _unions_gathered(expected), _unions_gathered(found)
             differences += _differences(expected, found)
@@ -146,9 +148,42 @@ class _File:
         }
 
 
-def _read(
-    folder: Location, handle: OperatorHandle, read: BytesRead, rewritten: Mapping[str, _Rewritten] | None = None
-) -> _File:
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """The states whose elements are compared by what they must be in the result: of the source, what Kryo 5 writes.
+
+    Compressed they are compared by their content, as the same content may be compressed to other bytes.
+    """
+
+    rewritten: Mapping[str, _Rewritten]
+    is_result: bool
+
+    def header(self, header: OperatorHeader) -> OperatorHeader:
+        """Returns the header that the result must have."""
+        if self.is_result or not self.rewritten:
+            return header
+        types = {state: one.type for state, one in self.rewritten.items()}
+        return ForOtherKryo({}, types).header_of_elements(header)
+
+    def make_of(self, state: str, file: str, *, is_compressed: bool) -> _Make | None:
+        """Returns what makes the bytes to compare, of those of an element and where it begins; None: those bytes."""
+        rewritten = self.rewritten.get(state)
+        if rewritten is None or (self.is_result and not is_compressed):
+            return None
+
+        def make(data: bytes, offset: int) -> bytes:
+            content = content_of(data, file, offset) if is_compressed else data
+            if self.is_result:
+                return content
+            with located(file, offset, is_compressed=is_compressed):
+                made = element_for_other_kryo(rewritten.type, content)
+            rewritten.plain.see(rewritten.type, content, made)
+            return made
+
+        return make
+
+
+def _read(folder: Location, handle: OperatorHandle, read: BytesRead, elements: _Elements) -> _File:
     file, name, size = open_stream(folder, handle.stream)
     with file:
         offsets = sorted({offset for state in handle.states for offset in state.offsets})
@@ -158,37 +193,27 @@ def _read(
         data, hasher = bytes(file.read(bounds[0])), new_hasher()
         hasher.update(data)
         header = parse_operator_header(data, name)
-        if rewritten:
-            types = {state: one.type for state, one in rewritten.items()}
-            header = ForOtherKryo({}, types).header_of_elements(header)
-        of_offsets = {
-            offset: one
+        makes = {
+            offset: make
             for state in handle.states
-            if rewritten and (one := rewritten.get(state.name)) is not None
+            if (make := elements.make_of(state.name, name, is_compressed=header.compressed)) is not None
             for offset in state.offsets
         }
-        elements = {
-            start: _digest(file, name, start, end, hasher, of_offsets.get(start)) for start, end in pairwise(bounds)
-        }
+        digests = {start: _digest(file, name, start, end, hasher, makes.get(start)) for start, end in pairwise(bounds)}
         read.note(handle.stream, WHOLE, hasher)
+    header = elements.header(header)
     lists = (_Described(meta, is_broadcast=False) for meta in header.lists)
-    return _File((*lists, *(_Described(meta, is_broadcast=True) for meta in header.broadcasts)), elements)
+    return _File((*lists, *(_Described(meta, is_broadcast=True) for meta in header.broadcasts)), digests)
 
 
-def _digest(file: Any, name: str, start: int, end: int, hasher: Any, rewritten: _Rewritten | None = None) -> bytes:
-    """The digest of the bytes from start to end, which are added to `hasher` as well.
-
-    Of an element that is `rewritten` it is the digest of what Kryo 5 writes.
-    """
+def _digest(file: Any, name: str, start: int, end: int, hasher: Any, make: _Make | None = None) -> bytes:
+    """The digest of the bytes from start to end, which are added to `hasher` as well, or of what is made of them."""
     digest, position = blake2b(digest_size=16), start
-    if rewritten is not None:
+    if make is not None:
         file.seek(start)
         data = bytes(file.read(end - start))
         hasher.update(data)
-        with located(name, start):
-            made = element_for_other_kryo(rewritten.type, data)
-        digest.update(made)
-        rewritten.plain.see(rewritten.type, data, made)
+        digest.update(make(data, start))
         return digest.digest()
     file.seek(start)
     while position < end:
@@ -201,22 +226,18 @@ def _digest(file: Any, name: str, start: int, end: int, hasher: Any, rewritten: 
     return digest.digest()
 
 
-def _as_they_are(
-    folder: Location, operator: Operator, read: BytesRead, rewritten: Mapping[str, _Rewritten] | None = None
-) -> dict[int, _Subtask]:
+def _as_they_are(folder: Location, operator: Operator, read: BytesRead, elements: _Elements) -> dict[int, _Subtask]:
     return {
-        subtask.index: _as_it_is(folder, subtask, read, rewritten)
+        subtask.index: _as_it_is(folder, subtask, read, elements)
         for subtask in operator.subtasks
         if _carried_streams(subtask)
     }
 
 
-def _as_it_is(
-    folder: Location, subtask: Subtask, read: BytesRead, rewritten: Mapping[str, _Rewritten] | None
-) -> _Subtask:
+def _as_it_is(folder: Location, subtask: Subtask, read: BytesRead, elements: _Elements) -> _Subtask:
     if subtask.managed_operator is None:
         return _Subtask({}, (), _raw(folder, subtask, read))
-    file = _read(folder, subtask.managed_operator, read, rewritten)
+    file = _read(folder, subtask.managed_operator, read, elements)
     return _Subtask(file.states(subtask.managed_operator), file.metas, _raw(folder, subtask, read))
 
 
@@ -236,10 +257,10 @@ def _raw(folder: Location, subtask: Subtask, read: BytesRead) -> dict[str, objec
 
 
 def _expected(
-    folder: Location, old: Operator, parallelism: int, read: BytesRead, rewritten: Mapping[str, _Rewritten]
+    folder: Location, old: Operator, parallelism: int, read: BytesRead, elements: _Elements
 ) -> dict[int, _Subtask]:
     """The content that each new subtask must have."""
-    there = _as_they_are(folder, old, read, rewritten)
+    there = _as_they_are(folder, old, read, elements)
     if parallelism == old.parallelism:
         return there
     metas = tuple(meta for subtask in there.values() for meta in subtask.metas)

@@ -338,6 +338,15 @@ def _of_operator_state() -> Iterator[tuple[str, Row]]:
         state = OperatorState("o", type_, mode, elements=6)
         job = Job((Operator("plain", type="plain", operator_states=(state,)), _LISTENER), parallelism=1)
         yield f"operator state {name}", Row(job, becomes, verdict)
+    for name, type_, mode, becomes in (
+        ("UUID", "UUID", "SPLIT", FAILS),
+        # Larger than what a chunk holds.
+        ("HashMap", "HashMap{6000-6000}<String,Long>", "UNION", WRONG),
+        ("broadcast UUID", "Map<String,UUID>", "BROADCAST", FAILS),
+    ):
+        state = OperatorState("o", type_, mode, elements=6)
+        operators = (Operator("plain", type="plain", operator_states=(state,)), _LISTENER)
+        yield f"compressed operator state {name}", Row(Job(operators, parallelism=1, snappy=True), becomes)
     source = Operator("numbers", type="source", parallelism=2)
     yield "source", Row(Job((source, _LISTENER), parallelism=2), RESTORES, UNKNOWN)
     # What its writers and committers hold, bytes of its own.

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from flinkstate.errors import DamagedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.files.storage import Location
 from flinkstate.hashing.key_groups import KeyGroupRange
+from flinkstate.keyed.compression import STREAM_START, Compression, new_stream
 from flinkstate.keyed.header import VALUE_SERIALIZER, BackendKind, StateMeta
 from flinkstate.metadata.bytes_read import WHOLE
 from flinkstate.metadata.metadata import (
@@ -26,9 +27,9 @@ from flinkstate.metadata.metadata import (
 from flinkstate.metadata.operator_state import DistributionMode
 from flinkstate.serializers.built_snapshots import simple_snapshot
 from flinkstate.serializers.types import KryoType, Scalar
-from flinkstate.writing.operator_file import OperatorHeader, build_operator_header
+from flinkstate.writing.operator_file import OperatorHeader, build_operator_header, located
 from stateferry.proof import carried_check
-from stateferry.proof.carried_check import CarriedResult, CarriedTask, _digest, _Rewritten, has_carried_state
+from stateferry.proof.carried_check import CarriedResult, CarriedTask, _digest, _Elements, _Rewritten, has_carried_state
 from stateferry.proof.keyed_result import Side
 
 SPLIT, UNION, BROADCAST = DistributionMode.SPLIT_DISTRIBUTE, DistributionMode.UNION, DistributionMode.BROADCAST
@@ -289,12 +290,50 @@ def test_bytes_are_digested_in_portions(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_element_that_is_rewritten_is_read_where_it_begins() -> None:
     # The UUID 00000000-0000-0001-0000-000000000002 as Kryo 2 writes it.
-    element, uuid = b"\x54\x01\x02\x04", _Rewritten(KryoType("java.util.UUID"))
+    element = b"\x54\x01\x02\x04"
+    of_state = _Rewritten(KryoType("java.util.UUID"))
+    rewritten = _Elements({"o": of_state}, is_result=False)
+    uuid = rewritten.make_of("o", "f", is_compressed=False)
     alone = _digest(Short(element), "f", 0, len(element), new_hasher(), uuid)
     hasher, whole = new_hasher(), new_hasher()
     assert _digest(Short(b"abcde" + element), "f", 5, 5 + len(element), hasher, uuid) == alone
     # The digest of the file is that of its own bytes.
     whole.update(element)
     assert digest_of(hasher) == digest_of(whole)
+    assert rewritten.make_of("other", "f", is_compressed=False) is None
     # Plain code reads both of each.
-    assert (uuid.plain.read, uuid.plain.differences, uuid.plain.refusals) == (2, [], [])
+    assert (of_state.plain.read, of_state.plain.differences, of_state.plain.refusals) == (2, [], [])
+
+
+def _chunks(content: bytes, stored: bool) -> bytes:
+    found: list[bytes] = []
+    stream = new_stream(Compression.STORED if stored else Compression.SNAPPY, lambda part: found.append(bytes(part)))
+    stream.add(content)
+    stream.end()
+    return b"".join(found)[len(STREAM_START) :]
+
+
+def test_compressed_elements_are_compared_by_their_content() -> None:
+    element = b"\x54\x01\x02\x04"
+    types = {"o": _Rewritten(KryoType("java.util.UUID"))}
+    source, result = (_Elements(types, is_result=one).make_of("o", "f", is_compressed=True) for one in (False, True))
+    assert source is not None
+    assert result is not None
+    five = source(_chunks(element, stored=False), 0)
+    assert five == b"\x54\x01\1" + bytes(7) + b"\2" + bytes(7)
+    assert {result(_chunks(five, stored), 0) for stored in (False, True)} == {five}
+    # Bytes of the result that aren't compressed are compared as they are.
+    assert _Elements(types, is_result=True).make_of("o", "f", is_compressed=False) is None
+    with pytest.raises(RefusedError, match="in an element of operator state: f, offset 90"):
+        source(_chunks(element[:-1], stored=False), 90)
+    with pytest.raises(DamagedError, match="a snappy chunk"):
+        result(_chunks(five, stored=False)[:-1], 90)
+
+
+@pytest.mark.parametrize(
+    ("is_compressed", "found", "offset"), [(False, "b", 97), (True, "b (byte 7 of the uncompressed element)", 90)]
+)
+def test_damage_in_an_element_has_its_place(is_compressed: bool, found: str, offset: int) -> None:
+    with pytest.raises(DamagedError) as caught, located("f", 90, is_compressed=is_compressed):
+        raise DamagedError("a", "b", offset=7)
+    assert (caught.value.found, caught.value.file, caught.value.offset) == (found, "f", offset)

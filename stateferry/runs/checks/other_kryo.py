@@ -226,12 +226,6 @@ def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> di
                 name: with_kryo(type_, by_kryo_2) if of_flink_1 else from_kryo_5(type_)
                 for name, type_ in elements_by_kryo(header, plan.job_classes, change, of_keys).items()
             }
-            if by_kryo and header.compressed:
-                names = ", ".join(by_kryo)
-                these.append(
-                    f"operator state {names} of operator {operator.label} is compressed, and has values by Kryo or by "
-                    "flink-scala: take a savepoint without compression"
-                )
             these += _not_for_flink_1(operator, header, by_kryo) if back else ()
             these += _not_written(operator, by_kryo, line)
             if by_kryo:
