@@ -1,6 +1,6 @@
 """The nights of a schedule that had no run: Airflow or the DAG was off, or an earlier run was still at work.
 
-Nobody can tell of a night at its own time, as nothing runs then: Airflow's deadlines are of DAG runs that there are. So
+Nobody can tell of a night at its own time, as nothing runs then: Airflow's deadlines are of DAG runs that were made. So
 the next scheduled run does, and one that begins late tells of itself. The page of all jobs shows a night that is due.
 """
 
