@@ -104,7 +104,11 @@ def kill_task(ferry: Ferry, run: str, task: str, when: Callable[[], bool] = lamb
     """Kills the process of the task's try at work, as soon as it is time."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        found = ferry.airflow.api.tasks(DAG, run)[task]
+        try:
+            found = ferry.airflow.api.tasks(DAG, run)[task]
+        except TimeoutError:
+            # On a busy machine an answer may come too late: then it is asked for again.
+            continue
         assert found["state"] not in ENDED, ferry.logs(run)
         title = f"airflow worker -- {found['id']}".encode()
         for process in Path("/proc").glob("[0-9]*/cmdline") if when() else ():
