@@ -34,6 +34,11 @@ class SequentialFile(io.FileIO):
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
+    def identity(self) -> tuple[int, ...]:
+        """What another file has otherwise, or the same one once anybody has written to it."""
+        found = os.fstat(self.fileno())
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
     def read(self, size: int | None = -1, /) -> Any:
         with naming(self._path):
             return super().read(size)

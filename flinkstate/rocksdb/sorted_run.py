@@ -10,6 +10,7 @@ from flinkstate.basics.array_types import Bytes, Positions, Tags
 from flinkstate.errors import DamagedError
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
+from flinkstate.rocksdb.file_index import Index
 from flinkstate.rocksdb.files import (
     read_pieces,
 )
@@ -22,7 +23,7 @@ from flinkstate.rocksdb.sst_blocks import (
     decompress_each,
     entries_end,
 )
-from flinkstate.rocksdb.sst_file import Index, SstFile
+from flinkstate.rocksdb.sst_file import SstFile
 
 # So many compressed bytes of a run are read at a time; a larger block is read whole. Of each run that is merged with
 # others as many bytes of rows are kept, and a row for so many bytes.

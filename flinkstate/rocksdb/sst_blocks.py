@@ -151,7 +151,11 @@ def entries(block: Bytes, name: str, offset: int) -> list[tuple[bytes, bytes]]:
     found, key = [], b""
     while not coded.at_end():
         at = coded.position
-        shared, own, value = (coded.varint(what) for what in ("shared bytes", "a key's bytes", "a value's bytes"))
+        sizes = coded.data[at : at + 3]
+        if len(sizes) == 3 and max(sizes) < 0x80:
+            (shared, own, value), coded.position = sizes, at + 3
+        else:
+            shared, own, value = (coded.varint(what) for what in ("shared bytes", "a key's bytes", "a value's bytes"))
         if shared > len(key):
             raise coded.damaged(f"at most {len(key)} shared bytes", f"{shared}")
         alone += [] if shared else [at]

@@ -12,18 +12,18 @@ A handle is two varints: offset and size. `sst_blocks.py` has the layout of a bl
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from flinkstate.basics.array_types import Bytes, Positions
+from flinkstate.basics.array_types import Bytes
 from flinkstate.errors import DamagedError
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.coding import Coded
+from flinkstate.rocksdb.file_index import Index
 from flinkstate.rocksdb.files import (
     StoredFile,
     read_at,
@@ -33,6 +33,7 @@ from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.live_files import RANGE_DELETE, LiveFile
 from flinkstate.rocksdb.manifest import COMPARATOR
 from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
+from flinkstate.rocksdb.read_once import once
 from flinkstate.rocksdb.sst_blocks import (
     CRC32C,
     TRAILER,
@@ -56,6 +57,8 @@ _OTHER_MAGIC = {
 _VERSIONS = range(2, 6)
 _CHECKSUMS = {0: "no checksums", 2: "xxHash32", 3: "xxHash64"}
 _LARGEST_META = 1 << 28
+# The index by so many prefixes is kept (`read_once`), and so much room the index by some is given first.
+_MOST_KEPT, _ROOM_OF_SOME = 1 << 17, 1 << 14
 # So many bytes of a key are in messages.
 _SHOWN = 40
 _BINARY, _TWO_LEVELS = 0, 2
@@ -72,37 +75,6 @@ _USER_KEYS = "rocksdb.index.key.is.user.key"
 _DELTA_CODED = "rocksdb.index.value.is.delta.encoded"
 _SESSION = "rocksdb.creating.session.identity"
 _GLOBAL_SEQUENCE = "rocksdb.external_sst_file.global_seqno"
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """The data blocks of a file, or some of them, in order.
-
-    Block i is at `offsets[i]`, with `sizes[i]` bytes; its keys are at most `keys[bounds[i] : bounds[i + 1] - trailer]`.
-    `begins` and `ends` say whether the file's first and last blocks are among them.
-    """
-
-    keys: Bytes
-    bounds: Positions
-    offsets: Positions
-    sizes: Positions
-    trailer: int
-    begins: bool = True
-    ends: bool = True
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def key(self, block: int) -> bytes:
-        """Returns the key that the block's keys are at most."""
-        return self.keys[self.bounds[block] : self.bounds[block + 1] - self.trailer].tobytes()
-
-    def first_with(self, key: bytes) -> int:
-        """Returns the first block that may have the key or a larger one."""
-        return bisect_left(range(len(self)), key, key=self.key)
-
-    def handle(self, block: int) -> Handle:
-        return Handle(int(self.offsets[block]), int(self.sizes[block]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +95,19 @@ class SstFile:
         self.stored, self.live, self.name = stored, live, stored.shown
         self._file: Any = None
         try:
-            self._read_footer()
-            self._meta = self._handles(self.read_block(self._meta_handle, _LARGEST_META))
-            self._refuse_meta()
-            self._read_properties(family, family_id)
+            vars(self).update(once(self.file, ("itself", family), lambda: self._read_itself(family, family_id)))
         except BaseException:
             self.close()
             raise
+
+    def _read_itself(self, family: str, family_id: int) -> dict[str, Any]:
+        """Reads what the file says of itself, and returns it, by the names of attributes."""
+        before = vars(self).keys() | {"_file"}
+        self._read_footer()
+        self._meta = self._handles(self.read_block(self._meta_handle, _LARGEST_META))
+        self._refuse_meta()
+        self._read_properties(family, family_id)
+        return {name: one for name, one in vars(self).items() if name not in before}
 
     def __enter__(self) -> SstFile:
         return self
@@ -238,6 +216,9 @@ class SstFile:
         RocksDB writes into the properties which database wrote the file, when, and as which of its files. The index has
         where each block is and how large it is. What is in a block isn't looked at.
         """
+        return once(self.file, "identity", self._identity)
+
+    def _identity(self) -> str:
         hasher = new_hasher()
         hasher.update(self.stored.size.to_bytes(8, "big"))
         hasher.update(read_at(self.file, self.stored, self.stored.size - _FOOTER, _FOOTER).tobytes())
@@ -313,7 +294,7 @@ class SstFile:
         With `only`, these are the blocks that may have keys with one of the prefixes.
         """
         only = EVERY_KEY if only is None else only
-        top = _cut(self._index_of(self._index_handle, only), low, high)
+        top = self._index_of(self._index_handle, only).within(low, high)
         if not self._is_partitioned:
             yield top
             return
@@ -321,15 +302,22 @@ class SstFile:
             own = self._index_of(top.handle(part), only)
             begins = own.begins and part == 0 and top.begins
             ends = own.ends and part == len(top) - 1 and top.ends
-            yield _cut(replace(own, begins=begins, ends=ends), low, high)
+            yield replace(own, begins=begins, ends=ends).within(low, high)
 
     def _index_of(self, handle: Handle, only: Prefixes) -> Index:
+        if only.has_every_key or len(only) > _MOST_KEPT:
+            return self._read_index(handle, only)
+        # With the prefixes, so that no others get the same place in memory meanwhile.
+        what = ("index", handle.offset, id(only))
+        return once(self.file, what, lambda: (only, self._read_index(handle, only)))[1]
+
+    def _read_index(self, handle: Handle, only: Prefixes) -> Index:
         block = self.read_block(handle, _LARGEST_META)
         end = entries_end(block, len(block) - SLACK, self.name, handle.offset)
         restarts = (len(block) - SLACK - end) // 4 - 1
-        room = max(4 * end, 1 << 10)
+        room = max(4 * end, 1 << 10) if only.has_every_key else min(max(4 * end, 1 << 10), _ROOM_OF_SOME)
         while True:
-            keys, bounds = np.zeros(room, np.uint8), np.zeros(end // 3 + 2, np.int64)
+            keys, bounds = np.zeros(room, np.uint8), np.zeros(min(end // 3 + 2, room // 4), np.int64)
             offsets, sizes = np.zeros((2, len(bounds)), np.int64)
             result, failure = np.zeros(3, np.int64), np.zeros(3, np.int64)
             count = kernels.index_entries(
@@ -385,14 +373,3 @@ def _hex(key: bytes) -> str:
 
 def _handle(coded: Coded, what: str) -> Handle:
     return Handle(coded.varint(f"the offset of {what}"), coded.varint(f"the size of {what}"))
-
-
-def _cut(index: Index, low: bytes, high: bytes) -> Index:
-    """Returns the blocks that may have keys from `low` to `high`."""
-    first, last = index.first_with(low), min(index.first_with(high), len(index) - 1)
-    part, bounds = slice(first, last + 1), index.bounds[first : last + 2]
-    # Copies: the whole index would stay in memory as long as a part of it.
-    return Index(
-        index.keys[bounds[0] : bounds[-1]].copy(), bounds - bounds[0], index.offsets[part].copy(),
-        index.sizes[part].copy(), index.trailer, index.begins and first == 0, index.ends and last == len(index) - 1,
-    )  # fmt: skip

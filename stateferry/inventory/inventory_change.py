@@ -20,6 +20,7 @@ from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.chunks import FilePart
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.read_once import reading_once
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.changed_keys import in_both_forms
 from stateferry.changes.counts import InventoryCounts, StateSigns
@@ -65,7 +66,8 @@ class ChangedKeysTask:
         """Reads the changed keys; returns None if that isn't possible, or would take no less than to read all."""
         change = InventoryChange()
         try:
-            return change if all(self._take(part, change) for part in self.all.chunk.parts) else None
+            with reading_once():
+                return change if all(self._take(part, change) for part in self.all.chunk.parts) else None
         except StateferryError:
             if self.must:
                 raise

@@ -18,6 +18,7 @@ from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.row_sum import RowSum
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.rocksdb.prefixes import EVERY_KEY, Prefixes
+from flinkstate.rocksdb.read_once import reading_once
 from stateferry.basics.quantities import noun
 from stateferry.changes.changed_keys import KeyList, in_result, that_can_be_rewritten
 from stateferry.changes.operator_changes import OperatorChanges
@@ -124,6 +125,10 @@ class ChangedTask:
 
     def do(self) -> ChangedResult:
         """Reads the changed keys, and finds out whether they are all."""
+        with reading_once():
+            return self._found()
+
+    def _found(self) -> ChangedResult:
         listed, groups = self.base.changed, together(self.conversion, self.base.changed.keys())
         only = listed if self.whole else self._with_others(listed)
         # What the base had of them was sampled when it was validated.

@@ -61,6 +61,8 @@ _CHANGED_BYTES: Measure[InventoryChange | None] = Measure("B", lambda one: one.f
 
 # Bytes of a state that is read in a moment.
 _SMALL = 16 << 20
+# A catch-up's chunks are so many times as large.
+_TIMES_SINCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,13 +303,15 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
     Keyed state of an operator is cut into at least `at_least` tasks, if it is large enough. A catch-up doesn't look for
     the heaviest key, which may be one that hasn't changed.
     """
+    # Of all that a catch-up's task opens it reads little.
+    times = 1 if resolved.plan.since is None else _TIMES_SINCE
     keyed = [
         task
         for operator in resolved.source.keyed_operators()
         for task in inventory_tasks(
             resolved.source,
             resolved.conversion.of(operator),
-            target_bytes=resolved.plan.chunk_bytes,
+            target_bytes=times * resolved.plan.chunk_bytes,
             at_least=at_least,
             order=order_of(resolved.plan),
             now=resolved.plan.now,
