@@ -46,6 +46,8 @@ _LONGS = (Scalar.LONG, Scalar.LONG)
         (EnumType("com.acme.Job$Color", ("RED",)), "Types.ENUM(com.acme.Job.Color.class)"),
         (PojoType("com.acme.Point", ()), "Types.POJO(com.acme.Point.class)"),
         (KryoType("java.util.UUID"), "Types.GENERIC(java.util.UUID.class)"),
+        (KryoType("[[I"), "Types.GENERIC(int[][].class)"),
+        (KryoType("[Lcom.acme.Job$Reading;"), "Types.GENERIC(com.acme.Job.Reading[].class)"),
         (
             NullableType(MapType(NullableType(Scalar.STRING, 0), Scalar.LONG), 0),
             "new NullableMapTypeInfo<>(Types.STRING, Types.LONG)",
@@ -69,6 +71,7 @@ def test_a_type_as_an_expression_of_java(type_: FlinkType, expression: str) -> N
         TupleType(_LONGS, "com.acme.CaseClass"),
         EnumType("com.acme.Scala", ("RED",), (3,)),
         PojoType("com.acme.Job$", ()),
+        KryoType("[Lcom.acme.Job$;"),
         NullableType(Scalar.LONG, 8),
         MapType(NullableType(Scalar.STRING, 0), Scalar.LONG),
         NullableType(MapType(Scalar.STRING, Scalar.LONG), 0),

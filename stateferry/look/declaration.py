@@ -38,6 +38,9 @@ from flinkstate.serializers.types import (
 from stateferry.look.balance.java_literals import is_flinks_tuple, java_literal
 
 _CLASS = re.compile(r"[\w.$]+")
+# `[[I` and `[Lcom.acme.Reading;` are names of classes of arrays.
+_ARRAY = re.compile(r"(\[+)(?:([BCDFIJSZ])|L(.+);)")
+_PRIMITIVES = dict(zip("BCDFIJSZ", ("byte", "char", "double", "float", "int", "long", "short", "boolean"), strict=True))
 # `Types` has them by the names of their serializers, in capitals.
 _SCALARS: dict[Scalar, str] = {
     scalar: re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()
@@ -126,7 +129,10 @@ def _wrapped(part: FlinkType) -> str:
 
 
 def _literal(class_name: str) -> str:
-    """Returns `com.acme.Job.Reading.class` for `com.acme.Job$Reading`."""
-    if not _CLASS.fullmatch(class_name) or class_name.endswith("$"):
+    """Returns `com.acme.Job.Reading.class` for `com.acme.Job$Reading`, and `int[][].class` for `[[I`."""
+    array = _ARRAY.fullmatch(class_name)
+    element = class_name if array is None else _PRIMITIVES.get(array[2]) or array[3]
+    if not _CLASS.fullmatch(element) or element.endswith("$"):
         raise RefusedError(f"Java has no literal of the class {class_name}")
-    return f"{class_name.replace('$', '.')}.class"
+    dimensions = "" if array is None else "[]" * len(array[1])
+    return f"{element.replace('$', '.')}{dimensions}.class"

@@ -12,7 +12,7 @@ _MAP, _UPGRADE = Part(Place.VALUE, KryoType("java.util.Map")), Journey(Line.ONE,
 
 
 def test_the_reason_says_what_else_becomes_of_one_that_stays_kryos() -> None:
-    """A `Map<String, Map<String, Long>>` may be by Kryo 5, and what Flink reads then isn't known for sure."""
+    """A `Map<String, Map<String, Long>>` is by Kryo 5 however it is declared, and what Flink reads of it varies."""
     found = finding_of(_MAP, _UPGRADE, Finding(Outcome.WRONG, "it loses an entry", or_else=Outcome.FAILS))
     assert found is not None
     assert (found.outcome, found.or_else) == (Outcome.REFUSED, Outcome.WRONG)
