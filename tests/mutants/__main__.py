@@ -49,6 +49,7 @@ TESTS = (
     "tests/steps/test_catch_up.py",
     "tests/steps/test_declared_maps.py",
     "tests/steps/test_for_another_flink.py",
+    "tests/steps/test_inner_collections.py",
     "tests/steps/test_kept_values.py",
     "tests/steps/test_kryo_maps.py",
     "tests/steps/test_kryo_parts.py",

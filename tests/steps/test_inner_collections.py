@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flinkstate.classfiles.job_classes import read_job_classes
 from flinkstate.errors import PlanError, RefusedError, RejectedError
 from flinkstate.kryo.to_other_kryo import Recoded
+from flinkstate.reading.reader import Savepoint
 from stateferry.changes.upgrade import nullable_maps
 from stateferry.proof.expected.check_result import Outcome
 from stateferry.runs.report.report import Report
+from stateferry.verdict.judge import Asked, verdicts
+from stateferry.verdict.outcomes import Outcome as Becomes
+from stateferry.verdict.versions import Line
 from tests.steps.test_for_another_flink import ALONE, GOLDEN
 from tests.steps.test_native_source import run
 
@@ -43,6 +48,9 @@ def test_every_key_is_upgraded_and_read_plainly(options: dict[str, Any], tmp_pat
     assert report.is_green, report.failed
     for what in ("carried over, written by Kryo 5", "sample read plainly"):
         assert outcomes(report, what) == dict.fromkeys(STATES, Outcome.PASSED)
+    job = read_job_classes([JAR])
+    found = verdicts(Savepoint.open(str(tmp_path / "target")), Asked(Line.TWO, job, everything=True, new_job=job))
+    assert {one.finding.outcome for one in found} == {Becomes.RESTORES}
     assert outcomes(report, "elements read plainly") == {"broadcast": Outcome.PASSED, "split": Outcome.PASSED}
 
 
