@@ -103,7 +103,11 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
     if _is_alike_anyway(place, name):
         return _by_declaration(place, kryo)
     if sampled.two_meanings:
-        return _of_two_meanings(place, kryo, sampled.two_meanings)
+        finding = _of_two_meanings(place, kryo, sampled.two_meanings)
+        # What is known of other values says more.
+        breaks = found.kryo.get("2") and any(difference(one) is not None for one in classes)
+        if finding.outcome is not Outcome.UNKNOWN or not breaks:
+            return finding
     if found.kryo.get("2") and unknown:
         reason = f"it isn't known whether Kryo 5 reads its {place.value}s of {unknown} as Kryo 2 wrote them ({read})"
         return Finding(Outcome.UNKNOWN, reason, TRY_IT)

@@ -128,6 +128,17 @@ def test_classes_at_any_depth_decide(
     assert (said.outcome, names in said.reason) == (outcome, True), said
 
 
+@pytest.mark.parametrize(("others", "outcome"), [([], Outcome.UNKNOWN), ([_OPTIONAL + _MAP], Outcome.WRONG)])
+def test_a_value_that_both_can_read_hides_no_other(others: list[bytes], outcome: Outcome) -> None:
+    values = [_OPTIONAL + _A, *others]
+    ends = np.cumsum([len(value) for value in values])
+    finder = Finder(_OBJECT, five=False, most=10)
+    finder.add_whole(np.frombuffer(bytearray(b"".join(values)), np.uint8), np.append(0, ends[:-1]), ends)
+    said = finding_of(Part(Place.VALUE, _OBJECT), _ONE_TO_TWO, finder.results(whole=True))
+    assert said is not None
+    assert said.outcome is outcome, said
+
+
 def test_numbers_that_both_read_alike_by_chance_say_nothing_of_those_not_read() -> None:
     zeros = np.frombuffer(bytearray(2 * (b"\x0a" + bytes(8))), np.uint8)
     finder = Finder(_OBJECT, five=False, most=10)
