@@ -188,7 +188,8 @@ def test_user_keys(started: Started, tmp_path: Path) -> None:
     check_restored(started("2.3.0", False), new, job(lambda case: case.java), Made(new, lines), moved=False)
 
 
-def test_operator_state(started: Started, tmp_path: Path) -> None:
+@pytest.mark.parametrize("snappy", [False, True])
+def test_operator_state(snappy: bool, started: Started, tmp_path: Path) -> None:
     cases = {name: _CASES[name] for name in ("tuple", "pojo", "hinted list", "map")}
     listener = Operator("keyed", key="Long", keys=2, states=(State("s", "Long"),))
 
@@ -198,7 +199,7 @@ def test_operator_state(started: Started, tmp_path: Path) -> None:
             OperatorState("broadcast", f"Map<String,{of(_CASES['pojo'])}>", "BROADCAST", elements=6),
             OperatorState("keys", f"Map<{of(_CASES['tuple'])},Long>", "BROADCAST", elements=6),
         )
-        return Job((Operator("plain", type="plain", operator_states=states), listener), parallelism=1)
+        return Job((Operator("plain", type="plain", operator_states=states), listener), parallelism=1, snappy=snappy)
 
     made = started("1.20.0", True).make(job(lambda case: case.scala), tmp_path / "old")
     told = _told({**cases, "broadcast": _CASES["pojo"]}, "plain") | {"plain/keys.(key)": _CASES["tuple"].declared}
