@@ -1,7 +1,8 @@
 """Jobs of the Flink Kubernetes Operator on a session cluster: a FlinkSessionJob.
 
 Flink stops such a job over REST, and the operator starts the next one. For if the operator suspends it, it forgets the
-id of the job, and then fails when the nonce changes (1.10 to 1.15). A job that has ended by itself it leaves alone.
+id of the job, and then fails when the nonce changes (1.10 to 1.15). A job that has finished it leaves alone; one that
+was cancelled it starts again.
 """
 
 from __future__ import annotations
@@ -31,4 +32,6 @@ class SessionJobOperator(Operator):
             )
 
     def _waits(self, now: FlinkResource) -> bool:
-        return now.spec == self._before().spec
+        before = self._before()
+        # The operator starts a job again that was cancelled, and one that has failed if its options say so.
+        return now.spec == before.spec and now.job_status.get("jobId") in (None, before.job_id)

@@ -21,6 +21,7 @@ from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.kubernetes.spec import merged
 from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.runs_on import operator
+from stateferry.airflow.runs_on.operator_session_jobs import SessionJobOperator
 from stateferry.airflow.runs_on.operator_spec import SpecBefore
 from stateferry.airflow.runs_on.places import check_place
 from stateferry.airflow.tasks.decide_task import Decide
@@ -463,6 +464,23 @@ def test_a_session_job_starts_on_the_flink_of_its_cluster(cut_over: Make, monkey
     monkeypatch.setattr(FlinkHook, "flink_version", lambda _: "1.20.0")
     with pytest.raises(AirflowFailException, match=r"to: flink-2, but connection flink_default is of Flink 1\.20\.0"):
         made.place.check()
+
+
+def test_no_job_is_started_beside_or_instead_of_one_that_the_operator_has_started_again(
+    cut_over: Make, occasion: Occasion, tmp_path: Path
+) -> None:
+    """A job of a session cluster, which Flink has stopped: its spec is as it was."""
+    made = cut_over(resource=f"flinksessionjob/{NAME}")
+    place = made.place
+    assert isinstance(place, SessionJobOperator)
+    place.keep_spec()
+    made.kubernetes.resource["status"]["jobStatus"]["jobId"] = "f" * 32
+    run = run_of(made, occasion, made.flinks.stop(str(tmp_path / "theirs"), "CANONICAL"))
+    with pytest.raises(AirflowFailException, match="somebody else has started a job"):
+        place.start(run, "/new", timeout=10)
+    with pytest.raises(AirflowFailException, match="somebody else has started a job"):
+        place.start_old("/theirs/savepoint-1")
+    assert made.kubernetes.patches == []
 
 
 def test_who_decides_sees_what_changes_in_the_spec(cut_over: Make, questions: list[tuple[str, str]]) -> None:
