@@ -20,7 +20,7 @@ from tests.support.fetched_jars import java_tool
 VARIABLE = "STATEFERRY_OPERATOR_JARS"
 _FLINK = "STATEFERRY_OPERATOR_FLINK"
 # Since which operator each Flink of these tests is known.
-_KNOWN_SINCE = {"2.3.0": (1, 15), "2.0.0": (1, 11), "1.20.0": (1, 10)}
+_KNOWN_SINCE = {"2.3.0": (1, 15), "2.2.1": (1, 13), "2.0.0": (1, 11), "1.20.0": (1, 10)}
 _CONFIGURATION = {
     "kubernetes.operator.watched.namespaces": NAMESPACE,
     # It would listen on all addresses.
