@@ -138,7 +138,7 @@ bench: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure kernels (and pl
 	$(BIN)/python -m benchmarks
 
 bench-large: $(VENV)/.made $(AIRFLOW_VENV)/.made check-java ## Measure whole runs, and the State Processor API, on 9 GB (needs 60 GB of disk), and outages
-	$(BIN)/python -m benchmarks pipeline publishing catching_up_large outage outage_by_dag --keys 5000000 --rounds 1 --out benchmarks/results-large.md
+	$(BIN)/python -m benchmarks pipeline publishing catching_up_large outage outage_large outage_by_dag --keys 5000000 --rounds 1 --out benchmarks/results-large.md
 
 # Python 3.13, as a package of newer versions alone can't be hashed for an older one.
 hashes: $(BIN)/uv ## Write the hashes of all pinned packages to constraints/hashes, by the index that pip has

@@ -62,8 +62,10 @@ SUBJECTS: dict[str, Subject] = {
     "catching_up_large": catching_up.GROWTH,
     "rescaling": rescaling.SUBJECT,
     "accessing": accessing.SUBJECT,
+    "accessing_layers": accessing.LAYERS,
     "object_store": object_store.SUBJECT,
     "outage": outage.SUBJECT,
+    "outage_large": outage.LARGE,
     "outage_by_dag": outage_by_dag.SUBJECT,
 }
 _DESCRIPTION = (

@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 from benchmarks.executing import on_all_cores
@@ -41,7 +42,7 @@ def measure(scale: Scale) -> Iterator[Duration]:
 def _measure(scale: Scale, *, compacts: bool) -> Iterator[Duration]:
     with on_all_cores():
         first, second = snapshots(scale, compacts=compacts)
-    _run(scale, first, "base", rehearse=True)
+    rehearse(scale, first, "base")
     found: dict[str, list[tuple[float, float, dict[str, float]]]] = {"everything": [], "since": []}
     for number in range(1 + min(scale.rounds, _ROUNDS)):
         for what, options in (("everything", {}), ("since", {"since": "base"})):
@@ -74,8 +75,8 @@ def _since(scale: Scale, every: int) -> Duration:
     with on_all_cores():
         first, second = snapshots(scale, every=every)
         next_night(second, third, every)
-        _run(scale, first, "base", rehearse=True)
-        _run(scale, second, "before", rehearse=True, since="base")
+        rehearse(scale, first, "base")
+        rehearse(scale, second, "before", since="base")
     found = []
     for number in range(1 + min(scale.rounds, _ROUNDS)):
         in_memory(third)
@@ -84,6 +85,11 @@ def _since(scale: Scale, every: int) -> Duration:
         shutil.rmtree(folder)
     entries, changed = scale.keys * ENTRIES_PER_KEY, scale.keys // every * ENTRIES_PER_KEY
     return replace(_duration("since", found[1:], ""), what=f"{changed:,} of {entries:,} entries changed")
+
+
+def rehearse(scale: Scale, source: Path, run_id: str, **options: str) -> None:
+    """Makes a base."""
+    _run(scale, source, run_id, rehearse=True, **options)
 
 
 def _run(

@@ -20,7 +20,7 @@ ALL_CORES = frozenset(range(os.cpu_count() or 1))
 _LOOK_SECONDS = 0.25
 _LOOKS_FOR_MEMORY = 4
 _PATIENCE = 30
-_POLL, _POLLS_FOR_PROCESSOR = 0.05, 5
+_POLL, _POLLS_FOR_PROCESSOR, _POLLS_FOR_MEMORY = 0.05, 5, 20
 
 
 class FailedError(Exception):
@@ -79,6 +79,8 @@ class Background:
         self._command, self._log, self._at_most = command, log, at_most
         self._process = _started(command, log, ALL_CORES, environment)
         self._cpu = dict[int, float]()
+        self.memory = 0
+        """The most that all its processes together were seen to have."""
 
     @property
     def cpu_seconds(self) -> float:
@@ -114,7 +116,8 @@ class Background:
             if reached():
                 return
             if look % _POLLS_FOR_PROCESSOR == 0:
-                _look(self._process, self._cpu, of_memory=False)
+                of_memory = look % _POLLS_FOR_MEMORY == 0
+                self.memory = max(self.memory, _look(self._process, self._cpu, of_memory=of_memory))
             if time.perf_counter() > end:
                 self._stop()
                 raise TookTooLongError(f"{' '.join(self._command)} was stopped after {self._at_most:.0f} seconds")

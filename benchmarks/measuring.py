@@ -147,7 +147,8 @@ PARTS = ("stop with savepoint", "conversion", "restore", "first checkpoint")
 class Outage:
     """How long a job stands still: the seconds of each of `PARTS`, up to the one that took too long.
 
-    `source` and `result` are the bytes of both savepoints, `cpu_seconds` are those of Flink and of the conversion.
+    `source` and `result` are the bytes of both savepoints, `uploaded` those that Flink wrote to stop the job.
+    `cpu_seconds` are those of Flink and of the conversion, `memory` is the most that the conversion took.
     `shorter` compares with the first outage of the table, `faster` compares the conversion with the peer's.
     """
 
@@ -156,6 +157,8 @@ class Outage:
     result: int
     parts: tuple[float, ...]
     cpu_seconds: float = 0
+    uploaded: int = 0
+    memory: int = 0
     shorter: float | None = None
     faster: float | None = None
     goal: str = ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +26,11 @@ from stateferry.runs.record.steps import Step
 from tests.flink.cluster import FlinkCluster, WaitedTooLongError
 from tests.flink.remote import LEGACY_JOB, NEW_JOB
 
-# A tenth of the keys of a whole run.
+# Every way is measured with a tenth of the keys of a whole run, those by native files alone with all of them, too.
 _SHARE = 10
 _LARGE = 500_000
 _RATE = 5_000
+_MOST_MEMORY = 2e9
 # The goal of a conversion since a base: so many seconds, and one more for each million entries of changed keys.
 _SINCE_SECONDS = 3
 
@@ -42,7 +43,7 @@ class Way:
     `faster` and `shorter` are the goals at 50 million entries: how many times as fast as the peer's the conversion is,
     and how many times as short as the first way the outage is.
     With `changed`, a copy and a catch-up were made before the stop, and this share of the keys has changed since; the
-    goal of such an outage is to be `shorter` than that of the way `_WHOLE`.
+    goal of such an outage is to be `shorter` than that of the way `_WHOLE`, at 500 million entries by `_SHORTER_YET`.
     """
 
     what: str
@@ -74,13 +75,14 @@ class Way:
         """The command that writes the new savepoint; `source` is the folder of savepoints if it waits for one."""
         if self.by_peer:
             return state_processor.command(source, target, scratch / "rocksdb", MAX_PARALLELISM)
-        if self.is_early:
-            return run_command(source, target, *self.options, *_JOB, *more, of="--next-in")
-        return run_command(source, target, *self.options)
+        named = "--next-in" if self.is_early else "--savepoint"
+        return run_command(source, target, *self.options, *_JOB, *more, of=named)
 
 
 _JOB = ("--job", "totals")
 _WHOLE = "native → native"
+_SHORTER_YET = 2.5
+_CHECKPOINT = "CHECKPOINT"
 _NATIVE = ("--format", "native")
 
 WAYS = (
@@ -99,6 +101,13 @@ WAYS = (
             shorter=goal,
         )
         for share, goal in ((0.001, None), (0.01, 2), (0.1, None))
+    ),
+    Way(
+        f"{_WHOLE}, 1.0% of the keys changed since, stopped with a checkpoint, command after the stop",
+        _CHECKPOINT,
+        _NATIVE,
+        late=True,
+        changed=0.01,
     ),
     Way("canonical plain → plain, State Processor API", "CANONICAL", by_peer=True),
 )
@@ -124,9 +133,25 @@ class _CutOver:
         if way.is_early:
             # As of a rehearsal: the plan is checked on it.
             self._job.savepoint()
-            since = () if way.changed is None else ("--since", self._caught_up(way.changed_keys(keys)))
-            self._begin(cluster.savepoints, *since).wait_for_word("Spark has started")
-        self._cpu_before = self._flinks_cpu_seconds()
+        self._since = () if way.changed is None else ("--since", self._caught_up(way.changed_keys(keys)))
+        if way.is_early:
+            self._begin(cluster.savepoints).wait_for_word("Spark has started")
+        self._old_job, self._cpu_before = self._job, self._flinks_cpu_seconds()
+
+    @property
+    def memory(self) -> int:
+        """The most that the conversion took."""
+        return self._converting.memory if self._converting else 0
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of what the old job was stopped with, and how many of them Flink wrote then."""
+        history = self._cluster.get(f"/jobs/{self._old_job.id}/checkpoints")["history"]
+        completed = (one for one in history if one["status"] == "COMPLETED")
+        last = max(completed, key=lambda one: int(one["id"]))
+        # A checkpoint has files in other folders, too.
+        size = int(last["state_size"]) if self._way.format == _CHECKPOINT else size_of(self.source)
+        return size, int(last["checkpointed_size"])
 
     @property
     def cpu_seconds(self) -> float:
@@ -144,7 +169,10 @@ class _CutOver:
         return self._stop, self._convert, self._restore, self._checkpoint
 
     def _stop(self) -> None:
-        self.source = self._job.stop_with_savepoint(self._way.format, AT_MOST)
+        if self._way.format == _CHECKPOINT:
+            self.source = self._job.stop_with_checkpoint(AT_MOST)
+        else:
+            self.source = self._job.stop_with_savepoint(self._way.format, AT_MOST)
 
     def _caught_up(self, changed: int) -> str:
         """The id of a catch-up with a copy, after which the job has changed so many keys."""
@@ -156,8 +184,8 @@ class _CutOver:
         time.sleep(changed / _RATE)
         return newest_run(self._scratch / "home").name
 
-    def _begin(self, source: Path, *more: str) -> Background:
-        command = self._way.command(source, self.target, self._scratch, *more)
+    def _begin(self, source: Path) -> Background:
+        command = self._way.command(source, self.target, self._scratch, *self._since)
         self._converting = self._opened.enter_context(Background(command, self._scratch / "log", self._home, AT_MOST))
         return self._converting
 
@@ -175,28 +203,35 @@ class _CutOver:
 
 def measure(scale: Scale) -> Iterator[Outage | Duration]:
     """One line for each way, and one for the steps of each conversion."""
-    keys, before = state_of_job(scale)
+    return _measure(scale, WAYS, max(scale.keys // _SHARE, 1))
+
+
+def measure_large(scale: Scale) -> Iterator[Outage | Duration]:
+    """The same of ten times as many keys, by native files alone."""
+    return _measure(scale, [way for way in WAYS if way.options == _NATIVE], scale.keys)
+
+
+def _measure(scale: Scale, ways: Sequence[Way], keys: int) -> Iterator[Outage | Duration]:
+    before = state_of_job(scale, keys)
     with on_all_cores():
-        measured = [(way, *outage_of(way, scale.folder, before, keys)) for way in WAYS]
+        measured = [(way, *outage_of(way, scale.folder, before, keys)) for way in ways]
     shutil.rmtree(before)
-    peer = next(outage for way, outage, _ in measured if way.by_peer)
+    peer = next((outage for way, outage, _ in measured if way.by_peer), None)
     whole = next(outage for way, outage, _ in measured if way.what == _WHOLE)
     for way, outage, _ in measured:
-        line = compared(way, outage, measured[0][1], peer, is_large=keys == _LARGE)
-        yield line if way.changed is None else replace(line, goal=goals_since(way, outage, whole, keys))
+        line = compared(way, outage, measured[0][1], peer, is_large=keys == _LARGE and peer is not None)
+        yield line if way.changed is None or way.late else replace(line, goal=goals_since(way, outage, whole, keys))
     for way, outage, steps in measured:
         if steps and outage.conversion:
             yield Duration(f"the conversion, {way.what}", (outage.conversion,), note=_course(outage.conversion, steps))
 
 
-def state_of_job(scale: Scale) -> tuple[int, Path]:
-    """How many keys the old job begins with, and the savepoint that it begins from."""
-    keys = max(scale.keys // _SHARE, 1)
+def state_of_job(scale: Scale, keys: int) -> Path:
+    """The savepoint from which the old job begins, with so many keys; compressed, as Flink restores it faster so."""
     before = scale.folder / "before"
-    write_demo_savepoint(
-        str(before), DemoState(keys, ENTRIES_PER_KEY, 0, None, NOW, PARALLELISM, MAX_PARALLELISM, seed=1)
-    )
-    return keys, before
+    state = DemoState(keys, ENTRIES_PER_KEY, 0, None, NOW, PARALLELISM, MAX_PARALLELISM, seed=1, compressed=True)
+    write_demo_savepoint(str(before), state)
+    return before
 
 
 def _course(conversion: float, steps: Mapping[Step, float]) -> str:
@@ -219,13 +254,14 @@ def outage_of(way: Way, folder: Path, before: Path, keys: int) -> tuple[Outage, 
                 began = time.perf_counter()
                 part()
                 seconds.append(time.perf_counter() - began)
-        cpu_seconds = cut_over.cpu_seconds
+        cpu_seconds, memory = cut_over.cpu_seconds, cut_over.memory
+        source, uploaded = cut_over.sizes if seconds else (0, 0)
     result, steps = 0, dict[Step, float]()
     if len(seconds) > PARTS.index("conversion"):
         _expect_entries(cut_over.target, keys)
         result = size_of(cut_over.target)
         steps = {} if way.by_peer else step_seconds(scratch / "home")
-    outage = Outage(way.what, size_of(cut_over.source) if seconds else 0, result, tuple(seconds), cpu_seconds)
+    outage = Outage(way.what, source, result, tuple(seconds), cpu_seconds, uploaded, memory)
     shutil.rmtree(scratch)
     return outage, steps
 
@@ -236,10 +272,10 @@ def _expect_entries(result: Path, keys: int) -> None:
         raise WrongResultError(f"expected at least {keys * ENTRIES_PER_KEY} entries in {result}, found {found}")
 
 
-def compared(way: Way, outage: Outage, plain: Outage, peer: Outage, *, is_large: bool) -> Outage:
+def compared(way: Way, outage: Outage, plain: Outage, peer: Outage | None, *, is_large: bool) -> Outage:
     """Compares the outage with that of the first way, and its conversion with the peer's."""
     shorter = plain.seconds / outage.seconds if plain.is_whole and outage.is_whole else None
-    faster = peer.conversion / outage.conversion if peer.conversion and outage.conversion else None
+    faster = peer.conversion / outage.conversion if peer and peer.conversion and outage.conversion else None
     goals = []
     for what, goal, reached in (("conversion", way.faster, faster), ("outage", way.shorter, shorter)):
         if goal is not None and is_large:
@@ -256,9 +292,11 @@ def goals_since(way: Way, outage: Outage, whole: Outage, keys: int) -> str:
     """How an outage with a conversion since a base compares with its goals; `whole` is that of the way `_WHOLE`."""
     most = _SINCE_SECONDS + way.changed_keys(keys) * ENTRIES_PER_KEY / 1e6
     goals = [f"conversion ≤ {most:.1f} s {_word(outage.conversion is not None and outage.conversion <= most)}"]
+    goals.append(f"memory ≤ {_MOST_MEMORY / 1e9:g} GB {_word(outage.memory <= _MOST_MEMORY)}")
     if way.shorter is not None and keys >= _LARGE:
-        is_short = outage.is_whole and whole.is_whole and whole.seconds >= way.shorter * outage.seconds
-        goals.append(f"outage ≤ 1/{way.shorter:g} of {_WHOLE} {_word(is_short)}")
+        times = way.shorter * (_SHORTER_YET if keys >= _SHARE * _LARGE else 1)
+        is_short = outage.is_whole and whole.is_whole and whole.seconds >= times * outage.seconds
+        goals.append(f"outage ≤ 1/{times:g} of {_WHOLE} {_word(is_short)}")
     return ", ".join(goals)
 
 
@@ -266,4 +304,6 @@ def _word(is_reached: bool) -> str:
     return "reached" if is_reached else "MISSED"
 
 
-SUBJECT = Subject("The outage of a live job, String -> Long, 100 entries a key, in seconds, on all cores", measure)
+_OF = "The outage of a live job, String -> Long, 100 entries a key, in seconds, on all cores"
+SUBJECT = Subject(_OF, measure)
+LARGE = Subject(f"{_OF}, {_SHARE} times as many keys, by native files", measure_large)

@@ -38,7 +38,8 @@ _DAG, _JOB = "state_migration", "totals"
 
 def measure(scale: Scale) -> Iterator[Outage]:
     """One line for each."""
-    keys, before = state_of_job(scale)
+    keys = max(scale.keys // 10, 1)
+    before = state_of_job(scale, keys)
     with on_all_cores():
         by_command, _ = outage_of(_WAY, scale.folder, before, keys)
         by_dag = _by_dag(scale.folder, before, keys * ENTRIES_PER_KEY)

@@ -20,9 +20,11 @@ _OUTAGE_HEADER = (
     "",
     "MB in",
     "MB out",
+    "MB written to stop",
     *PARTS,
     "outage",
     "processor seconds",
+    "memory",
     "times as short",
     "conversion, times as fast",
     "goal",
@@ -98,10 +100,11 @@ def _outage_row(line: Outage) -> tuple[str, ...]:
     parts += [] if line.is_whole else ["stopped", *("" for _ in PARTS[len(parts) + 1 :])]
     return (
         line.what,
-        *(f"{size / 1e6:,.0f}" if size else "" for size in (line.source, line.result)),
+        *(f"{size / 1e6:,.0f}" if size else "" for size in (line.source, line.result, line.uploaded)),
         *parts,
         f"{'' if line.is_whole else '> '}{line.seconds:.1f}",
         f"{line.cpu_seconds:.1f}" if line.cpu_seconds else "",
+        f"{line.memory / 1e9:.1f} GB" if line.memory else "",
         *(f"{ratio:.2f}" if ratio else "" for ratio in (line.shorter, line.faster)),
         line.goal,
     )

@@ -31,6 +31,7 @@ _SETTINGS = {
     # What Flink's own configuration file gives a TaskManager.
     "taskmanager.memory.managed.size": "512m",
     "execution.checkpointing.incremental": "true",
+    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
     "execution.checkpointing.timeout": f"{2 * AT_MOST:.0f} s",
     # Else answers over REST are up to three seconds old.
     "web.refresh-interval": "100 ms",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import catching_up
+from benchmarks import accessing, catching_up
 from benchmarks.measuring import Scale
 
 pytestmark = [pytest.mark.flink, pytest.mark.full]
@@ -26,3 +26,9 @@ def test_a_large_state_is_measured_with_as_many_changes(tmp_path: Path) -> None:
     assert large.what.startswith("2,000 of 2,000,000 entries changed: ")
     assert large.at_most == pytest.approx(1.2 * small.median)
     assert [one.name for one in tmp_path.iterdir() if one.is_dir()] == []
+
+
+def test_reads_over_catch_ups_are_measured(tmp_path: Path) -> None:
+    lines = list(accessing.measure_layers(Scale(tmp_path, keys=10_000)))
+    assert [line.by_title["newer files of the state"] for line in lines] == ["0", "1", "4", "8"]
+    assert all(float(line.by_title["µs to read an entry"]) > 0 for line in lines)

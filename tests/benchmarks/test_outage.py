@@ -25,18 +25,18 @@ def cells(line: Outage) -> list[str]:
 
 
 def test_an_outage_is_shown_with_its_parts_and_their_sum() -> None:
-    assert cells(replace(PLAIN, shorter=2.5, faster=4, goal="reached")) == [
-        "plain", "1", "3", "1.0", "20.0", "30.0", "9.0", "60.0", "70.0", "2.50", "4.00", "reached",
+    assert cells(replace(PLAIN, uploaded=2_000_000, memory=1_500_000_000, shorter=2.5, faster=4, goal="reached")) == [
+        "plain", "1", "3", "2", "1.0", "20.0", "30.0", "9.0", "60.0", "70.0", "1.5 GB", "2.50", "4.00", "reached",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("ended", range(len(PARTS)))
 def test_a_part_that_was_stopped_is_shown_and_the_sum_is_a_lower_bound(ended: int) -> None:
     line = replace(PLAIN, parts=PLAIN.parts[:ended])
-    assert cells(line)[3 : 3 + len(PARTS)] == [
+    assert cells(line)[4 : 4 + len(PARTS)] == [
         *(f"{seconds:.1f}" for seconds in line.parts), "stopped", *("" for _ in PARTS[ended + 1 :])
     ]  # fmt: skip
-    assert cells(line)[7] == f"> {sum(line.parts):.1f}"
+    assert cells(line)[8] == f"> {sum(line.parts):.1f}"
     assert (line.conversion is None) == (ended < 2)
 
 
@@ -57,12 +57,17 @@ def test_a_conversion_since_a_base_has_goals_by_what_has_changed() -> None:
     whole = replace(PLAIN, parts=(1.0, 10.0, 8.0, 1.0))
     short, slow = (replace(PLAIN, parts=(1.0, seconds, 2.0, 1.0)) for seconds in (3.5, 16.1))
     assert outage.goals_since(way, short, whole, 500_000) == (
-        "conversion ≤ 3.5 s reached, outage ≤ 1/2 of native → native reached"
+        "conversion ≤ 3.5 s reached, memory ≤ 2 GB reached, outage ≤ 1/2 of native → native reached"
     )
     assert outage.goals_since(way, slow, whole, 500_000) == (
-        "conversion ≤ 3.5 s MISSED, outage ≤ 1/2 of native → native MISSED"
+        "conversion ≤ 3.5 s MISSED, memory ≤ 2 GB reached, outage ≤ 1/2 of native → native MISSED"
     )
-    assert outage.goals_since(way, short, whole, 100_000) == "conversion ≤ 3.1 s MISSED"
+    of_large = outage.goals_since(way, replace(short, memory=2_000_000_001), whole, 5_000_000)
+    assert of_large == "conversion ≤ 8.0 s reached, memory ≤ 2 GB MISSED, outage ≤ 1/5 of native → native MISSED"
+    assert outage.goals_since(way, short, replace(whole, parts=(1.0, 40.0, 8.0, 1.0)), 5_000_000).endswith(
+        "outage ≤ 1/5 of native → native reached"
+    )
+    assert outage.goals_since(way, short, whole, 100_000) == "conversion ≤ 3.1 s MISSED, memory ≤ 2 GB reached"
 
 
 _GOES_ON = """
@@ -122,7 +127,7 @@ def test_the_outage_of_each_way_is_measured(tmp_path: Path) -> None:
     measured = list(outage.measure(Scale(tmp_path, keys=2000)))
     lines = [line for line in measured if isinstance(line, Outage)]
     assert [line.what for line in lines] == [way.what for way in outage.WAYS]
-    assert all(line.is_whole and line.source and line.result for line in lines)
+    assert all(line.is_whole and line.source and line.result and line.uploaded and line.memory for line in lines)
     assert len(measured) == len(lines) + sum(not way.by_peer for way in outage.WAYS)
 
 

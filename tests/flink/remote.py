@@ -77,6 +77,16 @@ class RemoteJob:
         self.cluster.wait_until(f"job {self.id} is finished", lambda: self.status == "FINISHED")
         return savepoint
 
+    def stop_with_checkpoint(self, patience: float = PATIENCE) -> Path:
+        """Cancels it after one more checkpoint, which it retains then."""
+        path = f"/jobs/{self.id}/checkpoints"
+        asked = self.cluster.post(path, {"checkpointType": "CONFIGURED"})["request-id"]
+        status = f"{path}/{asked}"
+        done = f"a checkpoint of job {self.id}"
+        self.cluster.wait_until(done, lambda: self.cluster.get(status)["status"]["id"] == "COMPLETED", patience)
+        self.cancel()
+        return _path(self.cluster.get(path)["latest"]["completed"]["external_path"])
+
     def wait_until_running(self, patience: float = PATIENCE) -> None:
         """Until every subtask has its state and runs."""
         self.cluster.wait_until(f"every subtask of job {self.id} runs", self._runs, patience)
