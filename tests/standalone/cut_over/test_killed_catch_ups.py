@@ -46,14 +46,11 @@ FINAL = ("snapshot", "migrate", "validate", "cut_over", "start_job")
 OLD_MS = 61_000
 
 
-@pytest.mark.parametrize("stop", [WITH_CHECKPOINT, {}], ids=["with a checkpoint", "with a savepoint"])
-def test_kills_in_each_part_lose_nothing(
-    stop: dict[str, object], airflow: Server, flink: FlinkCluster, tmp_path: Path
-) -> None:
+def test_kills_in_each_part_lose_nothing(airflow: Server, flink: FlinkCluster, tmp_path: Path) -> None:
     with Proxy(flink.port) as proxy:
         ferry = Ferry.ready(airflow, flink, tmp_path.name, tmp_path, port=proxy.port)
         old = ferry.start_old_job()
-        run = decided(ferry, old, stop)
+        run = decided(ferry, old)
         kill_task(ferry, run, AGAIN)
         kill_task(ferry, run, AGAIN, in_the_middle_of_a_catch_up(ferry, run))
         # Flink's answers are held back, so that the next task is still before the stop when it is killed.
@@ -74,11 +71,11 @@ def test_kills_in_each_part_lose_nothing(
         ferry.check_that_nothing_was_lost("newMainState")
 
 
-def decided(ferry: Ferry, old: RemoteJob, stop: dict[str, object]) -> str:
+def decided(ferry: Ferry, old: RemoteJob) -> str:
     """A run that a person has approved, though each of its tasks was killed so far."""
     for _ in range(3):
         # One catch-up is enough, and after that nobody asks Flink for anything.
-        run = ferry.cut_over(old, **WANTED, **stop, approval=True, settle="1h")
+        run = ferry.cut_over(old, **WANTED, **WITH_CHECKPOINT, approval=True, settle="1h")
         for task in COPY:
             kill_task(ferry, run, task)
         kill_task(ferry, run, BEFORE)
