@@ -237,6 +237,8 @@ class Operator(OperatorStart):
                     f"somebody else has started a job of {self._resource} since this run stopped it, so from "
                     f"{savepoint} the old job would read again what that job has processed. Nothing has been changed"
                 )
+            # The operator starts a job again that the run has ended, until the way back's patch is there.
+            self._check_unused(now)
             return self._go_back(now, savepoint, self._check_unused)
 
     def _shown(self, now: Spec) -> Spec:
@@ -257,15 +259,15 @@ class Operator(OperatorStart):
             # A job that can't come up has no REST service either.
             if not never_came_up(one, before.job_id):
                 _log.warning(
-                    "before the patch of the way back is applied, look whether the new job %s has completed a "
-                    "checkpoint, which the old job would read again: Flink can't be asked: %s", job_id, error
+                    "look whether the new job %s has completed a checkpoint, which the old job would read again, "
+                    "before the way back: Flink can't be asked: %s", job_id, error
                 )  # fmt: skip
             return
         if used:
+            so = "withdraw the patch of the way back" if self._patch == "show" else "the old job isn't started"
             raise refusal(
-                f"withdraw the patch of the way back: the new job {job_id} has come up since it was shown, and has "
-                "completed a checkpoint, so it has processed input that the old job would read again. Its publication "
-                "may be rolled back already"
+                f"{so}: the new job {job_id} has come up meanwhile, and has completed a checkpoint, so it has "
+                "processed input that the old job would read again. Its publication may be rolled back already"
             )
 
     def keep_spec(self) -> FlinkResource:

@@ -91,6 +91,8 @@ def test_a_job_is_stopped_with_a_savepoint_of_the_format_started_from_another_an
     assert made.place.start(run, "/new", timeout=10)["job_id"] == started["job_id"]
     assert made.spec["job"]["savepointRedeployNonce"] == 1
 
+    # As of every job that the way back is from.
+    made.flinks.checkpointed.clear()
     back = made.place.start_old(taken.location)
     assert made.flinks.restored[back["job_id"]] == taken.location
     assert made.spec == merged(
@@ -171,6 +173,7 @@ def test_the_failure_of_the_new_job_is_none_of_the_old_ones_start(
     made = cut_over()
     taken = made.place.stop(made.order())
     made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
+    made.flinks.checkpointed.clear()
     made.operator.failure = "no price list"
     if known:
         made.operator.reconcile()
@@ -179,10 +182,25 @@ def test_the_failure_of_the_new_job_is_none_of_the_old_ones_start(
     assert made.flinks.restored[back["job_id"]] == taken.location
 
 
+def test_a_new_job_that_the_operator_has_started_again_meanwhile_is_not_thrown_away(
+    cut_over: Make, occasion: Occasion
+) -> None:
+    """It does so with a job that was ended over REST."""
+    made = cut_over()
+    taken = made.place.stop(made.order())
+    made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
+    made.flinks.checkpointed.add(str(made.flinks.running))
+    patches = len(made.kubernetes.patches)
+    with pytest.raises(AirflowFailException, match=r"the old job isn't started: the new job .* has come up meanwhile"):
+        made.place.start_old(taken.location)
+    assert len(made.kubernetes.patches) == patches
+
+
 def test_the_old_job_that_fails_to_start_after_the_new_one_is_seen(cut_over: Make, occasion: Occasion) -> None:
     made = cut_over()
     taken = made.place.stop(made.order())
     made.place.start(run_of(made, occasion, taken.location), "/new", timeout=10)
+    made.flinks.checkpointed.clear()
     made.operator.failure = "no price list"
 
     def fails(_: Any) -> str:
