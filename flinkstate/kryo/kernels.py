@@ -987,6 +987,20 @@ def _forget(scratch, touched, state, cells, keep):  # type: ignore[no-untyped-de
     state[TOUCHED] = 0
 
 
+@inlined
+def _reached(failure, position, state):  # type: ignore[no-untyped-def]
+    """How far a failed reading of the value at a position has come: of both Kryos' failures the farther one counts.
+
+    One that has read the name of a class it doesn't know has come behind it. A null or empty map in front of other
+    bytes is no reading at all.
+    """
+    if failure[0] == FOREIGN_CLASS and failure[2] >= 0:
+        return max(failure[1], failure[2] + 1)
+    if failure[0] == LEFTOVER and (state[IS_NULL] == 1 or state[ENTRIES] == 0):
+        return position
+    return failure[1]
+
+
 @kernel
 def read_maps(  # type: ignore[no-untyped-def]
     data, starts, heads, skipped, limits, first, hint, table, params, rows, names, known, finding, children, kinships,
@@ -1027,7 +1041,7 @@ def read_maps(  # type: ignore[no-untyped-def]
                 out[begin + offset] = data[heads[index] + 4 + offset]
             begin += skipped
         code = np.int64(-1)
-        farthest = np.int64(-1)
+        farthest = stopped = np.int64(-1)
         why = detail = np.int64(0)
         said = np.int64(0)
         end = np.int64(0)
@@ -1078,17 +1092,18 @@ def read_maps(  # type: ignore[no-untyped-def]
             elif failure[0] == NO_ROOM or failure[0] == NO_OBJECTS or failure[0] == NO_MARKS:
                 _forget(scratch, touched, state, cells, np.bool_(False))
                 return np.int64(index)
-            elif failure[1] > farthest:
-                farthest, why, detail = failure[1], failure[0], failure[2]
+            elif _reached(failure, position, state) > farthest:
+                farthest, stopped = _reached(failure, position, state), failure[1]
+                why, detail = failure[0], failure[2]
             if code == 0:
                 state[ENTRIES], state[IS_NULL] = entries, null
         if code < 0:
-            failure[0], failure[1], failure[2] = why, farthest, detail
+            failure[0], failure[1], failure[2] = why, stopped, detail
             if finding == HOLDING or why != FOREIGN_CLASS:
                 return np.int64(index)
             found[index] = STOPPED
             counts[index] = 0
-            stops[index, 0] = farthest
+            stops[index, 0] = stopped
             stops[index, 1] = detail
             continue
         _forget(scratch, touched, state, cells, np.bool_(True))
