@@ -24,6 +24,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("airflow")
     # A task is looked for more often, as the tests wait for every one of them.
     often = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4"}
+    # Else a DAG that is configured in its first half minute keeps the schedule that it had at first.
+    often |= {"AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0"}
     # On a busy machine, reading a DAG file and the variable in it may take long.
     often |= {f"AIRFLOW__{name}": "300" for name in ("CORE__DAGBAG_IMPORT_TIMEOUT", _PROCESSOR_TIMEOUT)}
     # A second user, who may read one DAG alone.
