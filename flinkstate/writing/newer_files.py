@@ -29,6 +29,9 @@ from flinkstate.writing.write_behind import WriteBehind
 
 # RocksDB compacts level 0 from four files on, and writes slower from twenty on. Of so many newer ones one is made.
 JOINED_FROM = 7
+# Larger ones stay as they are, up to so many files: of a key group that is joined, all rows are in memory.
+MOST_NEWER = 16
+_MOST_JOINED, _MOST_OF_KEY_GROUP = 128 << 20, 8 << 20
 _COPY = 4 << 20
 
 
@@ -82,8 +85,8 @@ class NewerFilesWriter:
     ) -> None:
         """`known` is of the base's files. Timers that the base has on the heap are written whole.
 
-        If it `joins`, the newer file of a state that has many gets what is wanted of all rows of which these say
-        anything; what is there is then what lies below them.
+        If it `joins`, the newer file of a state that has many small ones gets what is wanted of all rows of which these
+        say anything; what is there is then what lies below them.
         """
         self.identities: dict[str, str] = {}
         """Those of the files that were taken over, by their new names."""
@@ -92,8 +95,9 @@ class NewerFilesWriter:
         there = base.database.families
         stored = files.stored_states(header, base.prefix, on_heap=base.handle.timers is not None)
         self._header = replace(header, states=tuple(stored.values()))
+        room = min(_MOST_JOINED, len(base.handle.range) * _MOST_OF_KEY_GROUP)
         self._families = {
-            number: _Family(id_, meta.name, *_stay_and_go(there[meta.name], joins=joins))
+            number: _Family(id_, meta.name, *_stay_and_go(there[meta.name], room if joins else 0))
             for id_, (number, meta) in enumerate(stored.items(), 1)
         }
         live = [file for family in self._families.values() for file in (*family.files, *family.joined)]
@@ -204,8 +208,8 @@ def _append(table: SstWriter, rows: SortedRows) -> None:
         done = table.append(rows, done)
 
 
-def _stay_and_go(family: ColumnFamily, *, joins: bool) -> tuple[list[LiveFile], list[LiveFile]]:
-    """The base's files that stay, and those that are joined."""
+def _stay_and_go(family: ColumnFamily, room: int) -> tuple[list[LiveFile], list[LiveFile]]:
+    """The base's files that stay, and those that are joined, if there is room for so many bytes."""
     newer = family.of_level(0)
-    going = newer if joins and len(newer) >= JOINED_FROM else []
+    going = newer if len(newer) >= JOINED_FROM and sum(file.size for file in newer) <= room else []
     return sorted((file for file in family.files.values() if file not in going), key=lambda one: one.number), going

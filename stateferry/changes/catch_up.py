@@ -19,6 +19,7 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.metadata.metadata import NativeHandle
 from flinkstate.rocksdb.pending_rows import PendingRows
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.read_once import reading_once
 from flinkstate.writing.joined_files import JoinedFiles
 from flinkstate.writing.newer_files import KnownFiles, NewerCounts, NewerFilesWriter
 from flinkstate.writing.operator_rewrite import EntriesOf, OperatorRewrite
@@ -100,6 +101,8 @@ class CatchUpTask:
             if out.joined:
                 joined = JoinedFiles(self.base.folder, self.base.handle, width, self.subtask, out.joined, listed)
                 groups.joined = opened.enter_context(joined)
+                # Each key group is read with other keys.
+                opened.enter_context(reading_once())
             groups.write()
             handle = out.close()
         seconds, counts = time.monotonic() - began, counts_of_rewrite(rewrite)

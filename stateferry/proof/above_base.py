@@ -23,6 +23,7 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.stored_files import stored_files
 from flinkstate.rocksdb.live_files import ColumnFamily
 from flinkstate.rocksdb.prefixes import Prefixes
+from flinkstate.rocksdb.read_once import reading_once
 from flinkstate.rocksdb.scan import entries_of
 from flinkstate.rocksdb.sst_file import SstFile
 from stateferry.changes.changed_keys import in_result, joined
@@ -67,7 +68,8 @@ class AboveBaseTask:
     def do(self) -> AboveBase:
         """Compares the live files, and reads each row of those that the base hasn't."""
         try:
-            return self._look()
+            with reading_once():
+                return self._look()
         except (DamagedError, RefusedError) as error:
             return AboveBase(self.operator, self.subtask, 0, 0, (str(error),))
 

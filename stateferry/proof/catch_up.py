@@ -321,7 +321,7 @@ class CatchUpTally:
         return Check(
             f"{label}: above the base",
             Outcome.FAILED if problems else Outcome.PASSED,
-            "the base's files as they were, and rows of listed keys alone",
+            f"the base's files as they were{' or joined' if joined else ''}, and rows of listed keys alone",
             problems[0] if problems else found,
             samples=tuple(problems[:MOST_SAMPLES]),
         )

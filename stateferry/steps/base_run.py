@@ -16,12 +16,14 @@ from flinkstate.files.digests import digest_of_bytes
 from flinkstate.files.storage import Location
 from flinkstate.files.stores import MOST_COPIED_BY_S3
 from flinkstate.keyed.native_difference import EarlierPart
+from flinkstate.keyed.stored_files import stored_files
 from flinkstate.metadata.bytes_read import BytesRead
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
+from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.prefixes import Prefixes
-from flinkstate.writing.newer_files import KnownFiles
+from flinkstate.writing.newer_files import MOST_NEWER, KnownFiles
 from flinkstate.writing.operator_rewrite import changes_layout
 from stateferry.basics.durations import now_ms
 from stateferry.basics.state_ref import StateRef
@@ -131,7 +133,7 @@ def base_of(resolved: ResolvedPlan) -> BaseRun | None:
     _check_plan(plan, run, where)
     found = _opened(resolved, run, where, operators)
     for one in resolved.changes:
-        if one.writes_rows and (why := _why_not(one.operator, resolved.layout.of(one.operator), found)) is not None:
+        if one.writes_rows and (why := _why_not(one.operator, resolved, found)) is not None:
             raise RefusedError(f"{where}: operator {one.operator.label}: {why}: {_WHOLE}")
     if resolved.source.metadata.checkpoint_id < found.night.source.metadata.checkpoint_id:
         raise RefusedError(f"{where}: {plan.source} is older than the savepoint that it read: {_WHOLE}")
@@ -211,8 +213,9 @@ def _held(plan: MigrationPlan, run: Run) -> Mapping[str, str]:
     return {} if plan.rehearse or held is None else held.of_late(now_ms())
 
 
-def _why_not(operator: Operator, new: Operator, base: BaseRun) -> str | None:
-    """Why the operator can't be caught up with; None if it can become the new one, as far as `_metadata` says."""
+def _why_not(operator: Operator, resolved: ResolvedPlan, base: BaseRun) -> str | None:
+    """Why the operator can't be caught up with; None if it can become the new one, by `_metadata` and the MANIFESTs."""
+    new = resolved.layout.of(operator)
     before = next((one for one in base.night.source.metadata.operators if one.id == operator.id), None)
     if before is None:
         return "the base doesn't know it"
@@ -225,4 +228,14 @@ def _why_not(operator: Operator, new: Operator, base: BaseRun) -> str | None:
     lacking = (native ^ keyed) | (native ^ earlier.keys()) | (made ^ there.keys())
     if lacking:
         return f"its subtask {min(lacking)} has no files of RocksDB, here or in the base or in its result"
+    newer = max((_newer_files(part, base.staged) for part in there.values()), default=0)
+    # The run while a job stands still has room for its own.
+    if newer >= MOST_NEWER - resolved.plan.rehearse:
+        return f"{newer} catch-ups lie above its first base, which are too large to be joined"
     return None
+
+
+def _newer_files(part: BasePart, staged: Savepoint) -> int:
+    """How many newer files a state of a subtask has at the most."""
+    database = Database(stored_files(part.folder, part.handle), staged.folder.shown)
+    return max((len(family.of_level(0)) for family in database.families.values()), default=0)

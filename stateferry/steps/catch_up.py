@@ -56,7 +56,7 @@ def write(work: RunAtWork, base: BaseRun, rewrites: Sequence[OperatorRewrite]) -
         work.say(f"migrate: {joined} newer files of the base are joined, into one for each state of a subtask")
     held = {name: identity for one in found for name, identity in one.identities.items() if identity}
     depth = (base.run.facts(CaughtUp) or CaughtUp(depth=0)).depth + 1
-    work.run.keep(CaughtUp(tuple(kept), depth), HeldFiles(began, held))
+    work.run.keep(CaughtUp(tuple(kept), depth, joined), HeldFiles(began, held))
     return found, sent
 
 

@@ -61,8 +61,8 @@ _CHANGED_BYTES: Measure[InventoryChange | None] = Measure("B", lambda one: one.f
 
 # Bytes of a state that is read in a moment.
 _SMALL = 16 << 20
-# A catch-up's chunks are so many times as large.
-_TIMES_SINCE = 8
+# A catch-up's chunks are so many times as large, up to so many bytes: the changed keys of a chunk are in memory.
+_TIMES_SINCE, _MOST_SINCE = 8, 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +304,16 @@ def inventory_work(resolved: ResolvedPlan, at_least: int) -> list[InventoryTask 
     the heaviest key, which may be one that hasn't changed.
     """
     # Of all that a catch-up's task opens it reads little.
-    times = 1 if resolved.plan.since is None else _TIMES_SINCE
+    target_bytes = resolved.plan.chunk_bytes
+    if resolved.plan.since is not None:
+        target_bytes = max(target_bytes, min(_TIMES_SINCE * target_bytes, _MOST_SINCE))
     keyed = [
         task
         for operator in resolved.source.keyed_operators()
         for task in inventory_tasks(
             resolved.source,
             resolved.conversion.of(operator),
-            target_bytes=times * resolved.plan.chunk_bytes,
+            target_bytes=target_bytes,
             at_least=at_least,
             order=order_of(resolved.plan),
             now=resolved.plan.now,

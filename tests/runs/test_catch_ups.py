@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,18 @@ def test_the_copy_counts_with_the_steps_of_an_outage_all_read(tmp_path: Path) ->
     assert catch_ups_of(night).copy == 9.0
     orphan = a_run(tmp_path, 3, 10, rehearse=True, since="gone", output_format="native")
     assert catch_ups_of(orphan).copy == 0
+
+
+def test_one_that_joins_newer_files_says_nothing_of_the_next_one() -> None:
+    joining = OneCatchUp("run-8", 8000, 50, 150.0, joins=True)
+    found = of(*[10.0] * 7, copy=100.0)
+    found = replace(found, done=(*found.done, joining))
+    assert found.why_enough(1, 9_000) == ""
+    assert found.why_not_faster() == ""
+    assert found.why_enough(1, 150_000) == "it took 150.0 s"
+    slow = replace(found, done=(*found.done, OneCatchUp("run-9", 9000, 50, 160.0)))
+    assert slow.why_enough(2, 9_000) == "it took 160.0 s, longer than the copy"
+    assert "took 160.0 s, more than the 100.0 s" in slow.why_not_faster()
 
 
 def test_the_speed_is_that_of_the_last_one() -> None:

@@ -858,6 +858,30 @@ def test_many_newer_files_become_one(
     assert entries(final) == entries(whole(source, tmp_path, 7, **options))
 
 
+def test_files_that_are_too_large_to_be_joined_stay_and_their_number_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", 1)
+    monkeypatch.setattr("flinkstate.writing.newer_files._MOST_OF_KEY_GROUP", 10)
+    monkeypatch.setattr("stateferry.steps.base_run.MOST_NEWER", 3)
+    database, chosen = NightlyDatabase(tmp_path / "job"), random.Random(5)
+    database.flush(first_state())
+    base(database.checkpoint(1), tmp_path, 1)
+    for number in (2, 3):
+        database.flush(changed(database.state, chosen, 40))
+        report, run = caught_up(database.checkpoint(number), tmp_path, number, number - 1)
+        assert report.is_green
+    assert max(level_0(run)) == 2
+    database.flush(changed(database.state, chosen, 40))
+    source = database.checkpoint(4)
+    with pytest.raises(RefusedError, match=r"2 catch-ups lie above its first base, which are too large to be joined"):
+        caught_up(source, tmp_path, 4, 3)
+    # The run while the job stands still has room for its own.
+    final = caught_up(source, tmp_path, 5, 3, rehearse=False)[1]
+    assert max(level_0(final)) == 3
+    assert entries(final) == entries(whole(source, tmp_path, 5))
+
+
 def joined_short(patch: pytest.MonkeyPatch) -> None:
     """A row that an older newer file put, or deleted, isn't in the one that takes its place."""
     keys_in = joined_files.keys_in

@@ -108,7 +108,7 @@ def _one_catch_up(run: Run) -> OneCatchUp:
     lists = run.facts(CaughtUp) or CaughtUp()
     # Without a migration all states count.
     keys = sum(one.keys for one in lists.lists if not legacy or one.state in legacy)
-    return OneCatchUp(run.plan.run_id, _completed_ms(run), keys, round(catch_up_seconds(run), 3))
+    return OneCatchUp(run.plan.run_id, _completed_ms(run), keys, round(catch_up_seconds(run), 3), lists.joined > 0)
 
 
 def _completed_ms(run: Run) -> int:

@@ -16,7 +16,7 @@ from flinkstate.files.storage import Location, side_by_side
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.predict.assumed_parts import NO_WORK, FlinkWork, assumed, flink_work
 from stateferry.runs.predict.estimates import AFTERWARDS, OUTAGE, START, Prediction, Spent, estimate, total
-from stateferry.runs.record.facts import Began, JobStarted, SavepointTaken, TimedFacts
+from stateferry.runs.record.facts import Began, CaughtUp, JobStarted, SavepointTaken, TimedFacts
 from stateferry.runs.record.run_list import find_run, readable_runs
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -221,6 +221,9 @@ def _timed(runs: Iterable[Run], *, catches_up: bool) -> Iterator[TimedRun]:
         starts = {part: time.wall - time.work for part, time in of_all.items() if part in _CONVERSION}
     for one in runs:
         is_catch_up = one.plan.since is not None
+        # In the cut-over none joins newer files.
+        if is_catch_up and (made := one.facts_if_sound(CaughtUp)) is not None and made.joined:
+            continue
         times = steady_times_of(one) if is_catch_up else _whole_times_of(one)
         if is_catch_up != catches_up:
             times = {part: time for part, time in times.items() if part not in _CONVERSION}

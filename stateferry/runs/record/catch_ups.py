@@ -27,12 +27,16 @@ _OLD_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class OneCatchUp:
-    """A catch-up: when its source was complete (in milliseconds), its changed keys, the seconds of its steps."""
+    """A catch-up: when its source was complete (in milliseconds), its changed keys, the seconds of its steps.
+
+    One that `joins` newer files has taken longer than the next one will, which joins none.
+    """
 
     run_id: str
     at: int
     keys: int
     seconds: float
+    joins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class CatchUps(RunFacts):
         last = self.done[-1]
         if 1000 * last.seconds <= settle_ms:
             return f"it took {last.seconds:.1f} s"
+        if last.joins:
+            return ""
         if self.why_not_faster(is_decided=True) and last.at - self._before_last <= _OLD_MS:
             return f"it took {last.seconds:.1f} s, longer than the copy"
         if new > 1 and last.seconds > (1 - _GAIN) * self.done[-2].seconds:
@@ -68,7 +74,8 @@ class CatchUps(RunFacts):
 
         What was decided isn't changed by a second or two.
         """
-        last, share = self.done[-1].seconds if self.done else 0.0, 1.0 if is_decided else _MOST_OF_COPY
+        last = next((one.seconds for one in reversed(self.done) if not one.joins), 0.0)
+        share = 1.0 if is_decided else _MOST_OF_COPY
         if not self.copy or last <= max(_SHORT, share * self.copy):
             return ""
         compared = f"{'more' if last > self.copy else 'hardly less'} than the {self.copy:.1f} s"

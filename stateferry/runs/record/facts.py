@@ -202,12 +202,16 @@ class ChangedKeys:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp(RunFacts):
-    """The changed keys that a catch-up has converted; with it, `depth` catch-ups lie above the first base."""
+    """The changed keys that a catch-up has converted; with it, `depth` catch-ups lie above the first base.
+
+    So many newer files of its base it has `joined`.
+    """
 
     name: ClassVar[str] = "caught_up"
 
     lists: tuple[ChangedKeys, ...] = ()
     depth: int = 1
+    joined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
