@@ -10,25 +10,47 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flinkstate.classfiles.job_classes import read_job_classes
 from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.kryo.reading import kryo_reading
+from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.type_parts import map_of
-from flinkstate.serializers.types import FlinkType, KryoType, ListType, MapType, NullableType, Scalar
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoRegistration,
+    KryoType,
+    ListType,
+    MapType,
+    NullableType,
+    OpaqueType,
+    PojoField,
+    PojoType,
+    PrimitiveArrayType,
+    Scalar,
+    TupleType,
+)
 from flinkstate.values.codecs import encode
 from stateferry.proof.plain.plain_maps import map_reader
 
 GOLDENS = Path(__file__).parent / "savepoints"
-MADE = ("kryo-parts-1.20-rocksdb", "kryo-parts-ttl-2.3-rocksdb")
+MADE = (
+    *("kryo-parts-1.20-rocksdb", "kryo-parts-ttl-2.3-rocksdb"),
+    *("pojo-parts-1.20-rocksdb", "pojo-parts-ttl-2.3-hashmap"),
+)
+JAR = str(Path(__file__).parent / "kryo" / "collection-classes.jar")
 Entry = tuple[bytes, bytes | None]
 
 
 def maps_in(golden: str) -> dict[FlinkType, list[bytes]]:
     """The maps of each type."""
     source, found = Savepoint.open(str(GOLDENS / golden)), dict[FlinkType, list[bytes]]()
+    job = read_job_classes([JAR]) if golden.startswith("pojo-") else None
     for file in source.open_files(source.operator("main")):
-        types = {state.name: state.value for state in source.keyed_states(source.operator("main"))}
+        states = source.keyed_states(source.operator("main"))
+        types = {state.name: state.with_classes(job).value for state in states}
         for key_group in file.handle.range:
             for section in file.sections(key_group):
                 type_ = types[file.header.states[section.state].name]
@@ -132,7 +154,7 @@ def test_nan_is_the_same_by_both_kryos() -> None:
         (OBJECTS, b"\0\0\0\1" + entry("a", "09 02 00"), "the end of the map, found 1 more bytes"),
         (OBJECTS, b"\0\0\0\2" + entry("a", "09 02"), "String"),
         (OBJECTS, b"\0\0\0\1" + entry("a", "01 00 61 2e c2"), r"a\.B can't be read"),
-        (NULLABLE, b"\0\0\0\0\1\2", "a flag 0 or 1 before a key of a map, found 2"),
+        (NULLABLE, b"\0\0\0\0\1\2", "a flag 0 or 1 in UUID, found 2"),
         (NULLABLE, b"\0\0\0\0\1\1\1", "a map has a null key"),
     ],
 )
@@ -184,7 +206,104 @@ def test_the_end_of_a_large_map_is_found_where_one_value_is_looked_at(version: i
     assert ends.tolist() == [len(data) - 1]
 
 
-def test_a_part_of_a_list_by_kryo_is_refused() -> None:
-    type_ = MapType(Scalar.STRING, ListType(KryoType("java.util.UUID")))
-    with pytest.raises(RefusedError, match="can't be split"):
-        compiled(type_, [b"\0\0\0\1" + encode(Scalar.STRING, "a") + b"\0\0\0\0\1\0"])
+TUPLE = "org.apache.flink.api.java.tuple.Tuple3"
+# A class of another serializer has the same number in each.
+LISTS = KryoType("java.util.List", registrations=(KryoRegistration("java.util.ArrayList"),))
+MAPS = KryoType(
+    "java.util.Map", registrations=(KryoRegistration("java.util.Map"), KryoRegistration("java.util.HashMap"))
+)
+WRITTEN_LIST, WRITTEN_MAP = bytes.fromhex("57 01 01 03 01 61 e2"), bytes.fromhex("58 01 01 03 01 61 e2 02 02")
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        MapType(Scalar.STRING, TupleType((LISTS, Scalar.LONG, MAPS), TUPLE)),
+        MapType(Scalar.STRING, ListType(TupleType((LISTS, Scalar.LONG, MAPS), TUPLE))),
+        MapType(
+            Scalar.STRING,
+            PojoType("a.A", tuple(PojoField(*one) for one in (("a", LISTS), ("b", Scalar.LONG), ("c", MAPS)))),
+        ),
+    ],
+)
+def test_each_part_is_read_by_its_own_serializer(type_: MapType) -> None:
+    long = bytes(7) + b"\5"
+    of_fields = WRITTEN_LIST, long, WRITTEN_MAP
+    match type_.value:
+        case ListType():
+            value = b"\0\0\0\2" + 2 * b"".join(of_fields)
+        case PojoType():
+            value = b"\2" + b"".join(b"\0" + one for one in of_fields)
+        case _:
+            value = b"".join(of_fields)
+    key = encode(Scalar.STRING, "a")
+    one = (
+        b"\0\0\0\3" + key + b"\0" + value + encode(Scalar.STRING, "b") + b"\1" + key.replace(b"a", b"c") + b"\0" + value
+    )
+    entries = compiled(type_, [b"\0\0\0\0", one, one])
+    assert entries[1] == entries[2] == plain(type_, one)
+    assert [found for _, found in entries[1]] == [value, None, value]
+
+
+def test_a_null_field_has_no_part() -> None:
+    type_ = MapType(PojoType("a.A", (PojoField("a", LISTS), PojoField("b", MAPS))), Scalar.LONG)
+    key = b"\2\1\0" + WRITTEN_MAP
+    one = b"\0\0\0\2" + key + b"\1" + b"\2\1\1" + b"\0" + bytes(8)
+    assert compiled(type_, [one])[0] == plain(type_, one) == [(key, None), (b"\2\1\1", bytes(8))]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\2\0" + WRITTEN_MAP, "the number of a class|ArrayList"),
+        (b"\2\0" + WRITTEN_LIST[:-1], "more bytes of a map that Kryo wrote|String"),
+        (b"\2\0" + WRITTEN_LIST + b"\5", "a flag 0 or 1 in"),
+        (b"\2\0" + WRITTEN_LIST, "bytes of"),
+        (b"\2\0" + WRITTEN_LIST + b"\1\1", "the end of the map, found 1 more bytes"),
+        (b"\2\0" + bytes.fromhex("01 00 61 2e c2") + b"\1", r"a\.B can't be read in a value that Kryo wrote"),
+    ],
+)
+def test_what_is_wrong_in_a_pojo_is_named(data: bytes, message: str) -> None:
+    type_ = MapType(Scalar.STRING, PojoType("a.A", (PojoField("a", LISTS), PojoField("b", MAPS))))
+    with pytest.raises((DamagedError, RefusedValueError), match=message) as caught:
+        compiled(type_, [b"\0\0\0\1" + encode(Scalar.STRING, "a") + b"\0" + data])
+    assert isinstance(caught.value, DamagedError | RefusedValueError)
+    assert caught.value.offset is not None
+    assert caught.value.offset >= 8
+
+
+def test_a_map_that_each_kryo_would_cut_elsewhere_is_refused() -> None:
+    type_ = MapType(Scalar.STRING, TupleType((KryoType("java.util.UUID"), PrimitiveArrayType(Scalar.BYTE)), TUPLE))
+
+    def behind(key: str, uuid: bytes, content: bytes) -> bytes:
+        return encode(Scalar.STRING, key) + b"\0\x54\1" + uuid + len(content).to_bytes(4, "big") + content
+
+    # Kryo 2 writes this UUID in two bytes, Kryo 5 each in sixteen: for it the array's length is a part of the UUID.
+    last = behind("b", b"\2\4", b"")
+    array = bytes(10) + bytes(4) + behind("c", bytes(16), last)[: -len(last)]
+    one = b"\0\0\0\2" + behind("a", b"\2\4", array) + last
+    with pytest.raises(RefusedError, match="could both have written the entries of this map"):
+        compiled(type_, [b"\0\0\0\0", one])
+    with pytest.raises(RefusedError, match="could both have written this map"):
+        plain(type_, one)
+    alone = b"\0\0\0\1" + last
+    assert compiled(type_, [alone])[0] == plain(type_, alone)
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        (LISTS, None),
+        (OpaqueType("com.acme.Own", "not Flink's own"), r"com.acme.Own (not Flink's own)"),
+        (
+            KryoType("com.acme.A", registrations=(KryoRegistration("com.acme.A", "com.acme.ASerializer"),)),
+            "com.acme.A (serialized by Kryo with com.acme.ASerializer)",
+        ),
+    ],
+)
+def test_what_has_no_end_is_refused_wherever_it_is(part: FlinkType, why: str | None) -> None:
+    pojo = PojoType("a.A", (PojoField("one", ListType(TupleType((LISTS, part), TUPLE))),))
+    for type_ in (MapType(Scalar.STRING, pojo), MapType(pojo, Scalar.LONG)):
+        state = KeyedState("old", StateKind.VALUE, Scalar.LONG, Scalar.VOID_NAMESPACE, None, type_, False, False)
+        expected = None if why is None else f"its entries have a part whose end can't be found: {why}"
+        assert state.why_not_split == expected

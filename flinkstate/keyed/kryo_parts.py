@@ -1,4 +1,4 @@
-"""Finds the entries of maps by Flink's MapSerializer whose keys or values are by Kryo.
+"""Finds the entries of maps by Flink's MapSerializer whose keys or values are by Kryo, or have parts that are.
 
 | part | bytes |
 |---|---|
@@ -6,13 +6,14 @@
 | entry | key, bool `isNull`, value unless null |
 | key | behind a bool `isNull` of its own if it may be null |
 
-A value by Kryo doesn't say where it ends, and Kryo 2 and 5 may find other ends. All of a map is by the Kryo of the
+What is by Kryo doesn't say where it ends, and Kryo 2 and 5 may find other ends. All of a map is by the Kryo of the
 Flink that wrote it: the right one is that by which the last entry ends where the map does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from flinkstate.errors import DamagedError
 from flinkstate.kryo import entry_kernels
 from flinkstate.kryo.reading import MapReading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
-from flinkstate.serializers.programs import compile_type
-from flinkstate.serializers.type_parts import kept_by_kryo
-from flinkstate.serializers.types import FlinkType, KryoType, MapType, NullableType
+from flinkstate.kryo.stacked_tables import stacked
+from flinkstate.kryo.to_other_kryo import ends_of_values, kryo_of
+from flinkstate.serializers.programs import compile_each, compile_type
+from flinkstate.serializers.types import FlinkType, MapType, OpaqueType
 from flinkstate.serializers.walker import (
     Bytes,
     Flags,
@@ -59,17 +61,16 @@ def ends_of_parts(
 ) -> Positions:
     """Returns where parts end, behind which there may be more; -1 if there is none, or `strict` raises why.
 
-    `five` says which Kryo has written what is by Kryo.
+    `five` says which Kryo has written what is by Kryo. `strict` is for a single part.
     """
-    match type_:
-        case KryoType():
-            return kryo_reading(type_).find_ends(data, starts, limits, five=five, strict=strict)
-        case NullableType(KryoType() as value, padding):
-            ends, present = behind_flags("before a key of a map", data, starts, limits, strict=strict)
-            ends = np.where(present | (ends < 0), ends, ends + padding)
-            ends[present] = ends_of_parts(value, data, ends[present], limits[present], five=five, strict=strict)
-            return ends
-    return (skip_each if strict else skip_possible)(type_, data, starts, limits)
+    program = compile_type(type_)
+    if not program.opaque:
+        return (skip_each if strict else skip_possible)(type_, data, starts, limits)
+
+    def ends_of_kryo(part: OpaqueType, starts: Positions, limits: Positions) -> Positions:
+        return kryo_reading(kryo_of(part)).find_ends(data, starts, limits, five=five, strict=strict)
+
+    return ends_of_values(program, data, starts, limits, ends_of_kryo, strict=strict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,33 +130,44 @@ def _why_not(
     raise AssertionError("the entry can be read")
 
 
-_Part = tuple[Any, ...]
+@dataclass(slots=True, eq=False)
+class _Parts:
+    """What the kernel takes for the keys and values of a type; what all readings work with is that of `reading`."""
+
+    begins: tuple[int, ...]
+    program: tuple[Any, ...]
+    readings: tuple[Any, ...]
+    reading: MapReading
+
+    @classmethod
+    def of(cls, type_: MapType) -> _Parts:
+        program, begins = compile_each((type_.key, type_.value))
+        kryos = tuple(dict.fromkeys(kryo_of(part) for _, part in program.opaque))
+        of_kryos = [kryo_reading(kryo) for kryo in kryos]
+        serializers = np.zeros(len(program.code), np.int64)
+        for place, part in program.opaque:
+            serializers[place] = kryos.index(kryo_of(part))
+        registers = np.zeros(program.registers, np.int64)
+        of_program = program.code, program.pool, registers, np.empty(2, np.int64), serializers
+        return cls(begins, of_program, stacked([one.looking for one in of_kryos]), of_kryos[0])
 
 
-def _part(type_: FlinkType, kryo: KryoType) -> tuple[MapReading, _Part]:
-    """Returns what the kernel takes for keys or for values; what is not by Kryo has the reading of what is."""
-    how, padding = entry_kernels.PLAIN, 0
-    match type_:
-        case KryoType():
-            how, kryo = entry_kernels.KRYO, type_
-        case NullableType(KryoType() as value, padding):
-            how, kryo = entry_kernels.NULLABLE_KRYO, value
-    program, reading = compile_type(type_), kryo_reading(kryo)
-    registers = np.zeros(program.registers, np.int64)
-    return reading, (how, padding, program.code, program.pool, registers, reading.looking, np.empty(2, np.int64))
+@lru_cache(maxsize=64)
+def _parts_of(type_: MapType) -> _Parts:
+    return _Parts.of(type_)
 
 
 def _walked(
     type_: MapType, counts: Positions, data: Bytes, starts: Positions, limits: Positions, *, five: bool
 ) -> _Walk:
     begins, key_ends, ends = (np.empty(int(counts.sum()), np.int64) for _ in range(3))
-    stops, progress, failure = np.empty(len(starts), np.int64), np.zeros(5, np.int64), np.zeros(5, np.int64)
+    stops, progress, failure = np.empty(len(starts), np.int64), np.zeros(4, np.int64), np.zeros(5, np.int64)
     out, marks = np.empty(_LEAST_ROOM, np.uint8), np.empty(0, np.int64)
-    kryo = kept_by_kryo(type_)[0]
+    parts = _parts_of(type_)
     while True:
-        (of_keys, key), (of_values, value) = _part(type_.key, kryo), _part(type_.value, kryo)
         if entry_kernels.walk_parts(
-            data, starts, limits, counts, five, key, value, begins, key_ends, ends, stops, out, marks, progress, failure
-        ):
+            data, starts, limits, counts, five, *parts.begins, parts.program, parts.readings, parts.reading.work,
+            begins, key_ends, ends, stops, out, marks, progress, failure,
+        ):  # fmt: skip
             return _Walk(begins, key_ends, ends, stops)
-        out = (of_values if progress[4] else of_keys).more_room(data, out, failure)
+        out = parts.reading.more_room(data, out, failure)

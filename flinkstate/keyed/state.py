@@ -173,7 +173,7 @@ class KeyedState:
             case KryoMapType() | PojoMapType(pojo=KryoType()):
                 return tuple(part for part in opaque_parts(map_) if not isinstance(part, KryoType))
             case MapType() | NullableType():
-                return (*_without_end(map_.key), *_without_end(map_.value))
+                return (*without_end(map_.key), *without_end(map_.value))
         return opaque_parts(map_)
 
 
@@ -185,13 +185,13 @@ def _by_field(fields: tuple[str, ...]) -> str:
     return f"; it has {what}: --field {' or '.join(fields)}"
 
 
-def _without_end(part: FlinkType) -> tuple[OpaqueType, ...]:
-    """Returns what in a map's key or value has no end that can be found. Kryo's own serializers for it have one."""
-    if not isinstance(part, KryoType):
-        return opaque_parts(part)
-    if part.own_serializer is None:
-        return ()
-    return (replace(part, reason=f"serialized by Kryo with {part.own_serializer}"),)
+def without_end(part: FlinkType) -> tuple[OpaqueType, ...]:
+    """Returns what in a value has no end that can be found. What Kryo's own serializers wrote has one."""
+    return tuple(
+        replace(one, reason=f"serialized by Kryo with {one.own_serializer}") if isinstance(one, KryoType) else one
+        for one in opaque_parts(part)
+        if not isinstance(one, KryoType) or one.own_serializer is not None
+    )
 
 
 def _named(parts: tuple[OpaqueType, ...]) -> str:

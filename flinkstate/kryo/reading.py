@@ -16,7 +16,7 @@ from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import ClassTable, class_table
 from flinkstate.kryo.known_class_parts import EITHER, ROW, ROW_KIND
 from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places, places_of, places_to_find
-from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.kryo.refusal import RefusedValueError, text_at
 from flinkstate.serializers.types import DeclaredKryoType, FlinkType, KryoType, ListType, MapType, SetType, simple_name
 
 _LEAST_OBJECTS = 4096
@@ -148,11 +148,17 @@ class MapReading:
 
     @property
     def looking(self) -> tuple[Any, ...]:
-        """What a kernel takes that looks for the ends of values: the tables, and what it works with."""
-        table, places = self.table, self.places
+        """The tables by which a kernel looks for the ends of values of this serializer, see `entry_kernels.py`."""
+        table, (_, new_ids, said, copied_kinds, *of_parts, _) = self.table, self.copying
+        return table.tables, table.params, table.pool, new_ids, said, copied_kinds, *of_parts
+
+    @property
+    def work(self) -> tuple[Any, ...]:
+        """What such a kernel works with, whatever the serializer."""
+        places = self.places
         return (
-            table.tables, table.params, self.rows, table.pool, self.known, places.children, places.kinships,
-            places.nulls, places.cells, self.copying, self.scratch, self.touched, self.stack, self.objects, self.state,
+            self.rows, self.known, places.children, places.kinships, places.nulls, places.cells, places.copies,
+            _NO_PARTS, self.scratch, self.touched, self.stack, self.objects, self.state,
         )  # fmt: skip
 
     def more_room(self, data: Bytes, out: Bytes, failure: Positions) -> Bytes:
@@ -315,22 +321,6 @@ def what_helps(unread: Iterable[str]) -> str:
     if all(name.startswith(_NOT_OF_JOBS) or name.endswith(")") for name in unread):
         return ""
     return ". For classes of the job, give its jar: --classes job.jar"
-
-
-def text_at(data: Bytes, position: int) -> str:
-    """Reads a name that the kernel has passed."""
-    first = int(data[position])
-    if first < 0x80:
-        # The kernel has seen the end.
-        end = position + int(np.argmax(data[position : position + 65536] >= 0x80)) + 1
-        return bytes(data[position:end] & 0x7F).decode("ascii", "replace")
-    length, shift = first & 0x3F, 6
-    position += 1
-    while first & (0x40 if shift == 6 else 0x80):
-        first = int(data[position])
-        length |= (first & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-    return bytes(data[position : position + length - 1]).decode("utf-8", "replace")
 
 
 def _shown(name: str) -> str:

@@ -1,9 +1,12 @@
-"""The refusal of an object that can't be handled, in a value that Kryo wrote."""
+"""The refusal of an object that can't be handled, in a value that Kryo wrote, and the name of its class."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from flinkstate.basics.array_types import Bytes
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import FlinkType
 
@@ -27,3 +30,19 @@ class RefusedValueError(RefusedError):
     def because(self, more: str) -> RefusedValueError:
         """Returns the same refusal with more in its reason."""
         return RefusedValueError(f"{self.why}{more}", self.offset, self.user_key, self.mixes_numbers)
+
+
+def text_at(data: Bytes, position: int) -> str:
+    """Reads a name that the kernel has passed."""
+    first = int(data[position])
+    if first < 0x80:
+        # The kernel has seen the end.
+        end = position + int(np.argmax(data[position : position + 65536] >= 0x80)) + 1
+        return bytes(data[position:end] & 0x7F).decode("ascii", "replace")
+    length, shift = first & 0x3F, 6
+    position += 1
+    while first & (0x40 if shift == 6 else 0x80):
+        first = int(data[position])
+        length |= (first & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return bytes(data[position : position + length - 1]).decode("utf-8", "replace")

@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Positions
-from flinkstate.kryo.reading import text_at
-from flinkstate.kryo.refusal import RefusedValueError
+from flinkstate.kryo.refusal import RefusedValueError, text_at
 
 # Their offset never changes, so any that they have is the only one.
 _FIXED = re.compile(r"(UTC|GMT|UT)([+-].*)?")

@@ -6,13 +6,12 @@ values, and what is before them, stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import DamagedError, RefusedError
@@ -23,6 +22,7 @@ from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
 from flinkstate.kryo.reading import declared_reading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.repeated_hours import expect_first_offsets
+from flinkstate.kryo.stacked_tables import stacked
 from flinkstate.serializers.programs import WalkProgram, compile_type
 from flinkstate.serializers.types import (
     DeclaredKryoType,
@@ -115,7 +115,7 @@ class Recoder:
         self.kryos = tuple(dict.fromkeys(kryo_of(part) for _, part in self.program.opaque))
         parts = [part for _, part in self.program.opaque if isinstance(part, KryoCollectionType) and part.kryo.for_five]
         made = {part.kryo for part in parts if isinstance(part.made.value, MapType)}
-        self._tables = _stacked([_tables_of(kryo, kryo in made) for kryo in self.kryos])
+        self._tables = stacked([_tables_of(kryo, kryo in made) for kryo in self.kryos])
         self._of_parts = np.zeros((len(self.program.code), 4), np.int64)
         for place, part in self.program.opaque:
             self._of_parts[place] = self.kryos.index(kryo_of(part)), *_form_of(part)
@@ -284,10 +284,13 @@ def ends_of_values(
     starts: Positions,
     limits: Positions,
     ends_of_part: Callable[[OpaqueType, Positions, Positions], Positions],
+    *,
+    strict: bool = False,
 ) -> Positions:
     """Returns where each value ends, behind which there may be more; -1 if it can't be read.
 
-    `ends_of_part` is given what can't be walked, where it begins and where the value around it ends.
+    `ends_of_part` is given what can't be walked, where it begins and where the value around it ends. `strict` raises
+    why a single value can't be walked.
     """
     places, pcs, ends = starts.copy(), np.zeros(len(starts), np.int64), np.full(len(starts), -1)
     registers, failure = np.zeros((len(starts), program.registers), np.int64), np.zeros(3, np.int64)
@@ -298,6 +301,8 @@ def ends_of_values(
         other_kryo_kernels.walk_to_kryo(data, places, limits, pcs, _for_kernels(program), registers, ends, failure)
         waiting = np.flatnonzero(pcs >= 0)
         if not len(waiting):
+            if strict and (ends < 0).any():
+                raise failed(failure, data, program.type)
             return ends
         stopped = pcs[waiting]
         for part, of_part in pcs_of_parts.items():
@@ -348,25 +353,6 @@ def _has_flat_maps(table: ClassTable) -> bool:
     """Whether all boxed primitives and Strings are written as Kryo itself does."""
     boxed = table.ids[0, : LAST_FLAT_TAG - 1]
     return bool((table.kinds[:, boxed] != codes.FOREIGN).all())
-
-
-def _stacked(tables: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Returns an array for each table, whose place i is the table of serializer i."""
-    of_classes, *others = zip(*tables, strict=True)
-    kinds, by_id, slots, extents = zip(*of_classes, strict=True)
-    # In a hash table that is repeated, all names are found as before.
-    size = max(map(len, slots))
-    repeated = np.stack([np.tile(one, size // len(one)) for one in slots])
-    return (_padded(kinds), _padded(by_id, -1), repeated, _padded(extents)), *map(_padded, others)
-
-
-def _padded(arrays: Sequence[npt.NDArray[Any]], filler: int = 0) -> npt.NDArray[Any]:
-    """Stacks arrays, of which shorter ones get `filler` behind them: nothing looks there."""
-    shape = np.max([one.shape for one in arrays], axis=0)
-    stacked = np.full((len(arrays), *shape), filler, arrays[0].dtype)
-    for place, one in enumerate(arrays):
-        stacked[place][tuple(map(slice, one.shape))] = one
-    return stacked
 
 
 def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:

@@ -107,7 +107,7 @@ UNREADABLE = {
         [name for name in CANONICAL if name.startswith("in-objects-")], ({"whole", "raw"}, "(serialized by Kryo)")
     ),
     **dict.fromkeys(
-        [name for name in CANONICAL if name.startswith("kryo-parts-")],
+        [name for name in CANONICAL if name.startswith(("kryo-parts-", "pojo-parts-"))],
         ({f"old-{number}" for number in range(5)}, "(serialized by Kryo)"),
     ),
 }

@@ -28,6 +28,7 @@ from tests.flink.scenarios import (
     in_pojos,
     kinds,
     with_kryo_parts,
+    with_pojo_parts,
 )
 
 SAVEPOINTS = Path(__file__).parent.parent / "savepoints"
@@ -195,8 +196,10 @@ KRYO_PARTS: Mapping[str, Golden] = {
     "kryo-parts-ttl-1.20-hashmap": Golden("1.20.0", _in_files(with_kryo_parts("1.20.0", "hashmap", "stamped"))),
     "kryo-parts-2.3-hashmap": Golden("2.3.0", _in_files(with_kryo_parts("2.3.0", "hashmap"))),
     "kryo-parts-ttl-2.3-rocksdb": Golden("2.3.0", _in_files(with_kryo_parts("2.3.0", ttl="stamped"))),
+    "pojo-parts-1.20-rocksdb": Golden("1.20.0", _in_files(with_pojo_parts())),
+    "pojo-parts-ttl-2.3-hashmap": Golden("2.3.0", _in_files(with_pojo_parts("hashmap", "stamped"))),
 }
-"""Maps by Flink's own map serializer, with keys and values by Kryo."""
+"""Maps by Flink's own map serializer, with keys and values by Kryo, or with parts that are."""
 
 CASES: Mapping[str, Golden] = {
     "legacy-2.3-rocksdb": Golden("2.3.0", _small("legacy-string-long", 128)),

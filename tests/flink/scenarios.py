@@ -368,6 +368,19 @@ def with_kryo_parts(version: str, backend: str = "rocksdb", ttl: str | None = No
     return Job((Operator("main", key="Long", keys=keys, states=states),), parallelism=2, backend=backend)
 
 
+POJO_PARTS = (
+    *("Map<String,Cart?>", "Map{0-5}<Integer,Visit>", "Map<Tuple2<String,UUID>,Ids?>"),
+    *("Map<Long,Tuple2<UUID,Shelf>>", "Map<String,List<Visit>?>"),
+)
+"""Maps by Flink's own map serializer with keys and values that have parts by Kryo."""
+
+
+def with_pojo_parts(backend: str = "rocksdb", ttl: str | None = None, keys: int = 6) -> Job:
+    """A job with such maps. It runs on Flink 1 and 2, of which Flink 2 gives fewer parts to Kryo."""
+    states = tuple(State(f"old-{number}", type_, ttl=ttl) for number, type_ in enumerate(POJO_PARTS))
+    return Job((Operator("main", key="Long", keys=keys, states=states),), parallelism=2, backend=backend)
+
+
 TOTALS = {"totals": "Totals", "typed": "TypedTotals", "kryo": "KryoTotals", "moved": "MovedTotals"}
 """POJOs with a map in the field `counts`, by state. The last one has it in Flink 1 only."""
 

@@ -26,7 +26,7 @@ from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Operator, State
 from tests.flink.judge import Change, Make, check_restored
 from tests.flink.make_golden import SAVEPOINTS
-from tests.flink.scenarios import DECLARED_MAPS, with_kryo_parts
+from tests.flink.scenarios import DECLARED_MAPS, with_kryo_parts, with_pojo_parts
 from tests.flink.test_pipeline import expected as expected_of_legacy
 from tests.flink.test_pipeline import of_new_shape
 from tests.support.verified_runs import STAGED, do_steps, verified
@@ -143,7 +143,7 @@ _HAVE_A_NULL = (
     # By Kryo.
     "UUID",
     # POJOs.
-    *("Person", "Address", "Visit", "Totals"),
+    *("Person", "Address", "Visit", "Totals", "Cart", "Ids"),
 )
 
 
@@ -253,6 +253,32 @@ def test_keys_and_values_by_kryo_stay_as_they_are(
     """In maps by Flink's own serializer. The other Flink has another Kryo."""
     old = with_kryo_parts(version, BACKENDS[format_], TTLS[ttl], keys=12)
     check(version, format_, old, CHANGES[change], made, flink, tmp_path, restoring=(version,))
+
+
+@pytest.mark.matrix(most=1)
+@_in_each_cell
+def test_parts_by_kryo_of_keys_and_values_stay_as_they_are(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    """POJOs with collections, dates and UUIDs, and tuples of these, in maps by Flink's own serializer."""
+    old = with_pojo_parts(BACKENDS[format_], TTLS[ttl], keys=12)
+    told = {"classes": [str(jars.classes(version))]}
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told, restoring=(version,))
+
+
+@pytest.mark.parametrize("format_", ["rocksdb", pytest.param("native", marks=pytest.mark.full)])
+def test_another_run_writes_such_rows_for_flink_2(format_: str, made: Make, flink: Flink, tmp_path: Path) -> None:
+    old = with_pojo_parts(BACKENDS[format_], keys=12)
+    source, classes = (
+        made("1.20.0", old, "NATIVE" if format_ == "native" else "CANONICAL"),
+        [str(jars.classes("1.20.0"))],
+    )
+    first = ferried(source.path, tmp_path / "rows", old, Change(), format_, {"classes": classes})
+    options = {"source": str(tmp_path / "rows"), "target": str(tmp_path / "new"), "job": "declared", "operators": []}
+    plan = plan_of({**options, "to": "flink-2", "classes": classes, "no_timers": format_ == "native"})
+    do_steps(Run.create(plan, plan.now), STAGED)
+    found = Made(tmp_path / "new", expected(old, source.lines))
+    check_restored(flink("2.3.0"), tmp_path / "new", new_job(old, first), found, moved=False)
 
 
 # Maps by Kryo with objects of the job's classes, and the types by which the new job is to have them.

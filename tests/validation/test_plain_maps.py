@@ -9,7 +9,17 @@ import pytest
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, Scalar
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoMapType,
+    KryoType,
+    MapType,
+    NullableType,
+    PojoField,
+    PojoType,
+    Scalar,
+    TupleType,
+)
 from flinkstate.values.codecs import encode
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_maps import by_kryo, content, copied, map_reader
@@ -132,8 +142,12 @@ def test_what_is_by_kryo_gets_its_version_and_the_classes() -> None:
     assert (made.key, made.value.five, made.value.classes) == (Scalar.STRING, True, classes)
 
 
-def test_null_by_kryo_is_one_byte() -> None:
-    assert [copied(data) for data in (b"\0", b"\0\0", b"", b"\1")] == [None, b"\0\0", b"", b"\1"]
+def test_null_that_is_copied_is_one_byte() -> None:
+    written = (b"\0", b"\0\0", b"", b"\1")
+    of_pojos, of_tuples = PojoType("a.A", (PojoField("id", UUID),)), TupleType((UUID,), "a.Tuple1")
+    assert [copied(UUID, data) for data in written] == [None, b"\0\0", b"", b"\1"]
+    assert [copied(of_pojos, data) for data in written] == [b"\0", b"\0\0", b"", None]
+    assert [copied(of_tuples, data) for data in written] == list(written)
 
 
 def test_null_has_no_content_whoever_wrote_it() -> None:

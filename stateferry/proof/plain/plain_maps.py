@@ -15,11 +15,20 @@ from typing import Any
 
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.serializers.type_parts import kept_by_kryo, with_opaque
-from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, NullableType, PojoMapType, children
+from flinkstate.serializers.type_parts import kept_by_kryo, with_kryo, with_opaque
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoMapType,
+    KryoType,
+    MapType,
+    NullableType,
+    PojoMapType,
+    PojoType,
+    children,
+)
 from flinkstate.values.codec_parts import Decode, read_flag
 from flinkstate.values.codecs import decoder, encode
-from flinkstate.values.kryo_values import read_kryo_map, read_kryo_part
+from flinkstate.values.kryo_values import read_kryo_map
 from stateferry.proof.plain.plain_objects import map_of_object
 
 
@@ -128,22 +137,26 @@ def by_kryo(type_: FlinkType, *, five: bool | None, classes: JobClasses | None) 
 
 
 def is_copied(type_: FlinkType) -> bool:
-    """Whether keys or values of the type, in a map by Flink's own serializer, are copied as they are."""
-    return isinstance(type_, KryoType)
+    """Whether keys or values of the type, in a map by Flink's own serializer, are copied: they have parts by Kryo."""
+    return bool(kept_by_kryo(type_))
 
 
-def copied(data: bytes) -> bytes | None:
-    """Returns what a copied key or value is: its bytes, or None for what Kryo writes for null."""
-    return None if data == b"\0" else data
+def copied(type_: FlinkType, data: bytes) -> bytes | None:
+    """Returns what a copied key or value is: its bytes, or None for what its serializer writes for null."""
+    return None if data == _NULLS.get(type(type_)) else data
+
+
+_NULLS: dict[type, bytes] = {KryoType: b"\0", PojoType: b"\1", NullableType: b"\1"}
 
 
 def _part_reader(type_: FlinkType, *, five: bool) -> Decode:
-    if not isinstance(type_, KryoType):
+    if not is_copied(type_):
         return decoder(type_)
+    decode = decoder(with_kryo(type_, lambda one: replace(one, five=five)))
 
     def read(data: bytes, start: int, limit: int) -> tuple[bytes | None, int]:
-        _, end = read_kryo_part(type_, data, start, limit, five=five)
-        return copied(data[start:end]), end
+        _, end = decode(data, start, limit)
+        return copied(type_, data[start:end]), end
 
     return read
 

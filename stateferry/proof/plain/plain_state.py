@@ -116,7 +116,7 @@ class PlainStateReader:
         return self._reader(self.state.user_key), self._reader(self.state.value)
 
     def _reader(self, type_: FlinkType) -> _Read:
-        return _copied_reader if self._copies and is_copied(type_) else _whole_reader(type_)
+        return _copied_reader(type_) if self._copies and is_copied(type_) else _whole_reader(type_)
 
     def key(self, row: Row) -> PlainKey:
         # The bytes of a key determine where it ends, so a row that begins with the same bytes has the same key.
@@ -183,8 +183,8 @@ def copied_text(value: bytes | None) -> str:
     return "null" if value is None else value.hex()
 
 
-def _copied_reader(data: bytes) -> tuple[str, bytes]:
-    return cut_text(copied_text(copied(data))), data
+def _copied_reader(type_: FlinkType) -> _Read:
+    return lambda data: (cut_text(copied_text(copied(type_, data))), data)
 
 
 def cut_text(text: str) -> str:
