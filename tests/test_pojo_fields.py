@@ -9,7 +9,16 @@ import pytest
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.pojo_fields import find_field
-from flinkstate.serializers.types import NullableType, PojoField, PojoMapType, PojoType, Scalar
+from flinkstate.serializers.types import (
+    KryoType,
+    ListType,
+    NullableType,
+    PojoField,
+    PojoMapType,
+    PojoType,
+    Scalar,
+    TupleType,
+)
 from stateferry.proof.plain import plain_pojos
 from tests.steps.test_maps_in_pojos import sections
 
@@ -116,3 +125,37 @@ def test_what_is_wrong_is_named(data: str, message: str) -> None:
     content = np.array(bytearray.fromhex(data), np.uint8)
     with pytest.raises((DamagedError, RefusedError), match=message):
         find_field(pojo, "counts", content, np.array([0]), np.array([len(content)]))
+
+
+LIST, OBJECT = KryoType("java.util.List"), KryoType("java.lang.Object")
+CART = PojoType("a.Cart", (PojoField("items", LIST), PojoField("owner", Scalar.LONG)))
+LAST = ListType(TupleType((OBJECT, Scalar.LONG), "org.apache.flink.api.java.tuple.Tuple2"))
+BESIDE = PojoMapType(
+    "a.Totals",
+    "a map in a field",
+    PojoType("a.Totals", (PojoField("cart", CART), PojoField("counts", OBJECT), PojoField("last", LAST))),
+    "counts",
+    OBJECT,
+)
+# A String by either Kryo; UUIDs by Kryo 2 and by Kryo 5.
+TEXT, UUIDS = bytes.fromhex("03 01 61 62 e3"), (b"\x54\1\2\4", b"\x54\1" + bytes(16))
+CARTS = (b"\1", b"\0\1", *(b"\0\2\0" + uuid + b"\0" + bytes(8) for uuid in UUIDS), b"\0\2\1\0" + bytes(8))
+
+
+@pytest.mark.parametrize("cart", CARTS)
+@pytest.mark.parametrize("uuid", UUIDS)
+def test_a_field_beside_others_that_have_parts_by_kryo(cart: bytes, uuid: bytes) -> None:
+    counts, last = b"\0" + TEXT, b"\0\0\0\0\2" + 2 * (uuid + bytes(8))
+    pojo = b"\2" + cart + counts + last
+    at = 1 + len(cart)
+    mixed = cart in CARTS[2:4] and CARTS.index(cart) - 2 != UUIDS.index(uuid)
+    if mixed:
+        # One Kryo wrote all of a POJO.
+        with pytest.raises((DamagedError, RefusedError)):
+            compiled(BESIDE, [b"\1", pojo])
+        return
+    assert compiled(BESIDE, [b"\1", pojo, pojo])[1:] == 2 * [(at, at + 1, at + 1 + len(TEXT))]
+    assert plain(BESIDE, pojo) == (at, at + 1, at + 1 + len(TEXT))
+    for wrong in (pojo[:-1], pojo + b"\0"):
+        with pytest.raises(DamagedError):
+            compiled(BESIDE, [wrong])

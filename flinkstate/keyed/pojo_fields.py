@@ -7,8 +7,8 @@
 | flag `04` | utf name of a subclass, a whole value of its serializer |
 | flag `08` | byte tag of a registered subclass, a whole value of its serializer |
 
-A field by Kryo doesn't say where it ends, and Kryo 2 and 5 may find other ends. All fields of a POJO are by the Kryo of
-the Flink that wrote it: the right one is that by which the last field ends where the POJO does.
+What is by Kryo in a field doesn't say where it ends, and Kryo 2 and 5 may find other ends. All of a POJO is by the Kryo
+of the Flink that wrote it: the right one is that by which the last field ends where the POJO does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.keyed.kryo_parts import behind_flags, ends_of_parts
 from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.serializers.binary import encode_modified_utf8
-from flinkstate.serializers.types import FlinkType, KryoType, PojoType
+from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.types import FlinkType, PojoType
 from flinkstate.serializers.walker import Bytes, Flags, Positions
 
 _NULL, _OWN, _NAMED, _TAGGED = 1, 2, 4, 8
@@ -125,7 +126,7 @@ def _in_bodies(
     parts: tuple[FlinkType, ...], field: int, data: Bytes, starts: Positions, limits: Positions
 ) -> FieldSpans:
     """Finds the field with this number; the fields begin at each start and end at each limit."""
-    if not any(isinstance(part, KryoType) for part in parts):
+    if not any(map(kept_by_kryo, parts)):
         spans, stops = _walked(parts, field, data, starts, limits, five=False, strict=True)
         for wrong in np.flatnonzero(stops != limits)[:1]:
             found = f"{limits[wrong] - stops[wrong]} more bytes"

@@ -396,6 +396,12 @@ def in_pojos(version: str, backend: str = "rocksdb", ttl: str | None = None, key
     return Job((Operator("main", key="String", keys=keys, states=states),), parallelism=2, backend=backend)
 
 
+def beside_parts(backend: str = "rocksdb", ttl: str | None = None, keys: int = 12) -> Job:
+    """A job with a map in a field of a POJO, beside fields that are POJOs with fields by Kryo."""
+    state = State("visits", "VisitTotals" + ("?" if ttl else ""), ttl=ttl)
+    return Job((Operator("main", key="String", keys=keys, states=(state,)),), parallelism=2, backend=backend)
+
+
 def in_collections() -> Job:
     """A job with collections of POJOs, enums and objects by Kryo inside of its values, of a kind each."""
     states = (

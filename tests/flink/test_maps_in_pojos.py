@@ -22,7 +22,7 @@ from tests.flink import jars
 from tests.flink.harness import FlinkError, FlinkHarness, Line, Made
 from tests.flink.jobs import Job, State
 from tests.flink.judge import Change, check_restored
-from tests.flink.scenarios import TOTALS, in_objects, in_pojos
+from tests.flink.scenarios import TOTALS, beside_parts, in_objects, in_pojos
 from tests.support.verified_runs import do_steps
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
@@ -49,11 +49,14 @@ class Case:
     change: Change = AS_IT_IS
     keep: bool = True
     whole: bool = False
+    beside: bool = False
     to: str | None = None
 
     @property
     def old(self) -> Job:
-        """With `whole` Kryo writes the objects."""
+        """With `whole` Kryo writes the objects. With `beside` there are other POJOs in the fields of the POJOs."""
+        if self.beside:
+            return beside_parts(self.backend, self.ttl)
         return (in_objects if self.whole else in_pojos)(self.version, self.backend, self.ttl)
 
     @property
@@ -88,6 +91,13 @@ CASES |= {
         "1.20, TTL, max parallelism": Case("1.20.0", "1.20.0", "rocksdb", "stamped", change=Change(max_parallelism=64)),
     }.items()
 }
+CASES |= {
+    f"beside POJOs, {name}": replace(CASES[name], beside=True)
+    for name in (
+        *("1.20", "1.20, TTL, hashmap, parallelism", "1.20, native, TTL", "1.20, dropping the rest"),
+        *("2.3", "2.3, TTL, max parallelism", "2.3, hashmap, parallelism, native"),
+    )
+}
 CASES["by Kryo, 1.20 for 2.3"] = Case("1.20.0", "2.3.0", "rocksdb", "stamped", whole=True, to="flink-2")
 CASES["by Kryo, 1.20 for 2.3, native"] = Case(
     "1.20.0", "2.3.0", "rocksdb", None, "NATIVE", "native", Change(max_parallelism=64), whole=True, to="flink-2"
@@ -95,6 +105,7 @@ CASES["by Kryo, 1.20 for 2.3, native"] = Case(
 _TRIED = (
     "by Kryo, 1.20 for 2.3",
     *("1.20", "1.20 to 2.3, TTL", "2.3, TTL, max parallelism"),
+    *("beside POJOs, 1.20", "beside POJOs, 2.3, TTL, max parallelism"),
     *("by Kryo, 1.20, TTL, max parallelism", "by Kryo, 2.3, TTL, max parallelism"),
 )
 
@@ -137,7 +148,7 @@ def ferried(source: Path, target: Path, case: Case) -> None:
         "no_timers": case.source == "NATIVE",
         "parallelism": case.change.parallelism,
         "max_parallelism": case.change.max_parallelism,
-        "classes": [str(jars.classes(case.version))] if case.whole else [],
+        "classes": [str(jars.classes(case.version))] if case.whole or case.beside else [],
         "to": case.to,
     }
     plan = plan_of({name: value for name, value in options.items() if value})
@@ -183,8 +194,8 @@ def test_a_new_job_finds_every_entry_and_field(name: str, flink: Flink, tmp_path
     ferried(source.path, target, case)
     found = Made(target, expected(source.lines, case))
     kinds = {(line["state"], (line["value"] or {}).get("@class")) for line in source.lines}
-    of_subclass = ("raw", "stateferry.flink.pojo.ShopKryoTotals") if case.whole else None
-    assert case.backend != "rocksdb" or (of_subclass or ("typed", "stateferry.flink.pojo.ShopTotals")) in kinds
+    state, shop = ("raw", "ShopKryoTotals") if case.whole else ("typed", "ShopTotals")
+    assert case.backend != "rocksdb" or case.beside or (state, f"stateferry.flink.pojo.{shop}") in kinds
     assert any((line["value"] or {}).get("counts", ...) is None for line in source.lines)
     check_restored(flink(case.by), target, new_job(case), found, moved=case.change.max_parallelism is not None)
 

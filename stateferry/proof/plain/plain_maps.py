@@ -136,6 +136,11 @@ def by_kryo(type_: FlinkType, *, five: bool | None, classes: JobClasses | None) 
     )
 
 
+def written_by(type_: FlinkType, *, five: bool) -> FlinkType:
+    """Returns the type, of which Kryo 5, or Kryo 2, wrote what is by Kryo."""
+    return with_kryo(type_, lambda one: replace(one, five=five))
+
+
 def is_copied(type_: FlinkType) -> bool:
     """Whether keys or values of the type, in a map by Flink's own serializer, are copied: they have parts by Kryo."""
     return bool(kept_by_kryo(type_))
@@ -152,7 +157,7 @@ _NULLS: dict[type, bytes] = {KryoType: b"\0", PojoType: b"\1", NullableType: b"\
 def _part_reader(type_: FlinkType, *, five: bool) -> Decode:
     if not is_copied(type_):
         return decoder(type_)
-    decode = decoder(with_kryo(type_, lambda one: replace(one, five=five)))
+    decode = decoder(written_by(type_, five=five))
 
     def read(data: bytes, start: int, limit: int) -> tuple[bytes | None, int]:
         _, end = decode(data, start, limit)

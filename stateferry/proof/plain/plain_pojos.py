@@ -1,7 +1,7 @@
 """Finds a field in a POJO, one value at a time.
 
 A POJO is a flag byte: 01 null; 02, then its fields in order, each bool `isNull` and the value; 04, the utf name of a
-subclass, and its value; 08, the byte tag of a registered subclass, and its value. All fields by Kryo are by the same
+subclass, and its value; 08, the byte tag of a registered subclass, and its value. All that is by Kryo is by the same
 Kryo, with which the last field ends where the POJO does.
 """
 
@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.serializers.types import FlinkType, KryoType, PojoMapType, PojoType, type_name
+from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.types import FlinkType, PojoMapType, PojoType, type_name
 from flinkstate.values.codec_parts import read_flag
 from flinkstate.values.codecs import decoder
-from flinkstate.values.kryo_values import read_kryo_part
+from stateferry.proof.plain.plain_maps import written_by
 
 _NULL, _OWN, _NAMED, _TAGGED = 1, 2, 4, 8
 
@@ -69,7 +70,7 @@ def _fields_at(type_: FlinkType, data: bytes, position: int) -> tuple[PojoType, 
 
 def _readings(type_: PojoType, field: str, data: bytes, begin: int) -> Iterator[PlainField]:
     """Yields where the field is, by each Kryo that can have written the POJO."""
-    by_kryo = any(isinstance(one.type, KryoType) for one in type_.fields)
+    by_kryo = any(kept_by_kryo(one.type) for one in type_.fields)
     failed: list[DamagedError | RefusedError] = []
     for five in (False, True)[: 1 + by_kryo]:
         try:
@@ -88,10 +89,8 @@ def _read(type_: PojoType, field: str, data: bytes, begin: int, *, five: bool) -
         is_null = read_flag(data, flag, limit, f"the null flag of field {one.name}")
         if is_null:
             position = start
-        elif isinstance(one.type, KryoType):
-            _, position = read_kryo_part(one.type, data, start, limit, five=five)
         else:
-            _, position = decoder(one.type)(data, start, limit)
+            _, position = decoder(written_by(one.type, five=five))(data, start, limit)
         if one.name == field:
             found = PlainField(flag, start, position)
     if position != limit:

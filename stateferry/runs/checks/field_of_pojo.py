@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from flinkstate.basics.did_you_mean import there_are
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.keyed.state import KeyedState, StateKind, without_end
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.metadata.metadata import Operator
-from flinkstate.serializers.type_parts import map_fields, map_of, opaque_parts
+from flinkstate.serializers.type_parts import map_fields, map_of
 from flinkstate.serializers.types import FlinkType, KryoType, PojoMapType, PojoType, simple_name, type_name
 from stateferry.runs.plan.planned_states import StatePlan
 
@@ -43,7 +43,7 @@ def field_problems(state: StatePlan, legacy: KeyedState, operator: Operator, job
         )
         return
     for field in pojo.fields:
-        if not isinstance(field.type, KryoType) and (opaque := opaque_parts(field.type)):
+        if not isinstance(field.type, KryoType) and (opaque := without_end(field.type)):
             yield (
                 f"{where} can't be migrated: field {field.name} of {pojo.class_name} has a part whose end can't be "
                 f"found: {opaque[0].class_name} ({opaque[0].reason})"

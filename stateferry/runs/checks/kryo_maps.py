@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
@@ -19,7 +18,7 @@ from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.type_parts import object_field, with_classes
+from flinkstate.serializers.type_parts import object_field
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import KryoMapType, KryoType, MapType
 from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
@@ -37,11 +36,10 @@ def with_known_map(
 ) -> KeyedState:
     """Returns the legacy state with its maps, in a field of it if the plan says so; by Kryo with the type they have."""
     job = plan.job_classes
-    legacy = states[state.legacy]
+    legacy = states[state.legacy].with_classes(job)
     kryo = map_in_field(state, legacy)
     if not isinstance(kryo, KryoType) or legacy.kind is not StateKind.VALUE:
-        return with_map(state, legacy, kryo and with_classes(kryo, job))
-    kryo = replace(kryo, classes=job)
+        return with_map(state, legacy, kryo)
     if state.map_type is not None:
         map_ = parse_map_type(state.map_type)
     else:
