@@ -24,6 +24,7 @@ from flinkstate.columns import column_decoder
 from flinkstate.errors import RefusedError
 from flinkstate.hashing.java_hash import hash_codes
 from flinkstate.keyed import row_sum_kernels
+from flinkstate.keyed.kryo_parts import ends_of_parts
 from flinkstate.keyed.stored_maps import whole_maps
 from flinkstate.kryo.to_flink_maps import KryoReader
 from flinkstate.kryo.to_other_kryo import Recoder
@@ -119,7 +120,9 @@ def warm() -> set[str]:
 
 def _use_those_that_read_kryo() -> set[str]:
     data, starts = np.zeros(64, np.uint8), np.zeros(1, np.int64)
-    whole_maps(MapType(Scalar.STRING, KryoType("java.util.UUID")), data, starts, starts + 4)
+    uuid = KryoType("java.util.UUID")
+    whole_maps(MapType(Scalar.STRING, uuid), data, starts, starts + 4)
+    ends_of_parts(uuid, data, starts, starts + 4, five=True, strict=False)
     part = ClassFile("a.A", "java.lang.Object", (), 0, (Member("m", "Ljava/util/Map;", 0),), None, False)
     objects = KryoType("a.A", registrations=(KryoRegistration("a.A"),), classes=JobClasses("", {"a.A": part}))
     KryoReader(objects, MapType(Scalar.STRING, Scalar.LONG), field="m").without_maps(data, starts + 4, starts + 5)

@@ -27,6 +27,7 @@ from flinkstate.serializers.types import (
     NullableType,
     OpaqueType,
     PojoField,
+    PojoMapType,
     PojoType,
     PrimitiveArrayType,
     Scalar,
@@ -307,3 +308,24 @@ def test_what_has_no_end_is_refused_wherever_it_is(part: FlinkType, why: str | N
         state = KeyedState("old", StateKind.VALUE, Scalar.LONG, Scalar.VOID_NAMESPACE, None, type_, False, False)
         expected = None if why is None else f"its entries have a part whose end can't be found: {why}"
         assert state.why_not_split == expected
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_map_with_parts_by_kryo_in_a_field(nullable: bool) -> None:
+    value = PojoType("a.B", (PojoField("list", LISTS),))
+    map_ = MapType(Scalar.STRING, value)
+    field = NullableType(MapType(NullableType(Scalar.STRING, 0), value), 0) if nullable else map_
+    pojo = PojoType("a.A", (PojoField("beside", MAPS), PojoField("counts", field), PojoField("last", value)))
+    type_ = PojoMapType("a.A", "a map in a field", pojo, "counts", field)
+    state = KeyedState("old", StateKind.VALUE, Scalar.LONG, Scalar.VOID_NAMESPACE, None, type_, False, False)
+    assert state.why_not_split is None
+    written, keys = b"\2\0" + WRITTEN_LIST, [encode(Scalar.STRING, key) for key in "abc"]
+    values = [written, None, b"\2\1"]
+    content = b"\0\0\0\3" + b"".join(
+        bytes(nullable) + key + (b"\1" if one is None else b"\0" + one) for key, one in zip(keys, values, strict=True)
+    )
+    one = b"\2\0" + WRITTEN_MAP + b"\0" + bytes(nullable) + content + b"\0" + written
+    without = b"\2\1\1\1"
+    assert compiled(type_, [b"\1", one, without, one]) == [[], list(zip(keys, values, strict=True))] * 2
+    with pytest.raises(DamagedError):
+        compiled(type_, [one[:-1]])

@@ -66,11 +66,13 @@ def ends_of_parts(
     program = compile_type(type_)
     if not program.opaque:
         return (skip_each if strict else skip_possible)(type_, data, starts, limits)
+    if not strict:
+        return _possible_ends(_parts_of((type_,)), data, starts, limits, five=five)
 
     def ends_of_kryo(part: OpaqueType, starts: Positions, limits: Positions) -> Positions:
-        return kryo_reading(kryo_of(part)).find_ends(data, starts, limits, five=five, strict=strict)
+        return kryo_reading(kryo_of(part)).find_ends(data, starts, limits, five=five, strict=True)
 
-    return ends_of_values(program, data, starts, limits, ends_of_kryo, strict=strict)
+    return ends_of_values(program, data, starts, limits, ends_of_kryo, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def _why_not(
 
 @dataclass(slots=True, eq=False)
 class _Parts:
-    """What the kernel takes for the keys and values of a type; what all readings work with is that of `reading`."""
+    """What the kernels take for values of some types; what all readings work with is that of `reading`."""
 
     begins: tuple[int, ...]
     program: tuple[Any, ...]
@@ -140,8 +142,8 @@ class _Parts:
     reading: MapReading
 
     @classmethod
-    def of(cls, type_: MapType) -> _Parts:
-        program, begins = compile_each((type_.key, type_.value))
+    def of(cls, types: tuple[FlinkType, ...]) -> _Parts:
+        program, begins = compile_each(types)
         kryos = tuple(dict.fromkeys(kryo_of(part) for _, part in program.opaque))
         of_kryos = [kryo_reading(kryo) for kryo in kryos]
         serializers = np.zeros(len(program.code), np.int64)
@@ -153,8 +155,22 @@ class _Parts:
 
 
 @lru_cache(maxsize=64)
-def _parts_of(type_: MapType) -> _Parts:
-    return _Parts.of(type_)
+def _parts_of(types: tuple[FlinkType, ...]) -> _Parts:
+    return _Parts.of(types)
+
+
+def _possible_ends(parts: _Parts, data: Bytes, starts: Positions, limits: Positions, *, five: bool) -> Positions:
+    """Returns where each value ends, or -1 if this Kryo can't have written one."""
+    ends, place, failure = np.empty(len(starts), np.int64), np.zeros(1, np.int64), np.zeros(5, np.int64)
+    out, marks, done = np.empty(_LEAST_ROOM, np.uint8), np.empty(0, np.int64), 0
+    while True:
+        done = entry_kernels.find_ends_of_parts(
+            data, starts, limits, done, five, *parts.begins, parts.program, parts.readings, parts.reading.work, out,
+            marks, place, ends, failure,
+        )  # fmt: skip
+        if done == len(starts):
+            return ends
+        out = parts.reading.more_room(data, out, failure)
 
 
 def _walked(
@@ -163,7 +179,7 @@ def _walked(
     begins, key_ends, ends = (np.empty(int(counts.sum()), np.int64) for _ in range(3))
     stops, progress, failure = np.empty(len(starts), np.int64), np.zeros(4, np.int64), np.zeros(5, np.int64)
     out, marks = np.empty(_LEAST_ROOM, np.uint8), np.empty(0, np.int64)
-    parts = _parts_of(type_)
+    parts = _parts_of((type_.key, type_.value))
     while True:
         if entry_kernels.walk_parts(
             data, starts, limits, counts, five, *parts.begins, parts.program, parts.readings, parts.reading.work,

@@ -172,7 +172,7 @@ class KeyedState:
         match self.value:
             case KryoMapType() | PojoMapType(pojo=KryoType()):
                 return tuple(part for part in opaque_parts(map_) if not isinstance(part, KryoType))
-            case MapType() | NullableType():
+            case MapType() | NullableType() | PojoMapType(map=MapType() | NullableType()):
                 return (*without_end(map_.key), *without_end(map_.value))
         return opaque_parts(map_)
 

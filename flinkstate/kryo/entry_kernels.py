@@ -71,6 +71,25 @@ def _end_of_part(data, place, limits, five, begin, program, readings, work, out,
 
 
 @kernel
+def find_ends_of_parts(  # type: ignore[no-untyped-def]
+    data, starts, limits, first, five, begin, program, readings, work, out, marks, place, ends, failure
+):
+    """Finds where values end that one Kryo would have written, from number `first` on; see `walk_parts`.
+
+    Behind each there may be more; it ends at -1 if it can't be read. Returns how many are done: all, unless there was
+    no room for one.
+    """
+    for index in range(first, len(starts)):
+        place[0] = starts[index]
+        ends[index] = _end_of_part(
+            data, place, limits[index : index + 1], five, begin, program, readings, work, out, marks, failure
+        )
+        if ends[index] == _NO_ROOM:
+            return np.int64(index)
+    return np.int64(len(starts))
+
+
+@kernel
 def walk_parts(  # type: ignore[no-untyped-def]
     data, starts, limits, counts, five, of_key, of_value, program, readings, work, begins, key_ends, ends, stops, out,
     marks, progress, failure,

@@ -397,9 +397,10 @@ def in_pojos(version: str, backend: str = "rocksdb", ttl: str | None = None, key
 
 
 def beside_parts(backend: str = "rocksdb", ttl: str | None = None, keys: int = 12) -> Job:
-    """A job with a map in a field of a POJO, beside fields that are POJOs with fields by Kryo."""
-    state = State("visits", "VisitTotals" + ("?" if ttl else ""), ttl=ttl)
-    return Job((Operator("main", key="String", keys=keys, states=(state,)),), parallelism=2, backend=backend)
+    """A job with maps in fields of POJOs, beside POJOs with fields by Kryo; those of `inside` have such POJOs too."""
+    types = {"visits": "VisitTotals", "inside": "VisitCounts"}
+    states = tuple(State(name, type_ + ("?" if ttl else ""), ttl=ttl) for name, type_ in types.items())
+    return Job((Operator("main", key="String", keys=keys, states=states),), parallelism=2, backend=backend)
 
 
 def in_collections() -> Job:

@@ -33,6 +33,9 @@ _STEPS = (Step.SNAPSHOT, Step.MIGRATE, Step.RESCALE, Step.VALIDATE)
 _OF_BOTH = ("typed", "moved")
 
 
+# What is in the maps of a state, if not Long.
+_VALUES = {"inside": "Visit"}
+
 AS_IT_IS = Change()
 
 
@@ -159,7 +162,8 @@ def new_job(case: Case) -> Job:
     (operator,) = case.old.operators
     kept = tuple(state for state in operator.states if case.rests[state.name] == "keep")
     maps = tuple(
-        State(f"{state.name}Counts", "Map<String,Long>", kind="MAP", ttl=state.ttl) for state in operator.states
+        State(f"{state.name}Counts", f"Map<String,{_VALUES.get(state.name, 'Long')}>", kind="MAP", ttl=state.ttl)
+        for state in operator.states
     )
     backend = "rocksdb" if case.into == "native" else case.backend
     return case.change.job(replace(case.old, operators=(replace(operator, states=(*kept, *maps)),), backend=backend))
