@@ -31,6 +31,10 @@ class RefusedValueError(RefusedError):
         """Returns the same refusal with more in its reason."""
         return RefusedValueError(f"{self.why}{more}", self.offset, self.user_key, self.mixes_numbers)
 
+    def at(self, offset: int) -> RefusedValueError:
+        """Returns the same refusal at another position, as of a buffer from which this one was made."""
+        return RefusedValueError(self.why, offset, self.user_key, self.mixes_numbers)
+
 
 def text_at(data: Bytes, position: int) -> str:
     """Reads a name that the kernel has passed."""

@@ -121,6 +121,48 @@ def test_damage_has_its_place(value: bytes, place: int) -> None:
     assert caught.value.offset == place
 
 
+def class_named(name: str, number: int) -> bytes:
+    return bytes((1, number)) + name[:-1].encode() + bytes([ord(name[-1]) | 0x80])
+
+
+def list_of(*elements: bytes) -> bytes:
+    return class_named("java.util.ArrayList", 0) + bytes((1, len(elements))) + b"".join(elements)
+
+
+# A short array with more behind it is refused only when the made list, with a flag for each element, becomes Kryo 5's.
+NUMBER = b"\x02\x02"
+GOOD, BAD = list_of(*[NUMBER] * 100), list_of(*[NUMBER] * 60, class_named("[S", 1) + b"\1\2\0\1", NUMBER)
+
+
+def with_values(section: Section, values: list[bytes]) -> Section:
+    keys = [section.data[a:b].tobytes() for a, b in zip(section.starts, section.key_ends, strict=True)]
+    data = bytes(5) + b"".join(
+        key + len(value).to_bytes(4, "big") + value for key, value in zip(keys, values, strict=True)
+    )
+    key_sizes, sizes = section.key_ends - section.starts, np.array([4 + len(value) for value in values])
+    ends = 5 + np.cumsum(key_sizes + sizes)
+    key_ends = ends - sizes
+    raw = np.frombuffer(data + bytes(64), np.uint8).copy()
+    return replace(section, data=raw, starts=key_ends - key_sizes, key_ends=key_ends, ends=ends)
+
+
+def test_a_refusal_in_what_was_made_names_the_key_of_its_value() -> None:
+    seen = 0
+    for found, state in maps_of("hint-map-1.20-rocksdb"):
+        for row in range(len(found)):
+            section = with_values(found, [BAD if one == row else GOOD for one in range(len(found))])
+            with pytest.raises(RefusedError, match="that ends with a short") as caught:
+                for_other_kryo(section, replace(state, value=LIST))
+            named = f"state mainState, key {section.key_text(row)}: an object that ends"
+            place = section.file.locate(
+                DamagedError("", "", offset=int(section.value_starts[row])), section.extent, section.base
+            )
+            assert str(caught.value).startswith(named)
+            assert str(caught.value).endswith(f"offset {place.offset}{place.found})")
+            seen += len(found) > 1
+    assert seen > 4
+
+
 def test_many_parts_in_one_value_are_found() -> None:
     count = 20_000
     (found,) = made_of(ListType(LIST), count.to_bytes(4, "big") + ONE * count)

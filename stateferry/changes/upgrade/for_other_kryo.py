@@ -9,6 +9,7 @@ The types of the states say which Flink that is (`KryoType.for_five`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -17,10 +18,12 @@ import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.errors import DamagedError
 from flinkstate.hashing.key_groups import KeyGroupRange
 from flinkstate.keyed.header import KEY_SERIALIZER, VALUE_SERIALIZER, KeyedHeader, StateMeta
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.to_other_kryo import READ_BEHIND, Recoded, recoder
 from flinkstate.scala.programs import ScalaProgram, compile_scala, compile_scala_list, scala_parts
 from flinkstate.scala.rewriting import write_values
@@ -198,13 +201,29 @@ def _written(
     of_lists: bool = False, followed: bool = False,
 ) -> Recoded:  # fmt: skip
     """Returns values of a type, or lists of such, as the other Kryo writes them, each behind its head."""
+    maps = None
     if maps_with_objects(type_):
         maps = nullable_maps(type_, data, starts, ends, heads, kept, of_lists=of_lists)
         if not is_by_kryo(type_ := with_made_maps(type_)):
             return maps
-        data, starts, ends = maps.data, np.append(0, maps.ends[:-1]) + heads, maps.ends
     writer = recoder(compile_values(type_, of_lists), followed=followed, of_lists=of_lists)
-    return writer.recode(data, starts, ends, heads, kept)
+    if maps is None:
+        return writer.recode(data, starts, ends, heads, kept)
+    made_starts = np.append(0, maps.ends[:-1]) + heads
+    with _placed_in_source(starts, made_starts):
+        return writer.recode(maps.data, made_starts, maps.ends, heads, kept)
+
+
+@contextmanager
+def _placed_in_source(starts: Positions, made_starts: Positions) -> Iterator[None]:
+    """Gives an error in a value that was made the place where the value that it was made of starts."""
+    try:
+        yield
+    except (RefusedValueError, DamagedError) as error:
+        if error.offset is None:
+            raise
+        start = int(starts[np.searchsorted(made_starts, error.offset, "right") - 1])
+        raise (error.at(start) if isinstance(error, RefusedValueError) else error.located(offset=start)) from None
 
 
 Change = Callable[[str, FlinkType], FlinkType]
