@@ -11,7 +11,7 @@ a list and the keys of a map.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flinkstate.classfiles.class_file import (
     ABSTRACT,
@@ -169,11 +169,15 @@ def collection_of_flink_2(field: Member, class_name: str, kryo: KryoType) -> Fli
 
 @dataclass(frozen=True, slots=True)
 class _Pojos:
-    """Finds the types of fields; a class that is met in its own fields, or a subclass's, `around`, is left to Kryo."""
+    """Finds the types of fields; a class that is met in its own fields, or a subclass's, `around`, is left to Kryo.
+
+    Flink 2 begins anew with the elements of a collection, and knows nothing then of the classes `before`.
+    """
 
     job: JobClasses
     kryo: KryoType
     of_flink_2: bool
+    before: tuple[str, ...] = ()
 
     def pojo(self, name: str, around: tuple[str, ...]) -> PojoType:
         try:
@@ -211,10 +215,12 @@ class _Pojos:
             return None
         if type_.has_open_parts or any(one.arguments for one in arguments):
             return None
+        before = (*self.before, *around)
         for one in arguments:
-            if one.name in around:
+            if one.name in before:
                 raise RefusedError(f"its field {field.name} has elements of {one.name}, which Flink 2 can't analyse")
-        parts = [self._of_class(one.name, field, around) for one in arguments]
+        anew = replace(self, before=before)
+        parts = [anew._of_class(one.name, field, ()) for one in arguments]
         if type_.name == "java.util.Map" and len(parts) > 1:
             return NullableType(MapType(NullableType(parts[0], 0), parts[1]), 0)
         if type_.name == "java.util.Set":
