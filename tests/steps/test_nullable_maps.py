@@ -12,12 +12,14 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState
 from flinkstate.serializers.types import (
+    ArrayType,
     EnumType,
     FlinkType,
     KryoCollectionType,
     KryoType,
     ListType,
     NullableType,
+    OpaqueType,
     Scalar,
     TupleType,
 )
@@ -177,3 +179,18 @@ def test_what_cannot_become_a_nullable_list_is_refused() -> None:
     arrays = replace(LIST, made=NullableType(ListType(NullableType(EnumType("com.acme.Color", ("A",)), 0)), 0))
     with pytest.raises(RefusedError, match="no class becomes Color"):
         expect_values(arrays)
+
+
+def test_a_collection_beside_a_value_of_an_unknown_serializer_is_refused_by_the_plan() -> None:
+    """Also where nothing is by Kryo once the collection is made, so that nothing else would be written anew."""
+    unknown = OpaqueType("com.acme.OwnSerializer", "a serializer that is not one of Flink's own")
+    refused = r"values of com\.acme\.OwnSerializer can't be rewritten"
+    longs = NullableType(ListType(NullableType(ArrayType(Scalar.LONG, "java.lang.Long"), 0)), 0)
+    for inside in (LIST, replace(LIST, made=longs)):
+        for type_ in (TupleType((inside, unknown), "a pair"), ListType(TupleType((inside, unknown), "a pair"))):
+            with pytest.raises(RefusedError, match=refused):
+                expect_values(type_)
+        with pytest.raises(RefusedError, match=refused):
+            expect_values(TupleType((inside, unknown), "a pair"), of_lists=True)
+    expect_values(replace(LIST, made=longs))
+    expect_values(TupleType((replace(LIST, made=longs), Scalar.LONG), "a pair"))

@@ -86,7 +86,7 @@ def expect_rewritable(state: KeyedState) -> None:
 
 def expect_values(type_: FlinkType, *, of_lists: bool = False) -> None:
     """Raises `RefusedError` if values of a type, or lists of such, can't be written anew."""
-    expect_maps(type_)
+    expect_maps(type_, of_lists=of_lists)
     if is_by_kryo(made := with_made_maps(type_)):
         recoder(compile_values(made, of_lists))
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TypeGuard
 
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.to_flink_maps import KryoReader
-from flinkstate.kryo.to_other_kryo import READ_BEHIND, Recoded, kryo_of, recoder
+from flinkstate.kryo.to_other_kryo import READ_BEHIND, Recoded, Recoder, kryo_of, recoder
 from flinkstate.serializers.programs import compile_values
 from flinkstate.serializers.type_parts import opaque_parts, with_opaque, with_parts
 from flinkstate.serializers.types import (
@@ -65,10 +66,12 @@ def with_made_maps(type_: FlinkType) -> FlinkType:
     return with_opaque(type_, made)
 
 
-def expect_maps(type_: FlinkType) -> None:
-    """Refuses maps, lists and sets that objects of Kryo can't become."""
-    for one in maps_with_objects(type_):
+def expect_maps(type_: FlinkType, *, of_lists: bool) -> None:
+    """Refuses maps, lists and sets that objects of Kryo can't become, or that can't be found in their values."""
+    for one in (maps := maps_with_objects(type_)):
         _reader_of(one)
+    if maps and not _is_whole(type_, of_lists):
+        _finder_of(type_, of_lists)
 
 
 def nullable_maps(
@@ -119,11 +122,10 @@ def _parts_in(
     type_: FlinkType, data: Bytes, starts: Positions, ends: Positions, *, of_lists: bool
 ) -> Iterator[tuple[KryoCollectionType, Positions, Positions]]:
     """Yields the maps with objects in values, by their types: where each begins and ends."""
-    if isinstance(type_, KryoCollectionType) and not of_lists:
+    if _is_whole(type_, of_lists):
         yield type_, starts, ends
         return
-    # By the same program, but that all is Kryo's.
-    found = recoder(compile_values(with_opaque(type_, kryo_of), of_lists)).parts(data, starts, ends)
+    found = _finder_of(type_, of_lists).parts(data, starts, ends)
     places: dict[KryoCollectionType, list[int]] = {}
     for place, part in compile_values(type_, of_lists).opaque:
         if isinstance(part, KryoCollectionType) and has_objects(part.made):
@@ -131,6 +133,16 @@ def _parts_in(
     for part, of_part in places.items():
         chosen = found[np.isin(found[:, 0], of_part)]
         yield part, chosen[:, 1].copy(), chosen[:, 2].copy()
+
+
+def _is_whole(type_: FlinkType, of_lists: bool) -> TypeGuard[KryoCollectionType]:
+    """Whether a map, list or set is all of a value, so that it needn't be found there."""
+    return isinstance(type_, KryoCollectionType) and not of_lists
+
+
+def _finder_of(type_: FlinkType, of_lists: bool) -> Recoder:
+    """Returns what finds the parts by Kryo in values: by the same program, but that all is Kryo's."""
+    return recoder(compile_values(with_opaque(type_, kryo_of), of_lists))
 
 
 @lru_cache(maxsize=64)
