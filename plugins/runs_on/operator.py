@@ -237,8 +237,9 @@ class Operator(OperatorStart):
                     f"somebody else has started a job of {self._resource} since this run stopped it, so from "
                     f"{savepoint} the old job would read again what that job has processed. Nothing has been changed"
                 )
-            # The operator starts a job again that the run has ended, until the way back's patch is there.
-            self._check_unused(now)
+            if self._patch == "apply":
+                # The operator starts a job again that the run has ended, until the way back's patch is there.
+                self._check_unused(now)
             return self._go_back(now, savepoint, self._check_unused)
 
     def _shown(self, now: Spec) -> Spec:
