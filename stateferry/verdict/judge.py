@@ -195,7 +195,7 @@ def _parts(state: KeyedState, meta: StateMeta, header: KeyedHeader) -> Iterator[
     of_namespace = snapshots.pop(NAMESPACE_SERIALIZER, None)
     yield Part(Place.NAMESPACE, state.namespace, () if of_namespace is None else (of_namespace,))
     if state.user_key is not None:
-        yield Part(Place.USER_KEY, state.user_key)
+        yield Part(Place.USER_KEY, state.user_key, tuple(snapshots.values()))
     place = Place.ELEMENT if state.kind is StateKind.LIST else Place.VALUE
     if state.value is not None:
         yield Part(place, state.value, tuple(snapshots.values()))

@@ -74,3 +74,17 @@ def test_events_of_a_pattern_go_on_in_another_flink(tmp_path: Path, monkeypatch:
     assert found == results(expected)
     # Some matches begin before the upgrade and end behind it.
     assert sum(results(rest).values()) > sum(results(run_job(new, tmp_path, **kept, **after)[1]).values())
+
+
+def test_a_pattern_goes_on_as_it_is_in_another_flink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `check` says of a pattern with events that Flink has the same serializer for."""
+    old, new = "1.20.0", "2.3.0"
+    kept = {"job": "cep", "backend": "rocksdb", "parallelism": "2", "format": "CANONICAL"}
+    _, expected = run_job(old, tmp_path, **kept, **{"from": "0", "to": ALL})
+    savepoint, first = run_job(old, tmp_path, **kept, **{"from": "0", "to": HALF})
+    assert main(["check", str(savepoint), "--for", "flink-2.3"]) == 0
+    assert "can't tell" not in capsys.readouterr().out
+    after = {"from": HALF, "to": ALL}
+    _, rest = run_job(new, tmp_path, **kept, **after, savepoint=str(savepoint))
+    assert results(first + rest) == results(expected)
+    assert sum(results(rest).values()) > sum(results(run_job(new, tmp_path, **kept, **after)[1]).values())
