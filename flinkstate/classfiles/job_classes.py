@@ -51,9 +51,22 @@ class JobClasses:
             following = None if known is None else known.superclass
         return tuple(found)
 
+    def subclasses(self, name: str) -> tuple[str, ...]:
+        """Returns the classes that extend the class, and those that extend them."""
+        return _subclasses(self).get(name, ())
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Each task of a run has them. So they are packed once in the driver, and unpacked once in each worker.
         return _unpacked, (self.digest, _packed(self))
+
+
+@lru_cache(maxsize=4)
+def _subclasses(classes: JobClasses) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name in sorted(classes.classes):
+        for one in classes.superclasses(name)[1:]:
+            found.setdefault(one, []).append(name)
+    return {name: tuple(below) for name, below in found.items()}
 
 
 @lru_cache(maxsize=4)

@@ -10,8 +10,10 @@ a list and the keys of a map.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from flinkstate.classfiles.class_file import (
     ABSTRACT,
@@ -89,6 +91,7 @@ _LEFT_TO_KRYO = frozenset(
     )
 )
 # Interfaces whose objects Flink may serialize by themselves.
+_MOST_CLASSES = 1_000
 _BY_THEMSELVES = ("org.apache.flink.", "org.apache.hadoop.", "org.apache.avro.")
 
 
@@ -154,7 +157,7 @@ def pojo_type(class_name: str, kryo: KryoType, *, of_flink_2: bool) -> PojoType:
     """
     if kryo.classes is None:
         raise RefusedError(f"which fields {class_name} has is not known: give --classes")
-    return _Pojos(kryo.classes, kryo, of_flink_2).pojo(class_name, ())
+    return _with_subclasses(_Pojos(kryo.classes, kryo, of_flink_2, []), lambda pojos: pojos.pojo(class_name, ()))
 
 
 def collection_of_flink_2(field: Member, class_name: str, kryo: KryoType) -> FlinkType | None:
@@ -164,29 +167,52 @@ def collection_of_flink_2(field: Member, class_name: str, kryo: KryoType) -> Fli
     """
     assert kryo.classes is not None
     type_ = parse_type(field.signature or field.descriptor)
-    return _Pojos(kryo.classes, kryo, of_flink_2=True)._collection(type_, field, (class_name,))
+    pojos = _Pojos(kryo.classes, kryo, True, [])
+    return _with_subclasses(pojos, lambda pojos: pojos._collection(type_, field, (class_name,)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Pojos:
     """Finds the types of fields; a class that is met in its own fields, or a subclass's, `around`, is left to Kryo.
 
-    Flink 2 begins anew with the elements of a collection, and knows nothing then of the classes `before`.
+    Flink 2 begins anew with the elements of a collection, and knows nothing then of the classes `before`. Either Flink
+    begins anew with a subclass of a POJO, when it meets the first object of it. In what it finds there, objects of
+    subclasses of the classes `above` are not looked for once more; if that is None, none are. `made` are all classes.
     """
 
     job: JobClasses
     kryo: KryoType
     of_flink_2: bool
+    made: list[str]
     before: tuple[str, ...] = ()
+    above: tuple[str, ...] | None = ()
 
     def pojo(self, name: str, around: tuple[str, ...]) -> PojoType:
         try:
-            chain = _chain(name, self.job)
-            return PojoType(name, tuple(self._fields(name, chain, (*around, name))))
+            made, subclasses = self._itself(name, around), tuple(self._subclasses(name))
+            if not subclasses and self.job.classes[name].declared & ABSTRACT and name not in (self.above or ()):
+                raise RefusedError("it is abstract")
         except RefusedError as error:
             raise RefusedError(
                 f"{name} can't become a POJO: {error}. Its objects can stay values of Kryo: Kryo<{name}>"
             ) from None
+        return replace(made, other_subclasses=subclasses)
+
+    def _itself(self, name: str, around: tuple[str, ...]) -> PojoType:
+        self.made.append(name)
+        if self.above is not None and len(self.made) > _MOST_CLASSES:
+            raise _TooManyError
+        return PojoType(name, tuple(self._fields(name, _chain(name, self.job), (*around, name))))
+
+    def _subclasses(self, name: str) -> Iterator[tuple[str, PojoType]]:
+        """Yields the subclasses of a class that are POJOs."""
+        if self.above is None or name in self.above:
+            return
+        anew = replace(self, before=(), above=(*self.above, name))
+        for one in self.job.subclasses(name):
+            if one.isascii() and not self.job.classes[one].declared & ABSTRACT:
+                with suppress(RefusedError):
+                    yield one, anew._itself(one, ())
 
     def _fields(self, name: str, chain: tuple[ClassFile, ...], around: tuple[str, ...]) -> Iterator[PojoField]:
         fields = stored_fields(name, self.job)
@@ -249,6 +275,21 @@ class _Pojos:
         return KryoType(name).of_the_job(self.kryo)
 
 
+class _TooManyError(Exception):
+    """The subclasses of classes have fields of classes that have subclasses, and so on."""
+
+
+_T = TypeVar("_T")
+
+
+def _with_subclasses(pojos: _Pojos, find: Callable[[_Pojos], _T]) -> _T:
+    """Returns what is found with the subclasses of all POJOs; without them if that is too much."""
+    try:
+        return find(pojos)
+    except _TooManyError:
+        return find(replace(pojos, above=None, made=[]))
+
+
 def _is_no_pojo(name: str, job: JobClasses) -> bool:
     """Whether Flink gives the objects of a class of the job to Kryo."""
     return why_no_pojo(name, job) is not None or not stored_fields(name, job)
@@ -263,8 +304,6 @@ def _chain(name: str, job: JobClasses) -> tuple[ClassFile, ...]:
         raise RefusedError(f"it extends {names[-1]}, which is not in the jars")
     chain = tuple(job.classes[one] for one in names[:-1])
     _expect_constructed(chain[0])
-    if chain[0].declared & ABSTRACT:
-        raise RefusedError("it is abstract")
     for interface in interfaces(job, names):
         if interface.startswith(_BY_THEMSELVES):
             raise RefusedError(f"it is a {interface}")

@@ -120,6 +120,9 @@ LEFT_OUT = 2
 # The node of the map then. The object is node 0.
 FIELD_NODE = 1
 
+# From here on a cell of a POJO's node says for a subclass at which node its fields are.
+SUBCLASS = 2
+
 # What a reading does with the classes that it meets: holds them against those allowed, counts them, or neither.
 HOLDING = 0
 COUNTING = 1

@@ -38,7 +38,7 @@ null |
 | EnumSet | the class tag of its constants, varint n, of each the varint as of an enum |
 | array of objects | varint n + 1, for each class tag, mark, object; of a final class, mark (`00` null) and object |
 | other classes | parts, one after another, as the table of classes says. Flink's POJO: 02, then for each field \
-bool isNull and the value |
+bool isNull and the value; of a subclass 04, utf class, then the same |
 
 Only what the Kryo of the version could have written is read: no longer varints than needed, no Kryo 5 map with count 0.
 So a value that was read to its end by one Kryo can hardly be read by the other; if it can, both results are compared.
@@ -155,6 +155,7 @@ from flinkstate.kryo.kernel_codes import (
     SPARE,
     STOPPED,
     STRING,
+    SUBCLASS,
     TAGGED_PART,
     TAKEN,
     TOO_DEEP,
@@ -207,8 +208,9 @@ _ANY = -2
 # Of a field of a row, a bit in the row's mask says whether it is null.
 _IN_MASK = 3
 
-# The flag of a POJO in Flink's form, that is of the class itself.
+# The flags of a POJO in Flink's form: of the class itself, and of a subclass that isn't registered, whose name follows.
 _POJO_ITSELF = 2
+_POJO_OF_SUBCLASS = 4
 
 _MOST_GROWTH = 64
 _FREE_GROWTH = 1 << 20
@@ -250,6 +252,19 @@ def _put_flagged(out, at, number):  # type: ignore[no-untyped-def]
     if number > 0x3F:
         at = put_varint(out, at, number >> 6)
     return at
+
+
+@inlined
+def _put_subclass(pool, extents, row, out, at, room, failure):  # type: ignore[no-untyped-def]
+    """Writes what Flink has before an object of a subclass of a POJO. Returns where it ends."""
+    first, size = extents[row, 0], extents[row, 1]
+    if at + size + SPARE > room:
+        return fail(failure, NO_ROOM, at, size)
+    out[at] = _POJO_OF_SUBCLASS
+    out[at + 1] = np.uint8(size >> 8)
+    out[at + 2] = np.uint8(size & 0xFF)
+    copy_bytes(pool, first, out, at + 3, size)
+    return at + 3 + size
 
 
 @kernel
@@ -598,6 +613,11 @@ def _read_map(  # type: ignore[no-untyped-def]
                     if differs[row]:
                         state[NESTED] = 1
                     if base < 0:
+                        if finding == HOLDING and cells[node, row] >= SUBCLASS:
+                            frame[_NODE] = cells[node, row] - SUBCLASS
+                            at = _put_subclass(names, table[3], row, out, at, room, failure)
+                            if at < 0:
+                                return at
                         out[at] = _POJO_ITSELF
                         at += 1
                 elif kind != EMPTY_LIST and kind != EMPTY_MAP:

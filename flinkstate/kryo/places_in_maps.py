@@ -76,7 +76,8 @@ class Places:
 
     The fields of a POJO follow one another, from its child FIELDS on.
 
-    A cell says whether the class is allowed, or counts it; the last line counts what is in values that stay Kryo's, at
+    A cell says whether the class is allowed, or counts it; of the subclass of a POJO, which of its `subclasses` has the
+    fields. The last line counts what is in values that stay Kryo's, at
     any depth. Where values stay Kryo's, `copies` says which line of
     `new_ids` has the ids by which the new serializer writes classes (-1: by name); elsewhere it is -1.
 
@@ -91,6 +92,7 @@ class Places:
     copies: npt.NDArray[np.int64]
     new_ids: npt.NDArray[np.int64]
     pojos: Mapping[int, PojoType] = field(default_factory=dict)
+    subclasses: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     with_map: npt.NDArray[np.int64] | None = None
 
     @property
@@ -114,7 +116,8 @@ class Places:
                     child: _part(column) for column, child in enumerate(self.children[node].tolist()) if child >= 0
                 }
             names |= {child: prefix + name for child, name in found.items()}
-            waiting += found
+            names |= dict.fromkeys(self.subclasses.get(node, {}).values(), names[node])
+            waiting += [*found, *self.subclasses.get(node, {}).values()]
         return names
 
 
@@ -138,9 +141,13 @@ def _part(column: int) -> str:
     return named.get(column) or f"f{column - codes.FIELDS}"
 
 
-def _nodes_of(tops: Sequence[FlinkType]) -> tuple[list[list[int]], list[FlinkType], list[bool]]:
-    """Returns the children of all nodes of these types and what is in them, the types at the nodes, and which may be
-    null by a serializer of their own."""
+_Subclasses = dict[int, dict[str, int]]
+
+
+def _nodes_of(tops: Sequence[FlinkType]) -> tuple[list[list[int]], list[FlinkType], list[bool], _Subclasses]:
+    """Returns the children of all nodes of these types and what is in them, the types at the nodes, which may be null
+    by a serializer of their own, and the nodes of the subclasses of POJOs."""
+    subclasses: _Subclasses = {}
     lines: list[list[int]] = []
     types: list[FlinkType] = []
     nullable: list[bool] = []
@@ -155,12 +162,13 @@ def _nodes_of(tops: Sequence[FlinkType]) -> tuple[list[list[int]], list[FlinkTyp
         for node, part in enumerate(parts, first):
             if isinstance(part, PojoType):
                 lines[node][codes.FIELDS] = add([one.type for one in part.fields])
+                subclasses[node] = {name: add([one]) for name, one in part.other_subclasses}
             for column, child in _parts(part):
                 lines[node][column] = add([child])
         return first
 
     add(tops)
-    return lines, types, nullable
+    return lines, types, nullable, subclasses
 
 
 def _behind_flags(lines: list[list[int]], types: list[FlinkType], top: int) -> Iterator[int]:
@@ -190,13 +198,17 @@ def places_of(
     Refuses types that objects of Kryo can't become. With `widen` numbers of narrower types are allowed too, but in the
     keys of maps inside the map. The entries of a nullable map don't become rows.
     """
-    lines, types, nullable = _nodes_of((type_,) if field is None else (field.kryo, type_))
+    lines, types, nullable, subclasses = _nodes_of((type_,) if field is None else (field.kryo, type_))
     top = 0 if field is None else codes.FIELD_NODE
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
-    in_inner_keys = _in_inner_keys(lines, top)
+    in_inner_keys = _in_inner_keys(lines, subclasses, top)
     cells = np.zeros((len(types), len(table.names)), np.int64)
     for node, part in enumerate(types):
         cells[node, [row for row, known in enumerate(table.known) if row and _becomes(known, part, table.classes)]] = 1
+        for name, subclass in subclasses.get(node, {}).items():
+            cells[node, [row for row, known in enumerate(table.known) if row and known.name == name]] = (
+                codes.SUBCLASS + subclass
+            )
         if (node or nullable[0]) and isinstance(part, MapType):
             # Where Flink makes a HashMap of it, two of its keys could become equal. Only the map's own are looked at.
             cells[node, table.row(IDENTITY_MAP)] = 0
@@ -223,14 +235,15 @@ def places_of(
     kin = np.array([kinds[part] for part in types], np.int64)
     pojos = {node: part for node, part in enumerate(types) if isinstance(part, PojoType)}
     with_map = None if field is None else field.parts(table)
-    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids, pojos, with_map)
+    return Places(np.array(lines, np.int64), kin, nulls, cells, copies, new_ids, pojos, subclasses, with_map)
 
 
-def _in_inner_keys(lines: Sequence[Sequence[int]], top: int) -> set[int]:
+def _in_inner_keys(lines: Sequence[Sequence[int]], subclasses: _Subclasses, top: int) -> set[int]:
     """Returns the nodes of the keys of maps inside the map, and those in them."""
     found: set[int] = set()
     for node, line in enumerate(lines):
         whole = node in found
+        found |= set(subclasses.get(node, {}).values()) if whole else set()
         found |= {child for column, child in enumerate(line) if whole or (column == codes.KEY and node > top)}
     return found
 

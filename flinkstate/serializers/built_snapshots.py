@@ -22,12 +22,12 @@ from flinkstate.serializers.snapshot_classes import (
     TTL_SNAPSHOT,
     TUPLE_SNAPSHOT,
 )
-from flinkstate.serializers.snapshot_merge import with_fields, with_nested
+from flinkstate.serializers.snapshot_merge import with_nested
 from flinkstate.serializers.snapshots import (
+    MISSING,
     OPTIONAL_MAP_MAGIC,
     SerializerSnapshot,
     SnapshotParser,
-    field_snapshot,
 )
 from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
@@ -52,6 +52,7 @@ from flinkstate.serializers.types import (
     TimerType,
     TtlType,
     TupleType,
+    children,
     type_name,
 )
 
@@ -191,13 +192,16 @@ def _kryo_snapshot_of(type_: KryoType) -> SerializerSnapshot:
 
 
 def _pojo_snapshot(type_: PojoType) -> SerializerSnapshot:
-    """Builds the snapshot of Flink's serializer of a POJO of which no subclasses are known."""
+    """Builds the snapshot of Flink's serializer of a POJO of which no subclasses are registered."""
     writer = ByteWriter().utf(POJO_SNAPSHOT).i32(2).utf(type_.class_name)
     writer.i64(OPTIONAL_MAP_MAGIC).i32(len(type_.fields))
     for field in type_.fields:
         declared = ByteWriter().utf(field.declared_in).utf(field.name)
         writer.utf(field.name).raw(_framed(declared)).raw(_framed(ByteWriter().raw(snapshot_of(field.type).raw)))
-    writer.raw(2 * ByteWriter().i64(OPTIONAL_MAP_MAGIC).i32(0).bytes())
+    writer.i64(OPTIONAL_MAP_MAGIC).i32(0).i64(OPTIONAL_MAP_MAGIC).i32(len(type_.other_subclasses))
+    for name, subclass in type_.other_subclasses:
+        writer.utf(name).raw(_framed(ByteWriter().utf(name)))
+        writer.raw(_framed(ByteWriter().raw(snapshot_of(subclass).raw)))
     return SnapshotParser(writer.bytes(), "a snapshot of a POJO's serializer").read(0)[0]
 
 
@@ -231,9 +235,9 @@ def described_as(snapshot: SerializerSnapshot, type_: FlinkType) -> SerializerSn
             parts = zip(snapshot.nested, (key, namespace), strict=True)
             return with_nested(snapshot, tuple(described_as(one, part) for one, part in parts))
         case PojoType():
-            fields = {one.name: one.type for one in type_.fields if _has_collection(one.type)}
-            made = {name: described_as(field_snapshot(snapshot, name), one) for name, one in fields.items()}
-            return with_fields(snapshot, made)
+            described = [one for one in children(type_) if not isinstance(one, OpaqueType) or one.reason != MISSING]
+            parts = zip(snapshot.nested, described, strict=True)
+            return with_nested(snapshot, tuple(described_as(one, part) for one, part in parts))
         case TupleType() | RowType():
             # The flag in an entry of an interval join has no serializer of its own.
             fields_described = type_.fields[len(type_.fields) - len(snapshot.nested) :]

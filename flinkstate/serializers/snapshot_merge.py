@@ -6,7 +6,7 @@ A value names its subclass, so all these descriptions together describe every va
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flinkstate.serializers.binary import ByteReader, ByteWriter
@@ -72,13 +72,6 @@ def _pojo_parts(raw: bytes) -> _PojoParts:
         for _ in range(3)
     )
     return _PojoParts(head, fields, registered, others)
-
-
-def with_fields(pojo: SerializerSnapshot, changed: Mapping[str, SerializerSnapshot]) -> SerializerSnapshot:
-    """Returns the snapshot of a POJO's serializer with other serializers for some fields."""
-    parts = _pojo_parts(pojo.raw)
-    fields = [(name, key, changed[name].raw if name in changed else value) for name, key, value in parts.fields]
-    return parse_snapshot(_built_pojo(parts.head, fields, parts.registered, parts.others))
 
 
 def with_nested(snapshot: SerializerSnapshot, nested: Sequence[SerializerSnapshot]) -> SerializerSnapshot:

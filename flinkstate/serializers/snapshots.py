@@ -382,11 +382,11 @@ def _frame(reader: ByteReader) -> tuple[int, int] | None:
     return start, start + length
 
 
-_MISSING = "its class or serializer was missing when the savepoint was written"
+MISSING = "its class or serializer was missing when the savepoint was written"
 
 
 def _absent(name: str) -> OpaqueType:
-    return OpaqueType(name, _MISSING)
+    return OpaqueType(name, MISSING)
 
 
 def field_snapshot(pojo: SerializerSnapshot, field: str) -> SerializerSnapshot:

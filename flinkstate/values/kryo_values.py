@@ -152,6 +152,8 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
             return tuple(as_flink(field, part, widen) for field, part in zip(fields, value, strict=True))
         case RowType() | EitherType() | PojoType() | EnumType() if _CLASSES.get(name, name) == _class_of(type_):
             return _of_fields(type_, found, widen)
+        case PojoType() if (subclass := dict(type_.other_subclasses).get(name)) is not None:
+            return as_flink(subclass, found, widen)
         case _ if type_ in (SCALARS.get(name), PRIMITIVE_ARRAYS.get(name)):
             return value
         case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):

@@ -49,6 +49,7 @@ _DECLARED = {
     "operator state HintedList": {"plain/o": "List<String>"},
     "operator state broadcast HintedMap": {"plain/o": "Map<String, Long>"},
     "KEY HintedList<String>": {"main/(key)": "List<String>"},
+    "HintedMap<String,Shape>": {"main/s": "Map<String, Pojo<stateferry.flink.pojo.Shape>>"},
     "LIST HintedList": {"main/s": "List<Pojo<stateferry.flink.pojo.Person>>"},
     "TTL MAP HintedMap": {"main/s": "Map<String, Kryo<java.util.UUID>>"},
     "nested Tuple2<HintedList,Long,HintedMap>": {

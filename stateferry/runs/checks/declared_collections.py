@@ -109,6 +109,8 @@ def open_places(
         case PojoType(fields=fields):
             for one in fields:
                 yield from open_places(one.type, f"{path}.{one.name}", (type_, one.name), back=back)
+            for subclass in (one for one in type_.subclasses if isinstance(one, PojoType)):
+                yield from open_places(subclass, f"{path}.{subclass.class_name}", back=back)
         case TupleType() | RowType():
             for name, part in numbered(type_.fields):
                 yield from open_places(part, f"{path}.{name}", back=back)
@@ -177,7 +179,15 @@ def with_places(type_: FlinkType, path: str, by_path: Mapping[str, OpaqueType], 
             made = (
                 replace(one, type=with_places(one.type, f"{path}.{one.name}", by_path, back=back)) for one in fields
             )
-            return replace(type_, fields=tuple(made))
+
+            def of_subclass(one: FlinkType) -> FlinkType:
+                if not isinstance(one, PojoType):
+                    return one
+                return with_places(one, f"{path}.{one.class_name}", by_path, back=back)
+
+            registered = tuple(map(of_subclass, type_.registered_subclasses))
+            others = tuple((name, of_subclass(one)) for name, one in type_.other_subclasses)
+            return PojoType(type_.class_name, tuple(made), registered, others)
         case TupleType() | RowType():
             parts = (with_places(part, f"{path}.{name}", by_path, back=back) for name, part in numbered(type_.fields))
             return replace(type_, fields=tuple(parts))

@@ -2,6 +2,7 @@ package stateferry.flink.types;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.GenericArrayType;
+import java.lang.reflect.Modifier;
 import java.lang.reflect.ParameterizedType;
 import java.lang.reflect.RecordComponent;
 import java.lang.reflect.Type;
@@ -50,7 +51,7 @@ final class PojoKind<T> extends Kind<T> {
     @SuppressWarnings("unchecked")
     protected T random(Random random) {
         Subclasses subclasses = type.getDeclaredAnnotation(Subclasses.class);
-        if (subclasses != null && random.nextBoolean()) {
+        if (subclasses != null && (Modifier.isAbstract(type.getModifiers()) || random.nextBoolean())) {
             Class<?>[] classes = subclasses.value();
             return (T) new PojoKind<>(classes[random.nextInt(classes.length)]).random(random);
         }
