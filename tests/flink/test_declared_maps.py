@@ -143,7 +143,7 @@ _HAVE_A_NULL = (
     # By Kryo.
     "UUID",
     # POJOs.
-    *("Person", "Address", "Visit", "Totals", "Cart", "Ids"),
+    *("Person", "Address", "Visit", "Animal", "Shape", "Totals", "Cart", "Ids"),
 )
 
 
@@ -282,13 +282,17 @@ def test_another_run_writes_such_rows_for_flink_2(format_: str, made: Make, flin
 
 
 # Maps by Kryo with objects of the job's classes, and the types by which the new job is to have them.
-_PERSON, _ADDRESS = (f"Pojo<stateferry.flink.pojo.{name}>" for name in ("Person", "Address"))
+_PERSON, _ADDRESS, _ANIMAL, _SHAPE = (
+    f"Pojo<stateferry.flink.pojo.{name}>" for name in ("Person", "Address", "Animal", "Shape")
+)
 OF_CLASSES = {
     "HashMap{0-9}<String,Person?>": f"Map<String,{_PERSON}>",
     "MapClass{0-9}<Long,Address?>": f"Map<Long,{_ADDRESS}>",
     "HashMap<Address,Long>": f"Map<{_ADDRESS},Long>",
     "HashMap<String,List<Address>>": f"Map<String,List<{_ADDRESS}>>",
     "TreeMap<String,HashMap<Long,Person?>>": f"Map<String,Map<Long,{_PERSON}>>",
+    "HashMap{0-9}<String,Animal?>": f"Map<String,{_ANIMAL}>",
+    "HashMap<Long,List<Animal>>": f"Map<Long,List<{_ANIMAL}>>",
     "EnumMap{0-3}<Color,Long?>": "Map<Enum<stateferry.flink.pojo.Color>,Long>",
     "HashMap<String,EnumMap<Color,Long>>": "Map<String,Map<Enum<stateferry.flink.pojo.Color>,Long>>",
     "HashMap<String,Color>": "Map<String,Enum<stateferry.flink.pojo.Color>>",
@@ -307,6 +311,7 @@ def test_objects_of_the_jobs_classes_become_pojos(
 
 # POJOs with fields that Flink leaves to Kryo, which only the same Flink reads.
 OF_VISITS = {
+    "HashMap<String,Shape?>": f"Map<String,{_SHAPE}>",
     "HashMap{0-9}<String,Visit?>": "Map<String,Pojo<stateferry.flink.pojo.Visit>>",
     "TreeMap<Integer,List<Visit>>": "Map<Integer,List<Pojo<stateferry.flink.pojo.Visit>>>",
 }

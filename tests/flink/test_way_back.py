@@ -13,7 +13,7 @@ from tests.flink.harness import Made
 from tests.flink.jobs import Job, Operator, State, Timers
 from tests.flink.judge import Started, upgraded
 from tests.flink.upgrade_checks import LAYOUTS, check_kept, check_observed, check_with_layout, refused
-from tests.flink.upgrade_rows import ROWS
+from tests.flink.upgrade_rows import INSIDE, ROWS
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
@@ -43,7 +43,12 @@ _REFUSED = {
     **dict.fromkeys(("HintedList<UUID?>", "HintedList<Person?>", "HintedSet<Color?>", "HintedSet<UUID>"), _OBJECTS),
     "HintedCollection<Person>": _OBJECTS,
     "TTL HintedMap": _OBJECTS,
-    "KEY HintedList<String>": "inside of its keys or values",
+    **dict.fromkeys(INSIDE, _OBJECTS),
+    **dict.fromkeys((f"POJO {name}" for name in ("Cart", "Ids", "Shelf", "Sheet", "Zoo", "Kennel")), _OBJECTS),
+    **dict.fromkeys(("heap Cart", "windows Cart", "operator state Cart", "operator state Ids"), _OBJECTS),
+    **dict.fromkeys((f"operator state broadcast {name}" for name in ("Cart", "HintedList of Person")), _OBJECTS),
+    "operator state HintedList of UUID": _OBJECTS,
+    **dict.fromkeys(("KEY HintedList<String>", "operator state broadcast keys"), "inside of its keys or values"),
     "protobuf": "StringValue",
     "registered serializer": "with the job's serializer",
 }

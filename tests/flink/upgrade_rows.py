@@ -130,7 +130,7 @@ def _of_values() -> Iterator[tuple[str, Row]]:
 
 
 # Collections with POJOs, enums and objects by Kryo that are no whole values of a ValueState.
-_INSIDE = {
+INSIDE = {
     "LIST Cart": ("Cart", "LIST"),
     "TTL LIST Ids": ("Ids", "LIST"),
     "MAP Cart": ("Map<String,Cart?>", "MAP"),
@@ -175,7 +175,7 @@ def _of_kinds() -> Iterator[tuple[str, Row]]:
         ("Either<Object<Long>,String>", RESTORES),
     ):
         yield f"nested {type_}", Row(_one(type_), becomes)
-    for name, (type_, kind) in _INSIDE.items():
+    for name, (type_, kind) in INSIDE.items():
         yield name, Row(_one(type_, kind, ttl="stamped" if "TTL" in name else None), REFUSED)
     # The HashMap backend reads all values before it compares the serializers, and ends with that.
     yield "heap Cart", Row(_one("Cart", backend="hashmap"), FAILS, REFUSED)
