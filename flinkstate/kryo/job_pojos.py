@@ -31,6 +31,7 @@ from flinkstate.classfiles.plain_classes import interfaces
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.known_class_parts import PARTS
+from flinkstate.serializers.type_parts import with_parts
 from flinkstate.serializers.types import (
     ArrayType,
     EnumType,
@@ -189,8 +190,10 @@ class _Pojos:
 
     def pojo(self, name: str, around: tuple[str, ...]) -> PojoType:
         try:
-            made, subclasses = self._itself(name, around), tuple(self._subclasses(name))
-            if not subclasses and self.job.classes[name].declared & ABSTRACT and name not in (self.above or ()):
+            made = self._itself(name, around)
+            is_abstract = bool(self.job.classes[name].declared & ABSTRACT)
+            subclasses = tuple(self._subclasses(name, is_abstract or _has_kryo(made)))
+            if is_abstract and not subclasses and name not in (self.above or ()):
                 raise RefusedError("it is abstract")
         except RefusedError as error:
             raise RefusedError(
@@ -204,15 +207,21 @@ class _Pojos:
             raise _TooManyError
         return PojoType(name, tuple(self._fields(name, _chain(name, self.job), (*around, name))))
 
-    def _subclasses(self, name: str) -> Iterator[tuple[str, PojoType]]:
-        """Yields the subclasses of a class that are POJOs."""
+    def _subclasses(self, name: str, may_have_kryo: bool) -> Iterator[tuple[str, PojoType]]:
+        """Yields the subclasses of a class that are POJOs.
+
+        The description of the state names them all, whether there are objects of them or not. One of Flink 1 with parts
+        by Kryo can't be read by Flink 2, so those with such parts are left out, unless all objects may have them.
+        """
         if self.above is None or name in self.above:
             return
         anew = replace(self, before=(), above=(*self.above, name))
         for one in self.job.subclasses(name):
             if one.isascii() and not self.job.classes[one].declared & ABSTRACT:
                 with suppress(RefusedError):
-                    yield one, anew._itself(one, ())
+                    subclass = anew._itself(one, ())
+                    if self.of_flink_2 or may_have_kryo or not _has_kryo(subclass):
+                        yield one, subclass
 
     def _fields(self, name: str, chain: tuple[ClassFile, ...], around: tuple[str, ...]) -> Iterator[PojoField]:
         fields = stored_fields(name, self.job)
@@ -288,6 +297,11 @@ def _with_subclasses(pojos: _Pojos, find: Callable[[_Pojos], _T]) -> _T:
         return find(pojos)
     except _TooManyError:
         return find(replace(pojos, above=None, made=[]))
+
+
+def _has_kryo(type_: FlinkType) -> bool:
+    """Whether values of the type may have parts by Kryo."""
+    return any(isinstance(part, KryoType) for part in with_parts(type_))
 
 
 def _is_no_pojo(name: str, job: JobClasses) -> bool:

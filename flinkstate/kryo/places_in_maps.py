@@ -144,31 +144,36 @@ def _part(column: int) -> str:
 _Subclasses = dict[int, dict[str, int]]
 
 
-def _nodes_of(tops: Sequence[FlinkType]) -> tuple[list[list[int]], list[FlinkType], list[bool], _Subclasses]:
-    """Returns the children of all nodes of these types and what is in them, the types at the nodes, which may be null
-    by a serializer of their own, and the nodes of the subclasses of POJOs."""
-    subclasses: _Subclasses = {}
-    lines: list[list[int]] = []
-    types: list[FlinkType] = []
-    nullable: list[bool] = []
+@dataclass(slots=True)
+class _Nodes:
+    """The nodes of types: their children, the types there, and which may be null by a serializer of their own.
 
-    def add(wrapped: Sequence[FlinkType]) -> int:
-        """Adds nodes, one behind another; returns the number of the first."""
-        first = len(lines)
+    `subclasses` are the nodes of the subclasses of POJOs. There may be no objects of one, so what is `below` them may
+    have a type of which no class is known.
+    """
+
+    lines: list[list[int]] = field(default_factory=list)
+    types: list[FlinkType] = field(default_factory=list)
+    nullable: list[bool] = field(default_factory=list)
+    subclasses: _Subclasses = field(default_factory=dict)
+    below: set[int] = field(default_factory=set)
+
+    def add(self, wrapped: Sequence[FlinkType]) -> int:
+        """Adds nodes, one behind another, and those in them; returns the number of the first."""
+        first = len(self.lines)
         parts = [part.value if isinstance(part, NullableType) else part for part in wrapped]
-        lines.extend([-1] * codes.CHILDREN for _ in parts)
-        types.extend(parts)
-        nullable.extend(isinstance(part, NullableType) for part in wrapped)
+        self.lines.extend([-1] * codes.CHILDREN for _ in parts)
+        self.types.extend(parts)
+        self.nullable.extend(isinstance(part, NullableType) for part in wrapped)
         for node, part in enumerate(parts, first):
             if isinstance(part, PojoType):
-                lines[node][codes.FIELDS] = add([one.type for one in part.fields])
-                subclasses[node] = {name: add([one]) for name, one in part.other_subclasses}
+                self.lines[node][codes.FIELDS] = self.add([one.type for one in part.fields])
+                begin = len(self.lines)
+                self.subclasses[node] = {name: self.add([one]) for name, one in part.other_subclasses}
+                self.below.update(range(begin, len(self.lines)))
             for column, child in _parts(part):
-                lines[node][column] = add([child])
+                self.lines[node][column] = self.add([child])
         return first
-
-    add(tops)
-    return lines, types, nullable, subclasses
 
 
 def _behind_flags(lines: list[list[int]], types: list[FlinkType], top: int) -> Iterator[int]:
@@ -198,7 +203,9 @@ def places_of(
     Refuses types that objects of Kryo can't become. With `widen` numbers of narrower types are allowed too, but in the
     keys of maps inside the map. The entries of a nullable map don't become rows.
     """
-    lines, types, nullable, subclasses = _nodes_of((type_,) if field is None else (field.kryo, type_))
+    nodes = _Nodes()
+    nodes.add((type_,) if field is None else (field.kryo, type_))
+    lines, types, nullable, subclasses = nodes.lines, nodes.types, nodes.nullable, nodes.subclasses
     top = 0 if field is None else codes.FIELD_NODE
     kinds = {part: number for number, part in enumerate(dict.fromkeys(types))}
     in_inner_keys = _in_inner_keys(lines, subclasses, top)
@@ -215,7 +222,7 @@ def places_of(
         if widen and node not in in_inner_keys and isinstance(part, Scalar):
             for narrow in WIDER_THAN.get(part, ()):
                 cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]
-        if not cells[node].any():
+        if not cells[node].any() and node not in nodes.below:
             raise RefusedError(
                 f"a map that Kryo wrote can't become {type_name(type_)}: no class becomes {type_name(part)}"
             )
