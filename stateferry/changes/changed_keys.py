@@ -109,13 +109,14 @@ def that_can_be_rewritten(keys: Prefixes, state: KeyedState, prefix: int) -> Pre
 
 
 def in_result(keys: Mapping[str, Prefixes], conversion: OperatorChanges) -> dict[str, Prefixes]:
-    """The keys of the source's states as the result has them; a new state has those of its legacy state too."""
+    """The keys of the source's states as the result has them; what is made of a legacy state has its keys too."""
     found = {name: _in_result(one, conversion.states[name], conversion) for name, one in keys.items()}
     for rules in conversion.rules:
         if (legacy := found.get(rules.legacy.name)) is not None:
-            # They differ if a subtask lacks one of both states, as its job makes a state when it first uses it.
-            new = found.get(rules.new_name, legacy)
-            found[rules.new_name] = legacy if new.same_as(legacy) else legacy.and_of(new)
+            for name in (rules.new_name, *([rules.lazy_cut.flag.name] if rules.lazy_cut is not None else ())):
+                # They differ if a subtask lacks one of both states, as its job makes a state when it first uses it.
+                other = found.get(name, legacy)
+                found[name] = legacy if other.same_as(legacy) else legacy.and_of(other)
     return found
 
 

@@ -84,6 +84,11 @@ class RankCounts:
         self._take(other.bins, other.keys, other.sizes)
         self.migrated += other.migrated
 
+    def take_off(self, other: RankCounts) -> None:
+        """Takes off what was counted in the same order, which may be more than there is."""
+        self._take(other.bins, -other.keys, -other.sizes)
+        self.migrated -= other.migrated
+
     def _take(self, bins: Positions, keys: Positions, sizes: Positions) -> None:
         all_bins = np.concatenate((self.bins, bins))
         self.bins, places = np.unique(all_bins, return_inverse=True)
@@ -95,6 +100,11 @@ class RankCounts:
     def first(self, most: int, weights: Positions) -> int:
         """Returns how many bins weigh at most `most` together, at least one if there is any."""
         return min(max(int(np.searchsorted(np.cumsum(weights), most, side="right")), 1), len(self.bins))
+
+    def up_to(self, order: Order, last: int | None) -> int:
+        """Returns how many bins have ranks of at most `last`; all if it is None."""
+        place = _RANK_BITS - order.bin_bits
+        return len(self.bins) if last is None else int(np.searchsorted(self.bins, last >> place, side="right"))
 
     def last_rank(self, order: Order, bins: int) -> int:
         """Returns the last rank in the first so many bins, which are not all."""

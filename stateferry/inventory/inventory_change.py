@@ -24,6 +24,7 @@ from flinkstate.rocksdb.read_once import reading_once
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.changed_keys import in_both_forms
 from stateferry.changes.counts import InventoryCounts, StateSigns
+from stateferry.changes.lazy_cut import RankCounts
 from stateferry.inventory.ages import Ages
 from stateferry.inventory.blob_times import BlobTimes
 from stateferry.inventory.inventory import CopiedFilesTask, Inventory, InventoryTask, earliest
@@ -184,7 +185,8 @@ class EarlierInventory:
 
         `files` are the names that its databases had in the earlier snapshot, `tasks` are those that would read all.
         What depends on the time is counted anew, by the timestamps of blobs. With the same now it follows from the
-        counts as well, like all other things.
+        counts as well, like all other things. The `ranks` are those of what came, without those of what went: a lazy
+        run keeps the choice of the earlier one.
         """
         made = Inventory(read=change.found.read, named=change.found.named, unread={*self.unread, *change.found.unread})
         for counts, before, found, gone in (
@@ -214,6 +216,10 @@ class EarlierInventory:
                 of.get(state, FoundClasses()) for of in (self.maps, change.found.maps, change.gone.maps)
             )
             made.maps[state] = (earlier + later).without(left)
+        for state, ranks in change.found.ranks.items():
+            made.ranks[state] = RankCounts()
+            made.ranks[state].add(ranks)
+            made.ranks[state].take_off(change.gone.ranks.get(state, RankCounts()))
         if same_now and not self._subtract_ages(made, change):
             return None
         if not self._count_by_times(made, change, tasks) and not same_now:

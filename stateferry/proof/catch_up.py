@@ -44,12 +44,14 @@ _MOST_WHOLE = 1_000_000
 class BaseAccount:
     """What a green validation has found of a state in a result; of a new state also what its source had.
 
-    `aging` is what its source had of a state that isn't migrated and loses what has expired.
+    `aging` is what its source had of a state that isn't migrated and loses what has expired, and `whole` what a new
+    state would have in the result if a lazy run had moved all keys.
     """
 
     account: Account
     of_source: SourceCounts | None = None
     aging: AgingCounts | None = None
+    whole: Account | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +267,15 @@ class CatchUpTally:
         for state, known in self._base.accounts.items():
             for of in (tally.expected, tally.found):
                 of.of(state).take(known.account)
+            if known.whole is not None:
+                tally.whole.of(state).take(known.whole)
             if known.of_source is not None:
                 tally.counts[state] = replace(known.of_source)
             if known.aging is not None:
                 tally.aging[state] = replace(known.aging)
         for mine, gone, came in (
             (tally.expected, before.expected, after.expected), (tally.found, before.found, after.found),
+            (tally.whole, before.whole, after.whole),
         ):  # fmt: skip
             for state, account in gone.accounts.items():
                 mine.of(state).take_away(account)

@@ -94,7 +94,8 @@ class RunView:
 
         run = attempt(run.looked_at, run)
         migrate = facts(MigrateFacts)
-        accounts = facts(StagedAccounts) if _is_catch_up(migrate) else None
+        # Those of a lazy run are of all keys, also of those whose maps have become no rows.
+        accounts = facts(StagedAccounts) if _is_catch_up(migrate) and not run.plan.lazy else None
         return cls(
             plan=run.plan,
             folder=run.folder.shown,

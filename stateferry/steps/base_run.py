@@ -39,11 +39,11 @@ from stateferry.runs.checks.plan_check import open_source, resolve
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.predict.earlier_night import EarlierNight, night_of
-from stateferry.runs.record.facts import BaseAccounts, CaughtUp, HeldFiles
+from stateferry.runs.record.facts import BaseAccounts, CaughtUp, HeldFiles, StagedAccount, StagedAccounts
 from stateferry.runs.record.run_list import find_run
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
-from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.record.step_facts import LazyChoice, SnapshotFacts
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.proven import proven_report
 
@@ -81,6 +81,11 @@ class BaseRun:
     def earlier(self, operator: Operator) -> dict[int, EarlierPart]:
         """The databases that the operator's subtasks had in the source of the base."""
         return self.night.parts(operator)
+
+    @property
+    def choices(self) -> tuple[LazyChoice, ...]:
+        """What the base moves, if it is lazy: its catch-ups move the keys of the same ranks."""
+        return (self.run.facts(SnapshotFacts) or SnapshotFacts()).lazy or ()
 
     def parts(self, operator: Operator) -> dict[int, BasePart]:
         """The databases of the operator's subtasks in the result of the base."""
@@ -193,11 +198,14 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
     metadata = run.staged_metadata.read()
     if not report.is_green or digests.get(METADATA) != (len(metadata), digest_of_bytes(metadata)):
         raise RefusedError(f"{where}: its result isn't what was validated: {_WHOLE}")
+    of_all = (run.facts(StagedAccounts) or StagedAccounts()).states if run.plan.lazy else ()
+    whole = {StateRef(one.operator, one.state): _account(one) for one in of_all}
     accounts = {
-        StateRef(one.operator, one.state): BaseAccount(
-            Account(np.array(one.counts, np.int64), np.array(one.sums, np.uint64)),
+        (state := StateRef(one.operator, one.state)): BaseAccount(
+            _account(one),
             None if one.of_source is None else SourceCounts(**one.of_source),
             None if one.aging is None else AgingCounts(**one.aging),
+            whole.get(state),
         )
         for one in kept.states
     }
@@ -205,6 +213,10 @@ def _opened(resolved: ResolvedPlan, run: Run, where: str, operators: frozenset[b
         raise RefusedError(f"{where}: S3 copies no file of more than {MOST_COPIED_BY_S3:,} bytes: {large[0]}: {_WHOLE}")
     read, known = BytesRead.of_facts(facts.read), KnownFiles(digests, _held(resolved.plan, run))
     return BaseRun(run, night, staged, known, accounts, read, operators)
+
+
+def _account(one: StagedAccount) -> Account:
+    return Account(np.array(one.counts, np.int64), np.array(one.sums, np.uint64))
 
 
 def _held(plan: MigrationPlan, run: Run) -> Mapping[str, str]:

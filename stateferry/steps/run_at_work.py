@@ -55,7 +55,7 @@ class RunAtWork:
 
     def plan_anew(self, run: Run, resolved: ResolvedPlan | None) -> None:
         """Goes on with the run as it is with another plan, which is opened already or will be."""
-        self.run, self.opened = run, resolved
+        self.run, self.opened, self._has_chosen = run, resolved, False
 
     @property
     def files(self) -> Location:

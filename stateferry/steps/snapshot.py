@@ -35,7 +35,7 @@ from stateferry.inventory.inventory_change import (
 from stateferry.runs.checks.resolved_plan import ResolvedPlan
 from stateferry.runs.guards.earlier_names import history_errors
 from stateferry.runs.guards.kryo_notes import kryo_maps, new_declarations, nullable_maps
-from stateferry.runs.guards.lazy_choice import choose, measured_rate, order_of
+from stateferry.runs.guards.lazy_choice import choose, chosen_by_base, measured_rate, order_of
 from stateferry.runs.guards.name_guard import flagged_keys, name_errors
 from stateferry.runs.guards.null_values import check_nulls
 from stateferry.runs.guards.option_notes import option_notes
@@ -49,7 +49,7 @@ from stateferry.runs.record.step_facts import LazyChoice, SnapshotFacts, StateSi
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report import source_check
 from stateferry.steps import key_groups
-from stateferry.steps.base_run import base_of
+from stateferry.steps.base_run import BaseRun, base_of
 from stateferry.steps.guards import AFTER_COUNTING, BEFORE_COUNTING, Seen
 from stateferry.steps.nights import note_of
 from stateferry.steps.other_sources import read_others
@@ -85,7 +85,8 @@ def do(work: RunAtWork) -> SnapshotFacts:
     for guard in BEFORE_COUNTING:
         guard(Seen(work, Inventory(), FoundAges(run.plan.now, run.plan.keep_expired, ())))
     rate, others = measured_rate(run.plan), read_others(work.workers, resolved)
-    counts = count(work.workers, resolved, _night(resolved))
+    base = base_of(resolved)
+    counts = count(work.workers, resolved, _night(resolved, base))
     inventory = counts.inventory
     found = ages(resolved, inventory)
     for guard in AFTER_COUNTING:
@@ -103,7 +104,10 @@ def do(work: RunAtWork) -> SnapshotFacts:
     _keep(run, resolved, counts)
     for note in notes:
         work.say(f"note: {note}")
-    choices = choose(run.plan, inventory.ranks, rate) if run.plan.lazy else None
+    choices = None
+    if run.plan.lazy:
+        ranks = inventory.ranks
+        choices = choose(run.plan, ranks, rate) if base is None else chosen_by_base(base.choices, ranks)
     for choice in choices or ():
         work.say(f"lazy: {choice.line}")
     for line in new_declarations(resolved):
@@ -162,15 +166,14 @@ def _expect_same_winners(resolved: ResolvedPlan, inventory: Inventory) -> None:
             )
 
 
-def _night(resolved: ResolvedPlan) -> EarlierNight | None:
+def _night(resolved: ResolvedPlan, base: BaseRun | None) -> EarlierNight | None:
     """The run from which this one can go on; a catch-up goes on from its base, or not at all."""
-    base = base_of(resolved)
     return earlier_night(resolved) if base is None else base.night
 
 
 def first_work(resolved: ResolvedPlan, at_once: int) -> tuple[Sequence[Any], Callable[[Any], Any]]:
     """The tasks with which the step begins, and what does them."""
-    work, night = inventory_work(resolved, at_once), _night(resolved)
+    work, night = inventory_work(resolved, at_once), _night(resolved, base_of(resolved))
     changes = _changed_keys_work(resolved, work, night) if night is not None else None
     return (work, take) if changes is None else (changes, take_changes)
 

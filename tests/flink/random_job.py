@@ -57,7 +57,7 @@ class Kind:
 
     `of_aging` is what becomes of expired entries of a state that isn't migrated, if the plan gives its time to live;
     `becomes` are parallelism and max parallelism in the result. A job of Flink 1 may be upgraded (`for_flink_2`), and
-    no map migrated (`migrates`).
+    no map migrated (`migrates`), or those of some keys alone (`is_lazy`).
     """
 
     flavour: str
@@ -72,6 +72,7 @@ class Kind:
     becomes: tuple[int, int] = (0, 0)
     for_flink_2: bool = False
     migrates: bool = True
+    is_lazy: bool = False
 
     @classmethod
     def by(cls, chosen: random.Random) -> Kind:
@@ -88,6 +89,11 @@ class Kind:
     def upgraded(self, *, migrates: bool) -> Kind:
         """The same, as a job of Flink 1 that is upgraded."""
         return replace(self, flavour="kryo 2", extras=(*self.extras, BY_KRYO), for_flink_2=True, migrates=migrates)
+
+    @property
+    def lazily(self) -> Kind:
+        """The same, with all three states of one legacy state, of which runs move some keys."""
+        return replace(self, has_new=True, has_flag=True, has_second=False, is_lazy=True)
 
     @property
     def states(self) -> list[str]:
@@ -258,8 +264,8 @@ class RandomOperator:
     def _named(self, state: str) -> str:
         return f"{self.uid}/{state}"
 
-    def expected(self) -> Expected:
-        """What the migrated state must have."""
+    def expected(self, *, moves: bool = True) -> Expected:
+        """What the migrated state must have; a lazy run moves some keys, and what it leaves isn't as if it `moves`."""
         size = self.kind.becomes[1]
         width = len(self._group("", self.kind.max_parallelism))
         found: Expected = {
@@ -281,7 +287,7 @@ class RandomOperator:
             rows = self.rows if legacy == "mainState" else {}
             for key in of_keys.keys() | rows.keys():
                 content, stamp = of_keys.get(key, ({}, NOW))
-                if key in self.flags or not self._stays(stamp):
+                if key in self.flags or not self._stays(stamp) or not moves:
                     content = {}
                 at = dict.fromkeys(content, stamp) | {name: self.stamps[key, name] for name in rows.get(key, {})}
                 for name, value in (content | rows.get(key, {})).items():
@@ -289,6 +295,8 @@ class RandomOperator:
                     is_gone = self.kind.ttl and at[name] + TTL <= self.clock
                     if self._stays(at[name]):
                         found[self._named(new), self._key(key, size) + text(name)] = written, is_gone
+        if self.kind.is_lazy:
+            self._add_divided(found, moves=moves)
         if self.keeps_legacy or not self.kind.migrates:
             for state, of_keys in self.blobs.items():
                 for key, (content, stamp) in of_keys.items():
@@ -306,6 +314,16 @@ class RandomOperator:
                     is_gone = self.kind.ttl and stamp + TTL <= self.clock
                     found[self._named("newMainState"), self._key(key, size) + text(name)] = row, is_gone
         return found
+
+    def _add_divided(self, found: Expected, *, moves: bool) -> None:
+        """The blobs of a lazy run, or the flags that it sets in their place."""
+        flag, size = self._named("isMigratedState"), self.kind.becomes[1]
+        found |= {(flag, self._key(key, size)): (b"\1", False) for key in self.flags}
+        for key, (content, stamp) in self.blobs.get("mainState", {}).items():
+            if key not in self.flags and self._stays(stamp):
+                left = self._named("mainState"), self._blob(content, stamp, upgraded=self.kind.for_flink_2)
+                state, value = (flag, b"\1") if moves else left
+                found[state, self._key(key, size)] = value, self.kind.ttl and stamp + TTL <= self.clock
 
     def _stays(self, stamp: int) -> bool:
         return not self.kind.ttl or self.keeps_expired or stamp + TTL > NOW
@@ -341,6 +359,8 @@ def options(job: list[RandomOperator]) -> dict[str, Any]:
         **to,
         # A job of Flink 1 can't write null by itself, so a run wants to be told.
         "nulls": "keep" if to and migrates else "stop",
+        **({"lazy": True, "share": 0.3} if job[0].kind.is_lazy else {}),
+        "largest_first": job[0].kind.is_lazy and not to and len(job[0].kind.extras) % 2 > 0,
         "operators": operators,
         "on_contradiction": on_contradiction,
         "accept_empty": 1.0 if migrates else None,

@@ -26,6 +26,7 @@ from tests.flink.jobs import Job, Operator, OperatorState, State, Timers
 from tests.flink.judge import Change, raw_entries
 from tests.flink.scenarios import legacy
 from tests.support.in_process import without_spark
+from tests.support.lazy_choices import choosing_as
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
 Flink = Callable[[str], FlinkHarness]
@@ -91,13 +92,13 @@ def lines_of(flink: FlinkHarness, path: Path, job: Job) -> Mapping[Any, Any]:
     return {**restored_by_state(restored, job), "fired": fired}
 
 
-def of_new_shape(job: Job) -> Job:
-    gone = ("mainState", "isMigratedState")
+def of_new_shape(job: Job, options: Sequence[str] = ()) -> Job:
+    gone = () if "--lazy" in options else ("mainState", "isMigratedState")
     operators = (replace(o, states=tuple(one for one in o.states if one.name not in gone)) for o in job.operators)
     return replace(job, operators=tuple(operators), rounds=0)
 
 
-ROWS = ("--on-contradiction", "rows")
+ROWS, LAZY = ("--on-contradiction", "rows"), ("--lazy", "--share", "30%")
 CASES: dict[str, tuple[Job, tuple[str, ...], Change]] = {
     "by Flink's serializer, half migrated": (job_of("Map{0-9}<String,Long>"), ROWS, Change()),
     "keeping the old maps": (job_of("Map{0-9}<String,Long>", migrated=0.0), ("--keep-legacy",), Change()),
@@ -120,6 +121,11 @@ CASES: dict[str, tuple[Job, tuple[str, ...], Change]] = {
     ),
     "keeping what has expired": (
         job_of("Map{0-9}<String,Long>", ttl="stamped"), (*TTL, *ROWS, "--keep-expired"), Change(),
+    ),
+    "a part of the keys": (job_of("Map{0-9}<String,Long>"), (*ROWS, *LAZY), Change()),
+    "a part of the keys, under time to live, with more key groups": (
+        job_of("HintedMap{0-9}<String,Long>", ttl="stamped"),
+        (*TTL, *ROWS, *LAZY, "--largest-first", "--parallelism", "3", "--max-parallelism", "300"), Change(3, 300),
     ),
 }  # fmt: skip
 
@@ -181,9 +187,10 @@ def check_final(flink: FlinkHarness, folder: Path, source: Path, base: Run, case
     """What is published has what a conversion of everything gives, and Flink goes on from it."""
     job, options, change = CASES[case]
     now = ("--now", base.plan.now, "--job", "whole")
-    ferried_whole(source, folder / "whole", *options, *now)
+    with choosing_as(base):
+        ferried_whole(source, folder / "whole", *options, *now)
     assert entries(folder / "final") == entries(folder / "whole")
-    started = change.job(of_new_shape(job))
+    started = change.job(of_new_shape(job, options))
     found, expected = (lines_of(flink, folder / name, started) for name in ("final", "whole"))
     assert found == expected
     # The new job goes on with its own incremental checkpoints, at another parallelism too.

@@ -56,8 +56,9 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.checks.separate_places import check_separate_places
 from stateferry.runs.control.catching_up import why_not_later
 from stateferry.runs.guards.expiry_guard import ClockContradictedError
+from stateferry.runs.guards.lazy_choice import chosen_by_base
 from stateferry.runs.plan.plan import MigrationPlan
-from stateferry.runs.record.facts import HeldFiles
+from stateferry.runs.record.facts import HeldFiles, StagedAccounts
 from stateferry.runs.record.run_list import find_run, runs_of
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
@@ -73,8 +74,9 @@ from stateferry.tables.update import VanishedKeysError
 from tests.flink.judge import raw_entries
 from tests.savepoint.test_heap_timers import STRING, group
 from tests.savepoint.test_heap_timers import handle as raw_timers
-from tests.steps.test_nights_since import NOW, at_work, changed, first_state, run
+from tests.steps.test_nights_since import KEYS, NOW, at_work, changed, first_state, run
 from tests.support.in_process import without_spark
+from tests.support.lazy_choices import choices_of, choosing_as
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.native_nights import NightlyDatabase
 
@@ -121,7 +123,8 @@ def found_in(of: Run) -> tuple[Any, ...]:
     assert facts is not None
     assert facts.ages is not None
     ages = [(one.state, one.counted, one.expired, one.future, one.kept) for one in facts.ages.states]
-    return facts.states, facts.met, ages, [(one.state, one.counted) for one in facts.ages.untold], facts.read
+    untold = [(one.state, one.counted) for one in facts.ages.untold]
+    return facts.states, facts.met, ages, untold, facts.read, facts.lazy
 
 
 # The random chains of tests/flink/test_random_catch_ups.py have the likes of the others.
@@ -226,6 +229,99 @@ def test_several_maps_of_an_operator_are_caught_up_with(tmp_path: Path) -> None:
         report, since = caught_up(source, tmp_path, number, number - 1, **options)
         assert report.is_green, report.failed
         assert entries(since) == entries(whole(source, tmp_path, number, **options))
+
+
+LAZY: dict[str, Any] = {"lazy": True, "share": 0.3}
+LAZILY: dict[str, tuple[LegacyState, dict[str, Any]]] = {
+    "by a hash": (first_state(), LAZY),
+    "the largest first, under time to live": (first_state(ttl=True), {**LAZY, "largest_first": True}),
+    "with more key groups, and a flag under time to live": (
+        first_state(ttl=True), {**LAZY, "max_parallelism": 300, "parallelism": 2},
+    ),
+    "with a flag state that the job lacks": (first_state(has_flag_state=False), LAZY),
+    "keeping what has expired": (first_state(ttl=True, flag_ttl=False), {**LAZY, "keep_expired": True}),
+}  # fmt: skip
+
+
+@pytest.mark.matrix(most=2)
+@pytest.mark.parametrize("joined_from", [7, 1])
+@pytest.mark.parametrize("case", LAZILY)
+def test_lazy_runs_are_caught_up_with(
+    case: str, joined_from: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job moves keys itself, clears flags, gets maps of keys that are moved, and takes back what was gone."""
+    monkeypatch.setattr("flinkstate.writing.newer_files.JOINED_FROM", joined_from)
+    state, options = LAZILY[case]
+    of_state: dict[str, Any] = {"state": {"ttl_ms": 10**9} if state.ttl else {}, "accept_empty": 1.0, **options}
+    chosen, database = random.Random(case), NightlyDatabase(tmp_path / "job", state.with_changes(blobs={}))
+    database.flush(state)
+    report, of_base = base(database.checkpoint(0), tmp_path, 0, **of_state)
+    assert report.is_green, report.failed
+    for number in range(1, 5):
+        database.flush(changed_by_the_job(database.state, chosen))
+        if number == 2:
+            database.compact(chosen.randrange(3 if state.has_flag_state else 2))
+        source = database.checkpoint(number)
+        report, since = caught_up(source, tmp_path, number, number - 1, **of_state, rehearse=number < 4)
+        assert report.is_green, report.failed
+        with choosing_as(of_base):
+            everything = whole(source, tmp_path, number, **of_state)
+        assert entries(since) == entries(everything)
+        assert found_in(since) == found_in(everything)
+        one, all_ = ({check.name: check for check in Report.read(of.report).checks} for of in (since, everything))
+        for name in (f"main/{LEGACY}: blobs of the keys that are not moved", f"main/{FLAG}: flags"):
+            assert one[name] == all_[name]
+        assert since.facts(StagedAccounts) == everything.facts(StagedAccounts)
+    assert 100 < Counter(name for _, name, *_ in entries(since))[LEGACY] < KEYS
+
+
+def changed_by_the_job(before: LegacyState, chosen: random.Random) -> LegacyState:
+    state = changed(before, chosen, 30)
+    blobs, rows, flags = dict(state.blobs), dict(state.rows), dict(state.flags)
+    gone = [key for key in first_state().blobs if key not in {*blobs, *rows}]
+    blobs |= {key: ({"again": chosen.randrange(9)}, chosen.choice(AGED)) for key in gone[: len(gone) // 2]}
+    # Half moved: a flag and a map, a flag that is gone, rows beside a map.
+    for key in chosen.sample(sorted(flags), min(len(flags), 3)):
+        blobs[key] = {"late": 1}, chosen.choice(AGED)
+    for key in chosen.sample(sorted(flags), min(len(flags), 2)):
+        del flags[key]
+    rows |= {key: {"u1": (7, NOW)} for key in chosen.sample(sorted(blobs), 3)}
+    if not state.has_flag_state:
+        flags = {}
+    return state.with_changes(blobs=blobs, rows=rows, flags=flags)
+
+
+@pytest.mark.full
+def test_what_fits_into_a_budget_is_what_did_when_the_base_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two(tmp_path)
+    base(first, tmp_path, 0, **LAZY)
+    budget = {"lazy": True, "budget_ms": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr("stateferry.steps.snapshot.measured_rate", lambda _: 5_000_000.0)
+        of_base = base(first, tmp_path, 1, **budget)[1]
+    report, since = caught_up(second, tmp_path, 2, 1, rehearse=False, **budget)
+    assert report.is_green
+    (chosen,), (kept,) = choices_of(of_base), choices_of(since)
+    assert 0 < chosen.moved < chosen.left
+    assert kept.last == chosen.last
+    with choosing_as(of_base):
+        assert entries(since) == entries(whole(second, tmp_path, 2, **LAZY))
+
+
+def test_a_catch_up_that_moves_other_keys_than_its_base_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two(tmp_path, keys=40)
+    base(first, tmp_path, 1, **LAZY)
+
+    def others(*of: Any) -> tuple[Any, ...]:
+        return tuple(replace(one, last=1 << 63) for one in chosen_by_base(*of))
+
+    monkeypatch.setattr("stateferry.steps.snapshot.chosen_by_base", others)
+    with pytest.raises(RejectedError, match="changed keys as they were"):
+        caught_up(second, tmp_path, 2, 1, **LAZY)
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -462,7 +558,8 @@ ALTERED = {
 }
 
 
-@pytest.mark.matrix(most=3)
+@pytest.mark.matrix(most=4)
+@pytest.mark.parametrize("options", [{}, LAZY], ids=["all", "lazy"])
 @pytest.mark.parametrize("most", [10.0, 0.0], ids=["lists", "reads-all"])
 @pytest.mark.parametrize(
     ("check", "alter"), [(check, alter) for check, several in ALTERED.items() for alter in several]
@@ -471,6 +568,7 @@ def test_a_wrong_list_of_changed_keys_is_found(
     check: str,
     alter: Callable[[pytest.MonkeyPatch], None],
     most: float,
+    options: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -478,17 +576,17 @@ def test_a_wrong_list_of_changed_keys_is_found(
     if not most and alter is validated_short:
         return
     first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    base(first, tmp_path, 1, **options)
     with monkeypatch.context() as patch:
         patch.setattr(changed_rows, "_MOST_LISTED", most)
         alter(patch)
         with pytest.raises(RejectedError, match="nothing is published"):
-            caught_up(second, tmp_path, 2, 1)
+            caught_up(second, tmp_path, 2, 1, **options)
     since = find_run(str(tmp_path / "home"), "catch-up", "catch-up-2")
     failed = [one.name for one in Report.read(since.report).failed]
     assert any(check in name for name in failed), failed
     # The same command, with nothing altered, writes it again.
-    report, _ = caught_up(second, tmp_path, 3, 1)
+    report, _ = caught_up(second, tmp_path, 3, 1, **options)
     assert report.is_green
 
 

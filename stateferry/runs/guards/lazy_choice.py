@@ -7,7 +7,8 @@ only what has changed, and runs in reverse don't count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from flinkstate.errors import RejectedError
@@ -55,6 +56,23 @@ def _of_state(
     return LazyChoice(*name, order.value, last, ranks.migrated, left, moved, size, moved_size)
 
 
+def chosen_by_base(of_base: Sequence[LazyChoice], changes: Mapping[StateRef, RankCounts]) -> tuple[LazyChoice, ...]:
+    """The choice of a catch-up: that of its base, with the keys that came since, and without those that went."""
+    return tuple(_with(one, changes.get(StateRef(one.operator, one.state), RankCounts())) for one in of_base)
+
+
+def _with(choice: LazyChoice, changes: RankCounts) -> LazyChoice:
+    bins = changes.up_to(Order(choice.order), choice.last)
+    return replace(
+        choice,
+        migrated=choice.migrated + changes.migrated,
+        left=choice.left + int(changes.keys.sum()),
+        moved=choice.moved + int(changes.keys[:bins].sum()),
+        bytes_left=choice.bytes_left + int(changes.sizes.sum()),
+        bytes_moved=choice.bytes_moved + int(changes.sizes[:bins].sum()),
+    )
+
+
 def chosen_before(plan: MigrationPlan, run_id: str | None) -> tuple[LazyChoice, ...]:
     """What the lazy run that made the plan's target has chosen; refuses a target of which no run is known.
 
@@ -76,8 +94,11 @@ def chosen_before(plan: MigrationPlan, run_id: str | None) -> tuple[LazyChoice, 
 
 
 def measured_rate(plan: MigrationPlan) -> float | None:
-    """Bytes of state per second in the job's earlier runs, for a plan with a budget; refuses one without a rate."""
-    if plan.budget_ms is None:
+    """Bytes of state per second in the job's earlier runs, for a plan with a budget; refuses one without a rate.
+
+    A catch-up moves what its base has chosen.
+    """
+    if plan.budget_ms is None or plan.since is not None:
         return None
     rates = list(_rates(plan))[:_NEWEST]
     if not rates:

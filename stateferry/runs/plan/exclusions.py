@@ -136,7 +136,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         "everything",
         needs=("output_format",),
     ),
-    *map(_not_since, ("lazy", "reverse", "before", "files_from")),
+    *map(_not_since, ("reverse", "before", "files_from")),
     Exclusion(
         "claimable",
         "claimable: only RocksDB's own files can be claimed: give format native as well, or leave claimable out",

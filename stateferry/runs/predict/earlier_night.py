@@ -120,7 +120,7 @@ def can_be_brought_forward(plan: MigrationPlan) -> bool:
 
     What is the largest of its kind doesn't, see `heavy_groups`.
     """
-    return (plan.rehearse or plan.since is not None) and not plan.lazy and not plan.reverse
+    return (plan.rehearse or plan.since is not None) and not plan.reverse
 
 
 @dataclass(frozen=True, slots=True)
