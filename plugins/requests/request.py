@@ -229,7 +229,8 @@ class MigrationRequest(_PlanOptions):
         """The same request as a rehearsal of every night, which converts only what has changed where it can."""
         given = getattr(self, "full_every")  # noqa: B009  the fields of options aren't known to the type checker
         default = _FULL_EVERY if self.is_native and not self._why_no_since() else None
-        return self.rehearsal().model_copy(update={"full_every": given or default})
+        # No job claims what a night has made.
+        return self.rehearsal().model_copy(update={"full_every": given or default, "claimable": False})
 
     @property
     def keeps_base(self) -> bool:

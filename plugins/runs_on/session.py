@@ -65,7 +65,7 @@ class Session:
         jar_run = jar_run_of(self._new.job_id, self._request.new_program(), savepoint)
         if (claimable := offered_claimable(run)) is not None:
             _log.info("the job claims %s", claimable.shown)
-            jar_run = replace(jar_run, savepoint=claimable.path, claims=True)
+            jar_run = replace(jar_run, savepoint=claimable.shown, claims=True)
         goal = replace(UP_WITH_CHECKPOINT, max_failures=MOST_FAILURES)
         if not self.has_started(savepoint):
             self._check_no_other(self._new)

@@ -359,7 +359,7 @@ class StartJob(TaskWithFlink):
             return asked(
                 context,
                 job=run.plan.job,
-                claimable=None if claimable is None else claimable.path,
+                claimable=None if claimable is None else claimable.shown,
                 flink_job=request.flink_job,
                 savepoint=run.plan.target,
                 seconds=timeout,

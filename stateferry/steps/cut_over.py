@@ -29,6 +29,7 @@ from stateferry.runs.record.steps import Step
 from stateferry.runs.report.file_digest import DigestTask, digest_tasks
 from stateferry.runs.report.proven import forget_new_savepoint, proven_report
 from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
+from stateferry.steps.claimable_copies import offer_copies
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure, Workers
 
@@ -62,7 +63,9 @@ def metadata_digest(savepoint: Savepoint) -> SavepointDigests:
 def do(work: RunAtWork) -> CutOverFacts:
     """Publishes the staged savepoint."""
     publish(work.workers, work.run, work.control, work.lease)
-    if work.run.plan.claimable and (why_not := offer_claimable(work.run)):
+    run = work.run
+    offers = run.plan.claimable
+    if offers and (why_not := offer_copies(work) if Location.of(run.plan.target).is_on_s3 else offer_claimable(run)):
         work.say(f"the new job can't claim its savepoint, and its first checkpoint uploads everything: {why_not}")
     return CutOverFacts()
 

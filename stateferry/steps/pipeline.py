@@ -21,6 +21,7 @@ from stateferry.runs.report.proven import green_report
 from stateferry.show.run_page import run_page
 from stateferry.show.run_view import RunView
 from stateferry.steps import cut_over, migrate, nights, rescale, snapshot, validate
+from stateferry.steps.claimable_copies import copy_ahead
 from stateferry.steps.run_at_work import RunAtWork
 
 
@@ -126,6 +127,9 @@ class Pipeline:
             run.note(RunState.PUBLISHED, now_ms())
         if step is Step.VALIDATE or (step is Step.TABLES and run.plan.rehearse):
             self._verify()
+        if step is Step.VALIDATE:
+            # This is no part of an outage, so its time isn't the validation's.
+            copy_ahead(work)
 
     def _facts_of(self, spec: StepSpec) -> TimedFacts:
         """Does the step. A night that can't go on as a catch-up does all steps up to this one for everything."""

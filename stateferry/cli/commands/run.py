@@ -349,9 +349,11 @@ def _show_failed_report(run: Run) -> None:
 
 def _say_result(run: Run) -> None:
     from stateferry.runs.control.claimable import offered_claimable
+    from stateferry.runs.record.facts import ClaimableCopies
 
     if run.plan.rehearse:
-        vain = ", so --claimable had no effect" if run.plan.claimable else ""
+        copied = run.facts(ClaimableCopies) is not None
+        vain = ", so --claimable had no effect" if run.plan.claimable and not copied else ""
         say(f"rehearsed: the staged savepoint is {run.staged.shown}; nothing is published{vain}")
     else:
         job = "job" if run.plan.rescales_only else "new job"

@@ -2,7 +2,8 @@
 
 A job that doesn't claim its savepoint uploads all state with its first checkpoint. One that claims it goes on using
 the savepoint's shared files, and deletes what it needs no longer. So it gets a folder of its own beside the target,
-with hard links to the same files: what Flink deletes there, the target still has.
+with hard links to the same files: what Flink deletes there, the target still has. On S3 these are copies
+(`stateferry/steps/claimable_copies.py`), whose tables have their names by their digests.
 
 Flink writes the addresses of shared files into later checkpoints as it has read them. Relative ones would be wrong
 there, so they are absolute. Only RocksDB's tables are shared: all other files are written anew for each checkpoint.
@@ -10,6 +11,7 @@ there, so they are absolute. Only RocksDB's tables are shared: all other files a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import filterfalse
 
@@ -22,10 +24,12 @@ from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.basics.private_files import usual_files
 from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.runs import Run
+from stateferry.runs.report.report import FileDigest, Report
 
 # As `plugins/flink/jobs.py` has it, which knows nothing of this package.
 CLAIMABLE = "-claimable"
 _TABLE = ".sst"
+_OWN: Mapping[str, str] = {}
 
 
 def offer_claimable(run: Run) -> str:
@@ -33,10 +37,10 @@ def offer_claimable(run: Run) -> str:
 
     The job stands still, and can start from the target as well. So this raises no error of the disk.
     """
-    target, folder = Location.of(run.plan.target), _folder(run)
+    target, folder = Location.of(run.plan.target), claimable_folder(run)
     try:
-        metadata = _published(run)
-        content = build_metadata(claimable_metadata(metadata, folder))
+        metadata = published_metadata(run)
+        content = claimable_content(run, metadata)
         found = folder.child(METADATA).read_if_there()
         if found is not None:
             return "" if found == content else f"{folder.shown} is another savepoint"
@@ -55,21 +59,45 @@ def offer_claimable(run: Run) -> str:
 
 def offered_claimable(run: Run) -> Location | None:
     """The folder that the new job may claim, if it is complete; None as well once a job has claimed and deleted it."""
-    folder = _folder(run)
+    folder = claimable_folder(run)
     found = folder.child(METADATA).read_if_there() if run.plan.claimable else None
-    if found is None or found != build_metadata(claimable_metadata(_published(run), folder)):
+    if found is None or found != claimable_content(run, published_metadata(run)):
         return None
     return folder
 
 
-def claimable_metadata(metadata: Metadata, folder: Location) -> Metadata:
-    """The metadata of a native savepoint for links in this folder: its tables are shared, with absolute addresses."""
+def claimable_content(run: Run, metadata: Metadata) -> bytes:
+    """The `_metadata` of what the new job may claim of a published savepoint, of which `metadata` is."""
+    folder = claimable_folder(run)
+    names = copies_of_tables(run, metadata, Location.of(run.plan.target)) if folder.is_on_s3 else {}
+    return build_metadata(claimable_metadata(metadata, folder, {table: name for name, (table, _) in names.items()}))
 
-    def is_table(file: NamedFile) -> bool:
-        return file.name.endswith(_TABLE) and isinstance(file.stream, RelativeFile)
+
+def copies_of_tables(run: Run, metadata: Metadata, folder: Location) -> dict[str, tuple[str, FileDigest]]:
+    """The tables of the savepoint in the folder, by the names of their copies, with the digests that they must have."""
+    found, files = {}, Report.read(run.report).staged.files
+    subtasks = (subtask for operator in metadata.operators for subtask in operator.subtasks)
+    for handle in (subtask.native_keyed for subtask in subtasks if subtask.native_keyed is not None):
+        for name in (file.stream.name for file in handle.files if is_table(file)):
+            known = files[name] if name in files else files[folder.child(name).uri]
+            found[f"{known.digest}-{known.size}{_TABLE}"] = name, known
+    return found
+
+
+def is_table(file: NamedFile) -> bool:
+    """Whether the file is a table of RocksDB's in the savepoint's folder."""
+    return file.name.endswith(_TABLE) and isinstance(file.stream, RelativeFile)
+
+
+def claimable_metadata(metadata: Metadata, folder: Location, names: Mapping[str, str] = _OWN) -> Metadata:
+    """The metadata of a native savepoint for links in this folder: its tables are shared, with absolute addresses.
+
+    `names` are those that tables have there, if they are others.
+    """
 
     def shared(file: NamedFile) -> NamedFile:
-        return replace(file, stream=AbsoluteFile(folder.child(file.stream.name).uri, file.stream.size))
+        name = names.get(file.stream.name, file.stream.name)
+        return replace(file, stream=AbsoluteFile(folder.child(name).uri, file.stream.size))
 
     def claimable(handle: NativeHandle) -> NativeHandle:
         tables, others = filter(is_table, handle.private), filterfalse(is_table, handle.private)
@@ -88,11 +116,13 @@ def claimable_metadata(metadata: Metadata, folder: Location) -> Metadata:
     return replace(metadata, operators=tuple(operators))
 
 
-def _folder(run: Run) -> Location:
+def claimable_folder(run: Run) -> Location:
+    """Where the new job finds what it may claim."""
     target = Location.of(run.plan.target)
     return target.parent.child(f"{target.name}{CLAIMABLE}")
 
 
-def _published(run: Run) -> Metadata:
+def published_metadata(run: Run) -> Metadata:
+    """The metadata of what the run has published."""
     place = Location.of(run.plan.target).child(METADATA)
     return parse_metadata(place.read(), place.shown)

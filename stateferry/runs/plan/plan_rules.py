@@ -71,10 +71,10 @@ def _place_problems(plan: RunOptions) -> Iterator[str]:
         except UsageError as error:
             yield str(error)
             break  # The others are in the home, if the plan doesn't say where they are.
-    if plan.claimable and store_in(plan.target):
+    if plan.claimable and (store := store_in(plan.target)) and not store.startswith("s3:"):
         yield (
-            f"claimable: {plan.target} is on a store, and what a job may claim is made of hard links: give a target on "
-            "a disk, or leave claimable out"
+            f"claimable: {plan.target} is on a store that copies no files itself, and what a job may claim is made of "
+            "hard links, or of copies of S3's: give a target on a disk or S3, or leave claimable out"
         )
     for old, new in (plan.files_from or {}).items():
         try:

@@ -126,8 +126,8 @@ class RunOptions(UpgradeOptions):
         Option(
             Kind.SWITCH,
             "Claimable",
-            "also leave the new native savepoint as hard links in TARGET-claimable, which the new job may claim: its "
-            "first checkpoint then uploads only what has changed",
+            "also leave the new native savepoint as hard links, on S3 as copies, in TARGET-claimable, which the new "
+            "job may claim: its first checkpoint then uploads only what has changed",
             row=166,
             section=RUN,
         ),

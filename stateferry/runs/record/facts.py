@@ -190,6 +190,16 @@ class BaseAccounts(RunFacts):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimableCopies(RunFacts):
+    """The copies on S3 of the result's tables which the new job may claim: what tells each from another file."""
+
+    name: ClassVar[str] = "claimable"
+
+    folder: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ChangedKeys:
     """The changed keys of a state in one subtask as they were converted: how many, and their digest."""
 

@@ -53,6 +53,9 @@ def test_a_night_with_native_files_goes_on_from_the_last_one_and_converts_everyt
     assert full_every(format="native", lazy=True, share="30%", flag_state="flag") == 7
     # What can't be caught up with isn't tried, unless somebody asks for it.
     assert full_every(format="native", reverse=True) is None
+    # Copies of what nobody publishes would be left on S3.
+    (claims,) = read({**REQUEST, "format": "native", "claimable": True}).jobs
+    assert not claims.by_schedule({}, is_backfill=False).plan_values().get("claimable")
     (cut_over,) = read({**REQUEST, "format": "native", "full_every": 3}).jobs
     assert cut_over.request.rehearsal().plan_values().get("full_every") is None
 

@@ -101,7 +101,7 @@ def test_what_changes_is_caught_up_with_on_the_store(flink: FlinkCluster, store:
     jar = flink.upload_jobs()
     old = RemoteJob.start(flink, jar, LEGACY_JOB, "--sink", sink)
     old.wait_for_checkpoints()
-    target, native = store.uri("caught-up", "target"), ("--format", "native", "--no-timers")
+    target, native = store.uri("caught-up", "target"), ("--format", "native", "--no-timers", "--claimable")
     now = ("--now", str(1_700_000_000_000))
     base = stateferry_run(store, catalog, "orders", old.savepoint_at("NATIVE"), target, *native, *now, "--rehearse")
     run_id = re.findall(r"run (\S+) of job", base)[0]
@@ -111,11 +111,25 @@ def test_what_changes_is_caught_up_with_on_the_store(flink: FlinkCluster, store:
     (since,) = re.findall(r"caught up with \d+ changed keys in .* s, as run (\S+)", said)
     old.wait_for_checkpoints()
     stopped = old.stop_with_savepoint_at("NATIVE")
-    stateferry_run(store, catalog, "orders", stopped, target, *native, *now, "--since", since)
+    claimable = Location.of(f"{target}-claimable")
+    ahead = {one.name for one in claimable.entries()}
+    assert ahead
+    said = stateferry_run(store, catalog, "orders", stopped, target, *native, *now, "--since", since)
+    assert f"or have it claim {target}-claimable" in said
+    assert ahead & {one.name for one in claimable.entries()}
     stateferry_run(store, catalog, "whole", stopped, store.uri("caught-up", "whole"), *native, *now)
     before = shown(sink)
     assert entries(target, "newMainState") == expected_entries(before)
     assert raw_entries(target) == raw_entries(store.uri("caught-up", "whole"))
+    # One job goes on from what it claims, another one from what was published.
+    other = shutil.copytree(sink, tmp_path / "other")
+    new = RemoteJob.start(flink, jar, NEW_JOB, "--sink", other, savepoint=f"{target}-claimable", claims=True)
+    new.wait_for_checkpoints()
+    completed = flink.get(f"/jobs/{new.id}/checkpoints")["latest"]["completed"]["external_path"]
+    assert f"{target}-claimable/".encode() in Location.of(completed).child("_metadata").read()
+    end = new.stop_with_savepoint_at()
+    check_each_once(shown(other))
+    assert entries(end, "newMainState") == expected_entries(shown(other))
     check_that_it_goes_on(flink, jar, target, sink, "--sink", sink)
 
 
