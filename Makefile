@@ -145,9 +145,9 @@ hashes: $(BIN)/uv ## Write the hashes of all pinned packages to constraints/hash
 	for one in constraints/*.txt; do $(UV) pip compile -q --generate-hashes --no-annotate --no-header --no-deps \
 	  --python-version 3.13 $$one -o constraints/hashes/$${one##*/} || exit 1; done
 
-sbom: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Write which Python packages are in the images of docker/, as CycloneDX JSON, to build/sbom
+sbom: $(VENV)/.made $(AIRFLOW_VENV)/.made ## Write which packages are in the images of docker/, as CycloneDX JSON, to build/sbom: Debian's by DPKG_STATUS=FILE
 	@mkdir -p build/sbom
-	for one in spark airflow; do $(BIN)/python constraints/sbom.py $$one >build/sbom/stateferry-$$one.cdx.json || exit 1; done
+	for one in spark airflow; do $(BIN)/python constraints/sbom.py $$one $(DPKG_STATUS) >build/sbom/stateferry-$$one.cdx.json || exit 1; done
 
 docs: $(DOCS_VENV)/.made ## Build the documentation as a site, in build/site, without a network; links and anchors are checked
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build -q -f docs_site/mkdocs.yml

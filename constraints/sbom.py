@@ -1,7 +1,8 @@
 """Prints which Python packages are in an image, as CycloneDX JSON: a software bill of materials.
 
-    .venv/bin/python constraints/sbom.py airflow > stateferry-airflow.cdx.json
+    .venv/bin/python constraints/sbom.py airflow [STATUS] > stateferry-airflow.cdx.json
 
+STATUS is the image's /var/lib/dpkg/status, by which Debian's packages are listed, too: no Dockerfile names them all.
 What an image installs and removes again is read from its Dockerfile, what that needs from the packages themselves, in
 the environments of `make setup`, and every version must be the pinned one. The same constraints give the same text.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -100,7 +102,17 @@ def _names(command: list[str], verb: str) -> Iterator[str]:
             yield word
 
 
-def bill(image: str) -> dict[str, Any]:
+def debian(status: str) -> Iterator[dict[str, Any]]:
+    """Debian's packages, by what dpkg says of an image."""
+    for package in status.split("\n\n"):
+        said = dict(line.split(": ", 1) for line in package.splitlines() if re.match(r"\S+: ", line))
+        if said.get("Status", "").endswith(" installed"):
+            name, version = said["Package"], said["Version"]
+            reference = f"pkg:deb/debian/{name}@{quote(version, safe='')}?arch={said['Architecture']}"
+            yield {"type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference}
+
+
+def bill(image: str, status: str = "") -> dict[str, Any]:
     """What is in the image."""
     components: dict[str, dict[str, Any]] = {}
     needed: dict[str, set[str]] = {}
@@ -110,6 +122,8 @@ def bill(image: str) -> dict[str, Any]:
         for name, reference in references.items():
             components[reference] = _component(environment.installed[name], name, reference)
             needed.setdefault(reference, set()).update(references[one] for one in packages[name])
+    for one in debian(status):
+        components[one["bom-ref"]], needed[one["bom-ref"]] = one, set()
     own = next(one for one in components.values() if one["name"] == _OWN)
     of = {"type": "container", "bom-ref": image, "name": f"{_OWN}-{image}", "version": own["version"]}
     needed[image] = set(components)
@@ -133,6 +147,6 @@ def _component(package: Distribution, name: str, reference: str) -> dict[str, An
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in [[image] for image in IMAGES]:
-        sys.exit(f"expected one of {', '.join(IMAGES)}")
-    print(json.dumps(bill(sys.argv[1]), indent=1))  # noqa: T201
+    if sys.argv[1:2] not in [[image] for image in IMAGES] or len(sys.argv) > 3:
+        sys.exit(f"expected one of {', '.join(IMAGES)}, and perhaps a file of dpkg")
+    print(json.dumps(bill(sys.argv[1], "".join(Path(one).read_text() for one in sys.argv[2:])), indent=1))  # noqa: T201

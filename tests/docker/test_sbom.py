@@ -14,8 +14,8 @@ import pytest
 HOUSE = Path(__file__).parents[2]
 
 
-def bill(image: str) -> dict[str, Any]:
-    command = [sys.executable, str(HOUSE / "constraints/sbom.py"), image]
+def bill(image: str, *status: Path) -> dict[str, Any]:
+    command = [sys.executable, str(HOUSE / "constraints/sbom.py"), image, *map(str, status)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -67,3 +67,36 @@ def test_a_package_that_is_not_the_pinned_one_is_an_error(tmp_path: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert re.fullmatch(r"rich \S+ isn't what constraints/spark.txt pins: make setup installs that\n", done.stderr)
+
+
+STATUS = """\
+Package: libgcc-s1
+Status: install ok installed
+Architecture: amd64
+Version: 12.2.0-14+deb12u1
+Description: GCC support library
+ Version: of its own
+
+Package: passwd
+Status: install ok installed
+Architecture: amd64
+Version: 1:4.13+dfsg1-1
+
+Package: removed
+Status: deinstall ok config-files
+Architecture: all
+Version: 1
+"""
+
+
+def test_debians_packages_are_those_that_dpkg_says_are_installed(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text(STATUS)
+    found, before = bill("spark", tmp_path / "status"), bill("spark")
+    more = [one["purl"] for one in found["components"] if one not in before["components"]]
+    assert more == [
+        "pkg:deb/debian/libgcc-s1@12.2.0-14%2Bdeb12u1?arch=amd64",
+        "pkg:deb/debian/passwd@1%3A4.13%2Bdfsg1-1?arch=amd64",
+    ]
+    (whole,) = [one["dependsOn"] for one in found["dependencies"] if one["ref"] == "spark"]
+    assert set(more) <= set(whole)
+    assert len(found["components"]) == len(before["components"]) + 2

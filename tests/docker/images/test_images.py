@@ -13,6 +13,7 @@ import pytest
 
 from tests.docker.images.conftest import AIRFLOW, SPARK
 from tests.docker.images.containers import Container, Image, Pod
+from tests.docker.test_sbom import bill
 
 pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(2400)]
 
@@ -75,6 +76,16 @@ def test_an_image_has_nothing_that_builds_and_no_cache(tag: str, images: dict[st
             file.relative_to(root) for file in (root / folder).rglob("*") if file.is_file() and file.stat().st_size
         }
         assert files <= {file.relative_to(base) for file in (base / folder).rglob("*")}, folder
+
+
+def test_the_bill_of_materials_has_debians_packages_of_both_images(images: dict[str, Image]) -> None:
+    of_dpkg = images[SPARK].root / "var/lib/dpkg"
+    assert (of_dpkg / "status").read_text() == (images[AIRFLOW].root / "var/lib/dpkg/status").read_text()
+    command = ["dpkg-query", f"--admindir={of_dpkg}", "-W", "-f", "${Package} ${Version}\n"]
+    there = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = [one for one in bill("spark", of_dpkg / "status")["components"] if one["purl"].startswith("pkg:deb/")]
+    assert sorted(f"{one['name']} {one['version']}" for one in listed) == sorted(there)
+    assert {"procps", "tini"} < {one.split()[0] for one in there}
 
 
 @pytest.mark.parametrize("tag", [SPARK, AIRFLOW])
