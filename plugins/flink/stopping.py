@@ -58,7 +58,7 @@ async def take(rest: FlinkRest, order: SavepointOrder, *, timeout: float, poll_i
         state = await wait_for(rest, job.id, Goal.over(), timeout=timeout, poll_interval=poll_interval)
     if state not in _ENDED:
         raise FlinkError(f"job '{job.name}' ({job.id}) is {state}, and no checkpoint is where it stopped")
-    return await _newest(rest, job.id, number)
+    return await newest_of_ended(rest, job.id, number)
 
 
 async def find(rest: FlinkRest, order: SavepointOrder) -> TakenSavepoint | Pending | None:
@@ -71,7 +71,7 @@ async def find(rest: FlinkRest, order: SavepointOrder) -> TakenSavepoint | Pendi
     state = await _state_now(rest, job)
     if state == _CANCELLING:
         return Pending(job.id, "")
-    return await _newest(rest, job.id) if state in _ENDED else None
+    return await newest_of_ended(rest, job.id) if state in _ENDED else None
 
 
 async def found_in_the_end(
@@ -82,7 +82,7 @@ async def found_in_the_end(
         return await savepoints.found_in_the_end(rest, order, timeout=timeout, poll_interval=poll_interval)
     job = await find_job(rest, order.job)
     state = await _state_in_the_end(rest, job, timeout=timeout, poll_interval=poll_interval)
-    return await _newest(rest, job.id) if state in _ENDED else None
+    return await newest_of_ended(rest, job.id) if state in _ENDED else None
 
 
 async def _state_in_the_end(rest: FlinkRest, job: JobOverview, *, timeout: float, poll_interval: float) -> str:
@@ -162,7 +162,7 @@ async def fresh_checkpoint(
         await asyncio.sleep(poll_interval)
 
 
-async def _newest(rest: FlinkRest, job_id: str, number: int = 0) -> TakenSavepoint:
+async def newest_of_ended(rest: FlinkRest, job_id: str, number: int = 0) -> TakenSavepoint:
     """The newest complete checkpoint of a job that has ended, which has this number or a higher one.
 
     Flink answers from a cache. Where this machine sees the checkpoints, it needn't wait until that is out of date.

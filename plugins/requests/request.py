@@ -295,13 +295,8 @@ class MigrationRequest(_PlanOptions):
         yield from self.approval_problems()
         yield from self.stop_problems(stops_job=self.stops_job)
         yield from self.place_problems(stops_job=self.stops_job, starts_job=self.start_job)
-        if self.stops_with_checkpoint and self.stops_job and self.runs_on != "session":
-            yield f"stop_with: 'checkpoint', but runs_on is '{self.runs_on}': only a session cluster is asked for one"
-        if self.stops_with_checkpoint and self.stops_job and self.source != "checkpoint":
-            yield (
-                "stop_with: 'checkpoint', but source is 'flink': choose source 'checkpoint', so that the rehearsal "
-                "shows that the job's checkpoints can be read"
-            )
+        if self.stops_with_checkpoint and self.stops_job:
+            yield from self._with_checkpoint_problems()
         if self.given_options().get("claimable") and self.runs_on == "kubernetes" and self.start_job:
             yield "claimable: given, but runs_on is 'kubernetes', where no job claims a savepoint: leave it off"
         yield from self._state_problems() if self.work == "migrate" else self._rescale_problems()
@@ -367,6 +362,20 @@ class MigrationRequest(_PlanOptions):
     def _states(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         lists = [one["states"] for one in values["operators"] if isinstance(one.get("states"), list)]
         return [state for of_operator in lists for state in of_operator if isinstance(state, dict)]
+
+    def _with_checkpoint_problems(self) -> Iterator[str]:
+        if self.runs_on == "own tasks":
+            yield "stop_with: 'checkpoint', but runs_on is 'own tasks': only Flink and its operator are asked for one"
+        if self.runs_on == "kubernetes" and str(self.resource).startswith("flinksessionjob/"):
+            yield (
+                "stop_with: 'checkpoint', but resource is a FlinkSessionJob, which its operator starts again as soon "
+                "as it is cancelled: stop it with a savepoint"
+            )
+        if self.source != "checkpoint":
+            yield (
+                "stop_with: 'checkpoint', but source is 'flink': choose source 'checkpoint', so that the rehearsal "
+                "shows that the job's checkpoints can be read"
+            )
 
     def _state_problems(self) -> Iterator[str]:
         given = self.given_options()

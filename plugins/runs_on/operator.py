@@ -1,7 +1,7 @@
 """Jobs of the Flink Kubernetes Operator, in application mode: a run changes the spec of a FlinkDeployment.
 
 The stop is `state: suspended` with `upgradeMode: savepoint`, into a savepoint folder that no other request has: so a
-savepoint from before the request never counts.
+savepoint from before the request never counts. That with a checkpoint is in `operator_checkpoints`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.flink.errors import FlinkError, FlinkTimeoutError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.jobs import TERMINAL
-from stateferry.airflow.flink.savepoints import SavepointOrder, TakenSavepoint, stopped_by_others
+from stateferry.airflow.flink.savepoints import CHECKPOINT, SavepointOrder, TakenSavepoint, stopped_by_others
+from stateferry.airflow.flink.stopping import found_in_the_end
 from stateferry.airflow.flink.task import HOUR, UP_WITH_CHECKPOINT, FlinkTask, job_started
 from stateferry.airflow.kubernetes.errors import OperatorError
 from stateferry.airflow.kubernetes.resource import NO_PATH, FlinkResource, Resource
 from stateferry.airflow.kubernetes.spec import Spec, changes, difference, merged
 from stateferry.airflow.requests.request import MigrationRequest
+from stateferry.airflow.runs_on.operator_checkpoints import checkpoint_before_stop, where_cancelled
 from stateferry.airflow.runs_on.operator_checks import check_connection, check_runs, check_version, for_good_there
 from stateferry.airflow.runs_on.operator_spec import (
-    SUSPENDED,
     SpecBefore,
     is_suspended_by,
     never_came_up,
@@ -35,10 +36,12 @@ from stateferry.airflow.runs_on.operator_spec import (
     plain,
     runs_from,
     started_spec,
+    suspended,
     suspension,
 )
 from stateferry.airflow.runs_on.operator_start import OperatorStart
 from stateferry.airflow.runs_on.port import MOST_FAILURES, POLL_SECONDS
+from stateferry.airflow.runs_on.programs import check_stop
 from stateferry.basics.durations import now_ms
 from stateferry.runs.control.outage_limit import check_may_start
 from stateferry.runs.record.facts import NewJob
@@ -72,6 +75,7 @@ class Operator(OperatorStart):
             now = self._resource.read()
             check_runs(self._resource, now)
             check_connection(self._resource, now, self._request, self._flink.hook)
+            check_stop(self._request)
             if self._request.start_job:
                 check_version(now.spec, self._request)
                 self._resource.check_patch(difference(now.spec, self._new(now.spec, "file:///savepoint", 1)))
@@ -101,11 +105,11 @@ class Operator(OperatorStart):
             now = self._resource.read()
             if not is_suspended_by(now, order):
                 now = self.keep_spec()
+                if order.format == CHECKPOINT:
+                    self._keep_checkpoint(order)
             patch = suspension(self._before().spec, order)
             self._apply(now, patch, "to stop the job")
-            location = self._resource.wait_for(
-                lambda one: self._stopped_with(one, order), patch=patch, timeout=6 * HOUR
-            )
+            location = self._wait_until_stopped(order, patch, timeout=6 * HOUR)
         return TakenSavepoint(self._before().job_id, location)
 
     def stopped_in_the_end(self, order: SavepointOrder) -> TakenSavepoint | None:
@@ -117,16 +121,21 @@ class Operator(OperatorStart):
                     self._check_goes_on(order, kept.stop_error)
                 return None
             try:
-                # Which format was ordered, only the task that stopped the job knows.
-                location = self._resource.wait_for(
-                    lambda one: self._stopped_with(one, order), patch={"job": SUSPENDED}, timeout=HOUR
-                )
+                # Which format of a savepoint was ordered, only the task that stopped the job knows.
+                location = self._wait_until_stopped(order, {"job": suspended(order)}, timeout=HOUR)
             except OperatorError as error:
                 found = self._put_back(order, str(error))
                 if found is None:
                     return None
                 location = found
         return TakenSavepoint(self._before().job_id, location)
+
+    def _wait_until_stopped(self, order: SavepointOrder, patch: Spec, *, timeout: float) -> str:
+        # Of a savepoint the operator tells, of a cancelled job Flink does so sooner.
+        look_every = POLL_SECONDS if order.format == CHECKPOINT else 30.0
+        return self._resource.wait_for(
+            lambda one: self._stopped_with(one, order), patch=patch, timeout=timeout, look_every=look_every
+        )
 
     def _put_back(self, order: SavepointOrder, error: str) -> str | None:
         """Makes the spec as it was, so that the old job runs on.
@@ -280,12 +289,23 @@ class Operator(OperatorStart):
         rehearsal_of(self._flink.context).keep(kept)
         return now
 
+    def _keep_checkpoint(self, order: SavepointOrder) -> None:
+        """Keeps a checkpoint that the job takes now, so that the one with which it is stopped has little to add."""
+        before = self._before()
+        taken = self._flink.hook.run(
+            lambda rest: checkpoint_before_stop(rest, order, str(before.job_id), timeout=6 * HOUR)
+        )
+        rehearsal_of(self._flink.context).keep(replace(before, checkpoint=taken))
+
     def _waits(self, now: FlinkResource) -> bool:
         """Whether the resource is as the stop left it."""
         return now.job.get("state") == "suspended"
 
     def _stopped_with(self, one: FlinkResource, order: SavepointOrder) -> str | None:
         """The savepoint with which the operator has stopped the job; raises an error if it couldn't, or has another."""
+        if order.format == CHECKPOINT:
+            before = self._before()
+            return where_cancelled(self._resource, one, self._flink.hook, str(before.job_id), before.checkpoint)
         job = one.reconciled.get("job") or {}
         if job.get("state") != "suspended" or one.lifecycle != "SUSPENDED":
             if one.error is None:
@@ -331,6 +351,8 @@ class Operator(OperatorStart):
         """The savepoint with which Flink has stopped the job, waited for; None if the job runs on."""
         order = replace(order, job=str(self._before().job_id))
         hook = FlinkHook(self._request.flink_conn_id, patience=_FLINK_SECONDS)
+        if order.format == CHECKPOINT:
+            return hook.run(lambda rest: found_in_the_end(rest, order, timeout=HOUR, poll_interval=POLL_SECONDS))
         return hook.run(lambda rest: stopped_by_others(rest, order, timeout=HOUR))
 
     def _new(self, before: Spec, savepoint: str, nonce: int) -> dict[str, Any]:

@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from stateferry.airflow.flink.savepoints import SavepointOrder
+from stateferry.airflow.flink.savepoints import CHECKPOINT, SavepointOrder
 from stateferry.airflow.kubernetes.resource import FlinkResource
 from stateferry.airflow.kubernetes.spec import Spec, merged, option, with_options
 from stateferry.runs.record.facts import RunFacts
 
 _FORMAT = "kubernetes.operator.savepoint.format.type"
 _FALLBACK = "kubernetes.operator.job.upgrade.last-state-fallback.enabled"
+# By these the operator cancels a job that it suspends with its last state, whose checkpoint may be of any age.
+_BY_CANCELLATION = {
+    "kubernetes.operator.job.upgrade.last-state.job-cancel.enabled": "true",
+    "kubernetes.operator.job.upgrade.last-state.max.allowed.checkpoint.age": "3650 d",
+}
 # If this is on, the operator drains each job that it stops, not only deleted ones: all timers fire, all windows end.
 _DRAIN = "kubernetes.operator.job.drain-on-savepoint-deletion"
 # The operator makes a FlinkStateSnapshot of each stop, and deletes that after some days or others: if this is on, with
@@ -33,7 +38,6 @@ _AS_PROVEN = {
 # Flink's name since 1.20, and the one before it, which all of them know.
 _FOLDERS = ("execution.checkpointing.savepoint-dir", "state.savepoints.dir")
 RUNS = ("STABLE", "DEPLOYED")
-SUSPENDED = {"state": "suspended", "upgradeMode": "savepoint"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,8 @@ class SpecBefore(RunFacts):
     """The spec of the old job's resource as it was before this run changed it, and the id of its job.
 
     `started_from` is the savepoint from which this run lets the new job start, by the nonce `start_nonce`. `stop_error`
-    is why this run has given the stop up, and lets the old job run on.
+    is why this run has given the stop up, and lets the old job run on. `checkpoint` is the number of the one that the
+    old job took right before a stop with a checkpoint.
     """
 
     name: ClassVar[str] = "kubernetes_spec"
@@ -52,15 +57,23 @@ class SpecBefore(RunFacts):
     started_from: str = ""
     start_nonce: int = 0
     stop_error: str = ""
+    checkpoint: int = 0
 
 
 def suspension(before: Spec, order: SavepointOrder) -> dict[str, Any]:
-    """The merge patch that stops the job with a savepoint of the order's format, and with nothing else."""
+    """The merge patch that stops the job with a savepoint of the order's format, or a checkpoint, and nothing else."""
     folder = next((name for name in _FOLDERS if option(before, name) is not None), _FOLDERS[-1])
-    # Flink starts no job whose folder has no scheme, and somebody else may start one with this spec.
-    options = {folder: with_scheme(order.directory), _FORMAT: order.format}
+    # Flink starts no job whose folder has no scheme, and somebody else may start one with this spec. The folder is only
+    # this order's, so it also tells whose stop it is.
+    options = {folder: with_scheme(order.directory)}
+    options |= _BY_CANCELLATION if order.format == CHECKPOINT else {_FORMAT: order.format}
     options |= dict.fromkeys((_FALLBACK, _DRAIN, _DISPOSE, *MEANWHILE_OFF), "false")
-    return {"job": SUSPENDED, **with_options(options, before)}
+    return {"job": suspended(order), **with_options(options, before)}
+
+
+def suspended(order: SavepointOrder) -> dict[str, Any]:
+    """The part of the patch that has the operator stop the job."""
+    return {"state": "suspended", "upgradeMode": "last-state" if order.format == CHECKPOINT else "savepoint"}
 
 
 def is_suspended_by(now: FlinkResource, order: SavepointOrder) -> bool:

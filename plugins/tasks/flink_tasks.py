@@ -195,7 +195,7 @@ class TakeSavepoint(TaskWithFlink):
                 "This run doesn't take what it was stopped with, because another job may go on from there: look which "
                 "job runs, and trigger a new run"
             )
-        if is_stopping and order.format == CHECKPOINT:
+        if is_stopping and order.format == CHECKPOINT and request.runs_on == "session":
             _check_nobody_goes_on(request, order)
         if not is_stopping:
             place.check()

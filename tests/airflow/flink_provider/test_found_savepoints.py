@@ -205,6 +205,6 @@ def test_a_checkpoint_from_before_the_one_that_was_asked_for_is_not_where_the_jo
     monkeypatch.setattr(stopping, "cached_for", cached)
     monkeypatch.setattr(stopping, "newest_completed", lambda _: "s3://b/chk-7")
     rest: Any = None
-    assert asyncio.run(stopping._newest(rest, "a job", 8)).location == "s3://b/chk-8"
+    assert asyncio.run(stopping.newest_of_ended(rest, "a job", 8)).location == "s3://b/chk-8"
     with pytest.raises(FlinkError, match="has ended after checkpoint 9, and the newest that Flink knows is"):
-        asyncio.run(stopping._newest(rest, "a job", 9))
+        asyncio.run(stopping.newest_of_ended(rest, "a job", 9))

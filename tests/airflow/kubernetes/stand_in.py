@@ -207,6 +207,8 @@ class StandInOperator:
     ) -> None:
         self.kubernetes, self.stop, self.start = kubernetes, stop, start
         self.is_down, self.one_at_a_time = False, threading.Lock()
+        # Operators before 1.10 don't know the option by which they would cancel a job that is highly available.
+        self.cancels = True
         # Why the job that is there has failed, as long as the operator doesn't know of it.
         self.failure: str | None = None
         self.deployed: Body = deepcopy(kubernetes.resource["spec"])
@@ -241,10 +243,7 @@ class StandInOperator:
                 news: Body = {"jobStatus": {"jobId": job_id, "state": "RUNNING"}, "lifecycleState": "STABLE"}
                 news["jobManagerDeploymentStatus"] = "READY"
             elif job["state"] == "suspended" and before["state"] == "running":
-                options = wanted["flinkConfiguration"]
-                path = self.stop(options["state.savepoints.dir"], options["kubernetes.operator.savepoint.format.type"])
-                news = {"jobStatus": {"upgradeSavepointPath": path, "state": "FINISHED"}, "lifecycleState": "SUSPENDED"}
-                news["jobManagerDeploymentStatus"] = "MISSING"
+                news = self._stopped(job, wanted["flinkConfiguration"])
             else:
                 news = {}
         except (OSError, ValueError) as error:
@@ -252,6 +251,20 @@ class StandInOperator:
             return
         self.deployed = wanted
         self._status(**news, error=None)
+
+    def _stopped(self, job: Body, options: Body) -> Body:
+        there: Body = {"lifecycleState": "SUSPENDED", "jobManagerDeploymentStatus": "MISSING"}
+        if job["upgradeMode"] != "last-state":
+            kind = options["kubernetes.operator.savepoint.format.type"]
+            path = self.stop(options["state.savepoints.dir"], kind)
+            return there | {"jobStatus": {"upgradeSavepointPath": path, "state": "FINISHED"}}
+        if not self.cancels or options["kubernetes.operator.job.upgrade.last-state.job-cancel.enabled"] != "true":
+            # Only the metadata of high availability knows the last state.
+            return there | {"jobStatus": {"state": "FINISHED"}}
+        told = self.stop(options["state.savepoints.dir"], "CHECKPOINT")
+        job["upgradeMode"] = "savepoint"
+        # Flink's cluster stays, and the operator says no more than this.
+        return {"lifecycleState": "UPGRADING", "jobStatus": {"upgradeSavepointPath": told, "state": "CANCELED"}}
 
     def _status(self, **news: Any) -> None:
         generation = self.kubernetes.resource["metadata"]["generation"]

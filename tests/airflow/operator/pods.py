@@ -36,10 +36,10 @@ _GRACE = 5.0
 _log = logging.getLogger(__name__)
 
 
-def container(version: str) -> Jars:
-    """What application mode needs beside Flink's other jars."""
-    pins = Path(__file__).parent / f"jars-flink-container-{version}.sha256"
-    return Jars(f"flink-container-{version}", pins, alone=(f"org.apache.flink:flink-container:{version}",))
+def beside_flink(version: str, name: str = "flink-container") -> Jars:
+    """What application mode needs beside Flink's other jars; of high availability that is `flink-kubernetes`."""
+    pins = Path(__file__).parent / f"jars-{name}-{version}.sha256"
+    return Jars(f"{name}-{version}", pins, alone=(f"org.apache.flink:{name}:{version}",))
 
 
 def hosts(cluster: Cluster, name: str) -> Path:
@@ -55,7 +55,9 @@ class Pods:
     def __init__(self, cluster: Cluster, version: str, hosts: Path) -> None:
         self._cluster, self._hosts = cluster, hosts
         flink, classes = jars.totals(version).made()
-        self._class_path = f"{flink}/*:{container(version).folder()}/*:{classes}"
+        more = [beside_flink(version), beside_flink(version, "flink-kubernetes")]
+        folders = [flink, *(one.folder() for one in more if one.pins.exists())]
+        self._class_path = ":".join([*(f"{one}/*" for one in folders), str(classes)])
         self.folder = cluster.folder / "pods"
         self._running: dict[str, Pod] = {}
         self._ends = threading.Event()
@@ -98,7 +100,7 @@ class Pods:
     def start(self, body: Body, folder: Path) -> Process:
         """Starts the container of a pod, as the image's entry point does."""
         (container,) = (one for one in body["spec"]["containers"] if one["name"] == "flink-main-container")
-        kind, *arguments = container["args"]
+        kind, *arguments = (one.replace("$(_POD_IP_ADDRESS)", LOOPBACK) for one in container["args"])
         conf = folder / "conf"
         conf.mkdir(parents=True, exist_ok=True)
         for mount in container["volumeMounts"]:
@@ -112,7 +114,11 @@ class Pods:
         command = [java_tool("java"), "-Xmx768m" if kind == "taskmanager" else "-Xmx384m", *_JVM, *jars.OPENED]
         command += [f"-Djdk.net.hosts.file={self._hosts}", f"-Djava.io.tmpdir={folder}", "-cp", self._class_path]
         command += [_MAINS[kind], "--configDir", str(conf), *arguments]
-        return Process(command, folder / f"{kind}.log", folder=folder, FLINK_CONF_DIR=str(conf))
+        # The metadata of high availability is in the cluster.
+        return Process(
+            command, folder / f"{kind}.log", folder=folder, FLINK_CONF_DIR=str(conf),
+            KUBECONFIG=str(self._cluster.kubeconfig()),
+        )  # fmt: skip
 
     def _mount(self, body: Body, name: str, conf: Path) -> None:
         (volume,) = (one for one in body["spec"]["volumes"] if one["name"] == name)

@@ -20,6 +20,14 @@ def application(folder: Path, port: int) -> list[Body]:
     return [_resource("FlinkDeployment", _cluster(folder, port) | {"job": job})]
 
 
+def highly_available(folder: Path, port: int) -> list[Body]:
+    """The same, but Kubernetes keeps for another JobManager where its job goes on."""
+    (one,) = application(folder, port)
+    kept = {"high-availability.type": "kubernetes", "high-availability.storageDir": (folder / "ha").as_uri()}
+    one["spec"]["flinkConfiguration"] |= kept
+    return [one]
+
+
 def session(folder: Path, port: int) -> list[Body]:
     """The same job on a session cluster: the cluster, and the job's resource of the same name."""
     _, classes = jars.totals(flink()).made()
@@ -60,6 +68,7 @@ def _cluster(folder: Path, port: int) -> Body:
         "state.backend.type": "rocksdb",
         of_checkpoints: (folder / "checkpoints").as_uri(),
         of_savepoints: (folder / "theirs").as_uri(),
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "restart-strategy.type": "none",
     }
     memory = {"resource": {"memory": "2048m", "cpu": 1.0}}

@@ -19,8 +19,9 @@ from stateferry.airflow.runs_on.operator_spec import plain
 from stateferry.airflow.runs_on.places import operator_of
 from tests.airflow.operator.conftest import CutOver
 from tests.airflow.operator.control_plane import Body, until
-from tests.airflow.operator.pods import MISSING_IMAGE
-from tests.airflow.operator.resources import application, put_back, session
+from tests.airflow.operator.flink_operator import flink
+from tests.airflow.operator.pods import MISSING_IMAGE, beside_flink
+from tests.airflow.operator.resources import application, highly_available, put_back, session
 from tests.flink.remote import FAILING_JOB, NEW_JOB
 
 Make = Callable[..., CutOver]
@@ -61,6 +62,38 @@ def test_a_native_savepoint_is_taken_and_a_native_one_is_started_from(
     started = made.start()
     assert made.restored_from(started["job_id"]) == published
     made.check_that_nothing_was_lost("newMainState", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("entry_class", "resources", "words"),
+    [(NEW_JOB, application, None), (FAILING_JOB, highly_available, "the price list cannot be found")],
+    ids=["new", "failing, highly available"],
+)
+def test_the_operator_cancels_the_job_and_the_newest_checkpoint_counts(
+    cut_over: Make,
+    entry_class: str,
+    resources: Callable[[Path, int], list[Body]],
+    words: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if resources is highly_available and not beside_flink(flink(), "flink-kubernetes").pins.exists():
+        pytest.skip(f"what Flink {flink()} needs for high availability isn't pinned")
+    fields = {"source": "checkpoint", "stop_with": "checkpoint", "may_repeat": True}
+    fields |= {"format": "native", "no_timers": True}
+    made = cut_over({"job": {"entryClass": entry_class}}, resources, **fields)
+    old = made.read()["status"]["jobStatus"]["jobId"]
+    taken = made.stop()
+    there = [one.parent for one in (made.folder / "checkpoints" / old).glob("chk-*/_metadata")]
+    assert Path(plain(taken["savepoint"])) == max(there, key=lambda one: int(one.name.removeprefix("chk-")))
+    published = made.migrate()
+    if words is None:
+        runs, savepoint, state = made.start(), published, "newMainState"
+    else:
+        with pytest.raises(AirflowFailException, match=words):
+            made.start()
+        runs, savepoint, state = made.go_back(), plain(taken["savepoint"]), "mainState"
+    assert made.restored_from(runs["job_id"]) == savepoint
+    made.check_that_nothing_was_lost(state, monkeypatch)
 
 
 @pytest.mark.parametrize(

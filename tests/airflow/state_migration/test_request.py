@@ -128,7 +128,11 @@ STOPPED = CHECKPOINT | STATE | {"flink_job": "a", "savepoint_directory": "/s", "
         (STOPPED | {"may_repeat": True, "source": "flink"}, "stop_with: 'checkpoint', but source is 'flink'"),
         (
             STOPPED | {"may_repeat": True, "runs_on": "own tasks"},
-            "stop_with: 'checkpoint', but runs_on is 'own tasks': only a session cluster",
+            "stop_with: 'checkpoint', but runs_on is 'own tasks': only Flink and its operator",
+        ),
+        (
+            STOPPED | {"may_repeat": True, "runs_on": "kubernetes", "resource": "flinksessionjob/a"},
+            "stop_with: 'checkpoint', but resource is a FlinkSessionJob, which its operator starts again",
         ),
         ({"may_repeat": True}, "may_repeat: on, and only stop_with 'checkpoint' needs it"),
         (STOPPED | {"may_repeat": True, "mode": "rehearse"}, "may_repeat: given, but this run stops no job"),
