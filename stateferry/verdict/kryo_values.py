@@ -104,9 +104,11 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
         return _by_declaration(place, kryo)
     if sampled.two_meanings:
         finding = _of_two_meanings(place, kryo, sampled.two_meanings)
-        # What is known of other values says more.
-        breaks = found.kryo.get("2") and any(difference(one) is not None for one in classes)
-        if finding.outcome is not Outcome.UNKNOWN or not breaks:
+        # What is known of other values says more: those that Kryo 2 alone can have written are perhaps not read at all.
+        is_known = finding.outcome is not Outcome.UNKNOWN
+        breaks = any(difference(one) is not None for one in classes)
+        others = [one for there in found.classes.values() for one in there]
+        if not found.kryo.get("2") or (_are_alike(kryo, others) if is_known else not breaks):
             return finding
     if found.kryo.get("2") and unknown:
         reason = f"it isn't known whether Kryo 5 reads its {place.value}s of {unknown} as Kryo 2 wrote them ({read})"
@@ -135,9 +137,14 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
 
 
 def _loses_an_entry(found: FoundClasses) -> bool:
-    """Whether all values are maps of what both Kryos write alike: Kryo 5 then reads one entry less, and never fails."""
-    return is_map_of_entries(found.classes.get(ROOT, {})) and all(
-        written_alike(there) for place, there in found.classes.items() if place != ROOT
+    """Whether all values are maps of what both Kryos write alike: Kryo 5 then reads one entry less, and never fails.
+
+    Of an object that can't be read nobody knows that.
+    """
+    return (
+        not found.foreign
+        and is_map_of_entries(found.classes.get(ROOT, {}))
+        and all(written_alike(there) for place, there in found.classes.items() if place != ROOT)
     )
 
 
@@ -301,6 +308,8 @@ def _most_telling(kryo: KryoType, places: Iterable[dict[str, int]]) -> list[str]
 def _differing(place: Place, names: list[str], read: str) -> Finding:
     name = names[0]
     outcome, or_else = outcomes_of(name)
+    if or_else is None and any(Outcome.FAILS in outcomes_of(one) for one in names[1:]):
+        or_else = Outcome.FAILS
     what = difference(name) or "they come back as other values, or can't be read any more"
     more = "" if len(names) == 1 else f" (they hold {', '.join(map(_shown, names[1:]))} too)"
     reason = f"Kryo 5 reads the bytes that Kryo 2 wrote of {_shown(name)} in another way{more}: {what}"

@@ -14,7 +14,7 @@ from flinkstate.classfiles.class_file import PUBLIC
 from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot
-from flinkstate.serializers.types import FlinkType, OptionType, RowType, Scalar, TraversableType
+from flinkstate.serializers.types import FlinkType, KryoType, OptionType, RowType, Scalar, TraversableType
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.kryo_values import finding_of
@@ -22,7 +22,7 @@ from stateferry.verdict.outcomes import Finding, Outcome
 from stateferry.verdict.sample import Finder, samples_of
 from stateferry.verdict.versions import Line
 from tests.support.expected_columns import SAVEPOINTS
-from tests.support.kryo_writing import kryo_map
+from tests.support.kryo_writing import Boxed, kryo_map, kryo_object
 
 BY_KRYO = kryo_snapshot("java.util.HashMap").type
 
@@ -137,6 +137,25 @@ def test_a_value_that_both_can_read_hides_no_other(others: list[bytes], outcome:
     said = finding_of(Part(Place.VALUE, _OBJECT), _ONE_TO_TWO, finder.results(whole=True))
     assert said is not None
     assert said.outcome is outcome, said
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        pytest.param(BY_KRYO, [kryo_map({"a": 1}, five=False)], id="a map"),
+        pytest.param(_OBJECT, [kryo_object(Boxed("double", 1.5), five=False)], id="a number that both can read"),
+    ],
+)
+def test_one_among_others_may_fail(type_: KryoType, values: list[bytes]) -> None:
+    """Alone these are only wrong. Of the class in the second map nothing is known, and Kryo 5 can't read the UUID."""
+    more = kryo_map({"a": _of_class("com.acme.Reading") + b"\x02"}, five=False) if type_ is BY_KRYO else _UUID
+    for held, may_fail in ((values, False), ([*values, more], True)):
+        ends = np.cumsum([len(value) for value in held])
+        finder = Finder(type_, five=False, most=10)
+        finder.add_whole(np.frombuffer(bytearray(b"".join(held)), np.uint8), np.append(0, ends[:-1]), ends)
+        said = finding_of(Part(Place.VALUE, type_), _ONE_TO_TWO, finder.results(whole=True))
+        assert said is not None
+        assert (Outcome.WRONG in said.possible, Outcome.FAILS in said.possible) == (True, may_fail), said
 
 
 def test_numbers_that_both_read_alike_by_chance_say_nothing_of_those_not_read() -> None:
