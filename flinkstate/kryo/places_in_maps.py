@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.classfiles.job_classes import JobClasses, is_of_others
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import ENUM_SET, ENUM_SETS, IDENTITY_MAP, ClassTable, KnownClass, registered_ids
@@ -223,9 +223,8 @@ def places_of(
             for narrow in WIDER_THAN.get(part, ()):
                 cells[node, table.row(f"java.lang.{narrow.label}")] = -_WIDE[part]
         if not cells[node].any() and node not in nodes.below:
-            raise RefusedError(
-                f"a map that Kryo wrote can't become {type_name(type_)}: no class becomes {type_name(part)}"
-            )
+            why = f"no class becomes {type_name(part)}{_why(part, table)}"
+            raise RefusedError(f"a map that Kryo wrote can't become {type_name(type_)}: {why}")
     of_types = zip(types, nullable, strict=True)
     nulls = np.array([NULLABLE if flagged else zeros_of_null(part) for part, flagged in of_types], np.int64)
     cells[:, codes.NULL] = nulls != 0
@@ -275,6 +274,16 @@ def _parts(type_: FlinkType) -> Iterator[tuple[int, FlinkType]]:
             yield codes.SIDES + 1, right
         case _:
             return
+
+
+def _why(type_: FlinkType, table: ClassTable) -> str:
+    """Says why a class can't be read, or how it could."""
+    if not isinstance(type_, KryoType):
+        return ""
+    if (reason := table.job.reasons.get(type_.class_name)) is not None:
+        return f" ({reason})"
+    helps = table.classes is None and not is_of_others(type_.class_name)
+    return ". For classes of the job, give its jar: --classes job.jar" if helps else ""
 
 
 def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) -> bool:

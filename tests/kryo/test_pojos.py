@@ -18,7 +18,9 @@ import pytest
 from flinkstate.classfiles.class_file import ABSTRACT, PUBLIC, ClassFile, Member
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
 from flinkstate.errors import DamagedError, RefusedError
-from flinkstate.kryo.job_pojos import pojo_type
+from flinkstate.kryo.classes import class_table
+from flinkstate.kryo.job_pojos import map_fields_of, pojo_type
+from flinkstate.kryo.places_in_maps import places_of
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.snapshots import SnapshotParser
@@ -236,6 +238,22 @@ def test_a_type_with_a_pojo_is_told_and_said_again() -> None:
         of_the_job(parse_map_type(text), examples(VERSIONS[0])["beans"].kryo, of_flink_2=False)
     with pytest.raises(RefusedError, match="give --classes"):
         of_the_job(parse_map_type(text), replace(examples(VERSIONS[0])["beans"].kryo, classes=None), of_flink_2=False)
+
+
+def test_of_a_class_that_is_a_map_itself_it_is_said() -> None:
+    """Kryo writes its entries and none of its fields, so no map is in one. Nor can it be read."""
+    held = (Member("map", "Ljava/util/Map;", PUBLIC),)
+    plain, json = (
+        ClassFile(name, "java.lang.Object", interfaces, PUBLIC, held, None, False)
+        for name, interfaces in (("com.acme.Plain", ()), ("com.acme.Json", ("java.util.Map",)))
+    )
+    job = JobClasses("maps", {one.name: one for one in (plain, json)})
+    assert map_fields_of(KryoType("com.acme.Plain", classes=job)) == ("map",)
+    assert map_fields_of(KryoType("com.acme.Json", classes=job)) == ()
+    type_ = parse_map_type("Map<String,Kryo<com.acme.Json>>")
+    for classes, why in ((job, r"\(it implements java.util.Map"), (None, "give its jar: --classes")):
+        with pytest.raises(RefusedError, match=f"no class becomes Json.*{why}"):
+            places_of(type_, class_table(KryoType("java.util.HashMap", classes=classes)))
 
 
 def test_the_place_of_another_class_is_named() -> None:
