@@ -17,7 +17,8 @@ from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import IDENTITY_MAP, KNOWN, PUBLIC, KnownClass, class_table
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.places_in_maps import EITHERS, INSIDE, LISTS, MAPS, ROOT, WIDER_THAN, ObjectField, places_to_find
-from flinkstate.kryo.reading import MapReading, Values, what_helps
+from flinkstate.kryo.reading import MapReading, Values
+from flinkstate.kryo.refusal import what_helps
 from flinkstate.kryo.to_flink_maps import KryoCounts, counts_of
 from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.types import (

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from flinkstate.classfiles.job_classes import JobClasses, is_of_others
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo.classes import ENUM_SET, ENUM_SETS, IDENTITY_MAP, ClassTable, KnownClass, registered_ids
+from flinkstate.kryo.refusal import what_helps
 from flinkstate.kryo.subclasses import is_a
 from flinkstate.serializers.types import (
     FLINK_EITHER,
@@ -280,10 +281,8 @@ def _why(type_: FlinkType, table: ClassTable) -> str:
     """Says why a class can't be read, or how it could."""
     if not isinstance(type_, KryoType):
         return ""
-    if (reason := table.job.reasons.get(type_.class_name)) is not None:
-        return f" ({reason})"
-    helps = table.classes is None and not is_of_others(type_.class_name)
-    return ". For classes of the job, give its jar: --classes job.jar" if helps else ""
+    reason = table.job.reasons.get(type_.class_name)
+    return what_helps([type_.class_name]) if reason is None else f" ({reason})"
 
 
 def _becomes(known: KnownClass, type_: FlinkType, classes: JobClasses | None) -> bool:

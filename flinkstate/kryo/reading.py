@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -16,14 +15,13 @@ from flinkstate.kryo import kernels
 from flinkstate.kryo.classes import ClassTable, class_table
 from flinkstate.kryo.known_class_parts import EITHER, ROW, ROW_KIND
 from flinkstate.kryo.places_in_maps import OBJECT, ROOT, WIDER_THAN, Places, places_of, places_to_find
-from flinkstate.kryo.refusal import RefusedValueError, text_at
+from flinkstate.kryo.refusal import RefusedValueError, text_at, what_helps
 from flinkstate.serializers.types import DeclaredKryoType, FlinkType, KryoType, ListType, MapType, SetType, simple_name
 
 _LEAST_OBJECTS = 4096
 _LEAST_ROOM = 1 << 12
 _LARGEST = 1 << 31
 _WITH_SCALA = "writes it if flink-scala is on Flink's class path, else not"
-_NOT_OF_JOBS = ("java.", "javax.", "[")
 _NO_PARTS = np.full((2, 1), -1, np.int64)
 
 
@@ -311,16 +309,6 @@ class MapReading:
         own = None if detail >= 0 else self.table.own_serializers.get(name)
         reason = self.table.job.reasons.get(name) if own is None else f"with the job's serializer {own}"
         return name if reason is None else f"{name} ({reason})"
-
-
-def what_helps(unread: Iterable[str]) -> str:
-    """Returns what to do about classes that can't be read: those of the job are in its jar.
-
-    It doesn't help where a reason in brackets follows the name: then the class is known.
-    """
-    if all(name.startswith(_NOT_OF_JOBS) or name.endswith(")") for name in unread):
-        return ""
-    return ". For classes of the job, give its jar: --classes job.jar"
 
 
 def _shown(name: str) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes
+from flinkstate.classfiles.job_classes import is_of_others
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import FlinkType
+
+_NOT_OF_JOBS = ("java.", "javax.", "[")
 
 
 class RefusedValueError(RefusedError):
@@ -50,3 +54,16 @@ def text_at(data: Bytes, position: int) -> str:
         length |= (first & 0x7F) << shift
         position, shift = position + 1, shift + 7
     return bytes(data[position : position + length - 1]).decode("utf-8", "replace")
+
+
+def what_helps(unread: Iterable[str]) -> str:
+    """Returns what to do about classes that can't be read: those of the job are in its jar.
+
+    It doesn't help where a reason in brackets follows the name: then the class is known. Nor are libraries read.
+    """
+    missing = [name for name in unread if not name.startswith(_NOT_OF_JOBS) and not name.endswith(")")]
+    if not missing:
+        return ""
+    if all(map(is_of_others, missing)):
+        return ". Classes of this library aren't read from a jar either"
+    return ". For classes of the job, give its jar: --classes job.jar"

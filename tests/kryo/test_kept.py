@@ -13,7 +13,7 @@ import pytest
 from flinkstate.classfiles.job_classes import read_job_classes
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.kryo.class_finder import map_type_of
-from flinkstate.kryo.reading import what_helps
+from flinkstate.kryo.refusal import what_helps
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.type_text import parse_map_type, type_text

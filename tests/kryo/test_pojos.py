@@ -21,6 +21,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo.classes import class_table
 from flinkstate.kryo.job_pojos import map_fields_of, pojo_type
 from flinkstate.kryo.places_in_maps import places_of
+from flinkstate.kryo.refusal import what_helps
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.snapshots import SnapshotParser
@@ -254,6 +255,17 @@ def test_of_a_class_that_is_a_map_itself_it_is_said() -> None:
     for classes, why in ((job, r"\(it implements java.util.Map"), (None, "give its jar: --classes")):
         with pytest.raises(RefusedError, match=f"no class becomes Json.*{why}"):
             places_of(type_, class_table(KryoType("java.util.HashMap", classes=classes)))
+
+
+def test_a_jar_is_asked_for_only_where_it_helps() -> None:
+    for name, said in (
+        ("com.acme.Reading", "give its jar: --classes"),
+        ("com.google.gson.JsonObject", "Classes of this library aren't read from a jar either"),
+    ):
+        with pytest.raises(RefusedError, match=f"no class becomes .*{said}"):
+            places_of(parse_map_type(f"Map<String,Kryo<{name}>>"), class_table(KryoType("java.util.HashMap")))
+        assert said in what_helps([name])
+    assert what_helps(["java.util.Formatter", "com.acme.Json (it implements java.util.Map)"]) == ""
 
 
 def test_the_place_of_another_class_is_named() -> None:
