@@ -328,6 +328,10 @@ def _of_job(job: JobTable) -> Iterator[KnownClass]:
                     yield KnownClass(array, (codes.OBJECT_ARRAY, codes.OBJECT_ARRAY), component=name)
                 else:
                     yield KnownClass(array, (codes.ANY_ARRAY, codes.ANY_ARRAY))
+    # Of an interface, say, there are arrays, though no objects: each element says its class.
+    for name, is_final in job.final.items():
+        if not is_final and name not in job.enums and name not in job.parts:
+            yield KnownClass(f"[L{name};", (codes.ANY_ARRAY, codes.ANY_ARRAY))
 
 
 def _hash(name: bytes) -> int:
