@@ -12,7 +12,7 @@ from flinkstate.classfiles.job_classes import is_of_others
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import FlinkType
 
-_NOT_OF_JOBS = ("java.", "javax.", "[")
+_NOT_OF_JOBS = ("java.", "javax.", "jdk.", "sun.", "[")
 
 
 class RefusedValueError(RefusedError):
