@@ -170,7 +170,7 @@ class KeyedState:
         if map_ is None:
             return ()
         match self.value:
-            case KryoMapType() | PojoMapType(pojo=KryoType()):
+            case KryoMapType() | PojoMapType(pojo=KryoType()) | PojoMapType(map=KryoMapType()):
                 return tuple(part for part in opaque_parts(map_) if not isinstance(part, KryoType))
             case MapType() | NullableType() | PojoMapType(map=MapType() | NullableType()):
                 return (*without_end(map_.key), *without_end(map_.value))

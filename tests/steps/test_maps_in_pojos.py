@@ -113,6 +113,27 @@ def test_entries_become_rows_and_pojos_stay_without_them(golden: str, options: s
         assert texts(found, without_group=regrouped) == texts(pojos_of(lines, "totals"), without_group=regrouped)
 
 
+@pytest.mark.parametrize("golden", ["in-pojos-1.20-rocksdb", "in-pojos-ttl-2.3-rocksdb"])
+def test_values_of_a_map_by_kryo_can_stay_values_of_kryo(golden: str, tmp_path: Path) -> None:
+    """Real Flink 1.20 read such rows of UUIDs, sets and objects of the job by Kryo, and the POJOs without the maps."""
+    options = options_of(golden)
+    kept = moved("kryo", golden, map_type="Map<String, Kryo<java.lang.Object>>")
+    options["operators"] = [{"operator": "main", "states": [kept]}]
+    report, _ = run(GOLDENS / golden, tmp_path, **options)
+    assert {check.outcome.value for check in report.checks} == {"passed"}, report.checks
+    rows = dumped(tmp_path / "target", "main", "kryoCounts")
+    assert texts(rows, without_group=False) == texts(rows_of(lines_of(golden), "kryo"), without_group=False)
+
+
+def test_values_of_both_kryos_cannot_stay_values_of_kryo(tmp_path: Path) -> None:
+    golden = "in-pojos-upgraded-2.3-rocksdb"
+    options = options_of(golden)
+    kept = moved("kryo", golden, map_type="Map<String, Kryo<java.lang.Object>>")
+    options["operators"] = [{"operator": "main", "states": [kept]}]
+    with pytest.raises(RefusedError, match="stay values of Kryo"):
+        run(GOLDENS / golden, tmp_path, **options)
+
+
 @pytest.mark.full
 def test_another_run_finds_nothing_more_in_the_pojos(tmp_path: Path) -> None:
     golden = "in-pojos-ttl-2.3-rocksdb"
