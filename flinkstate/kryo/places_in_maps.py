@@ -282,6 +282,8 @@ def _why(type_: FlinkType, table: ClassTable) -> str:
     if not isinstance(type_, KryoType):
         return ""
     reason = table.job.reasons.get(type_.class_name)
+    if (own := table.own_serializers.get(type_.class_name)) is not None:
+        reason = f"with the job's serializer {own}"
     return what_helps([type_.class_name]) if reason is None else f" ({reason})"
 
 
