@@ -28,6 +28,7 @@ from flinkstate.serializers.types import (
     DeclaredKryoType,
     FlinkType,
     KryoCollectionType,
+    KryoMapType,
     KryoType,
     ListType,
     MapType,
@@ -318,7 +319,7 @@ def _for_kernels(program: WalkProgram) -> tuple[Any, ...]:
 
 
 def kryo_of(part: OpaqueType) -> KryoType:
-    if isinstance(part, KryoCollectionType):
+    if isinstance(part, KryoCollectionType | KryoMapType):
         return part.kryo
     if isinstance(part, KryoType):
         return part

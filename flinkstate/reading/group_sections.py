@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import numpy as np
 
@@ -47,9 +47,19 @@ class GroupSections:
             self._has_room = True
 
     def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
-        found = self._read() if self._in_memory is None else self._in_memory
-        sections = ((self.states[section.state], section) for section in found)
-        yield from sections if self._rewrite is None else self._rewrite(self.key_group, sections)
+        return self._rewritten(self.unchanged())
+
+    def of(self, states: Container[str]) -> Iterator[tuple[KeyedState, Section]]:
+        """Yields the sections of these states alone."""
+        return self._rewritten((state, section) for state, section in self.unchanged() if state.name in states)
+
+    def _rewritten(self, found: Iterator[tuple[KeyedState, Section]]) -> Iterator[tuple[KeyedState, Section]]:
+        return found if self._rewrite is None else self._rewrite(self.key_group, found)
+
+    def unchanged(self) -> Iterator[tuple[KeyedState, Section]]:
+        """Yields the sections as they are in the file."""
+        for section in self._read() if self._in_memory is None else self._in_memory:
+            yield self.states[section.state], section
 
     def _read(self) -> Iterator[Section]:
         sections: list[Section] = []

@@ -91,6 +91,8 @@ class _Compiler:
                     self.stored(part)
             case ListType(element) if scala_parts(type_):
                 self._loop(lambda: self.stored(element))
+            case MapType(key, value) if scala_parts(type_):
+                self._loop(lambda: self._stored_entry(key, value))
             case NullableType(value, 0) if scala_parts(type_):
                 at = self.emit(kernels.FLAG, _NOT_NULL, _NULL, _NULL, 0)
                 self.stored(value)
@@ -99,6 +101,10 @@ class _Compiler:
                 raise RefusedError(f"a value of flink-scala inside of a {type_name(type_)} is not rewritten")
             case _:
                 self._copy(type_)
+
+    def _stored_entry(self, key: FlinkType, value: FlinkType) -> None:
+        self.stored(key)
+        self.stored(NullableType(value, 0))
 
     def value(self, source: FlinkType, made: FlinkType) -> None:
         """Compiles a value; both types are alike, as `made_of` in the plan's check makes them."""

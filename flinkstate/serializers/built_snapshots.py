@@ -171,12 +171,17 @@ def without_avro(snapshot: SerializerSnapshot) -> SerializerSnapshot:
     if snapshot.class_name == KRYO_SNAPSHOT and isinstance(kryo, KryoType):
         if not any(map(is_of_avro, kryo.registrations)):
             return snapshot
-        parts = tuple(_stand_in() if is_of_avro(one) else one for one in kryo.registrations)
-        return _kryo_snapshot_of(replace(kryo, registrations=parts))
+        return _kryo_snapshot_of(kryo_without_avro(kryo))
     if isinstance(snapshot.type, OpaqueType):
         return snapshot  # nobody looks into its values for Avro's arrays
     nested = tuple(map(without_avro, snapshot.nested))
     return snapshot if nested == snapshot.nested else with_nested(snapshot, nested)
+
+
+def kryo_without_avro(kryo: KryoType) -> KryoType:
+    """As `without_avro`, of a serializer of Kryo that isn't described yet."""
+    parts = tuple(_stand_in() if is_of_avro(one) else one for one in kryo.registrations)
+    return replace(kryo, registrations=parts)
 
 
 def _kryo_snapshot_of(type_: KryoType) -> SerializerSnapshot:

@@ -187,7 +187,14 @@ def with_opaque(type_: FlinkType, change: Callable[[OpaqueType], FlinkType]) -> 
 
 def with_kryo(type_: FlinkType, change: Callable[[KryoType], KryoType]) -> FlinkType:
     """Returns the type with other serializers by Kryo, but for those of collections that are made of others."""
-    return with_opaque(type_, lambda one: change(one) if isinstance(one, KryoType) else one)
+
+    def changed(one: OpaqueType) -> OpaqueType:
+        if isinstance(one, KryoMapType):
+            key, value = (with_kryo(part, change) for part in children(one.map))
+            return replace(one, kryo=change(one.kryo), map=MapType(key, value))
+        return change(one) if isinstance(one, KryoType) else one
+
+    return with_opaque(type_, changed)
 
 
 def with_classes(type_: FlinkType, job: JobClasses | None) -> FlinkType:

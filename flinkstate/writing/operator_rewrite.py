@@ -152,8 +152,7 @@ class OperatorRewrite:
         if prepared.destination.changes_key_groups:
             for state in keyed_states(merged, operator.label):
                 _refuse_unstable(state if rewrite is None else rewrite.state(state), operator)
-        header = prepared.transform.header(merged)
-        prepared.header = header if rewrite is None else rewrite.header(header)
+        prepared.header = prepared.transform.header(merged if rewrite is None else rewrite.header(merged))
         natives = (subtask.native_keyed for subtask in operator.subtasks)
         prepared.has_timers_on_heap = any(one is not None and one.timers is not None for one in natives)
         if not is_native:

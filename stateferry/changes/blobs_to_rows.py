@@ -63,10 +63,9 @@ class BlobsToRows:
         """Yields the new entries of a key group: other states as they are, then those of each migrated state."""
         here = {state.name for state in group.states}
         touched = {name for rules in self.rules for name in rules.touched}
-        if here - touched:
-            for state, section in group:
-                if state.name not in touched:
-                    yield destination.send(section, state, self._ids[state.name])
+        if others := here - touched:
+            for state, section in group.of(others):
+                yield destination.send(section, state, self._ids[state.name])
         for rules in self.rules:
             counts = self.counts.setdefault(rules.legacy.name, ConversionCounts())
             if rules.lazy_cut is not None or rules.keeps_rest:
@@ -89,14 +88,14 @@ class BlobsToRows:
         counts: ConversionCounts,
     ) -> Iterator[GroupedEntries]:
         new_id = self._ids[rules.new_name]
-        for state, section in group:
+        for state, section in group.of((rules.new_name, rules.legacy.name)):
             if state.name == rules.new_name:
                 kept = rows_that_stay(parse_rows(section, rules), rules, sets, counts)
                 if len(kept) == len(section):
                     yield destination.send(section, state, new_id)
                 elif len(kept):
                     yield destination.send_some(section, state, new_id, kept)
-            elif state.name == rules.legacy.name:
+            else:
                 targets = destination.key_groups(section, state)
                 yield convert(section, rules, sets, new_id, targets, destination.prefix, counts)
 

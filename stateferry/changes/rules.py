@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
 
@@ -83,6 +83,15 @@ class Rules:
     rest: LegacyRest = LegacyRest.STOP
     # Whether the job that reads the result is one of Flink 2.
     for_flink_2: bool = False
+    # The legacy state as the source has it, if it is written for another Flink before it becomes rows, and which of
+    # the named states are written so.
+    stored: KeyedState | None = None
+    by_kryo: Mapping[str, KeyedState] = field(default_factory=dict)
+
+    @property
+    def in_source(self) -> KeyedState:
+        """The legacy state as the source has it."""
+        return self.stored or self.legacy
 
     @property
     def leaves_out_blobs(self) -> bool:

@@ -62,9 +62,9 @@ class RewrittenKeys:
 def refuse_equal_keys(blobs: Blobs, keep: Flags, rules: Rules) -> None:
     """Refuses two keys of one map that have the same bytes, among the entries that are kept."""
     key = rules.map_type.key
-    may_differ = _is_widened(rules.legacy.value) or any(not isinstance(part, _DIFFER) for part in with_parts(key))
+    may_differ = _is_widened(rules.in_source.value) or any(not isinstance(part, _DIFFER) for part in with_parts(key))
     # Of a map by Kryo nothing but its own bytes says that it is an IdentityHashMap.
-    if not may_differ and (kryo_map_of(rules.legacy.value) is None or not blobs.may_have_equal_keys(keep)):
+    if not may_differ and (kryo_map_of(rules.in_source.value) is None or not blobs.may_have_equal_keys(keep)):
         return
     pairs = blobs.pairs().filter(pa.array(keep))
     if pc.count_distinct(pairs).as_py() == len(pairs):

@@ -8,8 +8,8 @@ be kept, signs of states that the plan doesn't name), and how old the entries ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,6 @@ from flinkstate.files.storage import Location
 from flinkstate.keyed.keyed_file import WINDOW, KeyedFile, Section
 from flinkstate.keyed.keyed_files import open_keyed
 from flinkstate.keyed.state import KeyedState, keyed_states
-from flinkstate.keyed.stored_maps import map_places
 from flinkstate.kryo.class_finder import ClassFinder
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.metadata.bytes_read import WHOLE, BytesRead
@@ -34,21 +33,22 @@ from flinkstate.serializers.type_parts import kryo_map_of, object_field, object_
 from flinkstate.writing.max_parallelism_change import Destination
 from stateferry.basics.state_ref import StateRef
 from stateferry.changes.counts import InventoryCounts, LossCounts, StateSigns
-from stateferry.changes.key_hashes import NO_HASHES, members
+from stateferry.changes.key_hashes import NO_HASHES
 from stateferry.changes.lazy_cut import Order, RankCounts
 from stateferry.changes.older_winners import count_older_winners
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.pojos_without_maps import without_maps
-from stateferry.changes.rules import Contradiction, Rules
-from stateferry.changes.sections import Blobs, MapRows, keys_of, live_blobs, parse_blobs, parse_rows, read_timestamps
+from stateferry.changes.rules import Rules
+from stateferry.changes.sections import MapRows, parse_rows, read_timestamps
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade
 from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo, for_other_kryo, rewrites_keys
 from stateferry.changes.upgrade.restore_lost import GroupLosses
-from stateferry.changes.who_wins import KeySets, entries_that_stay, key_sets_of, rows_that_stay
+from stateferry.changes.who_wins import KeySets, key_sets_of, rows_that_stay
 from stateferry.inventory.ages import Ages, Integers
 from stateferry.inventory.aging_states import AgingState, aging_states
 from stateferry.inventory.blob_times import BlobTimes
-from stateferry.inventory.equal_keys import RewrittenKeys, refuse_equal_keys
+from stateferry.inventory.blobs_met import examine, find_classes, note_times, rank
+from stateferry.inventory.equal_keys import RewrittenKeys
 from stateferry.inventory.heavy_key import HeavyKey, heavier
 from stateferry.inventory.heavy_keys import KeysOfGroup, heavy_groups
 from stateferry.inventory.two_forms import refuse_two_forms
@@ -154,12 +154,14 @@ class InventoryTask:
         window = np.empty(WINDOW, np.uint8)
         states = keyed_states(file.header, file.name)
         finders = {
-            rules.legacy.name: ClassFinder(stored.kryo, object_field(rules.legacy.value))
+            rules.legacy.name: ClassFinder(stored.kryo, object_field(rules.in_source.value))
             for rules in self.changes.rules
-            if (stored := kryo_map_of(rules.legacy.value)) is not None
+            if (stored := kryo_map_of(rules.in_source.value)) is not None
         }
+        # What was lost is found by the rows of both Kryos.
+        rewrite = ForOtherKryo(self.changes.by_kryo).sections if self.changes.before is None else None
         for key_group in key_groups:
-            self._count(GroupSections(file, key_group, states, window), finders, inventory)
+            self._count(GroupSections(file, key_group, states, window, rewrite=rewrite), finders, inventory)
         inventory.add(Inventory(maps={self.changes.ref(name): one.found() for name, one in finders.items()}))
 
     def _count(self, group: GroupSections, finders: Mapping[str, ClassFinder], inventory: Inventory) -> None:
@@ -168,30 +170,29 @@ class InventoryTask:
         keys = KeysOfGroup(group.file) if group.key_group in self.heavy_groups else None
         rewritten = RewrittenKeys()
         with_rows = {rules.legacy.name: [NO_HASHES] for rules in self.changes.rules}
-        for state, section in group:
+        for state, unchanged in group.unchanged():
             if keys is not None:
-                keys.meet(section)
+                keys.meet(unchanged)
             key = (self.operator, state.name, group.key_group)
-            inventory.entries[key] += len(section)
-            inventory.sizes[key] += int((section.ends - section.starts).sum())
+            inventory.entries[key] += len(unchanged)
+            inventory.sizes[key] += int((unchanged.ends - unchanged.starts).sum())
+            section = self._rewritten(state, unchanged, rewritten)
             parsed: dict[str, MapRows] = {}
             for rules in self.changes.rules:
                 met = inventory.met.setdefault(self.changes.ref(rules.legacy.name), InventoryCounts())
                 aged = partial(self._count_ages, inventory, rules, state.name)
                 if state.name == rules.legacy.name:
-                    blobs = _examine(section, rules, sets[rules.legacy.name], met, aged)
+                    blobs = examine(section, rules, sets[rules.legacy.name], met, aged)
                     if state.name in finders:
-                        with section.locating():
-                            places = map_places(rules.legacy.value, section.data, blobs.maps, section.ends)
-                            finders[state.name].add(section.data, *places)
+                        find_classes(unchanged, rules, finders[state.name])
                     if rules.keeps_rest and object_of(rules.legacy.value) is not None:
                         # What of an object refers to its map may be refused where the object is written without it.
                         without_maps(section, rules)
                     if self.keeps_times and rules.drops_expired:
                         times = inventory.blob_times.setdefault(self.changes.ref(rules.legacy.name), BlobTimes())
-                        _note_times(blobs, rules, times)
+                        note_times(blobs, rules, times)
                     if self.order is not None:
-                        _rank(section, rules, sets[rules.legacy.name], self.order, self._ranks(inventory, rules))
+                        rank(section, rules, sets[rules.legacy.name], self.order, self._ranks(inventory, rules))
                 elif state.name == rules.new_name:
                     rows = parsed[rules.legacy.name] = parse_rows(section, rules)
                     if self.order is not None:
@@ -203,10 +204,8 @@ class InventoryTask:
                         aged(read_timestamps(section.data, section.value_starts, section.ends))
             for one in signs:
                 one.meet(state, section, parsed.get(one.rules.legacy.name))
-            if state.name in self.changes.by_kryo and self.changes.before is None:
-                self._note_keys(state, for_other_kryo(section, self.changes.by_kryo[state.name]), rewritten)
             if state.name in self.aging:
-                self.aging[state.name].count(section, self.operator, inventory)
+                self.aging[state.name].count(unchanged, self.operator, inventory)
         if self.changes.before is not None:
             self._count_losses(self.changes.before, group, rewritten, inventory)
         rewritten.refuse_equal(self.changes.operator.label, group.key_group)
@@ -235,6 +234,13 @@ class InventoryTask:
         for rules in self.changes.rules if self.order is not None else ():
             count = pc.count_distinct(pa.concat_arrays(with_rows[rules.legacy.name])).as_py()
             self._ranks(inventory, rules).migrated += count - len(sets[rules.legacy.name].both)
+
+    def _rewritten(self, state: KeyedState, section: Section, keys: RewrittenKeys) -> Section:
+        """Returns the section as what comes after it sees it, and notes its keys if they are written anew."""
+        if state.name in self.changes.by_kryo and self.changes.before is None:
+            section = for_other_kryo(section, self.changes.by_kryo[state.name])
+            self._note_keys(state, section, keys)
+        return section
 
     def _note_keys(self, state: KeyedState, made: Section, rewritten: RewrittenKeys) -> None:
         if (known := self.changes.by_kryo.get(state.name)) is None or not rewrites_keys(known) or not len(made):
@@ -318,41 +324,6 @@ def _carried(operator: Operator) -> Iterator[StreamHandle]:
         for handle in (subtask.managed_operator, subtask.raw_operator, subtask.raw_keyed):
             if handle is not None and not isinstance(handle.stream, InlineBytes):
                 yield handle.stream
-
-
-def _examine(
-    section: Section, rules: Rules, sets: KeySets, met: InventoryCounts, aged: Callable[[Integers, Integers], None]
-) -> Blobs:
-    """Counts what the conversion would meet, and where that would refuse something counts it instead."""
-    blobs = parse_blobs(section, rules)
-    aged(blobs.timestamps, blobs.counts)
-    stops = rules.on_contradiction is Contradiction.STOP
-    keep = entries_that_stay(blobs, replace(rules, on_contradiction=Contradiction.ROWS) if stops else rules, sets, met)
-    if len(sets.contradictory):
-        empty = live_blobs(section, rules) & (blobs.counts == 0)
-        met.empty_contradictions += int((members(blobs.keys(), sets.contradictory) & empty).sum())
-    refuse_equal_keys(blobs, keep, rules)
-    if not rules.writes_nulls:
-        met.unwritable_nulls += int((keep & blobs.nulls()).sum())
-    return blobs
-
-
-def _note_times(blobs: Blobs, rules: Rules, times: BlobTimes) -> None:
-    """Keeps the blobs' timestamps, unless a null that can't be kept counts only as long as its blob is alive."""
-    if not rules.writes_nulls and blobs.nulls().any():
-        times.give_up()
-    else:
-        times.note(blobs.timestamps, blobs.counts)
-
-
-def _rank(section: Section, rules: Rules, sets: KeySets, order: Order, ranks: RankCounts) -> None:
-    """Counts the keys that a lazy run may move: those with a living blob, and no contradiction."""
-    left = live_blobs(section, rules)
-    if len(sets.contradictory):
-        left &= ~members(keys_of(section, np.ones(len(section), np.bool_)), sets.contradictory)
-    starts, ends = (section.key_starts + section.file.prefix)[left], section.key_ends[left]
-    sizes = (section.ends - section.value_starts)[left]
-    ranks.count(order, order.ranks(section.data, starts, ends, sizes), sizes)
 
 
 def inventory_tasks(

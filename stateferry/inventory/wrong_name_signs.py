@@ -50,9 +50,9 @@ def rivals_of(rules: Rules, states: Mapping[str, KeyedState]) -> Rivals:
     named = {rules.legacy.name, rules.new_name, rules.flag_name}
     others = [state for state in states.values() if state.name not in named]
     return Rivals(
-        frozenset() if rules.no_flag else possible_flags(rules.legacy, states) - named,
-        frozenset(state.name for state in others if could_become(rules.legacy, state)),
-        frozenset(state.name for state in others if is_like(rules.legacy, state)),
+        frozenset() if rules.no_flag else possible_flags(rules.in_source, states) - named,
+        frozenset(state.name for state in others if could_become(rules.in_source, state)),
+        frozenset(state.name for state in others if is_like(rules.in_source, state)),
     )
 
 

@@ -140,13 +140,13 @@ class _ChunkReading:
         if task.sample is not None:
             for rules in task.conversion.rules:
                 self._samples[rules.made_name] = KeySample(task.sample, rules.legacy.name, rules.legacy.ttl)
-            for name in task.conversion.aging.keys() | task.conversion.by_kryo.keys():
+            for name in task.conversion.aging.keys() | task.conversion.by_kryo.keys() - task.conversion.left_behind:
                 self._samples.setdefault(name, KeySample(task.sample, "", False))
         self._aging, self._by_kryo = task.conversion.aging, task.conversion.by_kryo
         self._sampled: dict[str, set[str | None]] = {
             rules.made_name: {rules.new_name, rules.legacy.name, rules.flag_name} for rules in task.conversion.rules
         }
-        self._read_by_kryo = self._by_kryo.keys() - self._sampled.keys()
+        self._read_by_kryo = self._by_kryo.keys() - self._sampled.keys() - task.conversion.left_behind
         self._sampled |= {name: {name} for name in self._aging.keys() - self._read_by_kryo}
         self._kind = next((type(rules) for rules in task.conversion.rules), Rules)
         self._expected = _READERS[self._kind][0](task.conversion, self._sink, self._samples, size)
@@ -199,7 +199,10 @@ class _ChunkReading:
         else:
             native = any(isinstance(part.handle, NativeHandle) for part in self._task.chunk.parts)
             plain = _READERS[self._kind][1]
-            reader = plain(self._rules[name], self._task.conversion, self._states, are_bytes=native)
+            is_source = self._task.side is Side.SOURCE
+            reader = plain(
+                self._rules[name], self._task.conversion, self._states, are_bytes=native, is_source=is_source
+            )
         return SampledKeys.of(sample, reader.expected if self._task.side is Side.SOURCE else reader.found)
 
     def read(self) -> None:
@@ -241,7 +244,10 @@ class _ChunkReading:
         """The sections as a job of Flink 2 would have written them, with what an upgrade lost."""
         if (before := self._task.conversion.before) is None:
             for state, section in found:
-                yield self._task.conversion.written(state), self._for_other_kryo(state, section)
+                made = self._for_other_kryo(state, section)
+                # A sample is of what is there: of what plain code turns into what it must become by itself.
+                self._expected.in_source = section if self._kind is Rules else None
+                yield self._task.conversion.written(state), made
         else:
             is_again = key_group == self._seen_group
             losses = GroupLosses(before, key_group, {} if is_again else self._losses)

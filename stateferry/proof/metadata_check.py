@@ -146,6 +146,7 @@ def _ends(range_: KeyGroupRange) -> tuple[int, ...]:
 
 def expected_header(merged: KeyedHeader, conversion: OperatorChanges) -> KeyedHeader:
     """The header that the new files should have, from the merged header of the source's files."""
+    merged = ForOtherKryo(conversion.by_kryo).header(merged)
     metas = {meta.name: meta for meta in merged.states}
     for rules in conversion.rules:
         made = (
@@ -158,7 +159,7 @@ def expected_header(merged: KeyedHeader, conversion: OperatorChanges) -> KeyedHe
         if rules.lazy_cut is not None and rules.lazy_cut.flag.name not in metas:
             metas[rules.lazy_cut.flag.name] = _flag_state_of(metas[rules.legacy.name], rules.lazy_cut.flag)
     states = tuple(meta for meta in metas.values() if meta.name not in conversion.left_behind)
-    return ForOtherKryo(conversion.by_kryo).header(replace(merged, states=states))
+    return replace(merged, states=states)
 
 
 def _map_state_of(legacy: StateMeta, rules: Rules) -> StateMeta:

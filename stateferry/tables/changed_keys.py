@@ -38,6 +38,8 @@ def changed_keys(
     """
     if not earlier or legacy.rules.legacy.namespace is not Scalar.VOID_NAMESPACE:
         return None
+    if legacy.rules.legacy.key != legacy.rules.in_source.key:
+        return None  # the ledger has keys with other bytes
     lanes: list[Lanes] = []
     of_subtasks: dict[int, dict[int, Prefixes]] = {}
     for part in chunk.parts:

@@ -116,7 +116,8 @@ def _write(task: ChunkTask, *, infer_required: bool) -> WrittenChunk:
         if changed is not None:
             work.leave_all_but(changed.keys)
         only = changed.of_subtasks if changed is not None else None
-        for sections in units(task.folder, task.chunk, only) if task.chunk else ():
+        by_kryo = task.state.rules.by_kryo
+        for sections in units(task.folder, task.chunk, only, by_kryo) if task.chunk else ():
             work.write(sections)
         work.add_tombstones()
         work.flush()

@@ -35,7 +35,7 @@ class KnownKeysTask:
         """Counts them."""
         ledger = read_ledger(self.ledger_files, self.state.rules.legacy)
         found = 0
-        for unit in units(self.folder, self.chunk) if self.chunk else ():
+        for unit in units(self.folder, self.chunk, by_kryo=self.state.rules.by_kryo) if self.chunk else ():
             keys = survey_keys(unit, self.state)
             found += len(keys.kinds)
             ledger.compare(keys)

@@ -14,6 +14,7 @@ from flinkstate.keyed.native_file import NativeFile
 from flinkstate.keyed.state import KeyedState, keyed_states
 from flinkstate.metadata.chunks import Chunk
 from flinkstate.rocksdb.prefixes import Prefixes
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
 
 Found = list[tuple[KeyedState, Section]]
 
@@ -24,15 +25,23 @@ class Unit:
     They are read once if all of them fit into `room`, else at each iteration.
     """
 
-    def __init__(self, file: KeyedFile, key_groups: list[int], states: tuple[KeyedState, ...], room: Buffer) -> None:
-        self._file, self._states, self._room = file, states, room
+    def __init__(
+        self,
+        file: KeyedFile,
+        key_groups: list[int],
+        states: tuple[KeyedState, ...],
+        room: Buffer,
+        rewrite: ForOtherKryo,
+    ) -> None:
+        self._file, self._states, self._room, self._rewrite = file, states, room, rewrite
         self._sizes = {key_group: file.size_of(key_group) for key_group in key_groups}
         self._kept: Found | None = None
 
     def __iter__(self) -> Iterator[tuple[KeyedState, Section]]:
         if self._kept is None:
             self._kept = self._keep()
-        return iter(self._kept) if self._kept else self._read()
+        for state, section in self._kept or self._read():
+            yield self._rewrite.state(state), self._rewrite.section(state, section)
 
     def _read(self) -> Iterator[tuple[KeyedState, Section]]:
         for key_group in self._sizes:
@@ -61,12 +70,17 @@ class Unit:
 
 
 def units(
-    folder: Location, chunk: Chunk, changed: Mapping[int, Mapping[int, Prefixes]] | None = None
+    folder: Location,
+    chunk: Chunk,
+    changed: Mapping[int, Mapping[int, Prefixes]] | None = None,
+    by_kryo: Mapping[str, KeyedState] | None = None,
 ) -> Iterator[Unit]:
     """Yields the units of a chunk, each valid until the next one is asked for.
 
-    Given the keys that have `changed`, by subtask and state id, only these are read.
+    Given the keys that have `changed`, by subtask and state id, only these are read. States `by_kryo` are written for
+    another Flink.
     """
+    rewrite = ForOtherKryo(by_kryo or {})
     for part in chunk.parts:
         with open_keyed(folder, part.handle, chunk.max_parallelism, part.subtask, wanted=part.key_groups) as file:
             if changed is not None and isinstance(file, NativeFile):
@@ -78,11 +92,11 @@ def units(
             for key_group in part.key_groups:
                 size += file.size_of(key_group)
                 if unit and size > WINDOW:
-                    yield Unit(file, unit, states, room)
+                    yield Unit(file, unit, states, room, rewrite)
                     unit, size = [], file.size_of(key_group)
                 unit.append(key_group)
             if unit:
-                yield Unit(file, unit, states, room)
+                yield Unit(file, unit, states, room, rewrite)
 
 
 def _room(file: KeyedFile, key_groups: Iterable[int]) -> Buffer:

@@ -24,9 +24,10 @@ from flinkstate.metadata.chunks import TARGET_BYTES, Chunk, plan_chunks
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import snapshot_of
-from flinkstate.serializers.type_parts import kryo_map_of
+from flinkstate.serializers.type_parts import kept_by_kryo, kryo_map_of
 from flinkstate.serializers.types import PojoMapType
 from stateferry.changes.rules import Rules
+from stateferry.changes.upgrade.for_other_kryo import ForOtherKryo
 from stateferry.tables.chunk import ChunkTask, WrittenChunk, write_chunk
 from stateferry.tables.counts import TableCounts
 from stateferry.tables.folding import chunks_to_fold
@@ -232,9 +233,10 @@ def _why_not_on(
 def _serializers(header: KeyedHeader, rules: Rules) -> str:
     """Returns a hash of the snapshots of the serializers of keys and of the legacy state, and of its map."""
     digest = hashlib.sha256()
+    header = ForOtherKryo(rules.by_kryo).header(header)
     meta = next(meta for meta in header.states if meta.name == rules.legacy.name)
     parts = [header.key_serializer, meta.serializer(VALUE_SERIALIZER), meta.serializer(NAMESPACE_SERIALIZER)]
-    if kryo_map_of(rules.legacy.value) is not None:
+    if kryo_map_of(rules.in_source.value) is not None:
         # What Kryo's own says nothing of, such as the constants of enums, comes from the plan and the job's classes.
         parts.append(snapshot_of(rules.map_type))
     for snapshot in parts:
@@ -242,6 +244,9 @@ def _serializers(header: KeyedHeader, rules: Rules) -> str:
         digest.update(len(data).to_bytes(8, "big") + data)
     if isinstance(rules.legacy.value, PojoMapType):
         digest.update(rules.legacy.value.field.encode())
+    # The headers of both Kryos are alike.
+    if any(one.five is not None for one in kept_by_kryo(rules.map_type)):
+        digest.update(b"written for another Kryo")
     return digest.hexdigest()
 
 

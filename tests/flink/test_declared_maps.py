@@ -24,9 +24,10 @@ from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink import jars
 from tests.flink.harness import FlinkHarness, Line, Made
 from tests.flink.jobs import Job, Operator, State
-from tests.flink.judge import Change, Make, check_restored
+from tests.flink.judge import Change, Make, check_restored, dumped
 from tests.flink.make_golden import SAVEPOINTS
-from tests.flink.scenarios import DECLARED_MAPS, with_kryo_parts, with_pojo_parts
+from tests.flink.scenarios import DECLARED_MAPS, legacy, with_kryo_parts, with_pojo_parts
+from tests.flink.test_lazy import expected as expected_of_lazy
 from tests.flink.test_pipeline import expected as expected_of_legacy
 from tests.flink.test_pipeline import of_new_shape
 from tests.support.verified_runs import STAGED, do_steps, verified
@@ -141,7 +142,7 @@ _HAVE_A_NULL = (
     *("String", "BigInteger", "BigDecimal", "Date", "SqlDate", "SqlTime", "SqlTimestamp", "LocalDate", "LocalTime"),
     *("LocalDateTime", "Instant"),
     # By Kryo.
-    "UUID",
+    *("UUID", "Opaque"),
     # POJOs.
     *("Person", "Address", "Visit", "Animal", "Shape", "Totals", "Cart", "Ids"),
 )
@@ -266,19 +267,59 @@ def test_parts_by_kryo_of_keys_and_values_stay_as_they_are(
     check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told, restoring=(version,))
 
 
-@pytest.mark.parametrize("format_", ["rocksdb", pytest.param("native", marks=pytest.mark.full)])
-def test_another_run_writes_such_rows_for_flink_2(format_: str, made: Make, flink: Flink, tmp_path: Path) -> None:
-    old = with_pojo_parts(BACKENDS[format_], keys=12)
-    source, classes = (
-        made("1.20.0", old, "NATIVE" if format_ == "native" else "CANONICAL"),
-        [str(jars.classes("1.20.0"))],
-    )
-    first = ferried(source.path, tmp_path / "rows", old, Change(), format_, {"classes": classes})
-    options = {"source": str(tmp_path / "rows"), "target": str(tmp_path / "new"), "job": "declared", "operators": []}
-    plan = plan_of({**options, "to": "flink-2", "classes": classes, "no_timers": format_ == "native"})
-    do_steps(Run.create(plan, plan.now), STAGED)
-    found = Made(tmp_path / "new", expected(old, source.lines))
-    check_restored(flink("2.3.0"), tmp_path / "new", new_job(old, first), found, moved=False)
+# Maps by Kryo as a whole, with keys and values that stay Kryo's.
+KEPT = (
+    *("HashMap{0-9}<String,UUID?>", "HintedMap{0-9}<UUID,Long?>", "TreeMap<Integer,Row<Long?,String?>>"),
+    *("MapClass<Long,Opaque?>", "LinkedHashMap<String,Duration>", "HashMap<UUID,HashSet<UUID>>"),
+)
+_OF_FLINK_1: dict[str, Callable[[str, str | None], Job]] = {
+    "keys and values": lambda backend, ttl: with_kryo_parts("1.20.0", backend, ttl, keys=12),
+    "parts of POJOs": lambda backend, ttl: with_pojo_parts(backend, ttl, keys=12),
+    "in maps by Kryo": lambda backend, ttl: old_job(KEPT, ttl, backend),
+}
+
+
+@pytest.mark.parametrize("of", _OF_FLINK_1)
+@pytest.mark.parametrize(
+    ("format_", "ttl", "change"),
+    [
+        pytest.param(
+            *cell, marks=() if cell in (("rocksdb", "ttl", "max"), ("native", "plain", "same")) else pytest.mark.full
+        )
+        for cell in itertools.product(FORMATS, TTLS, CHANGES)
+    ],
+)
+def test_values_of_kryo_are_for_flink_2_in_the_same_run(
+    format_: str, ttl: str, change: str, of: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    """Flink 2 reads of each map what Flink 1 has written, in rows."""
+    old = _OF_FLINK_1[of](BACKENDS[format_], TTLS[ttl])
+    told = {"classes": [str(jars.classes("1.20.0"))], "to": "flink-2"}
+    check("1.20.0", format_, old, CHANGES[change], made, flink, tmp_path, told=told, restoring=("2.3.0",))
+
+
+@pytest.mark.parametrize(
+    ("type_", "ttl", "lazy"),
+    [
+        ("HashMap{0-9}<String,UUID>", None, {"lazy": True, "share": 0.5}),
+        ("Map{0-9}<UUID,UUID>", "stamped", {}),
+        pytest.param("HintedMap{0-9}<UUID,Long>", "stamped", {}, marks=pytest.mark.full),
+    ],
+)
+def test_a_job_of_flink_1_that_has_begun_to_move_such_maps(
+    type_: str, ttl: str | None, lazy: dict[str, Any], made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    old = legacy(type_, new_type=of_flink(type_), keys=40, ttl=ttl)
+    source, new = made("1.20.0", old, "CANONICAL"), tmp_path / "new"
+    options = {"ttl_ms": 30 * 86_400_000, "keep_expired": True} if ttl else {}
+    verified(source.path, new, to="flink-2", accept_empty=0.2, clock_tolerance_ms=MAX_MILLISECONDS, **options, **lazy)
+    if lazy:
+        left = [line["key"] for line in dumped(new, "main", "mainState")]
+        assert left
+        check_restored(flink("2.3.0"), new, old, Made(new, expected_of_lazy(source.lines, left)), moved=False)
+    else:
+        found = Made(new, expected_of_legacy(source.lines))
+        check_restored(flink("2.3.0"), new, of_new_shape(old), found, moved=False)
 
 
 # Maps by Kryo with objects of the job's classes, and the types by which the new job is to have them.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def without(job: Job, *names: str) -> Job:
     return replace(job, operators=(replace(operator, states=states), *job.operators[1:]))
 
 
-def expected(lines: Iterable[Line], left: set[str]) -> list[Line]:
+def expected(lines: Iterable[Line], left: Container[Any]) -> list[Line]:
     """What the job is to find if the blobs of the keys `left` stay, and the others are moved."""
     found = []
     for line in lines:

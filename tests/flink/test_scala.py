@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flinkstate.errors import PlanError
+from stateferry.basics.durations import MAX_MILLISECONDS
 from tests.flink.harness import Made
 from tests.flink.jobs import Job, Operator, OperatorState, State
 from tests.flink.judge import Change, Started, check_restored, upgraded
@@ -186,6 +187,55 @@ def test_user_keys(started: Started, tmp_path: Path) -> None:
     shown = {name: case.shown for name, case in cases.items()} | {"aged": _CASES["nested"].shown, "in texts": _same}
     lines = [{**line, "user_key": shown[line["state"]](line["user_key"])} for line in made.lines]
     check_restored(started("2.3.0", False), new, job(lambda case: case.java), Made(new, lines), moved=False)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "options"), [("stamped", {}), pytest.param(None, {"keep_legacy": True}, marks=pytest.mark.full)]
+)
+def test_maps_are_migrated_in_the_same_run(
+    ttl: str | None, options: dict[str, Any], started: Started, tmp_path: Path
+) -> None:
+    """Maps by Flink's own serializer with user keys, or values, of Scala."""
+    by_key, by_value = (
+        {name: _CASES[name] for name in names}
+        for names in (("tuple", "nested", "enum"), ("tuple", "pojo", "option", "either", "list", "map", "hinted list"))
+    )
+
+    def job(of: Callable[[_Case], str], kind: str, new: str) -> Job:
+        states = (
+            *(State(f"{new}{name} keys", f"Map<{of(case)},Long>", kind=kind, ttl=ttl) for name, case in by_key.items()),
+            *(State(f"{new}{name}", f"Map<String,{of(case)}>", kind=kind, ttl=ttl) for name, case in by_value.items()),
+        )
+        return Job((Operator("main", key="String", keys=12, states=states),), parallelism=2)
+
+    old = job(lambda case: case.scala, "VALUE", "")
+    made = started("1.20.0", True).make(old, tmp_path / "old")
+    told = _told(by_value) | {f"main/{name} keys.(key)": case.declared for name, case in by_key.items()}
+    states = [
+        {"legacy": state.name, "new": f"new {state.name}"} | ({"ttl_ms": "30d"} if ttl else {})
+        for state in old.operators[0].states
+    ]
+    drawn: dict[str, Any] = {"nulls": "keep", "keep_expired": ttl is not None, "clock_tolerance_ms": MAX_MILLISECONDS}
+    new = upgraded(
+        made.path, tmp_path, True, declared=told, operators=[{"operator": "main", "states": states}], **drawn, **options
+    )
+    shown: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+    shown |= {f"{name} keys": (case.shown, _same) for name, case in by_key.items()}
+    shown |= {name: (_same, case.shown) for name, case in by_value.items()}
+    lines = []
+    for line in made.lines:
+        of_key, of_value = shown[line["state"]]
+        shared = {name: value for name, value in line.items() if name != "value"} | {"state": f"new {line['state']}"}
+        entries = line["value"].items() if isinstance(line["value"], dict) else line["value"]
+        lines += [shared | {"user_key": of_key(key), "value": of_value(value)} for key, value in entries]
+        if "keep_legacy" in options:
+            whole = [[of_key(key), of_value(value)] for key, value in entries]
+            lines.append({**line, "value": dict(whole) if isinstance(line["value"], dict) else whole})
+    wanted = job(lambda case: case.java, "MAP", "new ")
+    if "keep_legacy" in options:
+        (operator,), (also,) = wanted.operators, job(lambda case: case.java, "VALUE", "").operators
+        wanted = replace(wanted, operators=(replace(operator, states=(*operator.states, *also.states)),))
+    check_restored(started("2.3.0", False), new, wanted, Made(new, lines), moved=False)
 
 
 @pytest.mark.parametrize("snappy", [False, True])

@@ -23,11 +23,12 @@ from stateferry.verdict.outcomes import Outcome
 from stateferry.verdict.versions import Line
 from tests.flink.harness import Made
 from tests.flink.jobs import Job, Operator, State, Timers
-from tests.flink.judge import Change, Started, check_restored, observed, upgraded
+from tests.flink.judge import Change, Started, check_restored, dumped, observed, upgraded
 from tests.flink.scenarios import legacy
+from tests.flink.test_lazy import expected as expected_of_lazy
 from tests.flink.test_pipeline import expected, of_new_shape
 from tests.steps.test_native_source import run
-from tests.support.verified_runs import STAGED
+from tests.support.verified_runs import STAGED, verified
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
@@ -206,18 +207,21 @@ def test_a_window_operator(started: Started, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ttl", "options"),
+    ("name", "ttl", "options"),
     [
-        ("stamped", {"max_parallelism": 300, "parallelism": 4}),
-        pytest.param(None, {"output_format": "native", "keep_legacy": True}, marks=pytest.mark.full),
-        pytest.param(None, {}, marks=pytest.mark.full),
+        ("nested", "stamped", {"max_parallelism": 300, "parallelism": 4}),
+        ("list", None, {}),
+        pytest.param("either", "stamped", {"max_parallelism": 300, "parallelism": 4}, marks=pytest.mark.full),
+        pytest.param("either", None, {"output_format": "native", "keep_legacy": True}, marks=pytest.mark.full),
+        pytest.param("nested", None, {"output_format": "native", "keep_legacy": True}, marks=pytest.mark.full),
+        pytest.param("of one length", None, {}, marks=pytest.mark.full),
     ],
 )
 def test_maps_are_migrated_in_the_same_run(
-    ttl: str | None, options: dict[str, Any], started: Started, tmp_path: Path
+    name: str, ttl: str | None, options: dict[str, Any], started: Started, tmp_path: Path
 ) -> None:
     """The tables follow, too, whose account is that of the result."""
-    key = _KEYS["either"]
+    key = _KEYS[name]
 
     def job(type_: str) -> Job:
         (operator,) = legacy("Map{0-9}<String,Long>", key=type_, keys=60, ttl=ttl).operators
@@ -240,24 +244,24 @@ def test_maps_are_migrated_in_the_same_run(
     else:
         wanted = of_new_shape(wanted)
     wanted = Change(options.get("parallelism"), options.get("max_parallelism")).job(wanted)
-    check_restored(started("2.3.0", False), new, wanted, Made(new, lines), moved=True)
+    check_restored(started("2.3.0", False), new, wanted, _expected(Made(new, lines), new, key), moved=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "lazy"),
-    [("nested", {}), pytest.param("tuple", {"lazy": True, "share": 0.5}, marks=pytest.mark.full)],
-)
-def test_other_maps_are_migrated_in_another_run(
-    name: str, lazy: dict[str, Any], started: Started, tmp_path: Path
-) -> None:
-    """If bytes of their keys change, or in a lazy run."""
-    key = _KEYS[name]
-    made = started("1.20.0", True).make(legacy("Map{0-9}<String,Long>", key=key.scala, keys=4), tmp_path / "old")
-    told: dict[str, Any] = {"declared": {"main/(key)": key.declared}, "parallelism": 2, **lazy}
-    states = [{"legacy": "mainState", "new": "newMainState", "flag": "isMigratedState"}]
-    with pytest.raises(PlanError, match=r"mainState of .* is migrated.*, and the operator's keys"):
-        upgraded(made.path, tmp_path, operators=[{"operator": "main", "states": states}], nulls="keep", **told)
-    assert not (tmp_path / "new").exists()
+def test_a_lazy_run_moves_some_keys(started: Started, tmp_path: Path) -> None:
+    """By their new bytes, in the snapshot, by the writers and in plain code."""
+    key = _KEYS["nested"]
+
+    def job(type_: str) -> Job:
+        return legacy("Map{0-9}<String,Long>", key=type_, keys=60)
+
+    made = started("1.20.0", True).make(job(key.scala), tmp_path / "old")
+    told: dict[str, Any] = {"to": "flink-2", "declared": {"main/(key)": key.declared}, "accept_empty": 0.2}
+    verified(made.path, tmp_path / "new", lazy=True, share=0.3, **told)
+    lines = _expected(made, tmp_path / "new", key).lines
+    left = [line["key"] for line in dumped(tmp_path / "new", "main", "mainState")]
+    assert 0 < len(left) < sum(line["state"] == "mainState" for line in lines)
+    found = Made(tmp_path / "new", expected_of_lazy(lines, left))
+    check_restored(started("2.3.0", False), tmp_path / "new", job(key.java), found, moved=True)
 
 
 @pytest.mark.full

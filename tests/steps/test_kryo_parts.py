@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flinkstate.errors import RefusedError
+from flinkstate.errors import RefusedError, RejectedError
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.types import NullableType
 from stateferry.basics.durations import MAX_MILLISECONDS
+from stateferry.changes.upgrade import for_other_kryo
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
 from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.rocksdb.goldens import Contents, contents
+from tests.steps.test_for_another_flink import ALONE
 from tests.steps.test_native_source import run
 
 GOLDENS = Path(__file__).parents[1] / "savepoints"
@@ -144,9 +146,70 @@ def test_a_part_of_a_class_of_the_job_needs_its_jar(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_rows_with_parts_are_for_the_same_flink(tmp_path: Path) -> None:
-    golden = "pojo-parts-1.20-rocksdb"
-    with pytest.raises(RefusedError, match=r"give the result to another run with --to alone"):
+OF_FLINK_1 = tuple(golden for golden in MADE if "-1.20-" in golden)
+# The fields of a class that isn't in the jar.
+OF_VISIT = {
+    "tags": "List<String>",
+    "stops": "List<Pojo<stateferry.flink.pojo.Address>>",
+    "counts": "Map<String, Long>",
+    "rates": "Map<Integer, Double>",
+    "marks": "Set<Long>",
+}
+
+
+def declared(golden: str, *names: str) -> dict[str, Any]:
+    """What a run for Flink 2 must be told of states with these names."""
+    if "pojo-" not in golden:
+        return {"to": "flink-2"}
+    told = {f"main/{name}.{field}": type_ for name in names for field, type_ in OF_VISIT.items()}
+    return {"to": "flink-2", "declared": told}
+
+
+@pytest.mark.matrix(most=2)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("golden", OF_FLINK_1)
+def test_rows_are_for_flink_2_in_the_same_run(golden: str, options: str, tmp_path: Path) -> None:
+    """They are the same, with the same tables, as by a run that migrates and another one that upgrades its result."""
+    more = OPTIONS[options]
+    told = declared(golden, "old-1", "old-4")
+    report, made = run(GOLDENS / golden, tmp_path / "one", **options_of(golden, **told, **more))
+    assert {check.outcome.value for check in (*report.checks, *report.tables)} == {"passed"}, report
+    facts = made.facts(SnapshotFacts)
+    assert facts is not None
+    assert not [note for note in facts.notes if "must run on Flink 1" in note]
+    run(GOLDENS / golden, tmp_path / "rows", **options_of(golden, **more))
+    names = ["new-1", "new-4", *(("old-1", "old-4") if "keep_legacy" in more else ())]
+    upgraded = {**ALONE, "classes": options_of(golden)["classes"], **declared(golden, *names)}
+    if "output_format" in more:
+        upgraded["output_format"] = more["output_format"]
+    run(tmp_path / "rows" / "target", tmp_path / "two", **upgraded)
+    once, twice = (contents(Savepoint.open(str(tmp_path / one / "target"))) for one in ("one", "two"))
+    assert once == twice
+
+
+def flipped(written: Callable[..., Any]) -> Callable[..., Any]:
+    """Another last byte of a map, unless that is a flag: of a UUID, say."""
+
+    def with_another_value(*args: Any, **options: Any) -> Any:
+        made = written(*args, **options)
+        for end in (made.ends[made.data[made.ends - 1] > 1])[:1]:
+            made.data[end - 1] ^= 128
+        return made
+
+    return with_another_value
+
+
+@pytest.mark.parametrize(
+    ("what", "red"),
+    [("for_other_kryo", r"new-\d: content"), ("_written", r"new-\d: sample read plainly")],
+    ids=["the writers alone", "all compiled code"],
+)
+@pytest.mark.parametrize("golden", [one for one in OF_FLINK_1 if "kryo-" in one])
+def test_another_value_is_found(
+    golden: str, what: str, red: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(for_other_kryo, what, flipped(getattr(for_other_kryo, what)))
+    with pytest.raises(RejectedError, match=red):
         run(GOLDENS / golden, tmp_path, **options_of(golden, to="flink-2"))
 
 

@@ -33,8 +33,9 @@ from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.rules import PlannedTtl
 from stateferry.changes.upgrade.before_upgrade import BeforeUpgrade, StateBefore
 from stateferry.proof.expected.sampling import Row
-from stateferry.proof.plain.plain_kryo import PlainKryoReader, _without, by_one_kryo
+from stateferry.proof.plain.plain_kryo import PlainKryoReader, _without
 from stateferry.proof.plain.plain_losses import before_the_upgrade
+from stateferry.proof.plain.plain_maps import by_one_kryo
 from tests.support.changes import changes_of
 from tests.support.kryo_writing import Boxed, kryo_map, kryo_object
 

@@ -507,9 +507,9 @@ def test_what_a_map_by_kryo_leaves_to_kryo_is_read_with_the_job_s_classes() -> N
         legacy = state_of("old", KryoMapType(kryo.class_name, kryo.reason, kryo, map_))
         rules = replace(rules_of(), legacy=legacy)
         reader, made = reader_of(rules), rules.made
-        assert reader._with_kryo(made).value == by_kryo(part, five=five, classes=classes)
-        assert reader._with_kryo(legacy) == legacy
-        assert reader_of(rules_of())._with_kryo(made) == made
+        assert reader._typed(made).value == by_kryo(part, five=five, classes=classes)
+        assert reader._typed(legacy) == legacy
+        assert reader_of(rules_of())._typed(made) == made
 
 
 # A map in a field of a POJO.

@@ -157,6 +157,8 @@ class ForOtherKryo:
         known, value = self.by_kryo.get(meta.name), meta.serializer(VALUE_SERIALIZER)
         if known is None or value is None or not (_changes_values(known) or rewrites_keys(known)):
             return meta
+        if known.value is None and known.kind is not StateKind.TIMERS:
+            return meta  # of maps that are migrated only the keys are written anew
         made = described_as(value, _value_type(known))
         return replace(
             meta, serializers=tuple((name, made if name == VALUE_SERIALIZER else one) for name, one in meta.serializers)

@@ -20,11 +20,13 @@ from flinkstate.kryo.refusal import RefusedValueError
 from flinkstate.kryo.to_other_kryo import Recoded, recoder
 from flinkstate.scala.programs import compile_scala, scala_parts
 from flinkstate.scala.rewriting import write_values
+from flinkstate.serializers.built_snapshots import kryo_without_avro
 from flinkstate.serializers.programs import compile_type
 from flinkstate.serializers.type_parts import opaque_parts, with_opaque
 from flinkstate.serializers.types import (
     FlinkType,
     KryoCollectionType,
+    KryoMapType,
     KryoType,
     OpaqueType,
     ScalaType,
@@ -75,7 +77,7 @@ def is_by_kryo(type_: FlinkType) -> bool:
 
 
 def _kryo_of(part: OpaqueType) -> KryoType | None:
-    if isinstance(part, KryoCollectionType):
+    if isinstance(part, KryoCollectionType | KryoMapType):
         return part.kryo
     return part if isinstance(part, KryoType) else None
 
@@ -84,12 +86,14 @@ def as_written(type_: FlinkType) -> FlinkType:
     """Returns the type of values that were written for the other Flink."""
 
     def written(part: OpaqueType) -> FlinkType:
+        if isinstance(part, KryoMapType):
+            return as_written(part.map)
         if isinstance(part, KryoCollectionType) and part.kryo.for_five:
-            return part.made
+            return as_written(part.made)
         if isinstance(part, ScalaType):
             return part.made
         kryo = _kryo_of(part)
-        return part if kryo is None else replace(kryo, five=kryo.for_five)
+        return part if kryo is None else replace(kryo_without_avro(kryo), five=kryo.for_five)
 
     return with_opaque(type_, written)
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TypeGuard
 
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
-from flinkstate.errors import RefusedError
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo.to_flink_maps import KryoReader
 from flinkstate.kryo.to_other_kryo import READ_BEHIND, Recoded, Recoder, kryo_of, recoder
 from flinkstate.serializers.programs import compile_values
@@ -31,16 +30,20 @@ from flinkstate.serializers.types import (
     EnumType,
     FlinkType,
     KryoCollectionType,
+    KryoMapType,
     KryoType,
+    MapType,
+    NullableType,
     OpaqueType,
     PojoType,
     PrimitiveArrayType,
     Scalar,
+    TtlType,
     type_name,
 )
 from stateferry.changes import kernels
 
-_LENGTH = 4
+_LENGTH, _STAMP = 4, 8
 
 
 def has_objects(made: FlinkType) -> bool:
@@ -51,26 +54,28 @@ def has_objects(made: FlinkType) -> bool:
     )
 
 
-def maps_with_objects(type_: FlinkType) -> tuple[KryoCollectionType, ...]:
-    """Returns the maps, lists and sets in values of a type that have objects in them."""
-    parts = opaque_parts(type_)
-    return tuple(one for one in parts if isinstance(one, KryoCollectionType) and has_objects(one.made))
+def maps_with_objects(type_: FlinkType) -> tuple[OpaqueType, ...]:
+    """Returns the maps, lists and sets in values of a type that have objects in them, and the maps to migrate."""
+    return tuple(one for one in opaque_parts(type_) if _made_of(one) is not None)
+
+
+def _made_of(part: OpaqueType) -> MapType | NullableType | None:
+    """Returns what is made of a map, list or set that is found by a walk; None for all else."""
+    if isinstance(part, KryoMapType):
+        return part.map
+    return part.made if isinstance(part, KryoCollectionType) and has_objects(part.made) else None
 
 
 def with_made_maps(type_: FlinkType) -> FlinkType:
     """Returns the type of values whose maps are nullable ones, in which objects by Kryo are still by Kryo 2."""
-
-    def made(part: OpaqueType) -> FlinkType:
-        return part.made if isinstance(part, KryoCollectionType) and has_objects(part.made) else part
-
-    return with_opaque(type_, made)
+    return with_opaque(type_, lambda part: _made_of(part) or part)
 
 
 def expect_maps(type_: FlinkType, *, of_lists: bool) -> None:
     """Refuses maps, lists and sets that objects of Kryo can't become, or that can't be found in their values."""
     for one in (maps := maps_with_objects(type_)):
         _reader_of(one)
-    if maps and not _is_whole(type_, of_lists):
+    if maps and _whole(type_, of_lists) is None:
         _finder_of(type_, of_lists)
 
 
@@ -120,24 +125,28 @@ def _spliced(data: Bytes, starts: Positions, ends: Positions, heads: Positions, 
 
 def _parts_in(
     type_: FlinkType, data: Bytes, starts: Positions, ends: Positions, *, of_lists: bool
-) -> Iterator[tuple[KryoCollectionType, Positions, Positions]]:
+) -> Iterator[tuple[OpaqueType, Positions, Positions]]:
     """Yields the maps with objects in values, by their types: where each begins and ends."""
-    if _is_whole(type_, of_lists):
-        yield type_, starts, ends
+    if (whole := _whole(type_, of_lists)) is not None:
+        part, before = whole
+        for short in np.flatnonzero(ends - starts < before)[:1].tolist():
+            raise DamagedError("a timestamp of 8 bytes", f"{ends[short] - starts[short]}", offset=int(starts[short]))
+        yield part, starts + before, ends
         return
     found = _finder_of(type_, of_lists).parts(data, starts, ends)
-    places: dict[KryoCollectionType, list[int]] = {}
+    places: dict[OpaqueType, list[int]] = {}
     for place, part in compile_values(type_, of_lists).opaque:
-        if isinstance(part, KryoCollectionType) and has_objects(part.made):
+        if _made_of(part) is not None:
             places.setdefault(part, []).append(place)
     for part, of_part in places.items():
         chosen = found[np.isin(found[:, 0], of_part)]
         yield part, chosen[:, 1].copy(), chosen[:, 2].copy()
 
 
-def _is_whole(type_: FlinkType, of_lists: bool) -> TypeGuard[KryoCollectionType]:
-    """Whether a map, list or set is all of a value, so that it needn't be found there."""
-    return isinstance(type_, KryoCollectionType) and not of_lists
+def _whole(type_: FlinkType, of_lists: bool) -> tuple[OpaqueType, int] | None:
+    """Returns the map, list or set that needn't be found in a value, as only a timestamp is before it; its size."""
+    part, before = (type_.value, _STAMP) if isinstance(type_, TtlType) else (type_, 0)
+    return (part, before) if isinstance(part, OpaqueType) and _made_of(part) is not None and not of_lists else None
 
 
 def _finder_of(type_: FlinkType, of_lists: bool) -> Recoder:
@@ -146,8 +155,10 @@ def _finder_of(type_: FlinkType, of_lists: bool) -> Recoder:
 
 
 @lru_cache(maxsize=64)
-def _reader_of(map_: KryoCollectionType) -> KryoReader:
+def _reader_of(map_: OpaqueType) -> KryoReader:
     """Returns what reads the maps, lists or sets; refuses a type that objects of Kryo can't become."""
-    if not map_.kryo.for_five:
-        raise RefusedError(f"a {type_name(map_.made)} with POJOs, enums or objects by Kryo in it stays Flink 2's")
-    return KryoReader(map_.kryo, map_.made)
+    kryo, made = kryo_of(map_), _made_of(map_)
+    assert made is not None
+    if not kryo.for_five:
+        raise RefusedError(f"a {type_name(made)} with POJOs, enums or objects by Kryo in it stays Flink 2's")
+    return KryoReader(kryo, made, widen=isinstance(map_, KryoMapType) and map_.widen)

@@ -132,6 +132,8 @@ class ExpectedEntries:
         self.counts: dict[str, SourceCounts] = {rules.made_name: SourceCounts() for rules in conversion.rules}
         self.blobs = AccountsByState(size or conversion.new_max)
         self.aging: dict[str, AgingCounts] = {name: AgingCounts() for name in self._aging}
+        # The section that is read as the source has it, if it is written for another Flink first.
+        self.in_source: Section | None = None
 
     def read(self, group: GroupSections, *, carries: bool = True) -> None:
         """Reads one key group; without `carries` only the states that are migrated."""
@@ -228,7 +230,7 @@ class ExpectedEntries:
 
     def _sample(self, rules: Rules, state: str, section: Section, keys: Hashes) -> None:
         if rules.made_name in self._samples:
-            self._samples[rules.made_name].see(state, section, keys)
+            self._samples[rules.made_name].see(state, section if self.in_source is None else self.in_source, keys)
 
     def _living_entries(self, rules: Rules, section: Section) -> tuple[BlobEntries, Flags, Flags, Flags]:
         """Returns the blobs, and flags: living blobs, entries that become rows, living nulls that don't.

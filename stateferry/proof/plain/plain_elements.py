@@ -11,7 +11,7 @@ from flinkstate.values.codecs import decode_whole
 from stateferry.basics.quantities import noun
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.proof.expected.sample_text import MOST_SAMPLES
-from stateferry.proof.plain.plain_kryo import by_one_kryo
+from stateferry.proof.plain.plain_maps import by_one_kryo
 
 _MOST_BYTES = 1 << 20
 

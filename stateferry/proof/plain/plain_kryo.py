@@ -14,8 +14,8 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.serializers.type_parts import kept_by_kryo, with_opaque
-from flinkstate.serializers.types import FlinkType, KryoCollectionType, KryoType, OpaqueType, ScalaType, TimerType
+from flinkstate.serializers.type_parts import kept_by_kryo
+from flinkstate.serializers.types import FlinkType, TimerType
 from flinkstate.ttl import StateTtlConfig
 from flinkstate.values.codecs import decode_whole, decoder
 from flinkstate.values.java_values import PojoValue, TtlValue
@@ -24,6 +24,7 @@ from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_losses import PlainLosses, before_the_upgrade, in_no_order, stored_object
+from stateferry.proof.plain.plain_maps import by_one_kryo
 from stateferry.proof.plain.plain_reader import group_of_key
 from stateferry.proof.plain.plain_state import KeyAccount, Line, PlainKey, PlainStateReader
 
@@ -171,19 +172,6 @@ class PlainKryoReader:
             return True
         config: StateTtlConfig = self._planned.config
         return bool(min(value.timestamp + config.time_to_live, _LATEST) > self._planned.now)
-
-
-def by_one_kryo(type_: FlinkType, five: bool) -> FlinkType:
-    """The type of a value in the savepoint of Flink 2 (`five`) or in that of Flink 1."""
-
-    def known(part: OpaqueType) -> FlinkType:
-        if isinstance(part, ScalaType) and five:
-            return part.made
-        if isinstance(part, KryoCollectionType):
-            return by_one_kryo(part.made, five) if five else replace(part, kryo=replace(part.kryo, five=False))
-        return replace(part, five=five) if isinstance(part, KryoType) else part
-
-    return with_opaque(type_, known)
 
 
 def _without(value: Any, field: str) -> Any:

@@ -18,12 +18,15 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.serializers.type_parts import kept_by_kryo, with_kryo, with_opaque
 from flinkstate.serializers.types import (
     FlinkType,
+    KryoCollectionType,
     KryoMapType,
     KryoType,
     MapType,
     NullableType,
+    OpaqueType,
     PojoMapType,
     PojoType,
+    ScalaType,
     children,
 )
 from flinkstate.values.codec_parts import Decode, read_flag
@@ -49,18 +52,19 @@ class MapEntry:
 MapReader = Callable[[bytes, int], Iterator[MapEntry]]
 
 
-def map_reader(stored: FlinkType | None, map_: MapType) -> MapReader:
+def map_reader(stored: FlinkType | None, map_: MapType, *, told: bool = False) -> MapReader:
     """Returns what reads the map that takes up all bytes from a position on; `stored` is how it is stored.
 
-    Of objects by Kryo with a map in a field, it reads the objects.
+    Of objects by Kryo with a map in a field, it reads the objects. If the type of the map has `told` which Kryo wrote
+    what is in it, keys and values are objects, and else bytes.
     """
     if isinstance(stored, KryoMapType):
-        return lambda data, position: _kryo_entries(stored.map, read_kryo_map(stored, data, position))
+        return lambda data, position: _kryo_entries(stored.map, read_kryo_map(stored, data, position), told=told)
     if isinstance(stored, PojoMapType):
-        return lambda data, position: _kryo_entries(map_, map_of_object(stored, data, position))
+        return lambda data, position: _kryo_entries(map_, map_of_object(stored, data, position), told=told)
     if isinstance(stored, NullableType):
-        return lambda data, position: _nullable_entries(stored, map_, data, position)
-    return lambda data, position: _entries(map_, data, position, nullable_keys=False)
+        return lambda data, position: _nullable_entries(stored, map_, data, position, told=told)
+    return lambda data, position: _entries(map_, data, position, nullable_keys=False, told=told)
 
 
 def content(type_: FlinkType, value: Any, written: bytes) -> bytes:
@@ -71,27 +75,35 @@ def content(type_: FlinkType, value: Any, written: bytes) -> bytes:
     """
     if value is None:
         return b""
-    return repr(value).encode("utf-8", "backslashreplace") if kept_by_kryo(type_) else written
+    return as_objects(value) if kept_by_kryo(type_) else written
 
 
-def _kryo_entries(map_: MapType, read: list[tuple[Any, Any]]) -> Iterator[MapEntry]:
+def as_objects(value: Any) -> bytes:
+    """Returns all objects in a value with their classes."""
+    return repr(value).encode("utf-8", "backslashreplace")
+
+
+def _kryo_entries(map_: MapType, read: list[tuple[Any, Any]], *, told: bool) -> Iterator[MapEntry]:
     for user_key, value in read:
         by_kryo = value is None or kept_by_kryo(map_.value)
         written = content(map_.value, value, b"" if by_kryo else encode(map_.value, value))
-        yield MapEntry(user_key, encode(map_.key, user_key), value is None, value, written)
+        key = as_objects(user_key) if told and kept_by_kryo(map_.key) else encode(map_.key, user_key)
+        yield MapEntry(user_key, key, value is None, value, written)
 
 
-def _nullable_entries(stored: NullableType, map_: MapType, data: bytes, position: int) -> Iterator[MapEntry]:
+def _nullable_entries(
+    stored: NullableType, map_: MapType, data: bytes, position: int, *, told: bool
+) -> Iterator[MapEntry]:
     if read_flag(data, position, len(data), "a map's null flag"):
         _check_end(data, position + 1 + stored.padding)
         return
     nullable_keys = isinstance(children(stored.value)[0], NullableType)
-    yield from _entries(map_, data, position + 1, nullable_keys=nullable_keys)
+    yield from _entries(map_, data, position + 1, nullable_keys=nullable_keys, told=told)
 
 
-def _entries(map_: MapType, data: bytes, position: int, *, nullable_keys: bool) -> Iterator[MapEntry]:
-    if not is_copied(map_.key) and not is_copied(map_.value):
-        yield from _entries_by(map_, data, position, nullable_keys=nullable_keys, five=False)
+def _entries(map_: MapType, data: bytes, position: int, *, nullable_keys: bool, told: bool) -> Iterator[MapEntry]:
+    if told or not is_copied(map_):
+        yield from _entries_by(map_, data, position, nullable_keys=nullable_keys, five=None)
         return
     found: list[list[MapEntry]] = []
     failed: list[DamagedError | RefusedError] = []
@@ -108,7 +120,9 @@ def _entries(map_: MapType, data: bytes, position: int, *, nullable_keys: bool) 
     yield from found[0]
 
 
-def _entries_by(map_: MapType, data: bytes, position: int, *, nullable_keys: bool, five: bool) -> Iterator[MapEntry]:
+def _entries_by(
+    map_: MapType, data: bytes, position: int, *, nullable_keys: bool, five: bool | None
+) -> Iterator[MapEntry]:
     read_key, read_value = _part_reader(map_.key, five=five), _part_reader(map_.value, five=five)
     position, limit = position + 4, len(data)
     if limit < position:
@@ -141,6 +155,21 @@ def written_by(type_: FlinkType, *, five: bool) -> FlinkType:
     return with_kryo(type_, lambda one: replace(one, five=five))
 
 
+def by_one_kryo(type_: FlinkType, five: bool) -> FlinkType:
+    """The type of a value in the savepoint of Flink 2 (`five`) or in that of Flink 1."""
+
+    def known(part: OpaqueType) -> FlinkType:
+        if isinstance(part, ScalaType) and five:
+            return part.made
+        if isinstance(part, KryoMapType):
+            return by_one_kryo(part.map, five) if five else part
+        if isinstance(part, KryoCollectionType):
+            return by_one_kryo(part.made, five) if five else replace(part, kryo=replace(part.kryo, five=False))
+        return replace(part, five=five) if isinstance(part, KryoType) else part
+
+    return with_opaque(type_, known)
+
+
 def is_copied(type_: FlinkType) -> bool:
     """Whether keys or values of the type, in a map by Flink's own serializer, are copied: they have parts by Kryo."""
     return bool(kept_by_kryo(type_))
@@ -154,8 +183,8 @@ def copied(type_: FlinkType, data: bytes) -> bytes | None:
 _NULLS: dict[type, bytes] = {KryoType: b"\0", PojoType: b"\1", NullableType: b"\1"}
 
 
-def _part_reader(type_: FlinkType, *, five: bool) -> Decode:
-    if not is_copied(type_):
+def _part_reader(type_: FlinkType, *, five: bool | None) -> Decode:
+    if five is None or not is_copied(type_):
         return decoder(type_)
     decode = decoder(written_by(type_, five=five))
 

@@ -20,12 +20,13 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.type_parts import has_large_numbers, kryo_map_of, object_of
+from flinkstate.serializers.type_parts import has_large_numbers, kryo_map_of, map_of, object_of, opaque_parts
 from flinkstate.serializers.types import (
     ArrayType,
     EitherType,
     EnumType,
     FlinkType,
+    KryoMapType,
     KryoType,
     ListType,
     MapType,
@@ -39,13 +40,14 @@ from flinkstate.serializers.types import (
     TupleType,
     children,
 )
+from flinkstate.values.codecs import decode_whole, encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.value_json import json_text
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Contradiction, Nulls, Rules
 from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_lazy_cut import is_moved
-from stateferry.proof.plain.plain_maps import by_kryo, is_copied, map_reader
+from stateferry.proof.plain.plain_maps import as_objects, by_kryo, by_one_kryo, is_copied, map_reader
 from stateferry.proof.plain.plain_objects import object_without_map
 from stateferry.proof.plain.plain_pojos import find_field, without_map
 from stateferry.proof.plain.plain_state import (
@@ -56,6 +58,7 @@ from stateferry.proof.plain.plain_state import (
     PlainStateReader,
     copied_text,
     cut_text,
+    length_behind,
 )
 
 _LATEST = 2**63 - 1
@@ -95,41 +98,85 @@ def holds_null(type_: FlinkType) -> bool | None:
 class PlainReader:
     """Works out what the new savepoint must hold for one key (`expected`), and reads what it holds (`found`).
 
-    `states` are those that the savepoint describes, by name. Unless keys are what their bytes are (`are_bytes`), as
-    those of RocksDB's own files, equal ones may have others.
+    `states` are those that the savepoint describes, by name: those of the source, or as a run writes them. Unless keys
+    are what their bytes are (`are_bytes`), as those of RocksDB's own files, equal ones may have others.
     """
 
     def __init__(
-        self, rules: Rules, conversion: OperatorChanges, states: Mapping[str, KeyedState], *, are_bytes: bool = True
+        self,
+        rules: Rules,
+        conversion: OperatorChanges,
+        states: Mapping[str, KeyedState],
+        *,
+        are_bytes: bool = True,
+        is_source: bool = False,
     ) -> None:
-        self._rules, self._conversion = rules, conversion
+        self._rules, self._conversion, self._is_source = rules, conversion, is_source
         names = {rules.legacy.name, rules.new_name, rules.flag_name}
-        stored = rules.legacy.value
-        self._copies = kryo_map_of(stored) is None
-        self._states = {
-            name: PlainStateReader(self._with_kryo(state), copies=self._copies)
-            for name, state in states.items()
-            if name in names
-        }
+        stored = rules.in_source.value
         self._in_object = object_of(stored) is not None
         self._pojo = stored if isinstance(stored, PojoMapType) else None
         of_map = stored if self._pojo is None or self._in_object else self._pojo.map
-        self._map_entries = map_reader(of_map, rules.map_type)
+        # What is written anew, of all that a run rewrites for another Flink: states, and the maps in the legacy state.
+        self._anew = {name: one for name, one in conversion.by_kryo.items() if name in names and rules.takes_blobs}
+        self._rewrites = rules.legacy.name in self._anew and self._anew[rules.legacy.name].value is not None
+        map_ = rules.map_type
+        if self._rewrites:
+            of_map = self._as_rewritten(of_map)
+            map_ = map_of(of_map) or map_
+        self._objects = bool(opaque_parts(map_.key)), bool(opaque_parts(map_.value))
+        self._copies = kryo_map_of(stored) is None and not self._rewrites
+        self._states = {
+            name: PlainStateReader(
+                self._typed(state), copies=self._copies, objects=self._objects if self._rewrites else (False, False)
+            )
+            for name, state in states.items()
+            if name in names
+        }
+        self._map_entries = map_reader(of_map, map_, told=self._rewrites)
         map_ = rules.map_type
         self._texts = self._text(map_.key), self._text(map_.value)
         self._notes_forms = not are_bytes and has_large_numbers(rules.legacy.key)
         self._by_value = has_large_numbers(map_.key)
 
-    def _with_kryo(self, state: KeyedState) -> KeyedState:
-        """Says what of a state that is made from maps by Kryo is by which Kryo, and may be of the job's classes.
+    def _as_rewritten(self, stored: FlinkType | None) -> FlinkType | None:
+        """The type of the maps in the source, with what is known of those that are written anew."""
+        value = self._anew[self._rules.legacy.name].value
+        if isinstance(stored, KryoMapType):
+            return stored
+        if self._pojo is not None and isinstance(value, PojoType):
+            value = next(one.type for one in value.fields if one.name == self._pojo.field)
+        return None if value is None else by_one_kryo(value, False)
+
+    def _typed(self, state: KeyedState) -> KeyedState:
+        """Says what of a state is by which Kryo, and may be of the job's classes.
 
         A value that is by Kryo as a whole ends where its bytes do, so either Kryo can have written it.
         """
-        stored = kryo_map_of(self._rules.legacy.value)
-        if stored is None or state.name != self._rules.new_name or state.value is None:
+        five = not self._is_source
+        if (known := self._anew.get(state.name)) is not None:
+            user_key, value = (
+                None if one is None else by_one_kryo(one, five) for one in (known.user_key, known.value or state.value)
+            )
+            return replace(state, key=by_one_kryo(known.key, five), user_key=user_key, value=value)
+        stored = kryo_map_of(self._rules.in_source.value)
+        if state.name != self._rules.new_name or state.value is None:
             return state
-        five = None if isinstance(state.value, KryoType) else self._rules.for_flink_2
-        return replace(state, value=by_kryo(state.value, five=five, classes=stored.kryo.classes))
+        if self._rewrites:
+            return replace(state, user_key=self._rules.map_type.key, value=self._rules.map_type.value)
+        if stored is None:
+            return state
+        by = None if isinstance(state.value, KryoType) else self._rules.for_flink_2
+        return replace(state, value=by_kryo(state.value, five=by, classes=stored.kryo.classes))
+
+    def _as_written(self, key: PlainKey) -> PlainKey:
+        """Returns a key of the source as the job of the other Flink writes it."""
+        legacy = self._rules.legacy
+        if legacy.key == self._rules.in_source.key:
+            return key
+        raw = encode(legacy.key, key.value)
+        suffixes = (length_behind(len(one)) if legacy.has_suffixes else b"" for one in (raw, key.namespace))
+        return replace(key, raw=raw + next(suffixes) + key.namespace + next(suffixes))
 
     def _text(self, type_: FlinkType) -> Callable[[Any], str]:
         return copied_text if self._copies and is_copied(type_) else json_text(type_)
@@ -163,7 +210,7 @@ class PlainReader:
         return account
 
     def _expected_lines(self, key: PlainKey, rows: list[Row], account: KeyAccount) -> Iterator[Line]:
-        rules, new = self._rules, self._rules.new_name
+        rules, new, key = self._rules, self._rules.new_name, self._as_written(key)
         blobs = [row for row in rows if row.state == rules.legacy.name]
         flags = [row for row in rows if row.state == rules.flag_name]
         own = [self._states[new].entry(row) for row in rows if row.state == new]
@@ -184,12 +231,12 @@ class PlainReader:
                 for entry in standing:
                     yield entry.line(new, group, key)
                 for row in (*living, *flags):
-                    yield _untouched(row, group, key)
+                    yield self._untouched(row, group, key)
                 return
             if living and not contradicts:
                 flags = [self._flag_to_set(rules.lazy_cut.flag, living[0], key)]
             for row in flags:
-                yield _untouched(row, group, key)
+                yield self._untouched(row, group, key)
         if contradicts:
             if rules.on_contradiction is Contradiction.BLOB:
                 standing = []
@@ -204,12 +251,12 @@ class PlainReader:
                 yield from self._of_blob(entry, group, key, account)
         if rules.keep_legacy:
             for row in (*blobs, *flags):
-                yield _untouched(row, group, key)
-        elif self._pojo is not None and rules.keeps_rest:
+                yield self._untouched(row, group, key)
+        elif self._pojo is not None and rules.keeps_rest and not self._rewrites:
             for row in living:
                 left_out = object_without_map if self._in_object else without_map
                 value = left_out(self._pojo, row.value, 8 if rules.legacy.ttl else 0)
-                yield _untouched(row._replace(value=value), group, key)
+                yield self._untouched(row._replace(value=value), group, key)
 
     def _flag_to_set(self, flag: KeyedState, blob: Row, key: PlainKey) -> Row:
         """The flag of a key that a lazy run moves."""
@@ -239,8 +286,16 @@ class PlainReader:
         for row in rows:
             if row.state == self._rules.new_name:
                 yield self._states[row.state].entry(row).line(row.state, row.key_group, key)
-            else:
-                yield _untouched(row, row.key_group, key)
+            elif not (self._rules.keeps_rest and self._rewrites):
+                # Objects without their maps are read as those of any other state that is written anew.
+                yield self._untouched(row, row.key_group, key)
+
+    def _untouched(self, row: Row, group: int, key: PlainKey) -> Line:
+        known, data = self._anew.get(row.state), row.value
+        if known is not None and known.stored_value is not None:
+            data = as_objects(decode_whole(by_one_kryo(known.stored_value, not self._is_source), data))
+        digest = blake2b(data, digest_size=8).hexdigest()
+        return (row.state, group, key.text, "", 0, f"{len(data)} bytes, {digest}", None, zlib.crc32(key.raw))
 
     def _lives(self, stamp: int | None) -> bool:
         """Flink's rule: an entry is alive if timestamp plus time to live (at most 2^63 - 1) is later than `now`."""
@@ -272,7 +327,12 @@ class PlainReader:
         for entry in self._map_entries(data, position):
             key_text = cut_text(user_key_text(entry.user_key))
             text = "null" if entry.is_null else cut_text(value_text(entry.value))
-            yield PlainEntry(entry.user_key_bytes, key_text, entry.is_null, entry.value_bytes, text, stamp)
+            user_key, value = entry.user_key_bytes, entry.value_bytes
+            if self._rewrites:
+                of_key, of_value = self._objects
+                user_key = as_objects(entry.user_key) if of_key else user_key
+                value = as_objects(entry.value) if of_value else value
+            yield PlainEntry(user_key, key_text, entry.is_null, value, text, stamp)
 
 
 def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorChanges) -> int:
@@ -286,11 +346,6 @@ def group_of_key(type_: FlinkType, key: Any, present: int, conversion: OperatorC
         raise RefusedError("plain code doesn't know its hash")
     # A job may fill a Row by field names; then the names determine its hash.
     return present if group is None or (_has_row(type_) and not changes) else group
-
-
-def _untouched(row: Row, group: int, key: PlainKey) -> Line:
-    digest = blake2b(row.value, digest_size=8).hexdigest()
-    return (row.state, group, key.text, "", 0, f"{len(row.value)} bytes, {digest}", None, zlib.crc32(key.raw))
 
 
 def _has_row(type_: FlinkType) -> bool:

@@ -17,7 +17,7 @@ from flinkstate.values.codec_parts import read_flag
 from flinkstate.values.codecs import decoder, whole_codec
 from flinkstate.values.value_json import json_text
 from stateferry.proof.expected.sampling import KeySample, Row
-from stateferry.proof.plain.plain_maps import content, copied, is_copied
+from stateferry.proof.plain.plain_maps import as_objects, content, copied, is_copied
 
 _MOST_TEXT = 200
 # State, key group, key, user key, null flag, value, timestamp, and a checksum of all bytes. Long texts are cut.
@@ -80,6 +80,7 @@ class PlainKey:
     raw: bytes
     text: str
     value: Any
+    namespace: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,13 @@ class PlainEntry:
 
 
 class PlainStateReader:
-    """Decodes the rows of one state; `copies` says that its keys and values by Kryo were copied as they are."""
+    """Decodes the rows of one state; `copies` says that its keys and values by Kryo were copied as they are.
 
-    def __init__(self, state: KeyedState, *, copies: bool = False) -> None:
-        self.state = state
+    Where user keys, or values, count as `objects`, their bytes don't count.
+    """
+
+    def __init__(self, state: KeyedState, *, copies: bool = False, objects: tuple[bool, bool] = (False, False)) -> None:
+        self.state, self._objects = state, objects
         self._key, self._key_text = decoder(state.key), json_text(state.key)
         self._namespace, self._namespace_text = decoder(state.namespace), json_text(state.namespace)
         self._copies = copies
@@ -113,10 +117,13 @@ class PlainStateReader:
         """What reads the user key and the value of an entry of a map state."""
         assert self.state.user_key is not None
         assert self.state.value is not None
-        return self._reader(self.state.user_key), self._reader(self.state.value)
+        of_key, of_value = self._objects
+        return self._reader(self.state.user_key, of_key), self._reader(self.state.value, of_value)
 
-    def _reader(self, type_: FlinkType) -> _Read:
-        return _copied_reader(type_) if self._copies and is_copied(type_) else _whole_reader(type_)
+    def _reader(self, type_: FlinkType, are_objects: bool) -> _Read:
+        if self._copies and is_copied(type_):
+            return _copied_reader(type_)
+        return _whole_reader(type_, are_objects=are_objects)
 
     def key(self, row: Row) -> PlainKey:
         # The bytes of a key determine where it ends, so a row that begins with the same bytes has the same key.
@@ -131,21 +138,23 @@ class PlainStateReader:
             position = _behind_length(data, position, position)
         begin = position
         namespace, position = self._namespace(data, begin, len(data))
+        end = position
         if self.state.namespace is not Scalar.VOID_NAMESPACE:
             text += f", namespace {cut_text(self._namespace_text(namespace))}"
         if self.state.has_suffixes:
             position = _behind_length(data, position, position - begin)
-        return PlainKey(data[:position], text, key)
+        return PlainKey(data[:position], text, key, data[begin:end])
 
     def entry(self, row: Row) -> PlainEntry:
         """The content of a row of a map state."""
         user_key = row.key[len(self.key(row).raw) :]
         read_user_key, read_value = self._of_entries
+        user_key_text, objects = read_user_key(user_key)
         is_null = read_flag(row.value, 0, len(row.value), "a map entry's null flag")
         stamp = long_at(row.value, 1) if self.state.ttl else None
         value = row.value[9 if self.state.ttl else 1 :]
         text, content = ("null", b"") if is_null else read_value(value)
-        return PlainEntry(user_key, read_user_key(user_key)[0], is_null, content, text, stamp)
+        return PlainEntry(objects if self._objects[0] else user_key, user_key_text, is_null, content, text, stamp)
 
     def stamp(self, row: Row) -> int | None:
         """The timestamp of a row of a value state; None without time to live."""
@@ -159,22 +168,27 @@ def long_at(data: bytes, position: int) -> int:
 
 
 def _behind_length(data: bytes, position: int, length: int) -> int:
-    """Checks the length that follows a part (least significant byte first), and returns the position behind it."""
-    size = max((length.bit_length() + 7) // 8, 1)
-    found = data[position : position + size]
-    if found != length.to_bytes(size, "little"):
+    """Checks the length that follows a part, and returns the position behind it."""
+    expected = length_behind(length)
+    found = data[position : position + len(expected)]
+    if found != expected:
         raise DamagedError(f"the length {length} behind a key or namespace", found.hex() or "the end")
-    return position + size
+    return position + len(expected)
 
 
-def _whole_reader(type_: FlinkType) -> _Read:
+def length_behind(length: int) -> bytes:
+    """The length that follows a part, the least significant byte first."""
+    return length.to_bytes(max((length.bit_length() + 7) // 8, 1), "little")
+
+
+def _whole_reader(type_: FlinkType, *, are_objects: bool) -> _Read:
     read, text = whole_codec(type_).decode, json_text(type_)
 
     def whole(data: bytes) -> tuple[str, bytes]:
         value, end = read(data, 0, len(data))
         if end != len(data):
             raise DamagedError(f"the end of a {type_name(type_)}", f"{len(data) - end} more bytes")
-        return cut_text(text(value)), content(type_, value, data)
+        return cut_text(text(value)), as_objects(value) if are_objects else content(type_, value, data)
 
     return whole
 

@@ -44,7 +44,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from stateferry.changes.upgrade.nullable_maps import has_objects
-from stateferry.runs.checks.declarations import Declarations
+from stateferry.runs.checks.declarations import KEY, Declarations
 from stateferry.runs.checks.declared_scala import declared_scala
 from stateferry.verdict.declarations import INTERFACES
 
@@ -99,10 +99,13 @@ def open_places(
 
     They are by Kryo or, on the way `back` to Flink 1, by Flink 2's own serializers.
     """
-    if _is_open(type_, back) or (not back and has_scala(type_)):
+    if _is_open(type_, back) or (not back and has_scala(type_) and not isinstance(type_, MapType)):
         yield path, type_, of_pojo
         return
     match type_:
+        case MapType(key, value) if not back and has_scala(type_):
+            yield from open_places(key, f"{path}.{KEY}")
+            yield from open_places(value, path)
         case ListType(element) | MapType(_, element):
             # The signature of a field says nothing of what its serializer has inside.
             yield from open_places(element, path, back=back)

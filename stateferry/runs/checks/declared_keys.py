@@ -15,7 +15,7 @@ from dataclasses import replace
 from flinkstate.hashing.java_hash import unstable_reason
 from flinkstate.keyed.key_group_check import hash_is_certain
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.type_parts import with_parts
+from flinkstate.serializers.type_parts import has_scala, with_parts
 from flinkstate.serializers.types import (
     FlinkType,
     MapType,
@@ -49,9 +49,12 @@ def as_declared(state: KeyedState, declared: Declarations) -> KeyedState:
     declared.problems.extend(undecided(declared.where(state.name), one) for one in interfaces_in(state.namespace))
     key, *others = (declared_key(type_, path, declared) for path, type_ in keys_of(state))
     declared.problems.extend(_not_hashed(key, declared))
-    value = None
-    if state.value is not None:
-        value = declared_type(state.value, state.name, declared)
+    value = state.value
+    if isinstance(value, MapType) and has_scala(value):
+        of_key = declared_key(value.key, key_of(state.name), declared)
+        value = MapType(of_key, declared_type(value.value, state.name, declared))
+    elif value is not None:
+        value = declared_type(value, state.name, declared)
     return replace(state, key=key, user_key=next(iter(others), None), value=value)
 
 

@@ -134,45 +134,15 @@ def what_to_say(type_: FlinkType, operator: str, path: str) -> str:
     return f"say as what the new job declares it, such as --declared '{operator}/{path}={text}'{more}"
 
 
-def not_from_scala(
-    states: Iterable[KeyedState], migrated: Iterable[KeyedState], operator: Operator, *, lazy: bool
-) -> Iterator[str]:
-    """Yields a problem for each state with parts by serializers of flink-scala that are not rewritten.
-
-    These are namespaces, the entries of maps that the same run migrates, and the keys of these if their bytes change.
-    """
+def namespaces_from_scala(states: Iterable[KeyedState], operator: Operator) -> Iterator[str]:
+    """Yields a problem for each state with namespaces by serializers of flink-scala, which are not rewritten."""
     for state in states:
         if has_scala(state.namespace):
-            yield _not_rewritten(f"state {state.name} of operator {operator.label} has namespaces")
-    for state in migrated:
-        if has_scala(state.key) and (lazy or not _keeps_bytes(state.key)):
             yield (
-                f"state {state.name} of operator {operator.label} is migrated{' by a lazy run' if lazy else ''}, and "
-                "the operator's keys are by serializers of flink-scala: leave the migration out, and migrate the "
-                "result in another run"
+                f"state {state.name} of operator {operator.label} has namespaces by serializers of flink-scala, which "
+                "Flink 2 has not: they are not rewritten. Let the job, under Flink 1.20, move the state to types of "
+                "Java, and take a savepoint then"
             )
-        if has_scala(state.map_type):
-            yield _not_rewritten(f"state {state.name} of operator {operator.label}, which is migrated, has entries")
-
-
-def _keeps_bytes(type_: FlinkType) -> bool:
-    """Whether keys of flink-scala have the same bytes as those of Flink's own that they become.
-
-    A run reads the keys of migrated maps, and writes them into the tables, from the source.
-    """
-    match type_:
-        case CaseClassType(fields):
-            return all(map(_keeps_bytes, fields))
-        case EitherType(left, right):
-            return _keeps_bytes(left) and _keeps_bytes(right)
-    return not has_scala(type_)
-
-
-def _not_rewritten(what: str) -> str:
-    return (
-        f"{what} by serializers of flink-scala, which Flink 2 has not: they are not rewritten. Let the job, under "
-        "Flink 1.20, move the state to types of Java, and take a savepoint then"
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,17 @@ from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.parse_metadata import HOW_TO_TAKE_ONE_WITH_ANY_FLINK
 from flinkstate.reading.reader import Savepoint, has_keyed_state
 from flinkstate.scala.programs import scala_parts
-from flinkstate.serializers.type_parts import has_scala, with_kryo, with_parts
-from flinkstate.serializers.types import FlinkType, KryoCollectionType
+from flinkstate.serializers.type_parts import has_scala, kept_by_kryo, map_of, object_of, with_kryo, with_parts
+from flinkstate.serializers.type_text import type_text
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoCollectionType,
+    KryoMapType,
+    KryoType,
+    MapType,
+    PojoMapType,
+    PojoType,
+)
 from flinkstate.writing.operator_file import OperatorHeader, read_operator_header, try_elements
 from stateferry.changes.operator_changes import OperatorChanges
 from stateferry.changes.rules import Rules
@@ -30,10 +39,9 @@ from stateferry.changes.upgrade.for_other_kryo import (
     elements_by_kryo,
     expect_rewritable,
     expect_values,
-    rewrites_keys,
     states_by_kryo,
 )
-from stateferry.changes.upgrade.kryo_keys import as_written, has_other_hashes, key_type
+from stateferry.changes.upgrade.kryo_keys import as_written, key_type
 from stateferry.look.kryo_maps import OF_FLINK_2
 from stateferry.runs.checks.before_upgrade import find_before
 from stateferry.runs.checks.declarations import Declarations
@@ -43,7 +51,7 @@ from stateferry.runs.checks.declared_collections import (
     declared_type,
 )
 from stateferry.runs.checks.declared_keys import as_declared, declared_key, key_of, keys_of
-from stateferry.runs.checks.declared_scala import not_from_scala
+from stateferry.runs.checks.declared_scala import namespaces_from_scala
 from stateferry.runs.checks.way_back import WayBack, from_kryo_5, not_for_flink_1
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.upgrade_options import SAME_FLINK
@@ -94,7 +102,7 @@ def with_other_kryo(
     return {
         id_: replace(
             one,
-            rules=tuple(_with_new_key(rule, states.get(id_, {})) for rule in one.rules),
+            rules=tuple(_as_written(rule, states.get(id_, {})) for rule in one.rules),
             by_kryo=states.get(id_, {}),
             elements=elements.get(id_, {}),
             before=before.get(id_),
@@ -105,12 +113,36 @@ def with_other_kryo(
     }
 
 
-def _with_new_key(rules: Rules, states: Mapping[str, KeyedState]) -> Rules:
-    """The rules of a legacy state with the keys that it has when it is migrated."""
-    known = states.get(rules.legacy.name)
-    if known is None or not has_other_hashes(known):
+def _as_written(rules: Rules, states: Mapping[str, KeyedState]) -> Rules:
+    """The rules of a legacy state with the keys and maps that it has when it is migrated."""
+    legacy, known = rules.legacy, states.get(rules.taken.name)
+    if known is None:
         return rules
-    return replace(rules, legacy=replace(rules.legacy, key=as_written(known.key)))
+    made = replace(legacy, key=as_written(known.key))
+    if rules.takes_blobs:
+        made = replace(made, value=_map_as_written(legacy.value, known.value))
+    named = {name: one for name, one in states.items() if name in rules.names}
+    return replace(rules, legacy=made, stored=legacy, by_kryo=named)
+
+
+def _map_as_written(stored: FlinkType | None, rewritten: FlinkType | None) -> FlinkType | None:
+    """Returns how maps are stored when the values around them are written anew."""
+    if stored is None or rewritten is None:
+        return stored
+    made = as_written(rewritten)
+    if isinstance(stored, PojoMapType):
+        inner = rewritten
+        if isinstance(rewritten, PojoType):
+            inner = next(one.type for one in rewritten.fields if one.name == stored.field)
+        map_ = _map_as_written(stored.map, inner)
+        assert isinstance(made, PojoType | KryoType)
+        assert map_ is not None
+        return replace(stored, pojo=made, map=map_)
+    if isinstance(stored, KryoMapType) and map_of(made) is None:
+        map_ = as_written(stored.map)
+        assert isinstance(map_, MapType)
+        return replace(stored, map=map_)
+    return made
 
 
 def _states(
@@ -136,8 +168,14 @@ def _states(
         of_source = source.keyed_states(operator)
         states = {state.name: state for state in of_source if state.name not in gone}
         of_operator = of_operators.get(operator.id, {})
+        migrated = [
+            _to_migrate(one).with_classes(plan.job_classes)
+            for one in rules.get(operator.id, ())
+            if one.takes_blobs and one.legacy.name in gone
+        ]
         if of_operator:
-            values = [(state.name, state.value) for state in states.values() if state.value is not None]
+            of_values = (*states.values(), *(() if back else migrated))
+            values = [(state.name, state.value) for state in of_values if state.value is not None]
             values += _values(source, operator)
             values += () if back is not None else (one for state in of_source for one in keys_of(state))
             problems += declared_in_vain(of_operator, values, operator, back=back is not None)
@@ -147,32 +185,48 @@ def _states(
         by_kryo = states_by_kryo(states, plan.job_classes)
         if changes_line and of_flink_1:
             # Those with keys by Kryo know the job's classes.
-            of_scala = {
-                name: state
-                for name, state in states.items()
-                if any(map(has_scala, (state.key, state.user_key, state.value)))
-            }
+            of_scala = {state.name: state for state in (*states.values(), *migrated) if _has_scala_parts(state)}
             by_kryo = of_scala | by_kryo
-            # Of maps that are migrated and don't stay, only the keys.
-            keys_alone = (replace(state, value=None) for state in of_source if state.name in gone)
-            by_kryo |= {state.name: state for state in keys_alone if has_scala(state.key)}
+            by_kryo |= {state.name: state for state in migrated if state.value is not None}
             told = Declarations(operator, of_operator, plan.job_classes)
             by_kryo = {name: as_declared(all_by_kryo_2(state), told) for name, state in by_kryo.items()}
             problems += dict.fromkeys(told.problems)
-            legacies = (one.legacy for one in rules.get(operator.id, ()))
-            problems += not_from_scala(states.values(), legacies, operator, lazy=plan.lazy)
+            problems += namespaces_from_scala(of_source, operator)
         if by_kryo:
             found[operator.id] = by_kryo
             problems += _not_rewritable(operator, by_kryo.values(), line)
-            migrated = {one.legacy.name for one in rules.get(operator.id, ())}
-            of_migrated = [by_kryo[name] for name in sorted(by_kryo.keys() & migrated)]
-            problems += (*_changed_twice(operator, of_migrated), *_ranked_otherwise(plan, operator, of_migrated))
+            problems += _not_migrated(plan, operator, rules.get(operator.id, ()), by_kryo)
     for operator in source.metadata.operators:
         of_others = {} if has_keyed_state(operator) else of_operators.get(operator.id, {})
         if of_others:
             problems += declared_in_vain(of_others, list(_values(source, operator)), operator, back=back is not None)
         problems += _keys_in_raw_state(source, operator, found.get(operator.id, {}).values())
     return found
+
+
+def _has_scala_parts(state: KeyedState) -> bool:
+    return any(map(has_scala, (state.key, state.user_key, state.value)))
+
+
+def _not_migrated(
+    plan: MigrationPlan, operator: Operator, rules: Sequence[Rules], by_kryo: Mapping[str, KeyedState]
+) -> Iterator[str]:
+    for one in rules:
+        if one.takes_blobs and (known := by_kryo.get(one.legacy.name)) is not None:
+            yield from _changed_twice(operator, one, known)
+            yield from _ranked_otherwise(plan, operator, known)
+
+
+def _to_migrate(rules: Rules) -> KeyedState:
+    """A legacy state of which nothing stays but rows; without values if nothing in its maps is written anew."""
+    legacy, value = rules.legacy, rules.legacy.value
+    if object_of(value) is not None or not (kept_by_kryo(rules.map_type) or has_scala(rules.map_type)):
+        return replace(legacy, value=None)
+    if isinstance(value, PojoMapType):
+        assert isinstance(value.pojo, PojoType)
+        parts = (replace(one, type=value.map) if one.name == value.field else one for one in value.pojo.fields)
+        value = replace(value.pojo, fields=tuple(parts))
+    return replace(legacy, value=value)
 
 
 def _keys_in_raw_state(source: Savepoint, operator: Operator, by_kryo: Iterable[KeyedState]) -> Iterator[str]:
@@ -192,18 +246,13 @@ def _keys_in_raw_state(source: Savepoint, operator: Operator, by_kryo: Iterable[
         )
 
 
-def _ranked_otherwise(plan: MigrationPlan, operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
-    """Yields a problem for each state whose keys have other ranks in the savepoint than among the rewritten bytes.
-
-    A lazy run's snapshot ranks the former, and the writers the latter.
-    """
-    for state in states if plan.lazy else ():
-        if rewrites_keys(state) or plan.largest_first:
-            what, option = ("keys", "--lazy") if rewrites_keys(state) else ("sizes", "--largest-first")
-            yield (
-                f"state {state.name} of operator {operator.label}: a lazy run goes by {what} that --to changes: leave "
-                f"{option} out, or migrate the result in another run"
-            )
+def _ranked_otherwise(plan: MigrationPlan, operator: Operator, state: KeyedState) -> Iterator[str]:
+    """Yields a problem if values have other ranks than those that are written anew, which plain code doesn't know."""
+    if plan.lazy and plan.largest_first and state.value and (kept_by_kryo(state.value) or has_scala(state.value)):
+        yield (
+            f"state {state.name} of operator {operator.label}: a lazy run goes by sizes that --to changes: leave "
+            "--largest-first out, or migrate the result in another run"
+        )
 
 
 def _elements(plan: MigrationPlan, source: Savepoint, problems: list[str]) -> dict[bytes, dict[str, FlinkType]]:
@@ -286,15 +335,19 @@ def _not_written(operator: Operator, by_kryo: Mapping[str, FlinkType], line: Lin
             yield f"{where} can't be written for Flink {line.number}: {error}"
 
 
-def _changed_twice(operator: Operator, states: Iterable[KeyedState]) -> Iterator[str]:
-    """Yields the migrated states that stay with another serializer: their maps would be read as what they become."""
-    for state in states:
-        if state.value is not None and any(isinstance(one, KryoCollectionType) for one in with_parts(state.value)):
-            yield (
-                f"state {state.name} of operator {operator.label} is migrated, and what stays of it (--keep-legacy, "
-                "--lazy or --rest keep) would get another serializer in the same run: leave --to out, and give the "
-                "result to another run with --to alone"
-            )
+def _changed_twice(operator: Operator, rules: Rules, state: KeyedState) -> Iterator[str]:
+    """Yields a problem if what stays of a migrated state gets another serializer, by which its maps aren't read."""
+    collections = [one for one in with_parts(state.value) if isinstance(one, KryoCollectionType)] if state.value else []
+    where = f"state {rules.legacy.name} of operator {operator.label} is migrated, and what stays of it (--keep-legacy, "
+    if not all(one.kryo.for_five for one in collections):
+        yield (
+            f"{where}--lazy or --rest keep) would get another serializer in the same run: leave --to out, and give the "
+            "result to another run with --to alone"
+        )
+    elif collections and (made := map_of(_map_as_written(rules.legacy.value, state.value))) is not None:
+        told, found = type_text(made), type_text(rules.map_type)
+        if told != found:
+            yield f"{where}--lazy or --rest keep) is a {told} by --declared, but its maps are {found}: say the same"
 
 
 def _not_rewritable(operator: Operator, states: Iterable[KeyedState], line: Line) -> Iterator[str]:

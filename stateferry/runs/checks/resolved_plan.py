@@ -103,6 +103,8 @@ def _moving(
         if choice is not None and choice.last is not None:
             # Only lazy runs have choices. The plans of others may name a state that is not in the source.
             flag = flag_of(plans[rules.legacy.name], changes.states)
+            # It has the keys that the legacy state has when it is migrated.
+            flag = None if flag is None else replace(flag, key=rules.legacy.key)
             cut = None if flag is None else LazyCut(Order(choice.order), choice.last, flag)
         found.append(replace(rules, lazy_cut=cut))
     return replace(changes, rules=tuple(found))

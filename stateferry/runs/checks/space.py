@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -193,7 +193,7 @@ def _unpacked_rows(resolved: ResolvedPlan, operator: Operator) -> float:
 
 
 def _size_as_rows(section: Section, rules: Rules, new_max: int) -> int:
-    blobs = parse_blobs(section, rules)
+    blobs = parse_blobs(section, replace(rules, legacy=rules.in_source))
     per_row = _LENGTHS + key_group_prefix_bytes(new_max) + (_STAMP if rules.legacy.ttl else 0)
     keys = int((blobs.counts * (per_row + blobs.key_ends - blobs.key_starts)).sum())
     return keys + int((blobs.ends - blobs.entries).sum())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flinkstate.errors import RefusedError
+from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.serializers.type_parts import kept_by_kryo
 from flinkstate.serializers.types import type_name
@@ -47,10 +48,17 @@ def kept_notes(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[str]:
 
 
 def states_with_kept_values(resolved: ResolvedPlan) -> Iterator[tuple[Operator, Rules, str]]:
-    """Yields each legacy state that has such values, and what they are."""
+    """Yields each legacy state that has such values, and what they are; none that are all written as Kryo 5 does."""
     for one, rules in resolved.migrations:
-        if kept := ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type)))):
+        kept = ", ".join(dict.fromkeys(map(type_name, kept_by_kryo(rules.map_type))))
+        if kept and not _is_rewritten(one.by_kryo.get(rules.legacy.name)):
             yield one.operator, rules, kept
+
+
+def _is_rewritten(state: KeyedState | None) -> bool:
+    if state is None or state.value is None:
+        return False
+    return all(one.five is False and one.for_five for one in kept_by_kryo(state.value))
 
 
 def _kept(resolved: ResolvedPlan, inventory: Inventory) -> Iterator[tuple[str, str, int, int]]:

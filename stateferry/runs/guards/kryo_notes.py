@@ -53,7 +53,7 @@ def nullable_maps(resolved: ResolvedPlan) -> tuple[tuple[str, str], ...]:
     return tuple(
         (one.operator.label, rules.legacy.name)
         for one, rules in resolved.migrations
-        if isinstance(rules.legacy.value, NullableType) and rules.takes_blobs
+        if isinstance(rules.in_source.value, NullableType) and rules.takes_blobs
     )
 
 
@@ -121,7 +121,7 @@ def _has_one_form(kryo: KryoType) -> bool:
 
 def _own_form_note(rules: Rules, *, of_flink_2: bool) -> str | None:
     """Says by which type objects of the job's classes would get a form of Flink's own, if there is one."""
-    stored = rules.legacy.value
+    stored = rules.in_source.value
     stored = stored.map if isinstance(stored, PojoMapType) else stored
     if not rules.takes_blobs or not isinstance(stored, KryoMapType) or stored.kryo.classes is None:
         return None
@@ -155,7 +155,7 @@ def _in_own_form(type_: FlinkType, kryo: KryoType, of_flink_2: bool) -> FlinkTyp
 def new_declarations(resolved: ResolvedPlan) -> tuple[str, ...]:
     """The lines of Java by which the new job declares the new states; none in reverse."""
     return tuple(
-        f"{one.operator.label}: {declared(rules.new_name, rules.map_type, rules.legacy.value)}"
+        f"{one.operator.label}: {declared(rules.new_name, rules.map_type, rules.in_source.value)}"
         for one, rules in resolved.migrations
         if rules.takes_blobs
     )

@@ -226,7 +226,7 @@ def _types_of_kryo_maps(resolved: ResolvedPlan) -> dict[tuple[str, str], str]:
     return {
         (one.operator.label, rules.legacy.name): type_name(rules.map_type)
         for one, rules in resolved.migrations
-        if kryo_map_of(rules.legacy.value) is not None
+        if kryo_map_of(rules.in_source.value) is not None
     }
 
 
