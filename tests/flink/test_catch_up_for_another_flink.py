@@ -114,6 +114,9 @@ MAPS = job_of(
         states=(State("mainState", "HashMap{0-9}<String,Long>"), State("other", "HashMap<String,Double>")),
     )
 )  # fmt: skip
+KEPT = job_of(
+    Operator("main", key="String", keys=60, timers=Timers(event=2), states=(State("mainState", "Map{0-9}<String,UUID>"),))
+)
 WIDER = ("--parallelism", "3", "--max-parallelism", "300")
 MIGRATED = (
     *("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState"),
@@ -148,6 +151,11 @@ CASES = {
     "with a migration": Case(MAPS, MIGRATED, becomes=(ROWS, MAPS.operators[0].states[1])),
     "with a migration that keeps the maps": Case(
         MAPS, (*MIGRATED, "--keep-legacy", *WIDER), Change(3, 300), becomes=(ROWS, *MAPS.operators[0].states)
+    ),
+    "with a migration of values by Kryo": Case(KEPT, MIGRATED, becomes=(replace(ROWS, type="Map<String,UUID>"),)),
+    "with a migration of values by Kryo, with more key groups": Case(
+        KEPT, (*MIGRATED, "--keep-legacy", *WIDER), Change(3, 300),
+        becomes=(replace(ROWS, type="Map<String,UUID>"), *KEPT.operators[0].states),
     ),
     "the way back": Case(MAPS, ("--all-by-kryo-5",), versions=BACK),
     "timers on the heap": Case(

@@ -105,8 +105,12 @@ CASES["by Kryo, 1.20 for 2.3"] = Case("1.20.0", "2.3.0", "rocksdb", "stamped", w
 CASES["by Kryo, 1.20 for 2.3, native"] = Case(
     "1.20.0", "2.3.0", "rocksdb", None, "NATIVE", "native", Change(max_parallelism=64), whole=True, to="flink-2"
 )
+CASES["beside POJOs, 1.20 for 2.3"] = replace(CASES["1.20 to 2.3, TTL"], beside=True, to="flink-2")
+CASES["beside POJOs, 1.20 for 2.3, native, dropping the rest"] = Case(
+    "1.20.0", "2.3.0", "rocksdb", None, "NATIVE", "native", keep=False, beside=True, to="flink-2"
+)
 _TRIED = (
-    "by Kryo, 1.20 for 2.3",
+    *("by Kryo, 1.20 for 2.3", "beside POJOs, 1.20 for 2.3"),
     *("1.20", "1.20 to 2.3, TTL", "2.3, TTL, max parallelism"),
     *("beside POJOs, 1.20", "beside POJOs, 2.3, TTL, max parallelism"),
     *("by Kryo, 1.20, TTL, max parallelism", "by Kryo, 2.3, TTL, max parallelism"),

@@ -14,7 +14,7 @@ from flinkstate.serializers.types import NullableType
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.changes.upgrade import for_other_kryo
 from stateferry.runs.checks.plan_check import open_source, planned, resolve
-from stateferry.runs.record.step_facts import SnapshotFacts
+from stateferry.runs.record.step_facts import SnapshotFacts, WrittenTables
 from tests.rocksdb.goldens import Contents, contents
 from tests.steps.test_for_another_flink import ALONE
 from tests.steps.test_native_source import run
@@ -185,6 +185,19 @@ def test_rows_are_for_flink_2_in_the_same_run(golden: str, options: str, tmp_pat
     run(tmp_path / "rows" / "target", tmp_path / "two", **upgraded)
     once, twice = (contents(Savepoint.open(str(tmp_path / one / "target"))) for one in ("one", "two"))
     assert once == twice
+
+
+def test_the_tables_follow_from_night_to_night(tmp_path: Path) -> None:
+    """They have what the new state has: by Kryo 5 as soon as the result is for Flink 2."""
+    golden, home = OF_FLINK_1[0], {"home": str(tmp_path / "home"), "rehearse": True}
+    for number, to in enumerate(("same", "flink-2", "flink-2")):
+        night = options_of(golden, run_id=f"night-{number}", to=to, **home)
+        report, made = run(GOLDENS / golden, tmp_path / f"{number}", **night)
+        assert {check.outcome.value for check in report.tables} == {"passed"}, report
+        facts = made.facts(WrittenTables)
+        assert facts is not None
+        written = sum(one.rows_written for one in facts.counts.values())
+        assert (written == 0) == (number == 2)
 
 
 def flipped(written: Callable[..., Any]) -> Callable[..., Any]:
