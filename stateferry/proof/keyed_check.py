@@ -246,7 +246,7 @@ class _ChunkReading:
             for state, section in found:
                 made = self._for_other_kryo(state, section)
                 # A sample is of what is there: of what plain code turns into what it must become by itself.
-                self._expected.in_source = section if self._kind is Rules else None
+                self._expected.in_source = section
                 yield self._task.conversion.written(state), made
         else:
             is_again = key_group == self._seen_group

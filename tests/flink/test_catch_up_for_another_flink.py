@@ -115,7 +115,7 @@ MAPS = job_of(
     )
 )  # fmt: skip
 KEPT = job_of(
-    Operator("main", key="String", keys=60, timers=Timers(event=2), states=(State("mainState", "Map{0-9}<String,UUID>"),))
+    Operator("main", key="String", keys=60, timers=Timers(1), states=(State("mainState", "Map{0-9}<String,UUID>"),))
 )
 WIDER = ("--parallelism", "3", "--max-parallelism", "300")
 MIGRATED = (

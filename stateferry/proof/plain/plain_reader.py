@@ -118,18 +118,16 @@ class PlainReader:
         self._pojo = stored if isinstance(stored, PojoMapType) else None
         of_map = stored if self._pojo is None or self._in_object else self._pojo.map
         # What is written anew, of all that a run rewrites for another Flink: states, and the maps in the legacy state.
-        self._anew = {name: one for name, one in conversion.by_kryo.items() if name in names and rules.takes_blobs}
+        self._anew = {name: one for name, one in conversion.by_kryo.items() if name in names}
         self._rewrites = rules.legacy.name in self._anew and self._anew[rules.legacy.name].value is not None
-        map_ = rules.map_type
+        map_, self._objects = rules.map_type, (False, False)
         if self._rewrites:
             of_map = self._as_rewritten(of_map)
             map_ = map_of(of_map) or map_
-        self._objects = bool(opaque_parts(map_.key)), bool(opaque_parts(map_.value))
+            self._objects = bool(opaque_parts(map_.key)), bool(opaque_parts(map_.value))
         self._copies = kryo_map_of(stored) is None and not self._rewrites
         self._states = {
-            name: PlainStateReader(
-                self._typed(state), copies=self._copies, objects=self._objects if self._rewrites else (False, False)
-            )
+            name: PlainStateReader(self._typed(state), copies=self._copies, objects=self._objects)
             for name, state in states.items()
             if name in names
         }
@@ -327,11 +325,9 @@ class PlainReader:
         for entry in self._map_entries(data, position):
             key_text = cut_text(user_key_text(entry.user_key))
             text = "null" if entry.is_null else cut_text(value_text(entry.value))
-            user_key, value = entry.user_key_bytes, entry.value_bytes
-            if self._rewrites:
-                of_key, of_value = self._objects
-                user_key = as_objects(entry.user_key) if of_key else user_key
-                value = as_objects(entry.value) if of_value else value
+            of_key, of_value = self._objects
+            user_key = as_objects(entry.user_key) if of_key else entry.user_key_bytes
+            value = as_objects(entry.value) if of_value else entry.value_bytes
             yield PlainEntry(user_key, key_text, entry.is_null, value, text, stamp)
 
 

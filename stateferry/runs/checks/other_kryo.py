@@ -115,12 +115,10 @@ def with_other_kryo(
 
 def _as_written(rules: Rules, states: Mapping[str, KeyedState]) -> Rules:
     """The rules of a legacy state with the keys and maps that it has when it is migrated."""
-    legacy, known = rules.legacy, states.get(rules.taken.name)
+    legacy, known = rules.legacy, states.get(rules.legacy.name)
     if known is None:
         return rules
-    made = replace(legacy, key=as_written(known.key))
-    if rules.takes_blobs:
-        made = replace(made, value=_map_as_written(legacy.value, known.value))
+    made = replace(legacy, key=as_written(known.key), value=_map_as_written(legacy.value, known.value))
     named = {name: one for name, one in states.items() if name in rules.names}
     return replace(rules, legacy=made, stored=legacy, by_kryo=named)
 
@@ -171,7 +169,7 @@ def _states(
         migrated = [
             _to_migrate(one).with_classes(plan.job_classes)
             for one in rules.get(operator.id, ())
-            if one.takes_blobs and one.legacy.name in gone
+            if one.legacy.name in gone
         ]
         if of_operator:
             of_values = (*states.values(), *(() if back else migrated))
@@ -212,7 +210,7 @@ def _not_migrated(
     plan: MigrationPlan, operator: Operator, rules: Sequence[Rules], by_kryo: Mapping[str, KeyedState]
 ) -> Iterator[str]:
     for one in rules:
-        if one.takes_blobs and (known := by_kryo.get(one.legacy.name)) is not None:
+        if (known := by_kryo.get(one.legacy.name)) is not None:
             yield from _changed_twice(operator, one, known)
             yield from _ranked_otherwise(plan, operator, known)
 
