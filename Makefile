@@ -32,7 +32,7 @@ JAVAC := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/javac,javac)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-fast test-all test-airflow test-library test-flink test-spark test-standalone test-kill \
-  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator test-operator-by-tasks test-operator-by-dag jars lint format bench bench-large docs hashes sbom demo up down airflow clean check-python check-java check-jre \
+  test-samples test-airflow-samples compiled-tests test-images test-chaos test-saboteur test-mutants test-operator test-operator-by-tasks test-operator-of-sessions test-operator-by-dag jars lint format bench bench-large docs hashes sbom demo up down airflow clean check-python check-java check-jre \
   programs environments kernels spark lint-types lint-airflow-types lint-style
 # Else every run of the tests would compile all of them, and every command that they start its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -107,11 +107,14 @@ test-operator: $(VENV)/.made $(KUBERNETES_PROVIDER)/.made check-java ## Cut-over
 	  echo "STATEFERRY_OPERATOR_JARS must name a folder with the jars of the operator's image:" >&2; \
 	  echo "flink-kubernetes-operator-...-shaded.jar, flink-kubernetes-standalone-....jar and log4j-slf4j-impl-....jar." >&2; \
 	  exit 1; }
-	$(MAKE) --no-print-directory -j2 --output-sync=line test-operator-by-tasks test-operator-by-dag
+	$(MAKE) --no-print-directory -j3 --output-sync=line test-operator-by-tasks test-operator-of-sessions test-operator-by-dag
 
 # Each has a Kubernetes and an operator of its own. -s: each test prints its outage.
 test-operator-by-tasks:
-	$(WITH_KUBERNETES) $(IN_AIRFLOW)/operator/test_cut_over.py -s
+	$(WITH_KUBERNETES) $(IN_AIRFLOW)/operator/test_cut_over.py -s -k 'not session'
+
+test-operator-of-sessions:
+	$(WITH_KUBERNETES) $(subst /test-airflow,/test-of-sessions,$(IN_AIRFLOW))/operator/test_cut_over.py -s -k session
 
 test-operator-by-dag:
 	$(WITH_KUBERNETES) $(subst /test-airflow,/test-by-dag,$(IN_AIRFLOW))/operator/test_by_dag.py -s -m 'not full'

@@ -239,9 +239,12 @@ class CutOver:
         """Has somebody else suspend the job, and judges what all jobs have shown and what the last one holds."""
         before = self.files()
         until("the job shows something", lambda: self.files() > before + 4 or None)
-        self.change({"job": {"state": "suspended", "upgradeMode": "savepoint"}})
+        # Else the operator might be content with the metadata of high availability, before it has seen the job run.
+        fixed = {"kubernetes.operator.job.upgrade.last-state-fallback.enabled": "false"}
+        self.change({"job": {"state": "suspended", "upgradeMode": "savepoint"}, "flinkConfiguration": fixed})
         until("the job is suspended", lambda: self.read()["status"].get("lifecycleState") == "SUSPENDED" or None)
         end = Path(re.sub("^file:/*", "/", self.read()["status"]["jobStatus"]["upgradeSavepointPath"]))
+        assert end.name.startswith("savepoint-")
         lines = purchases.shown(self.folder / "sink")
         purchases.check_each_once(lines)
         monkeypatch.setattr("sys.executable", str(_PYTHON))

@@ -27,6 +27,9 @@ _CONFIGURATION = {
     "kubernetes.operator.health.probe.enabled": "false",
     # Jars of session jobs are files of this machine, which it takes from https alone.
     "kubernetes.operator.user.artifacts.allowed-schemes": "file",
+    # Nothing is proven by waiting. How often it looks after a job that changes is left as it is.
+    "kubernetes.operator.reconcile.interval": "15 s",
+    "kubernetes.operator.observer.rest-ready.delay": "1 s",
 }
 
 
