@@ -19,17 +19,17 @@ def finding_of(part: Part, journey: Journey, *, is_rewritten: bool) -> Finding |
     """
     if not journey.upgrades:
         return None
-    for kryo in with_parts(part.type):
-        if isinstance(kryo, KryoType):
-            for registration in kryo.registrations:
-                if is_of_avro(registration):
-                    if not is_rewritten:
-                        return _with_avro(part)
-                elif registration.serializer is not None and registration.class_name != AVRO_ARRAY:
-                    return _own(part, registration.class_name, str(registration.serializer))
-            for class_name, serializer in kryo.defaults:
-                if class_name != _THROWABLE:
-                    return _own(part, class_name, serializer)
+    kryos = [one for one in with_parts(part.type) if isinstance(one, KryoType)]
+    # Whatever else the job has registered, Flink 2 refuses the header then.
+    if not is_rewritten and any(is_of_avro(one) for kryo in kryos for one in kryo.registrations):
+        return _with_avro(part)
+    for kryo in kryos:
+        for registration in kryo.registrations:
+            if registration.serializer is not None and registration.class_name != AVRO_ARRAY:
+                return _own(part, registration.class_name, str(registration.serializer))
+        for class_name, serializer in kryo.defaults:
+            if class_name != _THROWABLE:
+                return _own(part, class_name, serializer)
     return None
 
 

@@ -13,8 +13,17 @@ import pytest
 from flinkstate.classfiles.class_file import PUBLIC
 from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.reading.reader import Savepoint
-from flinkstate.serializers.built_snapshots import kryo_snapshot
-from flinkstate.serializers.types import FlinkType, KryoType, OptionType, RowType, Scalar, TraversableType
+from flinkstate.serializers.built_snapshots import AVRO_ARRAY, kryo_snapshot
+from flinkstate.serializers.types import (
+    FlinkType,
+    KryoRegistration,
+    KryoType,
+    OptionType,
+    RowType,
+    Scalar,
+    TraversableType,
+)
+from stateferry.verdict import registrations
 from stateferry.verdict.journey import Journey, Part, Place
 from stateferry.verdict.judge import Asked, verdicts
 from stateferry.verdict.kryo_values import finding_of
@@ -156,6 +165,17 @@ def test_one_among_others_may_fail(type_: KryoType, values: list[bytes]) -> None
         said = finding_of(Part(Place.VALUE, type_), _ONE_TO_TWO, finder.results(whole=True))
         assert said is not None
         assert (Outcome.WRONG in said.possible, Outcome.FAILS in said.possible) == (True, may_fail), said
+
+
+def test_a_serializer_of_flink_avro_is_seen_behind_one_of_the_job() -> None:
+    """Real Flink 2.3 refused such a header: Missing value for the key 'org.apache.avro.generic.GenericData$Array'."""
+    own = KryoRegistration("com.acme.Message", "com.twitter.chill.protobuf.ProtobufSerializer")
+    avro = KryoRegistration(AVRO_ARRAY, "org.apache.flink.formats.avro.utils.AvroKryoSerializerUtils$AvroSerializer")
+    for registered, outcome in (((own,), Outcome.UNKNOWN), ((own, avro), Outcome.REFUSED)):
+        part = Part(Place.VALUE, KryoType("java.util.HashMap", registrations=registered))
+        said = registrations.finding_of(part, _ONE_TO_TWO, is_rewritten=False)
+        assert said is not None
+        assert said.outcome is outcome
 
 
 def test_numbers_that_both_read_alike_by_chance_say_nothing_of_those_not_read() -> None:
