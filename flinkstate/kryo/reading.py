@@ -344,7 +344,9 @@ _REFUSED = {
     codes.NAMED_FIELDS: (
         f"a Row whose fields have names, which Flink's own serializer doesn't store: as Kryo<{ROW}> it stays what it is"
     ),
-    codes.BAD_COMPARATOR: "a sorted map with a comparator that is not one of the JDK's own without parts",
+    codes.BAD_COMPARATOR: (
+        "a sorted map or set, or a queue, with a comparator that is not one of the JDK's own without parts"
+    ),
     codes.NO_ROOM: "the maps of one section have more than 2 GiB in Flink's form",
 }
 _DAMAGED = {
