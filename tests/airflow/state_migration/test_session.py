@@ -55,7 +55,7 @@ def test_a_job_that_an_earlier_try_has_cancelled_is_about_to_stop(monkeypatch: p
     async def newest(_rest: object, job_id: str, number: int = 0) -> TakenSavepoint:
         return TakenSavepoint(job_id, f"chk-{number}")
 
-    monkeypatch.setattr(stopping, "_newest", newest)
+    monkeypatch.setattr(stopping, "newest_of_ended", newest)
     order, taken = SavepointOrder((), "a1", "", True, CHECKPOINT), TakenSavepoint("a1", "chk-0")
 
     def found(*states: str) -> object:
