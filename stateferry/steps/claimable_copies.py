@@ -6,8 +6,11 @@ while the job runs, and reads them once, and the run that publishes makes only t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TookTooLongError
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.files.digests import digest_of, hasher_of
@@ -16,6 +19,7 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Metadata, RelativeFile
 from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.basics.quantities import noun
+from stateferry.runs.catalog.lease import LeaseLostError
 from stateferry.runs.control.claimable import (
     claimable_content,
     claimable_folder,
@@ -25,12 +29,17 @@ from stateferry.runs.control.claimable import (
 from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.facts import ClaimableCopies
 from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import FileDigest
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Measure
 
 _STEP = "copies to claim"
+# While the job stands still, S3 has so many seconds; without a claim the job uploads everything, and that is all.
+_MOST_SECONDS = 60
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +87,21 @@ def copy_ahead(work: RunAtWork) -> None:
     # A night is followed by another one, and its target is made by none.
     if not (plan.rehearse and plan.claimable) or plan.full_every is not None:
         return
-    if not (Location.of(plan.target).is_on_s3 and run.staged.is_on_s3) or run.facts(ClaimableCopies) is not None:
+    made_before = run.facts(ClaimableCopies)
+    if made_before is not None and all(made_before.files.values()):
+        return
+    if not (Location.of(plan.target).is_on_s3 and run.staged.is_on_s3):
         return
     folder = claimable_folder(run)
     try:
         if folder.child(METADATA).is_file():
             raise RefusedError(f"{folder.shown} is another savepoint")
         metadata = parse_metadata(run.staged_metadata.read(), run.staged_metadata.shown)
+        _begin(run, folder, copies_of_tables(run, metadata, run.staged))
         copies, made = _copied(work, metadata, run.staged, reads=True)
         run.keep(copies)
+    except LeaseLostError:
+        raise
     except StateferryError as error:
         work.say(f"note: nothing is copied yet that the new job may claim: {error}")
         return
@@ -102,22 +117,68 @@ def offer_copies(work: RunAtWork) -> str:
         found = folder.child(METADATA).read_if_there()
         if found is not None:
             return "" if found == content else f"{folder.shown} is another savepoint"
-        copies, made = _copied(work, metadata, target, reads=False)
-        tables = {table for table, _ in copies_of_tables(run, metadata, target).values()}
+        wanted = copies_of_tables(run, metadata, target)
         subtasks = (subtask for operator in metadata.operators for subtask in operator.subtasks)
         streams = {stream.path for one in subtasks for stream in one.streams() if isinstance(stream, RelativeFile)}
-        others = sorted(streams - tables)
-        if not all(side_by_side(target, lambda name: target.child(name).give_to(folder.child(name)), others)):
-            return f"S3 doesn't copy the files in {target.shown}"
+        others = sorted(streams - {table for table, _ in wanted.values()})
+        known = _begin(run, folder, (*wanted, *others))
+
+        def copied() -> tuple[ClaimableCopies, list[CopiedTable]]:
+            found = _copied(work, metadata, target, reads=False)
+            if not all(side_by_side(target, lambda name: target.child(name).give_to(folder.child(name)), others)):
+                raise RefusedError(f"S3 doesn't copy the files in {target.shown}")
+            return found
+
+        copies, made = _in_time(copied)
+        TargetMetadata(run).publish(folder, content)
         # Of tables that were joined meanwhile, or of another base.
-        strays = [one for one in folder.entries() if one.name not in {*copies.files, *others}]
+        strays = [one for one in folder.entries() if one.name in known - {METADATA, *copies.files, *others}]
         for _ in side_by_side(folder, Location.remove, strays):
             pass
-        TargetMetadata(run).publish(folder, content)
     except (OSError, StateferryError) as error:
         return f"{error}"
     work.say(f"note: S3 has copied {_tables(made)} of {len(copies.files)} to {folder.shown}, the others before")
     return ""
+
+
+def _begin(run: Run, folder: Location, names: Iterable[str]) -> set[str]:
+    """Notes what is to be copied, and returns all that runs of this job have copied, or begun to copy, to the folder.
+
+    Refuses a folder with anything else, and one from which a job may have claimed files: such a job goes on using them,
+    whether the savepoint's `_metadata` is there still or not.
+    """
+    known = set[str]()
+    for other, copies in _copies_in(run, folder):
+        if other.plan.run_id != run.plan.run_id and other.has_done(Step.CUT_OVER):
+            raise RefusedError(f"{folder.shown} may be in use by the job that has claimed it: choose another target")
+        known.update(copies.files)
+    if strange := sorted(one.name for one in folder.entries() if one.name not in known):
+        raise RefusedError(f"{folder.shown} has {strange[0]}, which no run of this job has put there")
+    if run.facts(ClaimableCopies) is None:
+        run.keep(ClaimableCopies(folder.shown, dict.fromkeys(names, "")))
+    return known.union(names)
+
+
+def _copies_in(run: Run, folder: Location) -> Iterator[tuple[Run, ClaimableCopies]]:
+    """The runs of the job that have copies in the folder."""
+    plan = run.plan
+    for one in runs_of(plan.home, plan.job):
+        if one.plan is None or not one.plan.claimable or one.plan.target != plan.target:
+            continue
+        other = Run.if_there(run_folder(plan.home, plan.job, one.run_id))
+        if other is not None and (copies := other.facts(ClaimableCopies)) is not None:
+            yield other, copies
+
+
+def _in_time(do: Callable[[], _T]) -> _T:
+    """What is done, unless it takes too long; then nothing waits for the thread that does it."""
+    thread = ThreadPoolExecutor(1, "copies")
+    try:
+        return thread.submit(do).result(_MOST_SECONDS)
+    except TookTooLongError:
+        raise RefusedError(f"S3 has not made the copies within {_MOST_SECONDS} seconds") from None
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _copied(
@@ -126,7 +187,7 @@ def _copied(
     """All copies of the tables in the place, and those of them that were made now."""
     folder, wanted = claimable_folder(work.run), copies_of_tables(work.run, metadata, place)
     known = _of_base(work.run, folder)
-    there = [name for name in wanted if name in known]
+    there = [name for name in wanted if known.get(name)]
     is_same = side_by_side(folder, lambda name: folder.child(name).identity() == known[name], there)
     stand = {name: known[name] for name, same in zip(there, is_same, strict=True) if same}
     tasks = [

@@ -374,7 +374,7 @@ def _with_the_whole_class_path() -> Iterator[tuple[str, Row]]:
     settings = SCENARIOS["kryo-registered"].settings
     yield (
         "registered serializer",
-        Row(replace(_one("ProtobufText"), settings=settings), REFUSED, UNKNOWN, whole_class_path=True),
+        Row(replace(_one("ProtobufText"), settings=settings), REFUSED, whole_class_path=True),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,6 +143,44 @@ def test_another_savepoint_there_stays(area: Area, checkpoints: None, copied: Co
     assert [one.name for one in other.parent.entries()] == [METADATA]
     assert not copied
     assert Location.of(area.at("target")).child(METADATA).is_file()
+
+
+def test_what_a_job_has_claimed_stays(area: Area, checkpoints: None, copied: Counter[str]) -> None:
+    """A job that has claimed a folder has deleted its _metadata, and goes on using its tables."""
+    _, first = ferried(area, 1, rehearse=False, claimable=True)
+    folder = Location.of(area.at("target-claimable"))
+    used = tables_of(first)
+    folder.child(METADATA).remove()
+    Location.of(area.at("target")).remove()
+    copied.clear()
+    _, second = ferried(area, 2, rehearse=False, claimable=True, run_id="second")
+    assert offered_claimable(second) is None
+    assert used <= {one.name for one in folder.entries()}
+    assert not copied
+
+
+def test_what_no_run_has_put_there_stays(area: Area, checkpoints: None, copied: Counter[str]) -> None:
+    notes = Location.of(area.at("target-claimable")).child("notes.txt")
+    notes.write_atomically(b"mine")
+    ferried(area, 1, claimable=True)
+    _, final = ferried(area, 2, 1, rehearse=False, claimable=True)
+    assert offered_claimable(final) is None
+    assert [one.name for one in notes.parent.entries()] == ["notes.txt"]
+    assert not copied
+
+
+def test_a_copy_that_takes_too_long_is_not_waited_for(
+    area: Area, checkpoints: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claimable_copies, "_MOST_SECONDS", 0.2)
+    monkeypatch.setattr(claimable_copies, "_copied", lambda *_, **__: time.sleep(3))
+    began = time.monotonic()
+    _, run = ferried(area, 1, rehearse=False, claimable=True)
+    assert offered_claimable(run) is None
+    work = cast("RunAtWork", SimpleNamespace(run=run, workers=InProcess(), say=lambda _: None))
+    assert "within 0.2 seconds" in claimable_copies.offer_copies(work)
+    assert Location.of(area.at("target")).child(METADATA).is_file()
+    assert time.monotonic() - began < 60
 
 
 def test_everything_is_copied_of_what_has_no_base(area: Area, checkpoints: None, tmp_path: Path) -> None:
