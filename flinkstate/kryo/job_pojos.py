@@ -91,8 +91,9 @@ _LEFT_TO_KRYO = frozenset(
         *PARTS,
     )
 )
-# Interfaces whose objects Flink may serialize by themselves.
+# Of a class with its subclasses, those of their fields, and so on.
 _MOST_CLASSES = 1_000
+# Interfaces whose objects Flink may serialize by themselves.
 _BY_THEMSELVES = ("org.apache.flink.", "org.apache.hadoop.", "org.apache.avro.")
 
 
@@ -201,7 +202,8 @@ class _Pojos:
             is_abstract = bool(self.job.classes[name].declared & ABSTRACT)
             subclasses = tuple(self._subclasses(name, is_abstract or _has_kryo(made)))
             if is_abstract and not subclasses and name not in (self.above or ()):
-                raise RefusedError("it is abstract")
+                many = f", or has more than {_MOST_CLASSES:,} classes with its subclasses" if self.above is None else ""
+                raise RefusedError(f"it is abstract{many}")
         except RefusedError as error:
             raise RefusedError(
                 f"{name} can't become a POJO: {error}. Its objects can stay values of Kryo: Kryo<{name}>"
@@ -217,8 +219,8 @@ class _Pojos:
     def _subclasses(self, name: str, may_have_kryo: bool) -> Iterator[tuple[str, PojoType]]:
         """Yields the subclasses of a class that are POJOs.
 
-        The description of the state names them all, whether there are objects of them or not. One of Flink 1 with parts
-        by Kryo can't be read by Flink 2, so those with such parts are left out, unless all objects may have them.
+        The description of the state names them all, whether there are objects of them or not. One with parts by Kryo is
+        for the Flink that wrote it, so those with such parts are left out, unless all objects may have them.
         """
         if self.above is None or name in self.above:
             return
@@ -227,7 +229,7 @@ class _Pojos:
             if one.isascii() and not self.job.classes[one].declared & ABSTRACT:
                 with suppress(RefusedError):
                     subclass = anew._itself(one, ())
-                    if self.of_flink_2 or may_have_kryo or not _has_kryo(subclass):
+                    if may_have_kryo or not _has_kryo(subclass):
                         yield one, subclass
 
     def _fields(self, name: str, chain: tuple[ClassFile, ...], around: tuple[str, ...]) -> Iterator[PojoField]:

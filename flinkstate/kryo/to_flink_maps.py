@@ -6,7 +6,7 @@ serializer. Null and empty maps both become a map without entries, unless the ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -113,6 +113,9 @@ def of_the_job(collection: _Collection, kryo: KryoType, *, of_flink_2: bool) -> 
         return with_children(type_, known)
 
     made = known(collection)
+    if isinstance(made, MapType) and isinstance(made.key, PojoType):
+        # A job may have registered the subclass: then it looks for an entry under other bytes.
+        made = MapType(replace(made.key, other_subclasses=()), made.value)
     assert isinstance(made, type(collection))
     return made
 

@@ -60,7 +60,7 @@ from stateferry.proof.plain.plain_aging import PlainAgingReader
 from stateferry.proof.plain.plain_blobs import PlainBlobReader
 from stateferry.proof.plain.plain_kryo import PlainKryoReader
 from stateferry.proof.plain.plain_losses import before_the_upgrade
-from stateferry.proof.plain.plain_reader import PlainReader
+from stateferry.proof.plain.plain_reader import PlainReader, is_of_flink_1
 from stateferry.proof.plain.plain_rows import PlainRows, PlainRowsResult
 from stateferry.proof.plain.plain_state import SampledKeys
 
@@ -246,7 +246,8 @@ class _ChunkReading:
             for state, section in found:
                 made = self._for_other_kryo(state, section)
                 # A sample is of what is there: of what plain code turns into what it must become by itself.
-                self._expected.in_source = section
+                known = self._by_kryo.get(state.name)
+                self._expected.in_source = section if known is not None and is_of_flink_1(known) else None
                 yield self._task.conversion.written(state), made
         else:
             is_again = key_group == self._seen_group

@@ -20,8 +20,8 @@ from flinkstate.kryo.class_finder import ClassFinder
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.to_flink_maps import FlinkMaps, KryoReader
 from flinkstate.serializers.snapshots import SnapshotParser
-from flinkstate.serializers.type_parts import with_parts
-from flinkstate.serializers.types import EnumType, FlinkType, KryoMapType, KryoType, MapType
+from flinkstate.serializers.type_parts import with_children, with_parts
+from flinkstate.serializers.types import EnumType, FlinkType, KryoMapType, KryoType, MapType, PojoType
 from flinkstate.values.codecs import encode
 from flinkstate.values.kryo_values import read_kryo_map
 from tests.kryo.kept import classes
@@ -122,3 +122,9 @@ def by_plain_code(kryo: KryoType, map_: MapType, value: bytes) -> bytes | Statef
         return encode(map_, read_kryo_map(KryoMapType(kryo.class_name, kryo.reason, kryo, map_), value, 0))
     except StateferryError as error:
         return error
+
+
+def without_subclasses(type_: FlinkType) -> FlinkType:
+    return with_children(
+        replace(type_, other_subclasses=()) if isinstance(type_, PojoType) else type_, without_subclasses
+    )

@@ -25,7 +25,6 @@ from flinkstate.kryo.refusal import what_helps
 from flinkstate.kryo.to_flink_maps import of_the_job
 from flinkstate.serializers.built_snapshots import snapshot_of
 from flinkstate.serializers.snapshots import SnapshotParser
-from flinkstate.serializers.type_parts import with_children
 from flinkstate.serializers.type_text import parse_map_type, type_text
 from flinkstate.serializers.types import (
     ArrayType,
@@ -40,7 +39,7 @@ from flinkstate.serializers.types import (
     TupleType,
     children,
 )
-from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, maps_of
+from tests.kryo.examples import by_compiled_code, by_plain_code, compiled, maps_of, without_subclasses
 from tests.kryo.test_kept import damaged
 
 FOLDER = Path(__file__).parent
@@ -52,12 +51,6 @@ REASONS = {
     "WithoutConstructor": "it has no public constructor without arguments",
     "NotPublic": "it is not public",
 }
-
-
-def without_subclasses(type_: FlinkType) -> FlinkType:
-    return with_children(
-        replace(type_, other_subclasses=()) if isinstance(type_, PojoType) else type_, without_subclasses
-    )
 
 
 @lru_cache

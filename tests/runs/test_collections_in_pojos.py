@@ -29,6 +29,7 @@ from flinkstate.serializers.types import (
 )
 from stateferry.runs.checks.declarations import Declarations
 from stateferry.runs.checks.declared_collections import declared_type
+from tests.kryo.examples import without_subclasses
 
 LIST = KryoType("java.util.List", registrations=(KryoRegistration("java.util.List"),), five=False)
 OBJECT = "java.lang.Object"
@@ -88,9 +89,11 @@ def test_a_class_around_a_collection_is_not_known_inside_of_it() -> None:
     visits = NullableType(ListType(NullableType(visit, 0)), 0)
     customer = PojoType("a.Customer", (PojoField("visits", visits, "a.Customer"),))
     expected = PojoType("a.Order", (PojoField("customer", customer, "a.Order"), *paper.fields))
-    assert plain(pojo_type("a.Order", replace(LIST, classes=job), of_flink_2=True)) == expected
-    assert declared_order(job, "visits") == (expected, [])
-    assert declared_order(job, "visits", visits="List<Pojo<a.Visit>>") == (expected, [])
+    found = plain(pojo_type("a.Order", replace(LIST, classes=job), of_flink_2=True))
+    assert without_subclasses(found) == expected
+    for texts in ({}, {"visits": "List<Pojo<a.Visit>>"}):
+        declared, problems = declared_order(job, "visits", **texts)
+        assert (without_subclasses(declared), problems) == (expected, [])
 
 
 @pytest.mark.parametrize("element", ["a.Order", "a.Visit"])

@@ -65,7 +65,7 @@ def test_a_value_that_cannot_be_written_by_kryo_5_stops_the_run(tmp_path: Path) 
 def test_how_a_map_is_declared_must_be_told(tmp_path: Path) -> None:
     source = GOLDEN / "hint-map-1.20-rocksdb"
     cases: tuple[tuple[dict[str, str] | None, str], ...] = (
-        (None, r"--declared '.*/mainState=Map<String, Long>'; if by Map.class, .*/mainState=Map'"),
+        (None, r"--declared '.*/mainState=Map<String, Long>'.*; if by Map.class, .*/mainState=Map'"),
         ({"main/mainStat": "Map"}, "no Map, List, Set or Collection by Kryo of this name.*mainState"),
         ({"main/mainState": "List<String>"}, "expected Map or Map<...>, found 'List<String>'"),
         ({"main/mainState": "Map<String>"}, "expected 2 type arguments"),
@@ -228,8 +228,12 @@ def test_on_the_way_back_a_map_may_be_migrated(name: str, tmp_path: Path) -> Non
 def test_a_migrated_map_that_stays_may_get_another_serializer(tmp_path: Path) -> None:
     """Of Flink 2 alone, and with the same types in it as in the rows."""
     options, told = {"keep_legacy": True, **MIGRATED}, {"main/mainState": "Map<String, Long>"}
-    report, _ = run(GOLDEN / "hint-hash-map-2.3-rocksdb", tmp_path / "kryo", to="flink-1.20", **options)
-    assert report.is_green, report
+    # Plain code reads the rows of each, by whichever Kryo wrote the maps.
+    for name, to in (
+        ("hint-hash-map-2.3-rocksdb", "flink-1.20"), ("upgraded-hint-hash-map-2.3-rocksdb", "flink-2"),
+    ):  # fmt: skip
+        report, _ = run(GOLDEN / name, tmp_path / name, to=to, **options)
+        assert {one.outcome.value for one in (*report.checks, *report.tables)} == {"passed"}, report
     source = GOLDEN / "hint-map-1.20-rocksdb"
     report, made = run(source, tmp_path / "two", to="flink-2", declared=told, **options)
     assert {one.outcome.value for one in (*report.checks, *report.tables)} == {"passed"}, report

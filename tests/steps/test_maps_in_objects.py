@@ -148,8 +148,7 @@ def test_an_entry_of_another_type_than_told_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_a_pojo_that_stays_is_not_written_for_flink_2_in_the_same_run() -> None:
-    """An object by Kryo is: Kryo 5 writes it as a whole."""
+def test_a_pojo_that_stays_is_written_for_flink_2_in_the_same_run() -> None:
     declared = {
         **{f"main/{state}.counts": "Map<String,Long>" for state in ("totals", "moved")},
         "main/totals.notes": "Map<Integer,String>",
@@ -160,11 +159,7 @@ def test_a_pojo_that_stays_is_not_written_for_flink_2_in_the_same_run() -> None:
         told = declared if rest == "keep" else None
         values |= options_of("in-pojos-1.20-rocksdb", rest, **{**options, "declared": told})
         plan = planned(values)
-        if rest == "drop":
-            assert resolve(plan, open_source(plan)).rewrites()
-            continue
-        with pytest.raises(PlanError, match=r"state totals .* is migrated, and what stays of it"):
-            resolve(plan, open_source(plan))
+        assert resolve(plan, open_source(plan)).rewrites()
 
 
 def test_a_look_names_the_fields_with_maps() -> None:
@@ -202,3 +197,9 @@ def test_an_object_that_contains_itself_is_migrated_and_the_report_says_what_was
     assert [check.name for check in report.checks if check.outcome.value == "could not tell"]
     found = contents(Savepoint.open(str(tmp_path / "run" / "target")))
     assert {value for state, _, value in found if state == "totals"} <= set(one.rest)
+
+
+@pytest.mark.parametrize("golden", ["in-objects-1.20-rocksdb", "in-objects-ttl-1.20-hashmap"])
+def test_plain_code_reads_the_maps_of_objects_that_are_written_for_flink_2(golden: str, tmp_path: Path) -> None:
+    report, _ = run(GOLDENS / golden, tmp_path, **options_of(golden, "keep", to="flink-2", **TOLD))
+    assert {one.outcome.value for one in (*report.checks, *report.tables)} == {"passed"}, report

@@ -13,7 +13,7 @@ from stateferry.inventory import inventory_change
 from stateferry.inventory.inventory_change import ChangedKeysTask
 from stateferry.proof.changed_rows import together
 
-RULES = SimpleNamespace(legacy=SimpleNamespace(name="old"), new_name="new", names={"old", "new", "flag"})
+RULES = SimpleNamespace(legacy=SimpleNamespace(name="old"), new_name="new", names={"old", "new", "flag"}, lazy_cut=None)
 CONVERSION: Any = SimpleNamespace(
     rules=[RULES],
     by_kryo={},

@@ -20,7 +20,14 @@ from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.state import KeyedState
-from flinkstate.serializers.type_parts import has_large_numbers, kryo_map_of, map_of, object_of, opaque_parts
+from flinkstate.serializers.type_parts import (
+    has_large_numbers,
+    kept_by_kryo,
+    kryo_map_of,
+    map_of,
+    object_of,
+    opaque_parts,
+)
 from flinkstate.serializers.types import (
     ArrayType,
     EitherType,
@@ -95,6 +102,12 @@ def holds_null(type_: FlinkType) -> bool | None:
     return False if isinstance(type_, _WITHOUT_NULL) else None
 
 
+def is_of_flink_1(state: KeyedState) -> bool:
+    """Whether Kryo 2 wrote all parts by Kryo of a state, and Kryo 5 is to write them."""
+    parts = (state.key, state.user_key, state.value)
+    return all(one.five is False and one.for_five for part in parts if part is not None for one in kept_by_kryo(part))
+
+
 class PlainReader:
     """Works out what the new savepoint must hold for one key (`expected`), and reads what it holds (`found`).
 
@@ -118,7 +131,7 @@ class PlainReader:
         self._pojo = stored if isinstance(stored, PojoMapType) else None
         of_map = stored if self._pojo is None or self._in_object else self._pojo.map
         # What is written anew, of all that a run rewrites for another Flink: states, and the maps in the legacy state.
-        self._anew = {name: one for name, one in conversion.by_kryo.items() if name in names}
+        self._anew = {name: one for name, one in conversion.by_kryo.items() if name in names and is_of_flink_1(one)}
         self._rewrites = rules.legacy.name in self._anew and self._anew[rules.legacy.name].value is not None
         map_, self._objects = rules.map_type, (False, False)
         if self._rewrites:
@@ -140,7 +153,7 @@ class PlainReader:
     def _as_rewritten(self, stored: FlinkType | None) -> FlinkType | None:
         """The type of the maps in the source, with what is known of those that are written anew."""
         value = self._anew[self._rules.legacy.name].value
-        if isinstance(stored, KryoMapType):
+        if isinstance(stored, KryoMapType) or self._in_object:
             return stored
         if self._pojo is not None and isinstance(value, PojoType):
             value = next(one.type for one in value.fields if one.name == self._pojo.field)
