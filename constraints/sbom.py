@@ -1,8 +1,9 @@
-"""Prints which Python packages are in an image, as CycloneDX JSON: a software bill of materials.
+"""Prints which packages are in an image, as CycloneDX JSON: a software bill of materials.
 
     .venv/bin/python constraints/sbom.py airflow [STATUS] > stateferry-airflow.cdx.json
 
 STATUS is the image's /var/lib/dpkg/status, by which Debian's packages are listed, too: no Dockerfile names them all.
+What is in neither isn't listed: the Java that the Spark image is built with, and the base image's own Python.
 What an image installs and removes again is read from its Dockerfile, what that needs from the packages themselves, in
 the environments of `make setup`, and every version must be the pinned one. The same constraints give the same text.
 """
@@ -108,8 +109,18 @@ def debian(status: str) -> Iterator[dict[str, Any]]:
         said = dict(line.split(": ", 1) for line in package.splitlines() if re.match(r"\S+: ", line))
         if said.get("Status", "").endswith(" installed"):
             name, version = said["Package"], said["Version"]
-            reference = f"pkg:deb/debian/{name}@{quote(version, safe='')}?arch={said['Architecture']}"
+            reference = f"pkg:deb/debian/{quote(name, safe='')}@{quote(version, safe='')}?arch={said['Architecture']}"
             yield {"type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference}
+
+
+def _read(status: Path) -> str:
+    try:
+        text = status.read_text()
+    except (OSError, ValueError) as error:
+        sys.exit(f"{status} can't be read as an image's /var/lib/dpkg/status: {error}")
+    if next(debian(text), None) is None:
+        sys.exit(f"{status} names no installed package: it isn't an image's /var/lib/dpkg/status")
+    return text
 
 
 def bill(image: str, status: str = "") -> dict[str, Any]:
@@ -149,4 +160,4 @@ def _component(package: Distribution, name: str, reference: str) -> dict[str, An
 if __name__ == "__main__":
     if sys.argv[1:2] not in [[image] for image in IMAGES] or len(sys.argv) > 3:
         sys.exit(f"expected one of {', '.join(IMAGES)}, and perhaps a file of dpkg")
-    print(json.dumps(bill(sys.argv[1], "".join(Path(one).read_text() for one in sys.argv[2:])), indent=1))  # noqa: T201
+    print(json.dumps(bill(sys.argv[1], "".join(_read(Path(one)) for one in sys.argv[2:])), indent=1))  # noqa: T201

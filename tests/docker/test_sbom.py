@@ -77,6 +77,11 @@ Version: 12.2.0-14+deb12u1
 Description: GCC support library
  Version: of its own
 
+Package: libstdc++6
+Status: install ok installed
+Architecture: amd64
+Version: 12.2.0-14+deb12u1
+
 Package: passwd
 Status: install ok installed
 Architecture: amd64
@@ -95,8 +100,27 @@ def test_debians_packages_are_those_that_dpkg_says_are_installed(tmp_path: Path)
     more = [one["purl"] for one in found["components"] if one not in before["components"]]
     assert more == [
         "pkg:deb/debian/libgcc-s1@12.2.0-14%2Bdeb12u1?arch=amd64",
+        "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=amd64",
         "pkg:deb/debian/passwd@1%3A4.13%2Bdfsg1-1?arch=amd64",
     ]
     (whole,) = [one["dependsOn"] for one in found["dependencies"] if one["ref"] == "spark"]
     assert set(more) <= set(whole)
-    assert len(found["components"]) == len(before["components"]) + 2
+    assert len(found["components"]) == len(before["components"]) + 3
+
+
+def test_a_file_that_dpkg_has_not_written_is_an_error(tmp_path: Path) -> None:
+    """Such as the one that a `docker run` leaves which has failed."""
+    (tmp_path / "empty").touch()
+    (tmp_path / "other").write_text("Unable to find image\n\nStatus: unknown\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name, says in {
+        "empty": "names no installed package",
+        "other": "names no installed package",
+        "binary": "can't be read",
+        "missing": "can't be read",
+    }.items():
+        command = [sys.executable, str(HOUSE / "constraints/sbom.py"), "spark", str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.match(f"{re.escape(str(tmp_path / name))} {says}", done.stderr), done.stderr
+        assert "Traceback" not in done.stderr
