@@ -26,7 +26,11 @@ from stateferry.airflow.kubernetes.errors import OperatorError
 from stateferry.airflow.kubernetes.resource import NO_PATH, FlinkResource, Resource
 from stateferry.airflow.kubernetes.spec import Spec, changes, difference, merged
 from stateferry.airflow.requests.request import MigrationRequest
-from stateferry.airflow.runs_on.operator_checkpoints import checkpoint_before_stop, where_cancelled
+from stateferry.airflow.runs_on.operator_checkpoints import (
+    check_nobody_goes_on,
+    checkpoint_before_stop,
+    where_cancelled,
+)
 from stateferry.airflow.runs_on.operator_checks import check_connection, check_runs, check_version, for_good_there
 from stateferry.airflow.runs_on.operator_spec import (
     SpecBefore,
@@ -203,6 +207,7 @@ class Operator(OperatorStart):
             now = self._resource.read()
             if not runs_from(now.spec, savepoint) and not self._waits(now):
                 raise refusal(f"{self._resource} isn't as this run has left it: somebody else has started a job there")
+            self._check_nobody_goes_on(now)
             target = self._new(before.spec, savepoint, nonce_of(now.spec) + (not runs_from(now.spec, savepoint)))
             kept = replace(before, started_from=savepoint, start_nonce=nonce_of(target))
             rehearsal_of(self._flink.context).keep(kept)
@@ -245,6 +250,12 @@ class Operator(OperatorStart):
                 raise refusal(
                     f"somebody else has started a job of {self._resource} since this run stopped it, so from "
                     f"{savepoint} the old job would read again what that job has processed. Nothing has been changed"
+                )
+            try:
+                self._check_nobody_goes_on(now)
+            except FlinkError as error:
+                _log.warning(
+                    "look whether a job runs there, before the old job starts: Flink can't be asked: %s", error
                 )
             if self._patch == "apply":
                 # The operator starts a job again that the run has ended, until the way back's patch is there.
@@ -290,12 +301,17 @@ class Operator(OperatorStart):
         return now
 
     def _keep_checkpoint(self, order: SavepointOrder) -> None:
-        """Keeps a checkpoint that the job takes now, so that the one with which it is stopped has little to add."""
+        """Keeps a checkpoint that the job takes now, so that little is processed again after the stop."""
         before = self._before()
         taken = self._flink.hook.run(
             lambda rest: checkpoint_before_stop(rest, order, str(before.job_id), timeout=6 * HOUR)
         )
         rehearsal_of(self._flink.context).keep(replace(before, checkpoint=taken))
+
+    def _check_nobody_goes_on(self, now: FlinkResource) -> None:
+        # A savepoint says itself that its job has ended with it.
+        if self._request.stops_with_checkpoint and self._waits(now):
+            check_nobody_goes_on(self._resource, now, self._flink.hook, str(self._before().job_id))
 
     def _waits(self, now: FlinkResource) -> bool:
         """Whether the resource is as the stop left it."""

@@ -19,6 +19,7 @@ from tests.airflow.kubernetes.conftest import OLD_JOB, CutOver, run_of
 from tests.airflow.kubernetes.stand_in import Body
 from tests.airflow.state_migration.savepoints import write_metadata
 
+OTHER_JOB = "b" * 32
 STOP = {"source": "checkpoint", "stop_with": "checkpoint", "may_repeat": True}
 
 
@@ -28,6 +29,7 @@ class Checkpoints:
 
     folder: Path
     delete: bool = False
+    running: str = OLD_JOB
     says: list[int] = field(default_factory=list)
     cached: list[int] = field(default_factory=list)
     """What it says until its answer is out of date."""
@@ -44,7 +46,9 @@ class Checkpoints:
     async def get(self, path: str) -> Any:
         if path == "/jobs/overview":
             tasks = {"running": 2, "finished": 0, "total": 2}
-            return {"jobs": [{"jid": OLD_JOB, "name": "orders", "state": "RUNNING", "start-time": 1, "tasks": tasks}]}
+            return {
+                "jobs": [{"jid": self.running, "name": "orders", "state": "RUNNING", "start-time": 1, "tasks": tasks}]
+            }
         if path.endswith("/checkpoints/config"):
             return {"externalization": {"enabled": True, "delete_on_cancellation": self.delete}}
         if path == "/config":
@@ -194,3 +198,72 @@ def test_a_job_that_ends_by_itself_meanwhile_goes_on_from_no_checkpoint(
     monkeypatch.setattr(FlinkHook, "job_state", lambda *_: "FINISHED")
     with pytest.raises(AirflowFailException, match=f"job {OLD_JOB} is FINISHED, not cancelled, so no checkpoint"):
         made.place.stop(made.order(CHECKPOINT))
+
+
+def test_a_job_that_the_operator_starts_again_after_the_patch_is_not_taken_for_stopped(
+    made: CutOver, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had failed right before: what the other job commits until it is cancelled, the next one would do again."""
+    made.operator.is_down = True
+    states = {OLD_JOB: "RUNNING"}
+
+    def state(_: FlinkHook, job: str) -> str:
+        if states[OLD_JOB] == "RUNNING":
+            # The patch is there, and the operator's own restart of the job follows it.
+            states[OLD_JOB] = "FAILED"
+            made.kubernetes.set_status(jobStatus={"jobId": OTHER_JOB, "state": "RUNNING"}, lifecycleState="DEPLOYED")
+            return "RUNNING"
+        return states[job]
+
+    monkeypatch.setattr(FlinkHook, "job_state", state)
+    order = made.order(CHECKPOINT)
+    for stop in (made.place.stop, made.place.stopped_in_the_end):
+        with pytest.raises(AirflowFailException, match=f"is {OTHER_JOB}, not {OLD_JOB}, which this run has stopped"):
+            stop(order)
+
+
+def test_no_job_starts_while_the_old_one_runs_anew(made: CutOver, checkpoints: Checkpoints, occasion: Occasion) -> None:
+    """Kubernetes has replaced the JobManager of a job without high availability."""
+    taken = made.place.stop(made.order(CHECKPOINT))
+    run = run_of(made, occasion, taken.location)
+    made.flinks.running = OLD_JOB
+    says = f"job {OLD_JOB} of .* was cancelled, and now job {OLD_JOB} is RUNNING there.* clear this task"
+    with pytest.raises(AirflowFailException, match=says):
+        made.place.start(run, "/new", timeout=10)
+    with pytest.raises(AirflowFailException, match=says):
+        made.place.start_old(taken.location)
+    assert len(made.kubernetes.patches) == 1
+    # As the message says: once it is cancelled, the task is cleared.
+    made.flinks.running = None
+    started = made.place.start(run, "/new", timeout=10)
+    assert made.flinks.restored[started["job_id"]] == "/new"
+
+
+def test_no_job_starts_where_another_one_runs(made: CutOver, checkpoints: Checkpoints, occasion: Occasion) -> None:
+    taken = made.place.stop(made.order(CHECKPOINT))
+    run = run_of(made, occasion, taken.location)
+    checkpoints.running, made.flinks.running = OTHER_JOB, OTHER_JOB
+    with pytest.raises(AirflowFailException, match=f"and now job {OTHER_JOB} is RUNNING there"):
+        made.place.start(run, "/new", timeout=10)
+    checkpoints.running, made.flinks.running = OLD_JOB, None
+    made.kubernetes.set_status(jobStatus={"jobId": OTHER_JOB})
+    with pytest.raises(AirflowFailException, match=f"is {OTHER_JOB}, not {OLD_JOB}.* so no job is started"):
+        made.place.start(run, "/new", timeout=10)
+    assert len(made.kubernetes.patches) == 1
+
+
+def test_a_start_waits_for_flinks_answer_unless_its_jobmanager_is_gone(
+    made: CutOver, checkpoints: Checkpoints, occasion: Occasion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(*_: object) -> str:
+        raise FlinkUnreachableError("no answer")
+
+    taken = made.place.stop(made.order(CHECKPOINT))
+    run = run_of(made, occasion, taken.location)
+    monkeypatch.setattr(FlinkHook, "job_state", no_answer)
+    with pytest.raises(FlinkUnreachableError):
+        made.place.start(run, "/new", timeout=10)
+    assert len(made.kubernetes.patches) == 1
+    made.kubernetes.set_status(jobManagerDeploymentStatus="MISSING")
+    started = made.place.start(run, "/new", timeout=10)
+    assert made.flinks.restored[started["job_id"]] == "/new"
