@@ -112,7 +112,9 @@ class Operator(OperatorStart):
                 if order.format == CHECKPOINT:
                     self._keep_checkpoint(order)
             patch = suspension(self._before().spec, order)
-            self._apply(now, patch, "to stop the job")
+            seen = self._apply(now, patch, "to stop the job")
+            if order.format == CHECKPOINT:
+                self._keep_job(seen)
             location = self._wait_until_stopped(order, patch, timeout=6 * HOUR)
         return TakenSavepoint(self._before().job_id, location)
 
@@ -307,6 +309,17 @@ class Operator(OperatorStart):
             lambda rest: checkpoint_before_stop(rest, order, str(before.job_id), timeout=6 * HOUR)
         )
         rehearsal_of(self._flink.context).keep(replace(before, checkpoint=taken))
+
+    def _keep_job(self, seen: FlinkResource) -> None:
+        """Keeps the id of the job that the operator stops, which was `seen` before the patch.
+
+        Until then the operator may have started a failed job again as another one.
+        """
+        before, now = self._before(), self._resource.read()
+        job_id = now.job_status.get("jobId") or seen.job_status.get("jobId") or before.job_id
+        if job_id != before.job_id:
+            _log.warning("the operator has started job %s again, as job %s", before.job_id, job_id)
+            rehearsal_of(self._flink.context).keep(replace(before, job_id=job_id, checkpoint=0))
 
     def _check_nobody_goes_on(self, now: FlinkResource) -> None:
         # A savepoint says itself that its job has ended with it.

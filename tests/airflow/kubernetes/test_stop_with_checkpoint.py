@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from stateferry.airflow.flink.errors import FlinkError, FlinkUnreachableError
 from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.savepoints import CHECKPOINT, TakenSavepoint
+from stateferry.airflow.kubernetes.resource import FlinkResource, Resource
 from stateferry.airflow.requests.planning import Occasion
 from tests.airflow.kubernetes.conftest import OLD_JOB, CutOver, run_of
 from tests.airflow.kubernetes.stand_in import Body
@@ -267,3 +269,48 @@ def test_a_start_waits_for_flinks_answer_unless_its_jobmanager_is_gone(
     made.kubernetes.set_status(jobManagerDeploymentStatus="MISSING")
     started = made.place.start(run, "/new", timeout=10)
     assert made.flinks.restored[started["job_id"]] == "/new"
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "forgotten by the operator"])
+def test_a_job_that_the_operator_starts_again_before_a_shown_patch_is_applied_is_the_one_that_stops(
+    cut_over: Callable[..., CutOver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    """The patch may be applied a day later, and the new JobManager knows the other job alone."""
+    made = cut_over(patch="show", **STOP)
+    there = Checkpoints(tmp_path / "checkpoints" / OTHER_JOB, running=OTHER_JOB)
+    # Its checkpoints have lower numbers than those that the run has seen.
+    before = Checkpoints(tmp_path / "checkpoints" / OLD_JOB, says=list(range(1, 7)))
+
+    def state(_: FlinkHook, job: str) -> str | None:
+        return "RUNNING" if job == made.flinks.running else "CANCELED" if job == OTHER_JOB else None
+
+    def cancel(*_: str) -> str:
+        made.flinks.running = None
+        return there.path(there.take()).as_uri()
+
+    def applies(patch: Any) -> None:
+        made.flinks.running = OTHER_JOB
+        made.kubernetes.set_status(jobStatus={"jobId": OTHER_JOB, "state": "RUNNING"})
+        seen.wait(10)
+        made.kubernetes.change_spec(patch["spec"])
+        made.operator.reconcile()
+        if not told:
+            made.kubernetes.set_status(jobStatus={"jobId": None})
+
+    def read(resource: Resource) -> FlinkResource:
+        found = reads(resource)
+        if found.job_status.get("jobId") == OTHER_JOB:
+            seen.set()
+        return found
+
+    seen, reads = threading.Event(), Resource.read
+    monkeypatch.setattr(Resource, "read", read)
+    monkeypatch.setattr(FlinkHook, "job_state", state)
+    monkeypatch.setattr(
+        FlinkHook, "run", lambda _, work: asyncio.run(work(before if made.flinks.running == OLD_JOB else there))
+    )
+    made.operator.stop = cancel
+    made.context["ti"].xcom_push = lambda key, value: threading.Timer(0.1, applies, [value]).start()
+    taken = made.place.stop(made.order(CHECKPOINT))
+    assert taken == TakenSavepoint(OTHER_JOB, there.path(1).as_uri())
+    assert made.place.stopped_in_the_end(made.order(CHECKPOINT)) == taken
