@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLongError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,17 +17,16 @@ from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.files.digests import digest_of, hasher_of
 from flinkstate.files.storage import Location, side_by_side
 from flinkstate.metadata.file_names import METADATA
-from flinkstate.metadata.metadata import Metadata, RelativeFile
+from flinkstate.metadata.metadata import Metadata
 from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.basics.quantities import noun
 from stateferry.runs.catalog.lease import LeaseLostError
 from stateferry.runs.control.claimable import (
-    claimable_content,
     claimable_folder,
     copies_of_tables,
-    published_metadata,
+    files_beside,
+    offer,
 )
-from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.facts import ClaimableCopies
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.run_list import runs_of
@@ -111,34 +111,30 @@ def copy_ahead(work: RunAtWork) -> None:
 def offer_copies(work: RunAtWork) -> str:
     """Makes the copies of a published run that aren't there yet; says why not if they can't be, or nothing."""
     run, target, folder = work.run, Location.of(work.run.plan.target), claimable_folder(work.run)
-    try:
-        metadata = published_metadata(run)
-        content = claimable_content(run, metadata)
-        found = folder.child(METADATA).read_if_there()
-        if found is not None:
-            return "" if found == content else f"{folder.shown} is another savepoint"
+    strays = set[str]()
+
+    def fill(metadata: Metadata) -> None:
         wanted = copies_of_tables(run, metadata, target)
-        subtasks = (subtask for operator in metadata.operators for subtask in operator.subtasks)
-        streams = {stream.path for one in subtasks for stream in one.streams() if isinstance(stream, RelativeFile)}
-        others = sorted(streams - {table for table, _ in wanted.values()})
+        others = sorted({*files_beside(metadata)} - {table for table, _ in wanted.values()})
         known = _begin(run, folder, (*wanted, *others))
 
-        def copied() -> tuple[ClaimableCopies, list[CopiedTable]]:
-            found = _copied(work, metadata, target, reads=False)
+        def copied() -> list[CopiedTable]:
+            _, made = _copied(work, metadata, target, reads=False)
             if not all(side_by_side(target, lambda name: target.child(name).give_to(folder.child(name)), others)):
                 raise RefusedError(f"S3 doesn't copy the files in {target.shown}")
-            return found
+            return made
 
-        copies, made = _in_time(copied)
-        TargetMetadata(run).publish(folder, content)
-        # Of tables that were joined meanwhile, or of another base.
-        strays = [one for one in folder.entries() if one.name in known - {METADATA, *copies.files, *others}]
-        for _ in side_by_side(folder, Location.remove, strays):
+        made = _in_time(copied)
+        strays.update(known - {METADATA, *wanted, *others})
+        work.say(f"note: S3 has copied {_tables(made)} of {len(wanted)} to {folder.shown}, the others before")
+
+    why_not = offer(run, fill)
+    # Of tables that were joined meanwhile, or of another base. One that can't be removed does no harm.
+    with suppress(OSError, StateferryError):
+        gone = [one for one in folder.entries() if one.name in strays] if strays and not why_not else []
+        for _ in side_by_side(folder, Location.remove, gone):
             pass
-    except (OSError, StateferryError) as error:
-        return f"{error}"
-    work.say(f"note: S3 has copied {_tables(made)} of {len(copies.files)} to {folder.shown}, the others before")
-    return ""
+    return why_not
 
 
 def _begin(run: Run, folder: Location, names: Iterable[str]) -> set[str]:

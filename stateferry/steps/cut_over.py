@@ -19,7 +19,7 @@ from stateferry.changes.staging import with_absolute_files
 from stateferry.runs.catalog.lease import Lease
 from stateferry.runs.catalog.publications import Control, Publication, Record
 from stateferry.runs.checks.separate_places import check_separate_places
-from stateferry.runs.control.claimable import offer_claimable
+from stateferry.runs.control.claimable import offer_links
 from stateferry.runs.control.outage_limit import check_not_returned
 from stateferry.runs.control.target_metadata import TargetMetadata, digest_of_metadata
 from stateferry.runs.record.facts import HeldFiles
@@ -65,7 +65,7 @@ def do(work: RunAtWork) -> CutOverFacts:
     publish(work.workers, work.run, work.control, work.lease)
     run = work.run
     offers = run.plan.claimable
-    if offers and (why_not := offer_copies(work) if Location.of(run.plan.target).is_on_s3 else offer_claimable(run)):
+    if offers and (why_not := offer_copies(work) if Location.of(run.plan.target).is_on_s3 else offer_links(run)):
         work.say(f"the new job can't claim its savepoint, and its first checkpoint uploads everything: {why_not}")
     return CutOverFacts()
 

@@ -14,7 +14,7 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import AbsoluteFile, NativeHandle, RelativeFile
 from flinkstate.reading.reader import Savepoint
 from stateferry.proof.metadata_check import _compare_formats
-from stateferry.runs.control.claimable import offer_claimable, offered_claimable
+from stateferry.runs.control.claimable import offer_links, offered_claimable
 from stateferry.runs.record.runs import Run
 from tests.flink.judge import raw_entries
 from tests.steps.test_catch_up import base, caught_up, two
@@ -75,10 +75,10 @@ def test_links_that_a_kill_left_unfinished_are_completed(tmp_path: Path) -> None
     for file in (METADATA, min(name for name in whole if name.endswith(".sst"))):
         (claimable / file).unlink()
     assert offered_claimable(run) is None
-    assert offer_claimable(run) == ""
+    assert offer_links(run) == ""
     assert contents(claimable) == whole
     # Once more changes nothing.
-    assert offer_claimable(run) == ""
+    assert offer_links(run) == ""
     assert contents(claimable) == whole
 
 
@@ -90,7 +90,7 @@ def test_a_run_is_published_though_there_can_be_no_links(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "link", refuses)
     report, run = base(first, tmp_path, 1, rehearse=False, claimable=True)
     assert report.is_green
-    assert "can't have hard links" in offer_claimable(run)
+    assert "can't have hard links" in offer_links(run)
     assert offered_claimable(run) is None
     assert (Path(run.plan.target) / METADATA).exists()
 
@@ -100,7 +100,7 @@ def test_another_savepoint_in_the_place_of_the_links_stays(tmp_path: Path) -> No
     claimable = Path(f"{run.plan.target}-claimable")
     (claimable / METADATA).write_bytes((Path(run.plan.target) / METADATA).read_bytes())
     before = contents(claimable)
-    assert offer_claimable(run) == f"{claimable} is another savepoint"
+    assert offer_links(run) == f"{claimable} is another savepoint"
     assert offered_claimable(run) is None
     assert contents(claimable) == before
 

@@ -11,11 +11,11 @@ there, so they are absolute. Only RocksDB's tables are shared: all other files a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import filterfalse
 
-from flinkstate.errors import StateferryError
+from flinkstate.errors import RefusedError, StateferryError
 from flinkstate.files.storage import Location
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
@@ -32,29 +32,44 @@ _TABLE = ".sst"
 _OWN: Mapping[str, str] = {}
 
 
-def offer_claimable(run: Run) -> str:
-    """Makes the links of a published run; says why not if they can't be, or nothing.
+def offer_links(run: Run) -> str:
+    """Makes the links of a published run; says why not if they can't be, or nothing."""
+    target, folder = Location.of(run.plan.target), claimable_folder(run)
+
+    def link(metadata: Metadata) -> None:
+        with usual_files():
+            folder.make_folder()
+        for name in files_beside(metadata):
+            if not target.child(name).link_to(folder.child(name)):
+                raise RefusedError(f"{folder.shown} can't have hard links to the files in {target.shown}")
+
+    return offer(run, link)
+
+
+def offer(run: Run, fill: Callable[[Metadata], None]) -> str:
+    """Fills the folder with the files of a published run, and offers it; says why not if that can't be, or nothing.
 
     The job stands still, and can start from the target as well. So this raises no error of the disk.
     """
-    target, folder = Location.of(run.plan.target), claimable_folder(run)
+    folder = claimable_folder(run)
     try:
         metadata = published_metadata(run)
         content = claimable_content(run, metadata)
         found = folder.child(METADATA).read_if_there()
         if found is not None:
             return "" if found == content else f"{folder.shown} is another savepoint"
-        with usual_files():
-            folder.make_folder()
-        subtasks = (subtask for operator in metadata.operators for subtask in operator.subtasks)
-        streams = {stream for subtask in subtasks for stream in subtask.streams()}
-        for name in sorted(stream.path for stream in streams if isinstance(stream, RelativeFile)):
-            if not target.child(name).link_to(folder.child(name)):
-                return f"{folder.shown} can't have hard links to the files in {target.shown}"
+        fill(metadata)
         TargetMetadata(run).publish(folder, content)
     except (OSError, StateferryError) as error:
         return f"{error}"
     return ""
+
+
+def files_beside(metadata: Metadata) -> list[str]:
+    """The names of the files that a savepoint has beside its `_metadata`."""
+    subtasks = (subtask for operator in metadata.operators for subtask in operator.subtasks)
+    streams = (stream for subtask in subtasks for stream in subtask.streams())
+    return sorted({stream.path for stream in streams if isinstance(stream, RelativeFile)})
 
 
 def offered_claimable(run: Run) -> Location | None:
