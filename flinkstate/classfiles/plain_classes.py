@@ -1,4 +1,7 @@
-"""Which classes of a job Kryo writes by their fields, or as constants of an enum, and not with another serializer."""
+"""How Kryo writes a class of the job: by its fields, as a constant of an enum, or as a collection or map of the JDK.
+
+Classes that it writes in any other way are refused.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,70 @@ _HARMLESS = (
     *("java.io.", "java.lang.", "java.security.", "java.time.", "java.util.Comparator", "java.util.function."),
     "org.apache.flink.",
 )
+# Kryo writes a subclass of these as it writes them: without the fields of its own.
+_EXTENDED = {
+    **{
+        name: name
+        for name in (
+            f"java.util.{short}"
+            for short in (
+                *("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap"),
+                *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList"),
+                *("HashSet", "LinkedHashSet"),
+            )
+        )
+    },
+    "java.util.AbstractMap": "java.util.HashMap",
+    "java.util.AbstractList": "java.util.ArrayList",
+    "java.util.AbstractSequentialList": "java.util.ArrayList",
+    "java.util.AbstractSet": "java.util.HashSet",
+}
+_IMPLEMENTED = {
+    "java.util.Map": "java.util.HashMap",
+    "java.util.SortedMap": "java.util.HashMap",
+    "java.util.NavigableMap": "java.util.HashMap",
+    "java.util.concurrent.ConcurrentMap": "java.util.HashMap",
+    "java.util.List": "java.util.ArrayList",
+    "java.util.Set": "java.util.HashSet",
+    "java.util.SortedSet": "java.util.HashSet",
+    "java.util.NavigableSet": "java.util.HashSet",
+}
 
 
 def expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> None:
-    """Refuses a class that Kryo writes otherwise; `chain` is the class and its superclasses.
+    """Refuses a class that Kryo doesn't write by its fields or as a constant; `chain` is it and its superclasses.
 
     `defaults` are the job's own serializers for classes and their subclasses.
     """
     if chain[-1] not in (_OBJECT, ENUM_CLASS):
         raise RefusedError(f"it extends {chain[-1]}, which is not in the jars")
+    _expect_no_other_serializer(job, chain, defaults, _HARMLESS)
+    for found in (job.classes[name] for name in chain[:-1]):
+        if found.signature is not None and found.signature.startswith("<"):
+            raise RefusedError("it has type parameters")
+
+
+def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> str | None:
+    """Returns the class of the JDK as which Kryo writes a collection or map of the job; None for another class.
+
+    Raises `RefusedError` for one that Kryo may write otherwise.
+    """
+    found = _EXTENDED.get(chain[-1])
+    if found is None and chain[-1] == _OBJECT:
+        found = next((_IMPLEMENTED[one] for one in interfaces(job, chain) if one in _IMPLEMENTED), None)
+    if found is not None:
+        _expect_no_other_serializer(job, chain, defaults, (*_HARMLESS, "java.util."))
+    return found
+
+
+def _expect_no_other_serializer(
+    job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str], harmless: tuple[str, ...]
+) -> None:
     if (serializer := default_serializer(job, chain, defaults)) is not None:
         raise RefusedError(f"with the job's serializer {serializer}")
     for one in interfaces(job, chain):
         # Kryo asks whether a class is an enum before it asks for collections and maps.
-        is_other = one not in job.classes and not one.startswith(_HARMLESS) and chain[-1] != ENUM_CLASS
+        is_other = one not in job.classes and not one.startswith(harmless) and chain[-1] != ENUM_CLASS
         if is_other or one.startswith(_OF_KRYO):
             raise RefusedError(f"it implements {one}, which is not read from the jars")
     for found in (job.classes[name] for name in chain[:-1]):
@@ -36,8 +89,6 @@ def expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str,
             raise RefusedError("two of the jars have it, with other fields or constants")
         if found.for_kryo:
             raise RefusedError("it mentions classes of Kryo, such as annotations")
-        if found.signature is not None and found.signature.startswith("<"):
-            raise RefusedError("it has type parameters")
 
 
 def default_serializer(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str, str]) -> str | None:

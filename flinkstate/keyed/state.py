@@ -140,7 +140,7 @@ class KeyedState:
         """The reason why it can't be migrated; None for a `ValueState<Map>` whose entries can become rows."""
         if (reason := self.why_not_split) is not None or self.map_type is None:
             return reason
-        return why_no_user_key(self.map_type.key)
+        return why_no_user_key(self.map_type.key, self._classes_of_maps)
 
     @property
     def why_not_split(self) -> str | None:
@@ -161,6 +161,16 @@ class KeyedState:
             return f"a ValueState<{self.type_name}>, not of a map{_by_field(map_fields(self.value))}"
         if opaque := self._without_end:
             return f"its entries have a part whose end can't be found: {_named(opaque)}"
+        return None
+
+    @property
+    def _classes_of_maps(self) -> JobClasses | None:
+        """The job's classes by which its maps by Kryo are read."""
+        match self.value:
+            case (
+                KryoMapType(kryo=kryo) | PojoMapType(pojo=KryoType() as kryo) | PojoMapType(map=KryoMapType(kryo=kryo))
+            ):
+                return kryo.classes
         return None
 
     @property

@@ -74,7 +74,9 @@ class _Types:
         classes = {name: count for name, count in self.found.classes.get(place, {}).items() if name != _NULL}
         if not classes:
             raise RefusedError(f"{_of(place)} is null or missing in all of them, so it doesn't say which type it has")
-        known = [_KNOWN.get(name) or KnownClass(name, _OF_THE_JOB) for name in classes]
+        # A map of the job's own class has entries like one of the JDK; in a value it stays an object of its class.
+        like = self.found.like if place == ROOT else {}
+        known = [_KNOWN.get(like.get(name, name)) or KnownClass(name, _OF_THE_JOB) for name in classes]
         prefix = "" if place == ROOT else f"{place}."
         if place != ROOT and tuple(classes) == (IDENTITY_MAP,):
             return KryoType(IDENTITY_MAP)
@@ -160,7 +162,7 @@ class ClassFinder:
 
     def found(self, *, inside: bool = False) -> FoundClasses:
         """Returns what was found in all values; with `inside` also what is in values that stay Kryo's, at one place."""
-        cells = self._places.cells
+        cells, job = self._places.cells, self._table.job
         classes: dict[str, dict[str, int]] = {}
         names = {node: name for node, name in self._places.names().items() if node >= self._places.map_node}
         if inside:
@@ -171,7 +173,7 @@ class ClassFinder:
                 classes[name] = {}
             for row in rows:
                 # Constants of an enum that have a body have classes of their own.
-                class_name = self._table.job.enum_of.get(self._table.names[row], self._table.names[row])
+                class_name = job.enum_of.get(self._table.names[row], self._table.names[row])
                 classes[name][class_name] = classes[name].get(class_name, 0) + int(cells[node, row])
         counts = self._counts
         kryo = {"2": counts.kryo_2, "5": counts.kryo_5, "either": counts.either, "unread": self._foreign.total()}
@@ -183,6 +185,7 @@ class ClassFinder:
             {kind: count for kind, count in kryo.items() if count},
             classes,
             dict(self._foreign),
+            {name: job.collections[name] for there in classes.values() for name in there if name in job.collections},
         )
 
 

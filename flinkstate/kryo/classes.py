@@ -14,7 +14,7 @@ All other classes are written by name.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -142,6 +142,7 @@ def _containers() -> Iterator[KnownClass]:
         never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE if name in (*_WITHOUT_NULL, *_MAPS_OF) else 0
         unmarked = codes.NO_MARKS_BY_5 if name in _MAPS_OF else 0
         yield KnownClass(util + name, (codes.MAP, codes.MAP), param=never | unmarked)
+    yield KnownClass("com.google.gson.internal.LinkedTreeMap", (codes.MAP, codes.MAP), param=codes.NO_NULL_KEY)
     yield KnownClass("java.util.EnumMap", (codes.MAP, codes.MAP), param=codes.NO_NULL_KEY)
     yield KnownClass("java.util.TreeMap", (codes.SORTED_MAP, codes.SORTED_MAP), param=codes.NO_NULL_KEY)
     never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE
@@ -319,18 +320,23 @@ _NO_JOB = JobTable({}, {}, {})
 
 
 def _of_job(job: JobTable) -> Iterator[KnownClass]:
-    for kind, names in ((codes.ENUM, tuple(job.enums)), (codes.PARTS, tuple(job.parts))):
-        for name in names:
-            if name not in _ROWS:
-                yield KnownClass(name, (kind, kind), param=len(job.enums.get(name, ())))
-                array = f"[L{name};"
-                if job.final[name]:
-                    yield KnownClass(array, (codes.OBJECT_ARRAY, codes.OBJECT_ARRAY), component=name)
-                else:
-                    yield KnownClass(array, (codes.ANY_ARRAY, codes.ANY_ARRAY))
+    of_job = (
+        *(KnownClass(name, (codes.ENUM, codes.ENUM), param=len(constants)) for name, constants in job.enums.items()),
+        *(KnownClass(name, (codes.PARTS, codes.PARTS)) for name in job.parts),
+        *(replace(KNOWN[_ROWS[collection]], name=name) for name, collection in job.collections.items()),
+    )
+    for one in of_job:
+        if one.name not in _ROWS:
+            yield one
+            array = f"[L{one.name};"
+            if job.final[one.name]:
+                yield KnownClass(array, (codes.OBJECT_ARRAY, codes.OBJECT_ARRAY), component=one.name)
+            else:
+                yield KnownClass(array, (codes.ANY_ARRAY, codes.ANY_ARRAY))
     # Of an interface, say, there are arrays, though no objects: each element says its class.
+    with_objects = {one.name for one in of_job}
     for name, is_final in job.final.items():
-        if not is_final and name not in job.enums and name not in job.parts:
+        if not is_final and name not in with_objects:
             yield KnownClass(f"[L{name};", (codes.ANY_ARRAY, codes.ANY_ARRAY))
 
 

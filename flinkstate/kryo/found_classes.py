@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 ByClass = dict[str, int]
 
@@ -17,7 +17,7 @@ class FoundClasses:
 
     `kryo` counts maps by the Kryo that wrote them: "2", "5", "either" (both write it alike, such as null) or "unread"
     (it has an object of a class that can't be read). `foreign` counts the latter by the first such class of each. The
-    class of null is "null".
+    class of null is "null". `like` has for collections of the job the classes of the JDK as which Kryo writes them.
     """
 
     maps: int = 0
@@ -27,6 +27,7 @@ class FoundClasses:
     kryo: dict[str, int] = field(default_factory=dict)
     classes: dict[str, ByClass] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
+    like: dict[str, str] = field(default_factory=dict)
 
     def __add__(self, other: FoundClasses) -> FoundClasses:
         places = dict.fromkeys((*self.classes, *other.classes))
@@ -38,6 +39,7 @@ class FoundClasses:
             _sum(self.kryo, other.kryo),
             {place: _sum(self.classes.get(place, {}), other.classes.get(place, {})) for place in places},
             _sum(self.foreign, other.foreign),
+            self.like | other.like,
         )
 
     def without(self, other: FoundClasses) -> FoundClasses:
@@ -54,7 +56,18 @@ class FoundClasses:
                 if (left := _difference(found, other.classes.get(place, {})))
             },
             _difference(self.foreign, other.foreign),
+            self.like,
         )
+
+    def as_of_the_jdk(self) -> FoundClasses:
+        """Returns what was found, with the classes of the JDK in place of the job's collections."""
+        classes: dict[str, ByClass] = {}
+        for place, found in self.classes.items():
+            counts = classes.setdefault(place, {})
+            for name, count in found.items():
+                of_the_jdk = self.like.get(name, name)
+                counts[of_the_jdk] = counts.get(of_the_jdk, 0) + count
+        return replace(self, classes=classes)
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Member
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, expect_plain
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
@@ -63,6 +63,7 @@ class JobPart:
 class JobTable:
     """What is known of a job's classes: the constants of enums, the parts of others, and why some can't be read.
 
+    `collections` are collections and maps, with the class of the JDK as which Kryo writes them.
     `of_compiler` are the fields that a compiler made, such as `this$0`: Kryo 2 writes them if flink-scala is on Flink's
     class path, else neither Kryo does. They aren't among the parts.
     """
@@ -73,6 +74,7 @@ class JobTable:
     final: dict[str, bool] = field(default_factory=dict)
     enum_of: dict[str, str] = field(default_factory=dict)
     of_compiler: dict[str, str] = field(default_factory=dict)
+    collections: dict[str, str] = field(default_factory=dict)
 
     def is_final(self, name: str) -> bool:
         """Whether Kryo takes the class for final: of an array, that of its elements counts."""
@@ -88,12 +90,17 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
     reasons: dict[str, str] = {}
     enum_of: dict[str, str] = {}
     of_compiler: dict[str, str] = {}
+    collections: dict[str, str] = {}
     final = {name: bool(found.access & FINAL) for name, found in job.classes.items()}
     for name, found in job.classes.items():
         if found.access & INTERFACE:
             continue
         try:
             chain = job.superclasses(name)
+            if (collection := collection_class(job, chain, defaults)) is not None:
+                if not found.access & ABSTRACT:
+                    collections[name] = collection
+                continue
             expect_plain(job, chain, defaults)
             if chain[-1] == ENUM_CLASS:
                 # A constant with a body has a class of its own.
@@ -106,7 +113,7 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
                     of_compiler[name] = made.name
         except RefusedError as error:
             reasons[name] = str(error)
-    return JobTable(enums, parts, reasons, final, enum_of, of_compiler)
+    return JobTable(enums, parts, reasons, final, enum_of, of_compiler, collections)
 
 
 def _is_of_compiler(one: Member) -> bool:

@@ -43,15 +43,20 @@ def is_a(known: KnownClass, class_name: str, job: JobClasses | None) -> bool:
         return True
     if job is not None and known.name in job.classes:
         chain = job.superclasses(known.name)
-        return class_name in chain or class_name in interfaces(job, chain)
+        above = (*chain, *interfaces(job, chain))
+        if class_name in above or chain[-1] in _SUBCLASSES.get(class_name, ()):
+            return True
     if class_name in _OF_INTERFACE:
         not_set = class_name == "java.util.Set" and known.name in _NOT_SETS
         return known.kinds[1] in _OF_INTERFACE[class_name] and not not_set
     return known.name in _SUBCLASSES.get(class_name, ())
 
 
-def is_collection(class_name: str) -> bool:
-    """Whether Kryo writes objects of this class of the JDK, or of what implements it, as a collection or map."""
+def is_collection(class_name: str, job: JobClasses | None) -> bool:
+    """Whether Kryo writes objects of this class, or of what implements it, as a collection or map."""
+    if job is not None and class_name in job.classes:
+        chain = job.superclasses(class_name)
+        return any(is_collection(one, None) for one in (chain[-1], *interfaces(job, chain)))
     if class_name in _KINDS:
         return _KINDS[class_name] in (*_MAPS, *_LISTS, *_SETS)
     return class_name.startswith("java.util.") and class_name.endswith(_CALLED)

@@ -20,7 +20,9 @@ MAPS_WITHOUT_NULL = (
     *(f"{UTIL}concurrent.{name}" for name in ("ConcurrentHashMap", "ConcurrentSkipListMap")),
     *MAPS_OF,
 )
-MAPS = tuple(
+# Of Gson. It has no null as a key.
+GSON_MAP = "com.google.gson.internal.LinkedTreeMap"
+_MAPS_OF_THE_JDK = tuple(
     UTIL + name
     for name in (
         *("HashMap", "LinkedHashMap", "TreeMap", "Hashtable", "Properties", "WeakHashMap"),
@@ -35,6 +37,7 @@ MAPS = tuple(
         ),
     )
 )
+MAPS = (*_MAPS_OF_THE_JDK, GSON_MAP)
 LISTS = tuple(
     UTIL + name
     for name in (

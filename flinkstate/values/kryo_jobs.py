@@ -1,4 +1,4 @@
-"""The fields of a job's classes, in the order in which Kryo writes them, and the constants of its enums.
+"""The fields of a job's classes, in the order in which Kryo writes them, the constants of its enums, its collections.
 
 Kryo writes an object by the fields of its class and superclasses, sorted by name, neither static nor transient nor made
 by the compiler. An object in a field whose class is final has no class tag. Type arguments of a collection in a field
@@ -25,7 +25,7 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, expect_plain
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 
@@ -99,6 +99,15 @@ def enum_of(class_name: str, job: JobClasses) -> ClassFile | None:
         return None
     _expect_plain(class_name, chain, job)
     return job.classes[chain[-2]]
+
+
+@lru_cache(maxsize=1024)
+def collection_of(class_name: str, job: JobClasses) -> str | None:
+    """Returns the class of the JDK as which Kryo writes a collection or map of the job; None for another class."""
+    try:
+        return collection_class(job, job.superclasses(class_name), {})
+    except RefusedError as error:
+        raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None
 
 
 def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> None:

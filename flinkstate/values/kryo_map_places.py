@@ -101,7 +101,7 @@ def map_places(type_: KryoType, data: bytes) -> MapPlaces | None:
     """Returns the places in a whole value of Kryo 5; None if it is null, or not a map with a number of entries."""
     reader = _PlaceReader(True, *known_classes(type_), type_.classes, data, 0, len(data))
     found = reader.whole()
-    if found is None or found.class_name not in MAPS or reader.count_at < 0:
+    if found is None or found.form not in MAPS or reader.count_at < 0:
         return None
     keys, values = reader.parts[0::2], reader.parts[1::2]
     entries = tuple(EntryPlace(key[0], value[0], value[1]) for key, value in zip(keys, values, strict=True))

@@ -38,8 +38,10 @@ class _Misreader(KryoReader):
             return _NULL
         return super().pairs(name)
 
-    def _referable(self, name: str, read: Callable[[KryoReader, str], Any], *, may_be_null: bool) -> KryoObject | None:
-        found = super()._referable(name, read, may_be_null=may_be_null)
+    def _referable(
+        self, name: str, read: Callable[[KryoReader, str], Any], *, may_be_null: bool, like: str = ""
+    ) -> KryoObject | None:
+        found = super()._referable(name, read, may_be_null=may_be_null, like=like)
         return None if found is not None and found.value is _NULL else found
 
     def string(self, *, is_name: bool = False) -> str:

@@ -37,6 +37,7 @@ from flinkstate.values.kryo_class_names import (
     AS_LIST,
     COMPARATORS,
     EITHER_SIDES,
+    GSON_MAP,
     INTEGER,
     LISTS,
     LOCAL_DATE,
@@ -55,7 +56,7 @@ from flinkstate.values.kryo_class_names import (
     UTIL,
     WITHOUT_NULL,
 )
-from flinkstate.values.kryo_jobs import KryoArgument, KryoField, enum_of, kryo_fields
+from flinkstate.values.kryo_jobs import KryoArgument, KryoField, collection_of, enum_of, kryo_fields
 from flinkstate.values.kryo_references import KryoObject, KryoReferences
 
 _BOXED = frozenset(
@@ -79,11 +80,12 @@ class KryoReader(KryoReferences):
         return None if name is None else self._marked(name, may_be_null=False)
 
     def _marked(self, name: str, *, may_be_null: bool) -> KryoObject | None:
-        read = _READERS.get(name)
+        read, like = _READERS.get(name), ""
         if read is None and self._job is not None and name in self._job.classes and name not in self._own:
             if (enum := self._enum(name)) is not None:
                 return self._constant(name, enum, may_be_null=may_be_null)
-            read = KryoReader.fields
+            like = collection_of(name, self._job) or ""
+            read = _READERS.get(like, KryoReader.fields)
         if name in self._own or read is None:
             by = f", as the job gave Kryo {self._own[name]} for them" if name in self._own else ""
             raise RefusedError(f"{name} (serialized by Kryo): its values can be copied, but not decoded{by}")
@@ -91,7 +93,7 @@ class KryoReader(KryoReferences):
             if may_be_null and not self.expect(self.varint(), range(2), "a mark 0 or 1"):
                 return None
             return KryoObject(name, read(self, name))
-        return self._referable(name, read, may_be_null=may_be_null)
+        return self._referable(name, read, may_be_null=may_be_null, like=like)
 
     def _enum(self, name: str) -> ClassFile | None:
         return enum_of(name, self._job) if self._job is not None and name in self._job.classes else None
@@ -207,7 +209,8 @@ class KryoReader(KryoReferences):
             (self._part(key, may_be_null=marked), self._part(value, may_be_null=marked))
             for _ in range(self.count(number, 2))
         ]
-        never_null = (1 if is_sorted or name == "java.util.EnumMap" else 0) if name not in MAPS_WITHOUT_NULL else 2
+        has_no_null_key = is_sorted or name in ("java.util.EnumMap", GSON_MAP)
+        never_null = 2 if name in MAPS_WITHOUT_NULL else 1 if has_no_null_key else 0
         if any(None in pair[:never_null] for pair in found):
             raise self.damaged(f"a {name} without null", "null")
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flinkstate.classfiles.job_classes import JobClasses
@@ -22,10 +22,18 @@ class KryoObject:
 
     The parts of lists, sets and arrays of objects are a list, of maps a list of pairs, of tuples a tuple, of the job's
     own classes, rows and Either its fields by name. All else is as `java_values` has it.
+
+    `like` is the class of the JDK as which Kryo writes a collection or map of the job's own.
     """
 
     class_name: str
     value: Any
+    like: str = field(default="", repr=False)
+
+    @property
+    def form(self) -> str:
+        """The class as which Kryo writes it."""
+        return self.like or self.class_name
 
 
 @dataclass(slots=True)
@@ -63,7 +71,9 @@ class KryoReferences(KryoInput):
         self._declared: tuple[KryoArgument, ...] = ()
         self._arguments: tuple[KryoArgument, ...] = ()
 
-    def _referable(self, name: str, read: Callable[[Any, str], Any], *, may_be_null: bool) -> KryoObject | None:
+    def _referable(
+        self, name: str, read: Callable[[Any, str], Any], *, may_be_null: bool, like: str = ""
+    ) -> KryoObject | None:
         mark = self.varint()
         if mark == 0 and may_be_null:
             return None
@@ -81,7 +91,7 @@ class KryoReferences(KryoInput):
         known = _Known(name)
         self._objects.append(known)
         begin = self.position + self._weight
-        known.made = KryoObject(name, read(self, name))
+        known.made = KryoObject(name, read(self, like or name), like)
         known.weight = self.position + self._weight - begin + 1
         return known.made
 

@@ -119,7 +119,7 @@ def map_entries(type_: KryoMapType, found: KryoObject | None) -> list[tuple[Any,
     map_, widen = type_.map, type_.widen
     if found is not None and found.class_name == IDENTITY_MAP:
         found = KryoObject("java.util.HashMap", found.value)
-    if found is None or found.class_name not in MAPS or not widen:
+    if found is None or found.form not in MAPS or not widen:
         return [] if found is None else as_flink(map_, found)
     entries = [(as_flink(map_.key, key, True), as_flink_or_null(map_.value, one, True)) for key, one in found.value]
     if len({repr(key) for key, _ in entries}) < len(entries):
@@ -138,7 +138,7 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
     type_ = type_.value if isinstance(type_, NullableType) else type_
     if isinstance(type_, KryoType):
         return found
-    name, value = found.class_name, found.value
+    name, value = found.form, found.value
     if (element := _element_or_null(type_, name)) is not None:
         return [as_flink_or_null(element, part) for part in value]
     match type_:
@@ -158,7 +158,7 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
             return value
         case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):
             return value
-    raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(name)} ({name})")
+    raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(found.class_name)} ({found.class_name})")
 
 
 def _null_of(type_: FlinkType) -> None:
@@ -199,7 +199,7 @@ def as_collection(made: NullableType, found: KryoObject | None) -> Any:
     """Returns what an object is as a collection that Flink 2's own serializers write."""
     if found is None:
         return None
-    name, value = found.class_name, found.value
+    name, value = found.form, found.value
     match made.value:
         case MapType(NullableType(key), element) if name in MAPS:
             return [(as_flink_or_null(key, one), as_flink_or_null(element, other)) for one, other in value]
@@ -207,7 +207,7 @@ def as_collection(made: NullableType, found: KryoObject | None) -> Any:
             return [as_flink_or_null(element, part) for part in value]
         case SetType(element) if name in SETS:
             return [as_flink_or_null(element, part) for part in value]
-    raise RefusedError(f"expected a {type_name(made)}, found a {simple_name(name)} ({name})")
+    raise RefusedError(f"expected a {type_name(made)}, found a {simple_name(found.class_name)} ({found.class_name})")
 
 
 _CLASSES = dict.fromkeys(EITHER_SIDES, FLINK_EITHER)

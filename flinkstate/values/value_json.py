@@ -307,7 +307,7 @@ def _kryo(found: KryoObject | None) -> str:
         return _kryo_row(value)
     if isinstance(value, dict):
         return object_json({name: _kryo(part) for name, part in value.items()})
-    if found.class_name not in MAPS:
+    if found.form not in MAPS:
         return _array(map(_kryo, value))
     keys = {key.value for key, _ in value if key is not None and SCALARS.get(key.class_name) is Scalar.STRING}
     if len(keys) == len(value):

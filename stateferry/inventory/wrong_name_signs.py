@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
+from flinkstate.kryo.subclasses import is_collection
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.type_parts import map_of
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, PojoType, Scalar
@@ -79,28 +81,30 @@ def could_become(legacy: KeyedState, state: KeyedState) -> bool:
 
 def is_like(legacy: KeyedState, state: KeyedState) -> bool:
     """Whether the state is of the types of the legacy state. What maps by Kryo hold isn't known of another state."""
-    value = legacy.value if _is_kryo_map(legacy.value) and _is_kryo_map(state.value) else state.value
+    job = legacy.value.kryo.classes if isinstance(legacy.value, KryoMapType) else None
+    value = legacy.value if _is_kryo_map(legacy.value, job) and _is_kryo_map(state.value, job) else state.value
     return replace(state, name=legacy.name, value=value) == legacy
 
 
-def may_hold(state: KeyedState, map_: MapType | None = None) -> bool:
+def may_hold(state: KeyedState, job: JobClasses | None, map_: MapType | None = None) -> bool:
     """Whether values of the state are or have in a field a map of this type, or of any; one by Kryo may be of any."""
-    return state.kind is StateKind.VALUE and _may_hold(state.value, map_)
+    return state.kind is StateKind.VALUE and _may_hold(state.value, job, map_)
 
 
-def _may_hold(value: FlinkType | None, map_: MapType | None) -> bool:
+def _may_hold(value: FlinkType | None, job: JobClasses | None, map_: MapType | None) -> bool:
     if isinstance(value, PojoType):
-        return any(_may_hold(part.type, map_) for part in value.fields)
+        return any(_may_hold(part.type, job, map_) for part in value.fields)
     found = map_of(value)
     if found is None:
-        return _is_kryo_map(value)
+        return _is_kryo_map(value, job)
     return map_ is None or found == map_
 
 
-def _is_kryo_map(value: FlinkType | None) -> bool:
-    """Whether it is a map by Kryo, as far as its class is called one, or says nothing."""
+def _is_kryo_map(value: FlinkType | None, job: JobClasses | None) -> bool:
+    """Whether it is a map by Kryo, as far as its class is called one, or says nothing, or the job's classes say it."""
     if isinstance(value, KryoType):
-        return "Map" in value.class_name or value.class_name == "java.lang.Object"
+        name = value.class_name
+        return "Map" in name or name == "java.lang.Object" or (job is not None and is_collection(name, job))
     return isinstance(value, KryoMapType)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flinkstate.kryo.to_other_kryo import NEVER_READ
+from flinkstate.values.kryo_class_names import GSON_MAP
 from stateferry.verdict.outcomes import Outcome
 
 _UTIL = "java.util."
@@ -48,7 +49,7 @@ _NULL_AFTERWARDS = frozenset(f"{_UTIL}{name}" for name in ("TreeMap", "TreeSet",
 _MAPS = frozenset(
     f"{_UTIL}{name}"
     for name in ("HashMap", "LinkedHashMap", "Hashtable", "WeakHashMap", "Properties", "concurrent.ConcurrentHashMap")
-)
+) | {GSON_MAP}
 _COLLECTIONS = frozenset(
     f"{_UTIL}{name}"
     for name in (

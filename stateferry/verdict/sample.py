@@ -125,8 +125,8 @@ class _Serializer:
             self.two_meanings = tuple(without.found().foreign) or self.two_meanings
 
     def result(self, whole: bool) -> Sampled:
-        whole = whole and self.why_not is None
-        return Sampled(self.classes.found(inside=True), whole, self.two_meanings, self.why_not, self.other_bytes)
+        found, whole = self.classes.found(inside=True), whole and self.why_not is None
+        return Sampled(found.as_of_the_jdk(), whole, self.two_meanings, self.why_not, self.other_bytes)
 
 
 @dataclass(slots=True)
@@ -232,7 +232,7 @@ class Finder:
 def _classes_in(value: object) -> Iterator[str]:
     """Yields the classes of an object and of all in it."""
     if isinstance(value, KryoObject):
-        yield value.class_name
+        yield value.form
         yield from _classes_in(value.value)
     elif isinstance(value, list | tuple | dict):
         for one in value.values() if isinstance(value, dict) else value:

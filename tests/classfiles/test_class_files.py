@@ -20,7 +20,7 @@ from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import DamagedError, RefusedError, UsageError
 from flinkstate.kryo.job_parts import JobPart, job_table
 from flinkstate.serializers.types import KryoRegistration, KryoType
-from flinkstate.values.kryo_jobs import enum_of, kryo_fields
+from flinkstate.values.kryo_jobs import collection_of, enum_of, kryo_fields
 from flinkstate.values.kryo_values import read_kryo
 from tests.kryo.kept import FOLDER, classes
 
@@ -71,7 +71,7 @@ def test_parts_are_sorted_fields_and_reasons_are_said() -> None:
     assert names == ["", "java.lang.Long", f"{THINGS}Color", "", "java.lang.String", ""]
     assert table.parts[f"{THINGS}Thing"][5] == JobPart(8)
     assert table.reasons[f"{THINGS}Box"] == "it has type parameters"
-    assert "extends java.util.ArrayList" in table.reasons[f"{THINGS}Listed"]
+    assert table.collections[f"{THINGS}Listed"] == "java.util.ArrayList"
     assert (
         "with the job's serializer Own" in job_table(classes(), {f"{THINGS}Thing": "Own"}).reasons[f"{THINGS}Special"]
     )
@@ -125,6 +125,42 @@ def test_a_class_that_may_be_a_collection_is_refused_by_both_readings(interface:
 
 
 @pytest.mark.parametrize(
+    ("superclass", "interfaces", "collection"),
+    [
+        ("java.util.LinkedHashMap", ("java.util.RandomAccess",), "java.util.LinkedHashMap"),
+        ("java.util.concurrent.ConcurrentHashMap", (), "java.util.concurrent.ConcurrentHashMap"),
+        ("java.util.AbstractMap", ("java.io.Serializable",), "java.util.HashMap"),
+        ("java.lang.Object", ("java.util.Map", "java.lang.reflect.InvocationHandler"), "java.util.HashMap"),
+        ("java.lang.Object", ("com.acme.Table",), "java.util.HashMap"),
+        ("java.util.AbstractList", (), "java.util.ArrayList"),
+        ("java.util.HashSet", (), "java.util.HashSet"),
+        # Kryo has other serializers for some, and gives none of the others to collections.
+        *((f"java.util.{name}", (), None) for name in ("TreeMap", "TreeSet", "EnumMap", "PriorityQueue")),
+        ("java.util.AbstractCollection", (), None),
+        ("java.lang.Object", ("java.util.Collection",), None),
+        ("java.util.HashMap", ("com.esotericsoftware.kryo.KryoSerializable",), None),
+        ("java.util.HashMap", ("com.other.MultiMap",), None),
+    ],
+)
+def test_a_collection_of_the_job_is_read_as_one_of_the_jdk(
+    superclass: str, interfaces: tuple[str, ...], collection: str | None
+) -> None:
+    job = _one_class(interfaces, Member("amount", "J", 2), superclass=superclass, signature="<K:Ljava/lang/Object;>")
+    table = job_table(job, {})
+    assert table.collections.get("com.acme.Rule") == collection
+    assert ("com.acme.Rule" in table.reasons) == (collection is None)
+    with contextlib.nullcontext() if collection else pytest.raises(RefusedError):
+        assert collection_of("com.acme.Rule", job) == collection
+        if collection is None:
+            kryo_fields("com.acme.Rule", job)
+
+
+def test_a_map_with_a_serializer_of_the_jobs_own_is_refused() -> None:
+    job = _one_class((), superclass="java.util.HashMap")
+    assert "with the job's serializer Own" in job_table(job, {"com.acme.Rule": "Own"}).reasons["com.acme.Rule"]
+
+
+@pytest.mark.parametrize(
     ("interface", "is_read"),
     [("com.google.protobuf.ProtocolMessageEnum", True), ("com.esotericsoftware.kryo.KryoSerializable", False)],
 )
@@ -147,16 +183,20 @@ def test_default_serializers_are_for_interfaces_too(of: str) -> None:
         read_kryo(replace(kryo, classes=job), b"\x57\x01\x02", 0, 3)
 
 
-def _one_class(interfaces: tuple[str, ...], *fields: Member, superclass: str = "java.lang.Object") -> JobClasses:
-    """A class with these fields; beside it interfaces Named, and Bag, which extends one of Guava's."""
+def _one_class(
+    interfaces: tuple[str, ...], *fields: Member, superclass: str = "java.lang.Object", signature: str | None = None
+) -> JobClasses:
+    """A class with these fields; beside it the interfaces Named, Bag, which is one of Guava's, and Table, a Map."""
 
     def of(name: str, access: int, interfaces: tuple[str, ...], fields: tuple[Member, ...] = ()) -> ClassFile:
-        extended = superclass if fields else "java.lang.Object"
-        return ClassFile(name, extended, interfaces, access, fields, None, False, (), access)
+        is_interface = access == INTERFACE
+        above, generic = ("java.lang.Object", None) if is_interface else (superclass, signature)
+        return ClassFile(name, above, interfaces, access, fields, generic, False, (), access)
 
     classes = {
         **{name: of(name, INTERFACE, ()) for name in ("com.acme.Named", "org.acme.Named")},
         "com.acme.Bag": of("com.acme.Bag", INTERFACE, ("com.google.common.collect.Multiset",)),
+        "com.acme.Table": of("com.acme.Table", INTERFACE, ("java.util.Map",)),
         "com.acme.Rule": of("com.acme.Rule", PUBLIC, interfaces, fields),
     }
     return JobClasses(repr(classes), classes)

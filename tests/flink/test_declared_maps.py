@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from flinkstate.errors import RefusedError
 from stateferry.basics.durations import MAX_MILLISECONDS
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run
@@ -272,10 +273,19 @@ KEPT = (
     *("HashMap{0-9}<String,UUID?>", "HintedMap{0-9}<UUID,Long?>", "TreeMap<Integer,Row<Long?,String?>>"),
     *("MapClass<Long,Opaque?>", "LinkedHashMap<String,Duration>", "HashMap<UUID,HashSet<UUID>>"),
 )
+# Maps that are classes of the job, and such maps, lists and sets as values, which stay objects of their classes.
+OF_THE_JOB = (
+    *("LruMap{0-9}<String,Long?>", "JsonMap{0-9}<String,Long?>", "CountsMapClass{0-9}<String,Long>"),
+    *("BraceMap{1-9}<Long,String?>", "LruMap<Integer,List<String>>", "JsonMap<Tuple2<Long,String>,HashMap<Long,Date>>"),
+    *("HashMap{0-9}<String,Lru<String,Long>>", "LruMap<String,Json<String,Json<Long,UUID>>>"),
+    *("TreeMap<String,CountsClass<String,Long>>", "HashMap<Integer,Basket<String>>", "JsonMap<String,Rack<Long>>"),
+    *("LruMap<Long,Crowd<String>>", "GsonMap{0-9}<String,Double?>", "HashMap<String,Gson<String,Gson<String,Double>>>"),
+)
 _OF_FLINK_1: dict[str, Callable[[str, str | None], Job]] = {
     "keys and values": lambda backend, ttl: with_kryo_parts("1.20.0", backend, ttl, keys=12),
     "parts of POJOs": lambda backend, ttl: with_pojo_parts(backend, ttl, keys=12),
     "in maps by Kryo": lambda backend, ttl: old_job(KEPT, ttl, backend),
+    "of the job's own classes": lambda backend, ttl: old_job(OF_THE_JOB, ttl, backend),
 }
 
 
@@ -348,6 +358,24 @@ def test_objects_of_the_jobs_classes_become_pojos(
     old = old_job(tuple(OF_CLASSES), TTLS[ttl], BACKENDS[format_])
     told = {"types": tuple(OF_CLASSES.values()), "classes": [str(jars.classes(version))]}
     check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told)
+
+
+@_in_each_cell
+def test_maps_of_the_jobs_own_classes(
+    version: str, format_: str, ttl: str, change: str, made: Make, flink: Flink, tmp_path: Path
+) -> None:
+    old = old_job(OF_THE_JOB, TTLS[ttl], BACKENDS[format_])
+    told = {"classes": [str(jars.classes(version))]}
+    check(version, format_, old, CHANGES[change], made, flink, tmp_path, told=told, restoring=(version,))
+
+
+@pytest.mark.parametrize("key", ["Basket<String>", "Lru<String,Long>"])
+def test_collections_of_the_job_are_refused_as_user_keys(key: str, made: Make, tmp_path: Path) -> None:
+    """Equal ones may have other bytes."""
+    old = old_job((f"HashMap{{1-9}}<{key},Long>",), None, "rocksdb")
+    source = made("1.20.0", old, "CANONICAL")
+    with pytest.raises(RefusedError, match=r"its user keys have a stateferry\.flink\.pojo\.(Basket|Lru) by Kryo"):
+        ferried(source.path, tmp_path / "new", old, Change(), "rocksdb", {"classes": [str(jars.classes("1.20.0"))]})
 
 
 # POJOs with fields that Flink leaves to Kryo, which only the same Flink reads.

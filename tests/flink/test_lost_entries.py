@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
 
 Call = dict[str, object]
 MAPS = ("longs", "doubles", "sorted", "linked", "concurrent", "mixed")
+# A map that is a class of the job.
+OF_THE_JOB = "lru"
 HOUR = 3_600_000
 # More than 32 characters: Kryo 5 writes such a String in another way than Kryo 2.
 _NAMES = ("a", "b", "a name of more than thirty-two characters", "ü", "")
@@ -37,7 +39,7 @@ def _filled(states: tuple[str, ...]) -> Iterator[Call]:
     for state in states:
         for index, key in enumerate(KEYS):
             numbers = {name: 1.5 + index + 10 * at for at, name in enumerate(_NAMES)}
-            if state in MAPS or state == "lists":
+            if state in (*MAPS, OF_THE_JOB, "lists"):
                 yield _call(state, key, "update", numbers=numbers)
             elif state == "number":
                 yield _call(state, key, "put", number=1.25 + index)
@@ -114,7 +116,7 @@ def _lost(old: dict[tuple[str, str, str], Any], seen: dict[tuple[str, str, str],
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def test_it_is_as_if_nothing_had_been_lost(backend: str, started: Started, tmp_path: Path) -> None:
     """The same job of Flink 1.20, which misreads nothing, says what each entry must be."""
-    jobs = Jobs(started, (*MAPS, "number", "rows", "maps"), backend)
+    jobs = Jobs(started, (*MAPS, OF_THE_JOB, "number", "rows", "maps"), backend)
     old = jobs.do("1.20.0", None, _filled(jobs.states))
     whole, seen = jobs.read("1.20.0", old), jobs.read("2.3.0", old)
     lost = _lost(whole, seen)
@@ -123,7 +125,7 @@ def test_it_is_as_if_nothing_had_been_lost(backend: str, started: Started, tmp_p
     right, wrong = (jobs.do(version, old, calls) for version in ("1.20.0", "2.3.0"))
     expected = jobs.read("1.20.0", right)
     assert jobs.read("2.3.0", wrong) != expected
-    new = upgraded(wrong, tmp_path, before=str(old), restore_lost=True)
+    new = upgraded(wrong, tmp_path, with_classes=True, before=str(old), restore_lost=True)
     assert jobs.read("2.3.0", new) == expected
 
 

@@ -42,6 +42,7 @@ _REFUSED = {
     **dict.fromkeys(("HintedMap<String,UUID>", "HintedMap<String,Person?>", "HintedMap<Long,Color?>"), _OBJECTS),
     **dict.fromkeys(("HintedList<UUID?>", "HintedList<Person?>", "HintedSet<Color?>", "HintedSet<UUID>"), _OBJECTS),
     "HintedCollection<Person>": _OBJECTS,
+    **dict.fromkeys((f"Hinted{of}CountsClass<String,Long>>" for of in ("Map<String,", "List<")), _OBJECTS),
     "TTL HintedMap": _OBJECTS,
     **dict.fromkeys(INSIDE, _OBJECTS),
     **dict.fromkeys((f"POJO {name}" for name in ("Cart", "Ids", "Shelf", "Sheet", "Zoo", "Kennel")), _OBJECTS),

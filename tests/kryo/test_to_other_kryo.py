@@ -48,7 +48,7 @@ _LESS = ("Pattern",)
 _REFUSED = (
     *("Set.of", "seventy levels", "a map in itself", "EnumMap", "Class"),
     *("Locale", "a list in itself", "a list in two fields", "lists that share", "links"),
-    *("a class with a type parameter", "a list class", "Thing", "unmodifiableMap", "unmodifiableList"),
+    *("a class with a type parameter", "Thing", "unmodifiableMap", "unmodifiableList"),
     *("unmodifiableSet", "synchronizedMap", "synchronizedList"),
     *(f"{of}{kind}Map" for of in ("unmodifiable", "synchronized", "checked") for kind in ("Sorted", "Navigable")),
     *("checkedMap", "headMap", "descendingMap", "subMap of ConcurrentSkipListMap", "emptySortedMap"),

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from flinkstate.basics.did_you_mean import is_alike, is_slip
+from flinkstate.classfiles.class_file import PUBLIC, ClassFile
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import PlanError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.reading.reader import operator_id
@@ -96,6 +98,9 @@ OTHER_MAP = MapType(Scalar.STRING, Scalar.STRING)
         (KryoType("java.util.HashMap"), True, True),
         (KryoType("java.lang.Object"), True, True),
         (KryoType("java.util.UUID"), False, False),
+        # By the job's classes, of which one extends HashMap.
+        (KryoType("com.acme.Cache"), True, True),
+        (KryoType("com.acme.Plain"), False, False),
         (PojoType("com.acme.Totals", (PojoField("counts", MAP),)), True, True),
         (PojoType("com.acme.Totals", (PojoField("counts", OTHER_MAP),)), False, True),
         (PojoType("com.acme.Totals", (PojoField("counts", KryoType("java.util.Map")),)), True, True),
@@ -105,8 +110,10 @@ OTHER_MAP = MapType(Scalar.STRING, Scalar.STRING)
 )
 def test_which_states_may_hold_the_maps(value: FlinkType, may: bool, may_any: bool) -> None:
     state = KeyedState("s", StateKind.VALUE, Scalar.STRING, Scalar.VOID_NAMESPACE, None, value, True, False)
-    assert (may_hold(state, MAP), may_hold(state)) == (may, may_any)
-    assert not may_hold(replace(state, kind=StateKind.LIST))
+    above = {"com.acme.Cache": "java.util.HashMap", "com.acme.Plain": "java.lang.Object"}
+    job = JobClasses("job", {name: ClassFile(name, one, (), PUBLIC, (), None, False) for name, one in above.items()})
+    assert (may_hold(state, job, MAP), may_hold(state, job)) == (may, may_any)
+    assert not may_hold(replace(state, kind=StateKind.LIST), job)
 
 
 @pytest.mark.parametrize("state", [DONE, WITHOUT_FLAG], ids=["all flags are set", "the flags are gone"])

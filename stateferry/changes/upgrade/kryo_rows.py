@@ -10,6 +10,7 @@ from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import KryoType
 from flinkstate.values.kryo_class_names import MAPS
+from flinkstate.values.kryo_jobs import collection_of
 from flinkstate.values.kryo_map_places import MapPlaces, map_places
 from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import known_classes, read_kryo_part
@@ -69,7 +70,10 @@ def count_entries(section: Section, state: KeyedState, living: Flags | None = No
     """
     assert isinstance(state.value, KryoType)
     ids, _ = known_classes(state.value)
-    with_count = {number + 2 for number, name in ids.items() if name in _COUNTED and number + 2 < _LONG_TAG}
+    job = state.value.classes
+    of_job = {} if job is None else {name: collection_of(name, job) for name in ids.values() if name in job.classes}
+    forms = {number + 2: of_job.get(name) or name for number, name in ids.items()}
+    with_count = {tag for tag, name in forms.items() if name in _COUNTED and tag < _LONG_TAG}
     starts = section.value_starts + head_of(state)
     there = starts < section.ends
     if living is not None:
@@ -83,7 +87,7 @@ def count_entries(section: Section, state: KeyedState, living: Flags | None = No
 
 def _entries(state: KeyedState, value: bytes) -> int:
     found = read_value(state, value, True)
-    return 0 if found is None else len(found.value) if found.class_name in _COUNTED else 1
+    return 0 if found is None else len(found.value) if found.form in _COUNTED else 1
 
 
 def _counted(data: Bytes, starts: Positions) -> int:

@@ -56,7 +56,7 @@ _IN_NO_ORDER = frozenset((*MAPS, *SETS))
 
 def is_map(value: KryoObject | None) -> bool:
     """Whether a value is a map, whose entries are lost one by one."""
-    return value is not None and value.class_name in MAPS
+    return value is not None and value.form in MAPS
 
 
 def losses(old: KryoObject | None, read: KryoObject | None, now: KryoObject | None) -> Iterator[Loss]:
@@ -173,7 +173,7 @@ def text_of(value: Any) -> str:
     """
     match value:
         case KryoObject(name, inside):
-            return f"{name}{_texts(inside, is_sorted=name in _IN_NO_ORDER)}"
+            return f"{name}{_texts(inside, is_sorted=value.form in _IN_NO_ORDER)}"
         case list() | tuple():
             return _texts(value)
         case dict():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flinkstate.errors import DamagedError, RefusedError
@@ -42,7 +43,8 @@ def in_no_order(value: Any) -> Any:
             return TtlValue(timestamp, in_no_order(content))
         case KryoObject(name, inside):
             inside = in_no_order(inside)
-            return KryoObject(name, sorted(inside, key=repr) if name in (*MAPS, *SETS) else inside)
+            is_sorted = value.form in (*MAPS, *SETS)
+            return KryoObject(name, sorted(inside, key=repr) if is_sorted else inside, value.like)
         case tuple():
             return tuple(map(in_no_order, value))
         case list():
@@ -101,7 +103,7 @@ class PlainLosses:
             is_wrong = text in seen and text in pairs and _text(pairs[text][1]) == seen[text]
             if is_missing or is_wrong:
                 pairs[text] = (name, one)
-        return _with_content(value, KryoObject(now.class_name, list(pairs.values())))
+        return _with_content(value, replace(now, value=list(pairs.values())))
 
     def of_gone(self, key: bytes) -> Any:
         """What a row that is gone must hold; None if it stays gone."""
@@ -115,7 +117,7 @@ class PlainLosses:
             return None
         seen = _texts(_read_by_flink_2(before))
         lost = [(name, one) for name, one in before.value if _text(name) not in seen]
-        return _with_content(old, KryoObject(before.class_name, lost)) if lost else None
+        return _with_content(old, replace(before, value=lost)) if lost else None
 
     def _decoded(self, key: bytes) -> Any:
         state = self._before.state
@@ -138,7 +140,7 @@ def _with_content(value: Any, content: Any) -> Any:
 
 
 def _is_map(value: Any) -> bool:
-    return isinstance(value, KryoObject) and value.class_name in MAPS
+    return isinstance(value, KryoObject) and value.form in MAPS
 
 
 def _text(value: Any) -> str:
@@ -159,11 +161,10 @@ def _read_by_flink_2(value: Any) -> Any:
         return None
     if not isinstance(value, KryoObject):
         raise RefusedError("what Flink 2 reads of a value that has parts by Kryo isn't known to plain code")
-    name = value.class_name
-    if name == _TREE or (name in _HASHED and not value.value):
+    if value.form == _TREE or (value.form in _HASHED and not value.value):
         return None
-    if name in _HASHED:
-        return KryoObject(name, [(_number(key), _number(one)) for key, one in value.value[:-1]])
+    if value.form in _HASHED:
+        return replace(value, value=[(_number(key), _number(one)) for key, one in value.value[:-1]])
     return _number(value)
 
 

@@ -90,7 +90,9 @@ class _Tracer(KryoReader):
             self.said.append(_Said(begin, self.position, self._names.index(name), is_class=True, is_new=is_new))
         return name
 
-    def _referable(self, name: str, read: Callable[[KryoReader, str], Any], *, may_be_null: bool) -> KryoObject | None:
+    def _referable(
+        self, name: str, read: Callable[[KryoReader, str], Any], *, may_be_null: bool, like: str = ""
+    ) -> KryoObject | None:
         begin, number = self.position, len(self._objects)
 
         def noted(reader: KryoReader, class_name: str) -> Any:
@@ -100,7 +102,7 @@ class _Tracer(KryoReader):
             self._close(self.objects[number])
             return found
 
-        found = super()._referable(name, noted, may_be_null=may_be_null)
+        found = super()._referable(name, noted, may_be_null=may_be_null, like=like)
         if found is not None and number == len(self.objects):
             mark, end = read_varint(self._data, begin)
             self.said.append(_Said(begin, end, mark - 2, is_class=False, is_new=False))

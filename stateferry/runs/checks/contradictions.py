@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.errors import RefusedError
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import Operator
@@ -24,7 +25,7 @@ def contradictions(
     if reason := legacy.why_not_migratable:
         if legacy.kind is StateKind.VALUE and (legacy.map_type or isinstance(legacy.value, OpaqueType)):
             raise RefusedError(f"{where} can't be migrated: {reason}")
-        yield f"{where} can't be migrated: it is {reason}. {_migratable(states)}"
+        yield f"{where} can't be migrated: it is {reason}. {_migratable(states, plan.job_classes)}"
         return
     yield from ttl_problems(state, legacy, operator)
     if (new := states.get(state.new)) is not None:
@@ -33,8 +34,8 @@ def contradictions(
         yield from flag_problems(plan, flag, legacy, operator)
 
 
-def _migratable(states: dict[str, KeyedState]) -> str:
-    names = [state.name for state in states.values() if state.why_not_migratable is None or may_hold(state)]
+def _migratable(states: dict[str, KeyedState], job: JobClasses | None) -> str:
+    names = [state.name for state in states.values() if state.why_not_migratable is None or may_hold(state, job)]
     return f"Can be migrated: {', '.join(names) or 'none'}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from flinkstate.basics.did_you_mean import is_alike, is_slip, there_are
+from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.keyed.state import KeyedState
 from flinkstate.metadata.metadata import Operator
 from flinkstate.reading.reader import Savepoint
@@ -67,7 +68,7 @@ def not_migrated_before(
     nothing_shows = (
         f"operator {operator.label} has no keyed state {legacy!r}, and nothing shows that it was migrated before: "
     )
-    if others := sorted(_may_be_meant(rules, states) - {one.legacy for one in wanted.states}):
+    if others := sorted(_may_be_meant(rules, states, plan.job_classes) - {one.legacy for one in wanted.states}):
         yield (
             f"{nothing_shows}{', '.join(others)} may have been meant. {there_are(legacy, states)}. If {legacy} was "
             "migrated, leave it out of the plan"
@@ -79,19 +80,20 @@ def not_migrated_before(
         )
 
 
-def _may_be_meant(rules: Rules, states: States) -> set[str]:
+def _may_be_meant(rules: Rules, states: States, job: JobClasses | None) -> set[str]:
     return {
         state.name
         for state in states.values()
-        if may_hold(state, rules.map_type) or (may_hold(state) and is_alike(state.name, rules.legacy.name))
+        if may_hold(state, job, rules.map_type) or (may_hold(state, job) and is_alike(state.name, rules.legacy.name))
     }
 
 
 def _others_with(legacy: str, plan: MigrationPlan, source: Savepoint) -> Iterator[Operator]:
     """Yields the operators that the plan doesn't name and that have such a state of maps."""
-    planned = {source.operator(one.operator).id for one in plan.operators}
+    planned, job = {source.operator(one.operator).id for one in plan.operators}, plan.job_classes
     for other in source.keyed_operators():
-        if other.id not in planned and any(one.name == legacy and may_hold(one) for one in source.keyed_states(other)):
+        states = source.keyed_states(other)
+        if other.id not in planned and any(one.name == legacy and may_hold(one, job) for one in states):
             yield other
 
 

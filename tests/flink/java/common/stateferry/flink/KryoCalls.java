@@ -23,6 +23,7 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
+import stateferry.flink.pojo.Lru;
 import stateferry.flink.types.Json;
 
 /** Does the calls of a script with states that Flink gives to Kryo, as a job does that reads a value and writes it. */
@@ -47,6 +48,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
             case "concurrent" -> TypeInformation.of(new TypeHint<ConcurrentHashMap<String, Long>>() {});
             case "sorted" -> TypeInformation.of(new TypeHint<TreeMap<String, Long>>() {});
             case "linked" -> TypeInformation.of(new TypeHint<LinkedHashMap<String, Double>>() {});
+            case "lru" -> TypeInformation.of(new TypeHint<Lru<String, Double>>() {});
             case "lists" -> TypeInformation.of(new TypeHint<HashMap<String, List<Long>>>() {});
             default -> TypeInformation.of(Object.class);
         };
@@ -153,6 +155,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
             map = switch (call.state) {
                 case "sorted" -> new TreeMap<>();
                 case "linked" -> new LinkedHashMap<>();
+                case "lru" -> new Lru<>();
                 case "concurrent" -> new ConcurrentHashMap<>();
                 default -> new HashMap<>();
             };
@@ -172,7 +175,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
 
     private static Object number(String state, Double number) {
         return switch (state) {
-            case "doubles", "linked" -> number;
+            case "doubles", "linked", "lru" -> number;
             case "mixed" -> ofAnyClass(number);
             case "lists" -> new ArrayList<>(List.of(number.longValue(), number.longValue() + 1));
             default -> number.longValue();

@@ -1,5 +1,6 @@
 package stateferry.flink.types;
 
+import com.google.gson.internal.LinkedTreeMap;
 import java.lang.reflect.ParameterizedType;
 import java.lang.reflect.Type;
 import java.util.ArrayList;
@@ -21,6 +22,9 @@ import java.util.function.UnaryOperator;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.java.typeutils.TypeExtractor;
 import stateferry.flink.pojo.Color;
+import stateferry.flink.pojo.Counts;
+import stateferry.flink.pojo.Json;
+import stateferry.flink.pojo.Lru;
 import stateferry.flink.types.Composites.MapKind;
 import stateferry.flink.types.Composites.Size;
 
@@ -32,6 +36,9 @@ import stateferry.flink.types.Composites.Size;
  * {@code Map.class}, {@code HashMapClass<K,V>} is {@code HashMap.class}. {@code AnyMap<K,V>} is {@code HintedMap} where
  * a job puts maps of several classes, {@code AnyHashMap<K,V>} is {@code HashMap} where it puts subclasses as well, and
  * {@code SortedView<K,V>} is {@code SortedMap} where it puts views of such. {@code UtilMap<K,V>} is {@code MapClass} where it puts what the JDK's methods return.
+ * {@code LruMap<K,V>}, {@code JsonMap<K,V>} and {@code CountsMapClass<String,Long>} are classes of the job, {@code GsonMap<K,V>} is
+ * Gson's; {@code BraceMap<K,V>} is {@code HashMap<K,V>} where it puts objects of an anonymous class. A test that has these as values
+ * of a map calls them {@code Lru}, {@code Json}, {@code CountsClass} and {@code Gson}.
  */
 final class DeclaredMap<K, V> extends MapKind<K, V> {
     private static final int SAME_OBJECT_ONE_IN = 4;
@@ -56,7 +63,11 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
         @SuppressWarnings("unchecked")
         Kind<V> value = (Kind<V>) arguments.get(1);
         Class<?> type = switch (name) {
-            case "HashMap", "HashMapClass", "AnyHashMap" -> HashMap.class;
+            case "HashMap", "HashMapClass", "AnyHashMap", "BraceMap" -> HashMap.class;
+            case "LruMap", "Lru" -> Lru.class;
+            case "JsonMap", "Json" -> Json.class;
+            case "CountsMapClass", "CountsClass" -> Counts.class;
+            case "GsonMap", "Gson" -> LinkedTreeMap.class;
             case "LinkedHashMap" -> LinkedHashMap.class;
             case "TreeMap", "ReverseTreeMap" -> TreeMap.class;
             case "SortedMap", "SortedView" -> SortedMap.class;
@@ -77,6 +88,11 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
         return switch (name) {
             case "HintedMap", "MapClass", "HashMap", "HashMapClass" -> List.of(HashMap::new);
             case "LinkedHashMap" -> List.of(LinkedHashMap::new);
+            case "LruMap", "Lru" -> List.of(map -> filled(new Lru<>(), map));
+            case "JsonMap", "Json" -> List.of(map -> filled(new Json<>(), map));
+            case "CountsMapClass", "CountsClass" -> List.of(DeclaredMap::counts);
+            case "GsonMap", "Gson" -> List.of(map -> filled(new LinkedTreeMap<>(), map));
+            case "BraceMap" -> List.of(map -> new HashMap<>(map) {});
             case "TreeMap", "SortedMap" -> List.of(TreeMap::new);
             case "ReverseTreeMap" -> List.of(DeclaredMap::reversed);
             case "Hashtable" -> List.of(Hashtable::new);
@@ -100,6 +116,16 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
                     map -> map.size() == 1 ? Collections.singletonMap(only(map).getKey(), only(map).getValue()) : map);
             default -> null;
         };
+    }
+
+    private static <K, V> Map<K, V> filled(Map<K, V> empty, Map<K, V> with) {
+        empty.putAll(with);
+        return empty;
+    }
+
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static <K, V> Map<K, V> counts(Map<K, V> map) {
+        return filled((Map) new Counts(), map);
     }
 
     private static <K, V> Map<K, V> reversed(Map<K, V> map) {

@@ -25,6 +25,9 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.typeutils.TypeExtractor;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
+import stateferry.flink.pojo.Basket;
+import stateferry.flink.pojo.Crowd;
+import stateferry.flink.pojo.Rack;
 
 /**
  * What isn't a map, as people declare it, by a {@code TypeHint} or a class: Flink's extraction chooses the serializer.
@@ -85,6 +88,9 @@ class DeclaredValue<T> extends Kind<Object> {
             case "HintedSet", "HashSet", "SetClass" -> HashSet::new;
             case "TreeSet" -> TreeSet::new;
             case "ArrayDeque" -> ArrayDeque::new;
+            case "Basket" -> all -> filled(new Basket<>(), all);
+            case "Rack" -> all -> filled(new Rack<>(), all);
+            case "Crowd" -> all -> filled(new Crowd<>(), all);
             default -> null;
         };
         if (maker == null) {
@@ -99,6 +105,11 @@ class DeclaredValue<T> extends Kind<Object> {
         Type declared = name.endsWith("Class") ? type : new DeclaredMap.Generic(type, argument.declared());
         Kind<List<Object>> elements = new Composites.ListKind(argument, Composites.Size.SMALL);
         return new DeclaredValue<>(elements, declared, maker::apply);
+    }
+
+    private static Collection<Object> filled(Collection<Object> empty, Collection<Object> with) {
+        empty.addAll(with);
+        return empty;
     }
 
     @Override
