@@ -18,19 +18,20 @@ _HARMLESS = (
     *("java.io.", "java.lang.", "java.security.", "java.time.", "java.util.Comparator", "java.util.function."),
     "org.apache.flink.",
 )
+_MAPS = tuple(
+    f"java.util.{name}"
+    for name in ("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap")
+)
+_LISTS_AND_SETS = tuple(
+    f"java.util.{name}"
+    for name in (
+        *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList"),
+        *("HashSet", "LinkedHashSet"),
+    )
+)
 # Kryo writes a subclass of these as it writes them: without the fields of its own.
 _EXTENDED = {
-    **{
-        name: name
-        for name in (
-            f"java.util.{short}"
-            for short in (
-                *("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap"),
-                *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList"),
-                *("HashSet", "LinkedHashSet"),
-            )
-        )
-    },
+    **{name: name for name in (*_MAPS, *_LISTS_AND_SETS)},
     "java.util.AbstractMap": "java.util.HashMap",
     "java.util.AbstractList": "java.util.ArrayList",
     "java.util.AbstractSequentialList": "java.util.ArrayList",
@@ -72,6 +73,11 @@ def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[
     if found is not None:
         _expect_no_other_serializer(job, chain, defaults, (*_HARMLESS, "java.util."))
     return found
+
+
+def type_arguments(collection: str) -> int:
+    """How many type arguments a collection or map of the JDK has."""
+    return 2 if collection in _MAPS else 1
 
 
 def _expect_no_other_serializer(

@@ -279,7 +279,12 @@ OF_THE_JOB = (
     *("BraceMap{1-9}<Long,String?>", "LruMap<Integer,List<String>>", "JsonMap<Tuple2<Long,String>,HashMap<Long,Date>>"),
     *("HashMap{0-9}<String,Lru<String,Long>>", "LruMap<String,Json<String,Json<Long,UUID>>>"),
     *("TreeMap<String,CountsClass<String,Long>>", "HashMap<Integer,Basket<String>>", "JsonMap<String,Rack<Long>>"),
-    *("LruMap<Long,Crowd<String>>", "GsonMap{0-9}<String,Double?>", "HashMap<String,Gson<String,Gson<String,Double>>>"),
+    *(
+        "HashMap{0-9}<String,Generic<Caches>>",
+        "LruMap<Long,Crowd<String>>",
+        "GsonMap{0-9}<String,Double?>",
+        "HashMap<String,Gson<String,Gson<String,Double>>>",
+    ),
 )
 _OF_FLINK_1: dict[str, Callable[[str, str | None], Job]] = {
     "keys and values": lambda backend, ttl: with_kryo_parts("1.20.0", backend, ttl, keys=12),
