@@ -37,8 +37,10 @@ FROM ${SPARK_IMAGE}
 USER 0
 COPY --from=build /opt/airflow/venv /opt/airflow/venv
 COPY dags /opt/airflow/dags
+# The probes of Airflow's Helm chart call /entrypoint.
 RUN install -d -o ferry -g ferry /opt/airflow/home \
- && ln -s /opt/airflow/venv/bin/airflow /usr/local/bin/airflow
+ && ln -s /opt/airflow/venv/bin/airflow /usr/local/bin/airflow \
+ && ln -s /opt/stateferry/entrypoint.sh /entrypoint
 
 ENV AIRFLOW_HOME=/opt/airflow/home \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/airflow/dags \

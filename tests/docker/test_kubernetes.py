@@ -1,7 +1,8 @@
 """The files for Kubernetes: a pod is what Kubernetes calls one, and what belongs together has the same names.
 
 Kubernetes' own types are those of the pod template in the CRD of the Flink Kubernetes Operator. The values are held
-against the chart's own schema too if ``STATEFERRY_AIRFLOW_CHART`` names the chart's folder.
+against the chart's own schema too if ``STATEFERRY_AIRFLOW_CHART`` names the chart's folder. What the chart does without
+values is written down here, as its ``values.yaml`` and ``_helpers.yaml`` say it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,23 @@ FOLDER = HOUSE / "docker/kubernetes"
 CHART = os.environ.get("STATEFERRY_AIRFLOW_CHART")
 VALUES: dict[str, Any] = yaml.safe_load((FOLDER / "airflow-values.yaml").read_text())
 POD: dict[str, Any] = yaml.safe_load((FOLDER / "spark-pod.yaml").read_text())
+AIRFLOW_IMAGE = (HOUSE / "docker/airflow.Dockerfile").read_text()
 SETTINGS = dict(line.split(None, 1) for line in (FOLDER / "spark-defaults.conf").read_text().splitlines()
                 if line and not line.startswith("#"))  # fmt: skip
+
+# The chart's names for what these values say. Its schema lets unknown names through.
+_OF_THE_CHART = {
+    *("airflowHome", "airflowVersion", "config", "createUserJob", "dagProcessor", "env", "executor", "images"),
+    *("scheduler", "secret", "securityContexts", "statsd", "triggerer", "volumeMounts", "volumes"),
+}
+# The variables that the chart itself gives to all containers of Airflow.
+_SET_BY_THE_CHART = {
+    *("AIRFLOW_HOME", "AIRFLOW_CONN_AIRFLOW_DB", "AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"),
+    *("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET"),
+}
+# What its probes call, what removes old logs beside these, and which login it takes.
+_ENTRY_POINT, _LOG_REMOVER, _LOGGING = "/entrypoint", "/clean-logs", ("scheduler", "triggerer", "dagProcessor")
+_LOGIN = "airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager"
 
 
 def closed(of: Any) -> Any:
@@ -51,7 +67,8 @@ def test_the_pod_template_is_a_pod(pod_spec: dict[str, Any]) -> None:
 
 def test_the_values_have_what_all_of_airflows_pods_get(pod_spec: dict[str, Any]) -> None:
     container = {"name": "airflow", "env": VALUES["env"], "volumeMounts": VALUES["volumeMounts"]}
-    jsonschema.validate({"containers": [container], "volumes": VALUES["volumes"]}, pod_spec)
+    of_the_pod = {"volumes": VALUES["volumes"], "securityContext": VALUES["securityContexts"]["pod"]}
+    jsonschema.validate({"containers": [container]} | of_the_pod, pod_spec)
     assert {one["name"] for one in VALUES["volumeMounts"]} == {one["name"] for one in VALUES["volumes"]}
     assert all(one.keys() == {"envName", "secretName", "secretKey"} for one in VALUES["secret"])
     (connection,) = [one["value"] for one in VALUES["env"] if one["name"] == "AIRFLOW_CONN_SPARK_DEFAULT"]
@@ -61,6 +78,51 @@ def test_the_values_have_what_all_of_airflows_pods_get(pod_spec: dict[str, Any])
 @pytest.mark.skipif(CHART is None, reason="STATEFERRY_AIRFLOW_CHART names no folder with Airflow's chart")
 def test_the_chart_takes_the_values() -> None:
     jsonschema.validate(VALUES, json.loads((Path(str(CHART)) / "values.schema.json").read_text()))
+
+
+def test_the_values_have_the_charts_names() -> None:
+    assert VALUES.keys() <= _OF_THE_CHART
+
+
+def test_no_variable_is_there_twice() -> None:
+    names = [*(one["name"] for one in VALUES["env"]), *(one["envName"] for one in VALUES["secret"])]
+    assert len(names) == len(set(names))
+    assert _SET_BY_THE_CHART.isdisjoint(names)
+
+
+def test_no_variable_of_the_image_wins_over_what_the_chart_is_told() -> None:
+    of_the_image = dict(re.findall(r"(AIRFLOW__[A-Z_]+)=(\S+)", AIRFLOW_IMAGE))
+    there = of_the_image | {one["name"]: one["value"] for one in VALUES["env"]}
+    assert there["AIRFLOW__CORE__EXECUTOR"] == VALUES["executor"]
+    assert there["AIRFLOW__CORE__DAGS_FOLDER"] == VALUES["airflowHome"] + "/dags"
+    assert f"COPY dags {VALUES['airflowHome']}/dags\n" in AIRFLOW_IMAGE
+    told = {f"AIRFLOW__{section}__{name}".upper() for section, those in VALUES["config"].items() for name in those}
+    assert told.isdisjoint(there)
+
+
+def test_the_image_has_what_the_charts_probes_call() -> None:
+    (script,) = re.findall(rf"ln -s (\S+) {_ENTRY_POINT}$", AIRFLOW_IMAGE, re.MULTILINE)
+    assert f"COPY docker/entrypoint.sh {script}\n" in (HOUSE / "docker/spark.Dockerfile").read_text()
+
+
+def test_the_chart_starts_nothing_that_the_image_does_not_have() -> None:
+    assert "Celery" not in VALUES["executor"], "its workers have a remover of old logs, too"
+    removers = [part for part in _LOGGING if VALUES.get(part, {}).get("logGroomerSidecar", {}).get("enabled", True)]
+    assert removers == [] or _LOG_REMOVER in AIRFLOW_IMAGE
+    assert not VALUES.get("statsd", {}).get("enabled", True) or _pinned("statsd")
+    login = VALUES.get("config", {}).get("core", {}).get("auth_manager", _LOGIN)
+    assert login.startswith("airflow.api_fastapi.") or _pinned("apache-airflow-providers-fab")
+    # It calls `airflow users`, which only that login has.
+    assert VALUES.get("createUserJob", {}).get("enabled", True) == (login == _LOGIN)
+
+
+def test_the_passwords_are_where_the_images_user_may_write() -> None:
+    file = Path(VALUES["config"]["core"]["simple_auth_manager_passwords_file"])
+    assert f"install -d -o ferry -g ferry {file.parent} " in AIRFLOW_IMAGE
+
+
+def test_the_pods_of_airflow_and_spark_have_one_user_and_group() -> None:
+    assert VALUES["securityContexts"]["pod"] == POD["spec"]["securityContext"]
 
 
 def test_airflow_and_spark_have_the_same_folders_names_and_catalog() -> None:
@@ -91,7 +153,6 @@ def test_the_account_of_the_pods_is_there_and_may_make_pods() -> None:
     assert "pods" in role["rules"][0]["resources"]
 
 
-def _pinned(package: str) -> str:
+def _pinned(package: str) -> str | None:
     found = re.search(rf"^{package}==(.+)$", (HOUSE / "constraints/airflow.txt").read_text(), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    return found[1] if found else None
