@@ -126,8 +126,3 @@ def test_the_images_kernels_are_used(images: dict[str, Image], tmp_path: Path) -
     said = in_a_container(image, tmp_path, ["bash", "-c", script])
     assert compiled
     assert {Path(word).name for word in said.split() if word.endswith(".nbc")} == compiled
-
-
-def test_the_probes_of_airflows_chart_find_the_entry_point(images: dict[str, Image], tmp_path: Path) -> None:
-    probe = ["sh", "-c", "AIRFLOW__LOGGING__LOGGING_LEVEL=ERROR exec /entrypoint airflow jobs check --help"]
-    assert "--job-type" in in_a_container(images[AIRFLOW], tmp_path, probe)
