@@ -11,6 +11,8 @@ find . -type d -name tests -prune -exec rm -r {} +
 rm -rf pyarrow/include
 # Arrow's calls to other servers.
 rm -f pyarrow/{libarrow,libarrow_python,}_flight.*
+# Copies of its libraries under names that only compilers ask for.
+rm -f pyarrow/libarrow_python{,_parquet_encryption}.so pyarrow/*.so.*.*.*
 # Descriptions of AWS's services, of which only the store and what gives credentials for it are asked.
 if [ -d botocore/data ]; then
   find botocore/data -mindepth 1 -maxdepth 1 -type d -not -name s3 -not -name 'sso*' -not -name sts -exec rm -r {} +
