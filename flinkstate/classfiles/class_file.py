@@ -7,6 +7,7 @@
 | class | u16 access, u16 its class, u16 superclass (0 none), u16 count and u16 interfaces |
 | fields, methods | u16 count, each u16 access, name, descriptor, then attributes |
 | attributes | u16 count, each u16 name, u32 length, content |
+| `Code` | u16 depth of the stack, u16 count of variables, u32 length, the code, then more |
 | `Signature` | u16, the constant with the generic type |
 | `InnerClasses` | u16 count, each u16 class, the one around it, its name there, its access as the source has it |
 
@@ -30,6 +31,8 @@ _MOST_CHARACTERS = 1 << 22
 # Of the constants that aren't read.
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 _WIDE = (5, 6)
+CONSTRUCTOR = "<init>"
+_CALLS = tuple(bytes([code]) for code in range(0xB6, 0xBB))
 _TYPE_INFO = "Lorg/apache/flink/api/common/typeinfo/TypeInfo;"
 
 
@@ -50,7 +53,7 @@ class ClassFile:
     `declared` is its access as the source has it. `for_kryo` says whether it mentions classes of Kryo, which may change
     its bytes; `for_flink` the same of Flink's annotation `TypeInfo`. `differs`: another jar has a class of this name of
     which Kryo would write other bytes, or one with another schema. `texts` are the strings in the code of a class that
-    Avro's compiler made.
+    Avro's compiler made. `constructed_by_calls` says that a constructor may call more than another constructor.
     """
 
     name: str
@@ -65,6 +68,7 @@ class ClassFile:
     for_flink: bool = False
     differs: bool = False
     texts: tuple[str, ...] = ()
+    constructed_by_calls: bool = False
 
     @property
     def written_by_kryo(self) -> tuple[object, ...]:
@@ -95,6 +99,8 @@ class _Reader:
         self._constants: list[str | int | None] = [None]
         self._strings: list[int] = []
         self._declared: dict[int, int] = {}
+        # The most calls in a constructor, each of a few that may be none.
+        self._calls = 0
 
     def read(self) -> ClassFile:
         if self._number(">I") != _MAGIC:
@@ -118,6 +124,7 @@ class _Reader:
         return ClassFile(
             *(name, superclass, interfaces, access, fields, signature, for_kryo, methods, declared, for_flink),
             texts=in_code,
+            constructed_by_calls=self._calls > 1,
         )
 
     def _texts_of_code(self) -> tuple[str, ...]:
@@ -153,15 +160,20 @@ class _Reader:
 
     def _member(self) -> Member:
         access, name, descriptor = self._number(">H"), self._text(), self._text()
-        return Member(name, descriptor, access, self._attributes())
+        return Member(name, descriptor, access, self._attributes(is_constructor=name == CONSTRUCTOR))
 
-    def _attributes(self) -> str | None:
+    def _attributes(self, *, is_constructor: bool = False) -> str | None:
         signature = None
         for _ in range(self._number(">H")):
             name, size = self._text(), self._number(">I")
             end = self._at + size
             if name == "Signature":
                 signature = self._text()
+            elif name == "Code" and is_constructor:
+                self._number(">I")
+                code = self._bytes(self._number(">I"))
+                # A number in the code may look like one more.
+                self._calls = max(self._calls, sum(map(code.count, _CALLS)))
             elif name == "InnerClasses":
                 for _ in range(self._number(">H")):
                     number, _, _, access = (self._number(">H") for _ in range(4))

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import KryoType
+from flinkstate.values.kryo_jobs import may_put_entries
 from flinkstate.values.kryo_reader import KryoReader
 from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import known_classes
@@ -41,6 +43,8 @@ class _Misreader(KryoReader):
     def _referable(
         self, name: str, read: Callable[[KryoReader, str], Any], *, may_be_null: bool, like: str = ""
     ) -> KryoObject | None:
+        if like and self._job is not None and may_put_entries(name, self._job):
+            raise RefusedError(f"the constructor of {name} may put entries itself")
         found = super()._referable(name, read, may_be_null=may_be_null, like=like)
         return None if found is not None and found.value is _NULL else found
 

@@ -155,6 +155,12 @@ def test_a_collection_of_the_job_is_read_as_one_of_the_jdk(
             kryo_fields("com.acme.Rule", job)
 
 
+def test_a_constructor_that_only_sets_fields_puts_no_entries() -> None:
+    """The one of `Thing` makes a list."""
+    read = classes().classes
+    assert [read[f"{THINGS}{name}"].constructed_by_calls for name in ("Listed", "Thing")] == [False, True]
+
+
 def test_a_map_with_a_serializer_of_the_jobs_own_is_refused() -> None:
     job = _one_class((), superclass="java.util.HashMap")
     assert "with the job's serializer Own" in job_table(job, {"com.acme.Rule": "Own"}).reasons["com.acme.Rule"]

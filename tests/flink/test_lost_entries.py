@@ -22,6 +22,8 @@ Call = dict[str, object]
 MAPS = ("longs", "doubles", "sorted", "linked", "concurrent", "mixed")
 # A map that is a class of the job.
 OF_THE_JOB = "lru"
+# One whose constructor puts entries.
+FILLED = "stats"
 HOUR = 3_600_000
 # More than 32 characters: Kryo 5 writes such a String in another way than Kryo 2.
 _NAMES = ("a", "b", "a name of more than thirty-two characters", "ü", "")
@@ -39,7 +41,7 @@ def _filled(states: tuple[str, ...]) -> Iterator[Call]:
     for state in states:
         for index, key in enumerate(KEYS):
             numbers = {name: 1.5 + index + 10 * at for at, name in enumerate(_NAMES)}
-            if state in (*MAPS, OF_THE_JOB, "lists"):
+            if state in (*MAPS, OF_THE_JOB, FILLED, "lists"):
                 yield _call(state, key, "update", numbers=numbers)
             elif state == "number":
                 yield _call(state, key, "put", number=1.25 + index)
@@ -127,6 +129,17 @@ def test_it_is_as_if_nothing_had_been_lost(backend: str, started: Started, tmp_p
     assert jobs.read("2.3.0", wrong) != expected
     new = upgraded(wrong, tmp_path, with_classes=True, before=str(old), restore_lost=True)
     assert jobs.read("2.3.0", new) == expected
+
+
+@pytest.mark.full
+def test_what_a_constructor_puts_may_be_in_the_place_of_what_was_lost(started: Started, tmp_path: Path) -> None:
+    jobs = Jobs(started, (FILLED,))
+    old = jobs.do("1.20.0", None, _filled(jobs.states))
+    whole, seen = jobs.read("1.20.0", old), jobs.read("2.3.0", old)
+    assert any(read[name] == "0.0" != whole[place][name] for place, read in seen.items() for name in read)
+    now = jobs.do("2.3.0", old, [_call(FILLED, TOUCHED, "touch")])
+    with pytest.raises(RefusedError, match=r"the constructor of stateferry\.flink\.pojo\.Stats may put entries itself"):
+        upgraded(now, tmp_path, with_classes=True, before=str(old), restore_lost=True)
 
 
 @pytest.mark.full

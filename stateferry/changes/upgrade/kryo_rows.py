@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
-from flinkstate.errors import DamagedError
+from flinkstate.classfiles.job_classes import JobClasses
+from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import KryoType
@@ -70,10 +73,8 @@ def count_entries(section: Section, state: KeyedState, living: Flags | None = No
     """
     assert isinstance(state.value, KryoType)
     ids, _ = known_classes(state.value)
-    job = state.value.classes
-    of_job = {} if job is None else {name: collection_of(name, job) for name in ids.values() if name in job.classes}
-    forms = {number + 2: of_job.get(name) or name for number, name in ids.items()}
-    with_count = {tag for tag, name in forms.items() if name in _COUNTED and tag < _LONG_TAG}
+    short = {number + 2: name for number, name in ids.items() if number + 2 < _LONG_TAG}
+    with_count = {tag for tag, name in short.items() if _form(name, state.value.classes) in _COUNTED}
     starts = section.value_starts + head_of(state)
     there = starts < section.ends
     if living is not None:
@@ -83,6 +84,14 @@ def count_entries(section: Section, state: KeyedState, living: Flags | None = No
     others = int((there & ~maps & ~longer & (tags != 0)).sum())
     read = sum(_entries(state, value_of(section, row)) for row in np.flatnonzero(longer).tolist())
     return others + _counted(section.data, starts[maps] + 2) + read
+
+
+def _form(class_name: str, job: JobClasses | None) -> str:
+    """The class of the JDK as which Kryo writes a registered class; the class itself if that isn't known."""
+    if job is not None and class_name in job.classes:
+        with contextlib.suppress(RefusedError):
+            return collection_of(class_name, job) or class_name
+    return class_name
 
 
 def _entries(state: KeyedState, value: bytes) -> int:

@@ -24,6 +24,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Obje
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
 import stateferry.flink.pojo.Lru;
+import stateferry.flink.pojo.Stats;
 import stateferry.flink.types.Json;
 
 /** Does the calls of a script with states that Flink gives to Kryo, as a job does that reads a value and writes it. */
@@ -49,6 +50,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
             case "sorted" -> TypeInformation.of(new TypeHint<TreeMap<String, Long>>() {});
             case "linked" -> TypeInformation.of(new TypeHint<LinkedHashMap<String, Double>>() {});
             case "lru" -> TypeInformation.of(new TypeHint<Lru<String, Double>>() {});
+            case "stats" -> TypeInformation.of(Stats.class);
             case "lists" -> TypeInformation.of(new TypeHint<HashMap<String, List<Long>>>() {});
             default -> TypeInformation.of(Object.class);
         };
@@ -156,6 +158,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
                 case "sorted" -> new TreeMap<>();
                 case "linked" -> new LinkedHashMap<>();
                 case "lru" -> new Lru<>();
+                case "stats" -> (Map) new Stats();
                 case "concurrent" -> new ConcurrentHashMap<>();
                 default -> new HashMap<>();
             };
@@ -175,7 +178,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
 
     private static Object number(String state, Double number) {
         return switch (state) {
-            case "doubles", "linked", "lru" -> number;
+            case "doubles", "linked", "lru", "stats" -> number;
             case "mixed" -> ofAnyClass(number);
             case "lists" -> new ArrayList<>(List.of(number.longValue(), number.longValue() + 1));
             default -> number.longValue();
