@@ -1,10 +1,10 @@
-"""Options that several commands have: those of a plan, with the plan that they make, and the home and the catalog."""
+"""Options that several commands have: those of a plan, with the plan that they make, the home, the catalog, a run."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from stateferry.cli.parser import checked
 if TYPE_CHECKING:
     from stateferry.runs.plan.option_marks import OptionField
     from stateferry.runs.plan.plan import MigrationPlan
+    from stateferry.runs.record.runs import Run
 
 # Values of a plan that a command asks for in its own way, if it does.
 _OF_THE_COMMAND = ("source", "target", "rehearse", "home")
@@ -206,3 +207,27 @@ def catalog_of(options: argparse.Namespace) -> tuple[str, str]:
     check_name_of_home(home, "home")
     check_home(home)
     return home, options.catalog or default_catalog(home)
+
+
+def named_run(name: str, job: str | None, home_of: Callable[[], str]) -> Run:
+    """The run of this id, or one that begins so, or in this folder; the home is needed only for an id."""
+    from flinkstate.files.storage import Location
+    from stateferry.runs.record.run_list import find_run, runs_of, those_named
+    from stateferry.runs.record.runs import Run
+
+    if "/" in name:
+        folder = Run.if_there(Location.of(name.rstrip("/")))
+        if folder is None:
+            raise UsageError(f"{name} is not the folder of a run: it has no plan.json")
+        return folder
+    home = home_of()
+    if job is not None:
+        return find_run(home, job, name)
+    found = those_named(runs_of(home), name)
+    if len(found) != 1:
+        several = ", ".join(f"{one.run_id} of job {one.job}" for one in found)
+        raise UsageError(
+            f"{home} has {f'{len(found)} runs' if found else 'no run'} {name!r}"
+            + (f": {several}. Name the job with --job, or more of the id" if found else ": `stateferry runs` lists all")
+        )
+    return Run.open(found[0].folder)

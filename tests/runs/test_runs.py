@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flinkstate.errors import DamagedError, PlanError, RejectedError, StateferryError, UsageError
 from flinkstate.files.storage import Location
-from stateferry.cli.named_run import named_run
+from stateferry.cli.options import named_run
 from stateferry.runs.checks.plan_check import planned
 from stateferry.runs.control.cleaning import Retention, removable
 from stateferry.runs.plan.plan import MigrationPlan

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from flinkstate.errors import RefusedError, UsageError
 from stateferry.basics.durations import parse_duration
 from stateferry.basics.printable import say
-from stateferry.cli.named_run import named_run
-from stateferry.cli.options import add_place_options, catalog_of
+from stateferry.cli.options import add_place_options, catalog_of, named_run
 from stateferry.cli.parser import checked
 
 if TYPE_CHECKING:

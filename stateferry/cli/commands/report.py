@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from flinkstate.errors import UsageError
 from stateferry.basics.printable import say
-from stateferry.cli.named_run import named_run
-from stateferry.cli.options import add_place_options, catalog_of
+from stateferry.cli.options import add_place_options, catalog_of, named_run
 
 if TYPE_CHECKING:
     from stateferry.runs.record.run_states import StateChange

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from flinkstate.errors import UsageError
 from stateferry.basics.printable import say
-from stateferry.cli.named_run import named_run
-from stateferry.cli.options import add_plan_options, named_by_options, plan_values_of_options
+from stateferry.cli.options import add_plan_options, named_by_options, named_run, plan_values_of_options
 
 if TYPE_CHECKING:
     from stateferry.proof.expected.check_result import Check
