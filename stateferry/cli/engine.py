@@ -1,4 +1,4 @@
-"""Finds the engine that does the work of real runs.
+"""Finds the engine that does the work of real runs, and lends its workers to several steps or runs.
 
 The library doesn't import the engine. It is found by its name when a command asks for workers, so that a command
 without workers doesn't wait for it.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stateferry.cli.progress import sign_of_life
+from stateferry.steps.workers import Watch, Workers
 
 if TYPE_CHECKING:
     from stateferry.runs.checks.resolved_plan import ResolvedPlan
-    from stateferry.steps.workers import Watch, Workers
+    from stateferry.runs.record.live_progress import LiveProgress
 
 _LOCAL_WORKERS = "stateferry.spark_jobs.engine:local_workers"
+OpenWorkers = Callable[..., AbstractContextManager[Workers]]
+"""Opens workers for an application of a name, whose progress goes to a watch."""
 
 
 def local_workers(
@@ -38,3 +41,27 @@ def _with_a_sign_of_life(opened: AbstractContextManager[Workers]) -> Iterator[Wo
         with sign_of_life("Spark is starting", sys.stderr):
             workers = until_the_end.enter_context(opened)
         yield workers
+
+
+@contextmanager
+def opened_before(open_workers: OpenWorkers) -> Iterator[OpenWorkers]:
+    """Opens workers, and yields what lends them; their progress goes to the watch of the one who has them."""
+    watching = _Watching()
+    with open_workers("stateferry", watching) as workers:
+
+        @contextmanager
+        def lend(_: str, watch: Watch, *__: Any) -> Iterator[Workers]:
+            watching.watch = watch
+            yield workers
+
+        yield lend
+
+
+class _Watching:
+    """Passes progress on."""
+
+    def __init__(self) -> None:
+        self.watch: Watch = lambda _: None
+
+    def __call__(self, progress: LiveProgress) -> None:
+        self.watch(progress)

@@ -31,7 +31,7 @@ from stateferry.basics.exit_codes import exit_code_of
 from stateferry.basics.printable import printable_lines, say
 from stateferry.basics.private_files import private_files
 from stateferry.cli import step as one_step
-from stateferry.cli.lent_workers import OpenWorkers, opened_before
+from stateferry.cli.engine import OpenWorkers, opened_before
 from stateferry.runs.catalog.processes import Process
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.after_publication import needs_no_more_steps

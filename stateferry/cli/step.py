@@ -27,7 +27,7 @@ from stateferry.basics.durations import now_ms
 from stateferry.basics.exit_codes import Terminated, exit_code_of, if_interrupted, interruption_of
 from stateferry.basics.printable import say
 from stateferry.basics.private_files import private_files
-from stateferry.cli.lent_workers import OpenWorkers
+from stateferry.cli.engine import OpenWorkers
 from stateferry.cli.progress import KeptProgress
 from stateferry.runs.catalog.lease import BETWEEN_STEPS_MS, Lease
 from stateferry.runs.catalog.publications import Control

@@ -42,7 +42,7 @@ from stateferry.basics.durations import now_ms
 from stateferry.changes import changed_keys
 from stateferry.changes.changed_keys import KeyList
 from stateferry.cli import main, shared_steps
-from stateferry.cli.lent_workers import OpenWorkers
+from stateferry.cli.engine import OpenWorkers
 from stateferry.inventory import inventory
 from stateferry.proof import catch_up as proof_of_catch_up
 from stateferry.proof import changed_rows

@@ -17,7 +17,7 @@ import pytest
 from flinkstate.errors import TransientError
 from stateferry.basics.exit_codes import MAY_PASS
 from stateferry.cli import shared_steps
-from stateferry.cli.lent_workers import OpenWorkers
+from stateferry.cli.engine import OpenWorkers
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.rejecting import reject
 from stateferry.runs.control.shared_application import Output, SharedApplication

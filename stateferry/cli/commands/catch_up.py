@@ -14,7 +14,7 @@ from stateferry.cli.options import add_place_options, catalog_of, named_run
 from stateferry.cli.parser import checked
 
 if TYPE_CHECKING:
-    from stateferry.cli.lent_workers import OpenWorkers
+    from stateferry.cli.engine import OpenWorkers
     from stateferry.runs.record.runs import Run
 
 HELP = "convert what has changed since a rehearsal while the job runs, again and again until little is left"
@@ -58,7 +58,6 @@ def run(options: argparse.Namespace) -> int:
     from stateferry.basics.exit_codes import DAMAGED_OR_REFUSED, if_interrupted
     from stateferry.cli import engine
     from stateferry.cli.how_to_stop import how_to_stop, why_everything
-    from stateferry.cli.lent_workers import opened_before
     from stateferry.runs.control.catching_up import catch_up, catch_ups_of
     from stateferry.runs.predict.estimates import prediction_lines
     from stateferry.runs.predict.prediction import predicted_after, predicted_of_size, size_of
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     _check(rehearsal)
     goes_on = "it goes on when the same command is given again"
     try:
-        with if_interrupted(goes_on), opened_before(engine.local_workers) as lent:
+        with if_interrupted(goes_on), engine.opened_before(engine.local_workers) as lent:
             why = catch_up(
                 rehearsal, catch_ups_of(rehearsal), lambda base, number: _one(options, rehearsal, base, number, lent),
                 settle_ms=parse_duration(options.settle), say=say,

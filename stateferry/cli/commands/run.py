@@ -16,7 +16,7 @@ from stateferry.cli.options import add_plan_options, named_by_options, plan_of_o
 from stateferry.cli.parser import checked
 
 if TYPE_CHECKING:
-    from stateferry.cli.lent_workers import OpenWorkers
+    from stateferry.cli.engine import OpenWorkers
     from stateferry.runs.catalog.publications import Control
     from stateferry.runs.checks.resolved_plan import ResolvedPlan
     from stateferry.runs.plan.plan import MigrationPlan
@@ -94,7 +94,6 @@ def _run_on_next(options: argparse.Namespace) -> int:
     from flinkstate.files.storage import Location
     from stateferry.basics.exit_codes import if_interrupted
     from stateferry.cli import engine
-    from stateferry.cli.lent_workers import opened_before
     from stateferry.cli.next_savepoint import NextSavepoint, check_none_has_begun
     from stateferry.runs.catalog.lease import LeaseHeldError
     from stateferry.runs.catalog.publications import Control
@@ -123,7 +122,7 @@ def _run_on_next(options: argparse.Namespace) -> int:
     with Control(plan.catalog_uri) as control:
         if why := control.why_not_free(plan.job, ""):
             raise LeaseHeldError(why)
-    with if_interrupted("no run has begun"), opened_before(engine.local_workers) as lent:
+    with if_interrupted("no run has begun"), engine.opened_before(engine.local_workers) as lent:
         _import_ahead()
         act = "take a savepoint of the job" if plan.rehearse else "stop the job with a savepoint"
         say(f"Spark has started: now {act} in {folder.shown}")
