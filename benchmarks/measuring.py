@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flinkstate.reading.reader import Savepoint
@@ -139,6 +139,12 @@ class Comparison:
         """How many times faster than the other, by the clock and by processor time."""
         return other.seconds / self.seconds, other.cpu_seconds / max(self.cpu_seconds, 1e-3)
 
+    def beside(self, other: Comparison, at_least: float | None = None) -> Comparison:
+        """This one, compared with the other; the goal is to be `at_least` so many times as fast, by the clock."""
+        speed = self.faster_than(other)
+        goal = "" if at_least is None else judged(f"≥ {at_least:.2g}", is_reached=speed[0] >= at_least)
+        return replace(self, speed=speed, goal=goal)
+
 
 PARTS = ("stop with savepoint", "conversion", "restore", "first checkpoint")
 
@@ -195,6 +201,11 @@ class Subject:
 
     title: str
     measure: Callable[[Scale], Iterable[Line]]
+
+
+def judged(goal: str, *, is_reached: bool | None) -> str:
+    """A goal, and whether it is reached."""
+    return f"{goal} {'reached' if is_reached else 'MISSED'}"
 
 
 def timed(

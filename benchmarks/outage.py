@@ -16,7 +16,7 @@ import psutil
 
 from benchmarks import state_processor
 from benchmarks.executing import Background, TookTooLongError, execute, on_all_cores
-from benchmarks.measuring import PARTS, Duration, Outage, Scale, Subject, WrongResultError
+from benchmarks.measuring import PARTS, Duration, Outage, Scale, Subject, WrongResultError, judged
 from benchmarks.pipeline import entries_in, newest_run, run_command, size_of, step_seconds
 from benchmarks.restoring import AT_MOST, MAX_PARALLELISM, PARALLELISM, flink, start
 from benchmarks.sections import ENTRIES_PER_KEY, NOW
@@ -279,7 +279,7 @@ def compared(way: Way, outage: Outage, plain: Outage, peer: Outage | None, *, is
     goals = []
     for what, goal, reached in (("conversion", way.faster, faster), ("outage", way.shorter, shorter)):
         if goal is not None and is_large:
-            goals.append(f"{what} ≥ {goal:g} {_word(reached is not None and reached >= goal)}")
+            goals.append(judged(f"{what} ≥ {goal:g}", is_reached=reached is not None and reached >= goal))
     return replace(
         outage,
         shorter=None if outage is plain else shorter,
@@ -291,17 +291,14 @@ def compared(way: Way, outage: Outage, plain: Outage, peer: Outage | None, *, is
 def goals_since(way: Way, outage: Outage, whole: Outage, keys: int) -> str:
     """How an outage with a conversion since a base compares with its goals; `whole` is that of the way `_WHOLE`."""
     most = _SINCE_SECONDS + way.changed_keys(keys) * ENTRIES_PER_KEY / 1e6
-    goals = [f"conversion ≤ {most:.1f} s {_word(outage.conversion is not None and outage.conversion <= most)}"]
-    goals.append(f"memory ≤ {_MOST_MEMORY / 1e9:g} GB {_word(outage.memory <= _MOST_MEMORY)}")
+    is_fast = outage.conversion is not None and outage.conversion <= most
+    goals = [judged(f"conversion ≤ {most:.1f} s", is_reached=is_fast)]
+    goals.append(judged(f"memory ≤ {_MOST_MEMORY / 1e9:g} GB", is_reached=outage.memory <= _MOST_MEMORY))
     if way.shorter is not None and keys >= _LARGE:
         times = way.shorter * (_SHORTER_YET if keys >= _SHARE * _LARGE else 1)
         is_short = outage.is_whole and whole.is_whole and whole.seconds >= times * outage.seconds
-        goals.append(f"outage ≤ 1/{times:g} of {_WHOLE} {_word(is_short)}")
+        goals.append(judged(f"outage ≤ 1/{times:g} of {_WHOLE}", is_reached=is_short))
     return ", ".join(goals)
-
-
-def _word(is_reached: bool) -> str:
-    return "reached" if is_reached else "MISSED"
 
 
 _OF = "The outage of a live job, String -> Long, 100 entries a key, in seconds, on all cores"

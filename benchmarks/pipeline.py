@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import state_processor
 from benchmarks.executing import ALL_CORES, execute
-from benchmarks.measuring import Comparison, Duration, Execution, Scale, Subject, expect, in_memory
+from benchmarks.measuring import Comparison, Duration, Execution, Scale, Subject, expect, in_memory, judged
 from benchmarks.other_values import Values, with_other_values
 from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
 from flinkstate.files.storage import Location
@@ -173,7 +173,7 @@ def measure(scale: Scale) -> Iterator[Comparison | Duration]:
         peers.append(bench.peer(source))
         nights.append(bench.night(source))
     peer = Comparison(f"State Processor API of Flink {state_processor.FLINK}", tuple(peers))
-    ours = _beside(Comparison("stateferry run --rehearse", tuple(night.execution for night in nights)), peer)
+    ours = Comparison("stateferry run --rehearse", tuple(night.execution for night in nights)).beside(peer)
     wanted = _TIMES_PEER.get(scale.keys)
     yield peer
     yield replace(ours, goal=goal(ours, wanted)) if wanted else ours
@@ -183,15 +183,11 @@ def measure(scale: Scale) -> Iterator[Comparison | Duration]:
     yield from _next_night(bench, source)
 
 
-def _beside(one: Comparison, other: Comparison) -> Comparison:
-    return replace(one, speed=one.faster_than(other))
-
-
 def goal(ours: Comparison, times: float) -> str:
     """What is wanted of a comparison with the peer, and whether it is reached."""
     assert ours.speed is not None
-    reached = ours.speed[0] >= times and ours.memory <= _MOST_MEMORY
-    return f"≥ {times:g}, ≤ {_MOST_MEMORY / 1e9:g} GB {'reached' if reached else 'MISSED'}"
+    is_reached = ours.speed[0] >= times and ours.memory <= _MOST_MEMORY
+    return judged(f"≥ {times:g}, ≤ {_MOST_MEMORY / 1e9:g} GB", is_reached=is_reached)
 
 
 def _variants(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparison]:
@@ -206,16 +202,11 @@ def _variants(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparis
     stamped = bench.night(with_ttl, "--ttl", str(TTL))
     shutil.rmtree(with_ttl)
     on_one = f"on one core, {all_cores.seconds:.1f} seconds on all just before"
-    for what, night, other, slowest in (
-        ("max parallelism doubled, beside the plain run", moved, ours, 2.0),
-        (on_one, one_core, all_cores, None),
-        ("with time to live", stamped, ours, 2.0),
-    ):
-        line = _beside(Comparison(what, (night.execution,)), other)
-        assert line.speed is not None
-        goal = f"≥ {1 / slowest:g}" if slowest else f"≤ {1 / 1.6:.2f}"
-        reached = line.speed[0] >= 1 / slowest if slowest else line.speed[0] <= 1 / 1.6
-        yield replace(line, goal=f"{goal} {'reached' if reached else 'MISSED'}")
+    yield Comparison("max parallelism doubled, beside the plain run", (moved.execution,)).beside(ours, 1 / 2)
+    line = Comparison(on_one, (one_core.execution,)).beside(all_cores)
+    assert line.speed is not None
+    yield replace(line, goal=judged(f"≤ {1 / 1.6:.2f}", is_reached=line.speed[0] <= 1 / 1.6))
+    yield Comparison("with time to live", (stamped.execution,)).beside(ours, 1 / 2)
 
 
 def _by_byte(bench: Bench, source: Path, ours: Comparison) -> Iterator[Comparison]:
@@ -225,7 +216,7 @@ def _by_byte(bench: Bench, source: Path, ours: Comparison) -> Iterator[Compariso
         line = Comparison(f"values {values.value}, by the byte", (bench.night(other).execution,))
         larger = size_of(other) / size_of(source)
         clock, processor = (speed * larger for speed in line.faster_than(ours))
-        yield replace(line, speed=(clock, processor), goal=f"≥ 0.5 {'reached' if clock >= 0.5 else 'MISSED'}")
+        yield replace(line, speed=(clock, processor), goal=judged("≥ 0.5", is_reached=clock >= 0.5))
         shutil.rmtree(other)
 
 

@@ -58,8 +58,7 @@ def _goal(bench: Bench, times: float) -> float | None:
 
 
 def _line(what: str, done: Execution, peer: Comparison, times: float | None = None) -> Comparison:
-    line = Comparison(what, (done,))
-    line = replace(line, speed=line.faster_than(peer))
+    line = Comparison(what, (done,)).beside(peer)
     return replace(line, goal=goal(line, times)) if times else line
 
 

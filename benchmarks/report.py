@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.measuring import PARTS, Cells, Comparison, Duration, Line, Outage, Rate
+from benchmarks.measuring import PARTS, Cells, Comparison, Duration, Line, Outage, Rate, judged
 
 _PACKAGES = ("numpy", "numba", "pyarrow", "cramjam")
 _RATE_HEADER = ("", "measured on", "million/s", "best", "per CPU second", "goal", "plain Python", "faster by")
@@ -115,9 +115,7 @@ def _millions(rate: float) -> str:
 
 
 def _goal(is_reached: bool | None, sign: str, goal: float | None, unit: float) -> str:
-    if goal is None:
-        return ""
-    return f"{sign} {goal / unit:g} {'reached' if is_reached else 'MISSED'}"
+    return "" if goal is None else judged(f"{sign} {goal / unit:g}", is_reached=is_reached)
 
 
 def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -20,7 +20,7 @@ import psutil
 from pyspark import SparkContext
 
 from benchmarks.executing import on_all_cores
-from benchmarks.measuring import Comparison, Execution, Scale, Subject, expect
+from benchmarks.measuring import Comparison, Execution, Scale, Subject, expect, judged
 from benchmarks.planning import TERABYTE, Cluster, resolved_run, write
 from flinkstate.metadata.bytes_read import HEADER
 from flinkstate.metadata.metadata import KeyedHandle
@@ -130,11 +130,10 @@ def measure(scale: Scale, cluster: Cluster | None = None, tasks: int = TASKS) ->
         )
     cost = Cost(**json.loads(out.read_text()))
     memory, driver = cost.python_memory + cost.jvm_memory, cost.python_cpu + cost.jvm_cpu
-    reached = "reached" if memory <= GOAL_MEMORY else "MISSED"
     yield Comparison(
         f"driver, {cost.tasks:,} tasks: {1000 * driver / cost.tasks:.1f} ms each",
         (Execution(cost.seconds, driver, memory),),
-        goal=f"≤ {GOAL_MEMORY // 10**9} GB {reached}",
+        goal=judged(f"≤ {GOAL_MEMORY // 10**9} GB", is_reached=memory <= GOAL_MEMORY),
     )
     yield Comparison("of it Python", (Execution(cost.seconds, cost.python_cpu, cost.python_memory),))
     yield Comparison("of it Spark's JVM", (Execution(cost.seconds, cost.jvm_cpu, cost.jvm_memory),))
