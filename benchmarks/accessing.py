@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from benchmarks import state_processor
 from benchmarks.catching_up import rehearse
 from benchmarks.executing import on_all_cores
 from benchmarks.measuring import Cells, Scale, Subject, WrongResultError
 from benchmarks.native_nights import CHANGED_EVERY, next_night, snapshots
 from benchmarks.pipeline import newest_run
+from benchmarks.state_processor import run_java
 from flinkstate.reading.reader import Savepoint
 from stateferry.demo import NEW_MAIN_STATE
 from tests.flink.jars import OPENED
-from tests.support.fetched_jars import java_tool
 
-_PROGRAM = replace(state_processor.PROGRAM, sources=(Path(__file__).parent / "java",))
 _ENTRIES, _BYTES = (1, 2, 4, 8, 16, 31, 64, 256), (8, 100, 4096)
 _BACKENDS = {"rocksdb": "RocksDB", "hashmap": "HashMap"}
 _KINDS = {"value": "ValueState", "list": "ListState", "map": "MapState"}
@@ -35,19 +31,15 @@ _LAYERS = (1, 4, 8)
 Size = tuple[int, int]
 
 
-def microseconds(
-    backend: str, kind: str, sizes: Sequence[Size], milliseconds: int = _MILLISECONDS
-) -> dict[Size, float]:
+def microseconds(backend: str, kind: str, sizes: Sequence[Size]) -> dict[Size, float]:
     """The median time of a change by size (entries, bytes of a value), each in a job of its own."""
     options = ["-Xmx1500m", "-XX:+UseSerialGC", *OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     named = {f"{entries}x{size}": (entries, size) for entries, size in sizes}
-    arguments = [backend, kind, str(_STATE_BYTES), str(milliseconds), *named]
-    command = [java_tool("java"), *options, "-cp", _PROGRAM.class_path(), "stateferry.benchmark.AccessState"]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
-    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("median ")]
+    printed = run_java("AccessState", backend, kind, _STATE_BYTES, _MILLISECONDS, *named, options=options)
+    lines = [line.split() for line in printed.splitlines() if line.startswith("median ")]
     found = {named[name]: int(nanoseconds) / 1000 for _, name, nanoseconds in lines}
     if list(found) != list(sizes):
-        raise WrongResultError(f"expected the medians of {', '.join(named)}, found {done.stdout[-500:]!r}")
+        raise WrongResultError(f"expected the medians of {', '.join(named)}, found {printed[-500:]!r}")
     return found
 
 
@@ -90,10 +82,9 @@ def _read(scale: Scale, layers: int) -> Cells:
     for file in handle.files:
         # RocksDB writes to some of them, but to no table.
         (os.link if file.name.endswith(".sst") else shutil.copyfile)(staged / file.stream.name, folder / file.name)
-    command = [java_tool("java"), "-cp", _PROGRAM.class_path(), "stateferry.benchmark.ReadRows"]
-    done = subprocess.run([*command, folder, NEW_MAIN_STATE, str(_READS)], capture_output=True, text=True, check=True)
+    printed = run_java("ReadRows", folder, NEW_MAIN_STATE, _READS)
     shutil.rmtree(folder)
-    before, after = (int(line.split()[1]) / 1000 for line in done.stdout.splitlines() if line.startswith("median "))
+    before, after = (int(line.split()[1]) / 1000 for line in printed.splitlines() if line.startswith("median "))
     titles = ("newer files of the state", "µs to read an entry", "after a compaction", "times")
     return Cells(
         dict(zip(titles, (f"{layers}", f"{before:.1f}", f"{after:.1f}", f"{before / after:.2f}"), strict=True))

@@ -6,17 +6,15 @@ Whole runs of the same state, declared by Types.MAP and by a TypeHint of HashMap
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.executing import execute
 from benchmarks.measuring import Comparison, Execution, Rate, Scale, Subject, expect, timed
-from benchmarks.pipeline import Bench, run_command
+from benchmarks.pipeline import Bench, run_command, run_without_states
 from benchmarks.sections import NOW
 from benchmarks.walking import ENTRIES_PER_BLOB, sections_of
 from flinkstate.basics.array_types import Bytes, Positions
@@ -123,8 +121,8 @@ def measure_upgrades(scale: Scale) -> Iterator[Comparison]:
     shutil.rmtree(source)
     yield migrated
     source = bench.source("of-kryo-2", replace(bench.plain, declared=Declared.KRYO_2))
-    command = [str(Path(sys.executable).with_name("stateferry")), "run", "--savepoint", str(source), "--to", "flink-2"]
-    upgraded = Comparison("upgrade of HashMap", (_run(bench, [*command, "--target", str(bench.folder / "new")]),))
+    command = run_without_states(source, bench.folder / "new", "--to", "flink-2")
+    upgraded = Comparison("upgrade of HashMap", (_run(bench, command),))
     shutil.rmtree(source)
     yield upgraded.beside(migrated, 1 / _MOST_TIMES)
 

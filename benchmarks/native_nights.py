@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks import state_processor
-from benchmarks.executing import execute, on_all_cores
+from benchmarks.executing import on_all_cores
 from benchmarks.measuring import Duration, Scale, Subject, expect, in_memory
-from benchmarks.pipeline import run_command
+from benchmarks.native_runs import as_native
 from benchmarks.sections import ENTRIES_PER_KEY, NOW, TTL
+from benchmarks.state_processor import run_java
 from flinkstate.metadata.build_metadata import build_metadata
 from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import NamedFile, NativeHandle, RelativeFile, Subtask
@@ -30,9 +29,7 @@ from stateferry.runs.record.steps import Step, steps_of
 from stateferry.steps.pipeline import Pipeline
 from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import Fact, InProcess, Measure, Work
-from tests.support.fetched_jars import java_tool
 
-_PROGRAM = replace(state_processor.PROGRAM, sources=(Path(__file__).parent / "java",))
 CHANGED_EVERY = 100
 _SHARE, _ROUNDS = 5, 3
 # A night that catches up takes this part of the night before, in all its steps.
@@ -62,9 +59,7 @@ def _changed(subtask: Subtask, before: Path, after: Path, every: int, compacts: 
     database.mkdir()
     for file in handle.files:
         os.link(before / file.stream.name, database / file.name)
-    arguments = (database, checkpoint, MAIN_STATE, every, str(compacts).lower())
-    command = [java_tool("java"), "-cp", _PROGRAM.class_path(), "stateferry.benchmark.ChangeKeys", *map(str, arguments)]
-    subprocess.run(command, check=True, capture_output=True)
+    run_java("ChangeKeys", database, checkpoint, MAIN_STATE, every, str(compacts).lower())
     kept = {file.name: file for file in handle.files if file.name.endswith(".sst")}
     files: list[NamedFile] = []
     for path in sorted(checkpoint.iterdir()):
@@ -86,16 +81,15 @@ def snapshots(
     scale: Scale, ttl: int | None = None, *, every: int = CHANGED_EVERY, compacts: bool = False
 ) -> tuple[Path, Path]:
     """The snapshots of two nights; `compacts` has RocksDB write all files anew in between."""
-    plain, ours, first, second, home = (scale.folder / name for name in ("plain", "ours", "first", "second", "home"))
+    plain, ours, first, second = (scale.folder / name for name in ("plain", "ours", "first", "second"))
     write_demo_savepoint(
         str(plain), DemoState(scale.keys, ENTRIES_PER_KEY, 0, ttl, NOW, parallelism=2, max_parallelism=128, seed=1)
     )
-    command = [*run_command(plain, ours)[:2], "--savepoint", str(plain), "--target", str(ours), "--format", "native"]
-    execute(command, scale.folder / "log", environment={"STATEFERRY_HOME": str(home)})
+    as_native(plain, ours)
     # The files that RocksDB writes say which database they are of.
     next_night(ours, first, every, compacts=True)
     next_night(first, second, every, compacts=compacts)
-    for folder in (plain, ours, home):
+    for folder in (plain, ours):
         shutil.rmtree(folder)
     return first, second
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import state_processor
 from benchmarks.measuring import Rate, Scale, Subject, load, timed
+from benchmarks.state_processor import run_java
 from flinkstate.keyed.keyed_file import MOST_ENTRIES, WINDOW
 from flinkstate.rocksdb.database import Database
 from flinkstate.rocksdb.files import StoredFile
-from tests.support.fetched_jars import java_tool
 
 _STATE = "newMainState"
 _ENTRIES_PER_KEY = 100
 _KEY_GROUPS, _PREFIX = 128, 1
-_PROGRAM = replace(state_processor.PROGRAM, sources=(Path(__file__).parent / "java",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +40,9 @@ VARIANTS = (
 def write(folder: Path, runs: Runs, entries: int) -> tuple[Database, int]:
     """Writes a database and opens a checkpoint of it, whose files are in the page cache; says how many rows it has."""
     keys = max(entries // _ENTRIES_PER_KEY, 1)
-    arguments = (folder / "database", folder / "checkpoint", _STATE, keys, _ENTRIES_PER_KEY, runs.runs, runs.together)
+    places, shape = (folder / "database", folder / "checkpoint"), (runs.runs, runs.together)
     folder.mkdir()
-    command = [java_tool("java"), "-cp", _PROGRAM.class_path(), "stateferry.benchmark.WriteRuns", *map(str, arguments)]
-    subprocess.run(command, check=True, capture_output=True)
+    run_java("WriteRuns", *places, _STATE, keys, _ENTRIES_PER_KEY, *shape)
     load(folder / "checkpoint")
     files = {
         path.name: StoredFile(path.name, path.stat().st_size, partial(open, path, "rb"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.executing import execute
 from benchmarks.measuring import Comparison, Scale, Subject
-from benchmarks.pipeline import Bench, run_command
+from benchmarks.pipeline import Bench, run_without_states
 
 _ROUNDS = 3
 # How many times as long as a canonical run a native one may take.
@@ -18,8 +18,8 @@ _MOST = 2
 def as_native(source: Path, target: Path) -> None:
     """Writes a savepoint with the same content in RocksDB's own files."""
     home = target.with_name("home-of-native")
-    command = [*run_command(source, target)[:2], "--savepoint", str(source), "--target", str(target)]
-    execute([*command, "--format", "native"], target.with_name("log"), environment={"STATEFERRY_HOME": str(home)})
+    command = run_without_states(source, target, "--format", "native")
+    execute(command, target.with_name("log"), environment={"STATEFERRY_HOME": str(home)})
     shutil.rmtree(home)
 
 

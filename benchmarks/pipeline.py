@@ -69,13 +69,17 @@ class Bench:
         in_memory(path)
         return path
 
-    def peer(self, source: Path) -> Execution:
-        """Converts the source with the State Processor API."""
+    def peer(self, source: Path, rescaled_to: int | None = None) -> Execution:
+        """Converts the source with the State Processor API, or copies it to another max parallelism."""
         scratch, target = self.folder / "rocksdb", self.folder / "by-peer"
-        command = state_processor.command(source, target, scratch, self.plain.max_parallelism)
+        asked = (self.plain.max_parallelism,) if rescaled_to is None else (rescaled_to, "rescale")
+        command = state_processor.command(source, target, scratch, *asked)
         try:
             done = execute(command, self.folder / "peer.log")
-            self._expect_entries(target)
+            if rescaled_to is None:
+                self._expect_entries(target)
+            else:
+                self.expect_blobs(target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(target, ignore_errors=True)
@@ -105,6 +109,10 @@ class Bench:
     def _expect_entries(self, result: Path) -> None:
         expect(entries_in(result), self.keys * ENTRIES_PER_KEY, f"entries in {result}")
 
+    def expect_blobs(self, result: Path) -> None:
+        """Raises an error unless the result has all keys, none of which is migrated."""
+        expect(entries_in(result, MAIN_STATE), self.keys, f"keys in {result}")
+
     def next_night(self, source: Path) -> tuple[Path, int]:
         """The same savepoint with another value in one key of a hundred, and the number of these keys."""
         path, count = self.folder / "next-night", 0
@@ -126,19 +134,27 @@ class Bench:
 
 def run_command(source: Path | str, target: Path | str, *options: str, of: str = "--savepoint") -> list[str]:
     """`stateferry run` on a savepoint with the demo's states; `of` is the option that names the source."""
-    command = [str(Path(sys.executable).with_name("stateferry")), "run", of, str(source)]
-    command += ["--target", str(target), "--operator", OPERATOR]
-    command += ["--legacy-state", MAIN_STATE, "--new-state", NEW_MAIN_STATE, "--flag-state", IS_MIGRATED_STATE]
-    return [*command, *options]
+    states = ("--legacy-state", MAIN_STATE, "--new-state", NEW_MAIN_STATE, "--flag-state", IS_MIGRATED_STATE)
+    return run_without_states(source, target, "--operator", OPERATOR, *states, *options, of=of)
 
 
-def entries_in(result: Path) -> int:
-    """The entries of the new state."""
-    found = 0
-    for operator in survey(Savepoint.open(str(result))):
-        for state in operator.keyed.states if operator.keyed else ():
-            found += state.entries if state.state.name == NEW_MAIN_STATE else 0
-    return found
+def run_without_states(source: Path | str, target: Path | str, *options: str, of: str = "--savepoint") -> list[str]:
+    """`stateferry run` that migrates no state."""
+    return [
+        str(Path(sys.executable).with_name("stateferry")),
+        "run",
+        of,
+        str(source),
+        "--target",
+        str(target),
+        *options,
+    ]
+
+
+def entries_in(result: Path, state: str = NEW_MAIN_STATE) -> int:
+    """The entries of the state."""
+    found = (one for operator in survey(Savepoint.open(str(result))) if operator.keyed for one in operator.keyed.states)
+    return sum(one.entries for one in found if one.state.name == state)
 
 
 def size_of(savepoint: Path) -> int:
