@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -11,6 +13,9 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.support.busy import Busy
 from tests.support.line_coverage import LineCoverage
 from tests.support.matrices import left_out, not_fast
+
+if TYPE_CHECKING:
+    from tests.support.terminal import Terminal
 
 # A first call may compile a kernel or wait for a busy machine: pytest's own timeout ends what hangs.
 settings.register_profile("all", deadline=None)
@@ -42,6 +47,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Busy())
     if hasattr(config, "workerinput") or getattr(config.option, "numprocesses", None):
         config.pluginmanager.register(LineCoverage())
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of the test's runs, whose workers are this process."""
+    # Imported here, so that the lines of the library's modules are seen to run.
+    from tests.support.in_process import without_spark
+
+    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+    without_spark(monkeypatch)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def terminal(capsys: pytest.CaptureFixture[str]) -> Terminal:
+    from tests.support.terminal import Terminal
+
+    return Terminal(capsys)
 
 
 @pytest.hookimpl(wrapper=True)

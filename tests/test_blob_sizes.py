@@ -16,11 +16,10 @@ from flinkstate.values.codecs import encode
 from flinkstate.values.java_values import TtlValue
 from stateferry.look.blob_sizes import Backend, BlobSizes, _buckets, _least_of
 from stateferry.look.survey import survey
-from tests.cli.test_cli import GOLDEN, Terminal, terminal
+from tests.cli.test_cli import GOLDEN
 from tests.support.keyed_blobs import write_blobs
 from tests.support.legacy_states import LegacyState
-
-__all__ = ["terminal"]
+from tests.support.terminal import Terminal
 
 
 def sizes_of(path: Path, state: str = "mainState") -> BlobSizes:

@@ -21,7 +21,6 @@ from stateferry.basics.exit_codes import exit_code_of
 from stateferry.basics.printable import printable, printable_lines, say
 from stateferry.cli import main
 from tests.support import legacy_states
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import LegacyState
 
 STEERING = "\x1b[31m\x1b]0;owned\x07\x9b2J\x7f\u202e\u2066\u200b\ufeff\x85"
@@ -64,10 +63,8 @@ def test_lines_stay_lines() -> None:
 
 
 @pytest.fixture
-def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def strange(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A savepoint whose operator, states, keys and values are called so."""
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     for name in ("LEGACY", "NEW", "FLAG"):
         monkeypatch.setattr(legacy_states, name, f"{name} {STRANGE}")
     state = LegacyState(

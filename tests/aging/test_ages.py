@@ -13,9 +13,8 @@ from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.inventory.ages import Ages
 from stateferry.look.ages_forecast import Cleanup, forecast
 from stateferry.look.histogram import classes
-from tests.cli.test_cli import GOLDEN, Line, Terminal, expected, terminal
-
-__all__ = ["terminal"]
+from tests.cli.test_cli import GOLDEN, expected
+from tests.support.terminal import Line, Terminal
 
 HOUR, DAY = 3_600_000, 86_400_000
 NOW = 1_800_000_000_000

@@ -18,10 +18,9 @@ from stateferry.look.balance.java_literals import java_literal
 from stateferry.look.balance.key_weights import measure_keys
 from stateferry.look.balance.layouts import KeyGroupLayout
 from stateferry.look.balance.substitutes import TYPES, rebalanced_keys, substitutes
-from tests.cli.test_cli import GOLDEN, LEGACY, Terminal, terminal
+from tests.cli.test_cli import GOLDEN, LEGACY
 from tests.support.keyed_blobs import key_group_of, write_blobs
-
-__all__ = ["terminal"]
+from tests.support.terminal import Terminal
 
 SIZES = dict.fromkeys(range(400), 0) | {1000: 60, 1001: 45, 1002: 30}
 

@@ -10,10 +10,9 @@ import pytest
 
 from flinkstate.serializers.types import Scalar
 from stateferry.cli import main
-from tests.cli.test_cli import GOLDEN, Terminal, terminal
+from tests.cli.test_cli import GOLDEN
 from tests.support.keyed_blobs import key_group_of, write_blobs
-
-__all__ = ["terminal"]
+from tests.support.terminal import Terminal
 
 SIZES = dict.fromkeys(range(40), 3)
 

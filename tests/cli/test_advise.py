@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from stateferry.cli import main
-from tests.cli.test_cli import GOLDEN, LEGACY, Terminal, expected, terminal
-from tests.support.in_process import without_spark
+from tests.cli.test_cli import GOLDEN, LEGACY, expected
 from tests.support.keyed_blobs import write_blobs
-
-__all__ = ["terminal"]
+from tests.support.terminal import Terminal
 
 
 def advised(terminal: Terminal, savepoint: Path, *arguments: str) -> dict[str, Any]:
@@ -26,7 +24,7 @@ def advised(terminal: Terminal, savepoint: Path, *arguments: str) -> dict[str, A
 
 @pytest.mark.slow
 def test_the_command_that_is_given_makes_the_layout(
-    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: Terminal, tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_blobs(tmp_path / "five", dict.fromkeys(range(5), 3), 5, 128)
     facts = advised(terminal, path)
@@ -37,8 +35,6 @@ def test_the_command_that_is_given_makes_the_layout(
     assert command in terminal.says("advise", path, "--operator", "main").splitlines()
     target = tmp_path / "new"
     words = [{"NEW_FOLDER": str(target), "NEW_STATE": "new"}.get(word, word) for word in shlex.split(command)]
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     assert main(words[1:]) == 0
     capsys.readouterr()
     after = advised(terminal, target)

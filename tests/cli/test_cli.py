@@ -27,58 +27,11 @@ from stateferry.runs.catalog.publications import Control
 from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.runs import Run
 from tests.support.samples import write_sample
+from tests.support.terminal import Line, Terminal
 
 GOLDEN = Path(__file__).parents[1] / "savepoints"
 LEGACY = GOLDEN / "legacy-2.3-rocksdb"
 SCRIPT = [sys.executable, "-m", "stateferry.cli"]
-
-Line = dict[str, Any]
-
-
-class Terminal:
-    """Runs the command line in this process."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def fails(self, *arguments: str | Path) -> tuple[int, str]:
-        """The exit code and the one line of stderr."""
-        code = main([str(argument) for argument in arguments])
-        out, error = self._capsys.readouterr()
-        assert out == ""
-        assert error.startswith("stateferry: ")
-        assert error.count("\n") == 1
-        assert error.endswith("\n")
-        return code, error
-
-    def says(self, *arguments: str | Path) -> str:
-        code = main([str(argument) for argument in arguments])
-        out, error = self._capsys.readouterr()
-        assert error == ""
-        assert code == 0
-        return out
-
-    def refuses(self, class_name: str, savepoint: Path, operator: str, state: str) -> None:
-        """A dump of a value that can't be read; the entries before it are printed."""
-        code = main(["dump", str(savepoint), "--operator", operator, "--state", state])
-        _, error = self._capsys.readouterr()
-        assert code == 3
-        assert error.startswith(f"stateferry: state {state} of operator ")
-        assert class_name in error
-
-    def inspects(self, savepoint: Path) -> dict[str, Any]:
-        facts: dict[str, Any] = json.loads(self.says("inspect", savepoint, "--json"))
-        return facts
-
-    def dumps(self, savepoint: Path, state: str, *more: str, operator: str = "main") -> list[Line]:
-        out = self.says("dump", savepoint, "--operator", operator, "--state", state, *more)
-        return [json.loads(line) for line in out.split("\n")[:-1]]
-
-
-@pytest.fixture
-def terminal(capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(capsys)
-
 
 NOT_CANONICAL = ["native-2.3-rocksdb", "native-2.3-hashmap", "checkpoint-2.3-rocksdb"]
 CANONICAL = sorted({folder.parent.name for folder in GOLDEN.glob("*/expected.jsonl")} - set(NOT_CANONICAL))

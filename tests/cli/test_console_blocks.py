@@ -18,7 +18,6 @@ from stateferry.runs.catalog.processes import Process
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from tests.support.console_blocks import PAGES, Console, Shown, commands
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import LegacyState
 from tests.support.native_nights import NightlyDatabase
 
@@ -203,12 +202,10 @@ def test_every_command_is_understood(page: str) -> None:
 
 @pytest.mark.parametrize("page", [name for name in PAGES if run_here(name)])
 def test_what_is_run_prints_what_is_shown(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    without_spark(monkeypatch)
 
     def give(arguments: list[str]) -> tuple[int, str]:
         capsys.readouterr()

@@ -15,9 +15,8 @@ from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.values.codecs import decode_whole, encode
 from stateferry.cli import main
 from stateferry.look.balance.key_place import KeyFinder
-from tests.cli.test_cli import CANONICAL, GOLDEN, LEGACY, Line, Terminal, expected, terminal
-
-__all__ = ["terminal"]
+from tests.cli.test_cli import CANONICAL, GOLDEN, LEGACY, expected
+from tests.support.terminal import Line, Terminal
 
 MOST_KEYS = 12
 

@@ -12,10 +12,9 @@ import pytest
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.look import access_times
 from stateferry.look.access_times import MapSize, measure
-from tests.cli.test_cli import GOLDEN, Terminal, terminal
+from tests.cli.test_cli import GOLDEN
 from tests.flink import jars
-
-__all__ = ["terminal"]
+from tests.support.terminal import Terminal
 
 NOW, DAY = 1_800_000_000_000, 86_400_000
 

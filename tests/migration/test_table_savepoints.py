@@ -17,16 +17,11 @@ from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint, operator_id
 from flinkstate.serializers.types import KryoType, OpaqueType, PojoType, TupleType, type_name
 from stateferry.cli import main
-from tests.support.in_process import without_spark
+
+pytestmark = pytest.mark.usefixtures("home")
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "table_savepoints").glob("*/_metadata"))
 BESIDE = operator_id("beside")
-
-
-@pytest.fixture(autouse=True)
-def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
 
 
 def rows(savepoint: Savepoint) -> Iterator[tuple[str, int, str, bytes]]:

@@ -17,16 +17,13 @@ from stateferry.show.run_rows import row_of
 from stateferry.show.run_view import RunView
 from stateferry.steps import new_files, pipeline
 from tests.pages.views import Page
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 STATE = LegacyState(blobs={f"key {number}": ({"a": 1, "b": 2}, 0) for number in range(50)})
 
 
 @pytest.fixture
-def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+def arguments(tmp_path: Path, home: Path) -> list[str]:
     STATE.write(str(tmp_path / "source"))
     states = ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG, "--now", "0"]
     places = ["--savepoint", str(tmp_path / "source"), "--target", str(tmp_path / "target"), "--job", "orders"]

@@ -20,7 +20,6 @@ from stateferry.cli import main
 from stateferry.runs.guards import other_flink
 from stateferry.runs.guards.other_flink import unknown_around_kryo
 from tests.serializers.test_snapshots import BASE, RUNTIME, STRING, composite, i32, snapshot, utf
-from tests.support.in_process import without_spark
 
 SAVEPOINTS = Path(__file__).parents[1] / "table_savepoints"
 EMPTY = (0x4F2C69A3D70).to_bytes(8, "big") + i32(0)
@@ -38,10 +37,8 @@ def test_kryo_is_found_inside() -> None:
 
 
 def test_the_run_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
     options = ("run", "--savepoint", str(SAVEPOINTS / "cep-1.20-hashmap"), "--job", "orders", "--to", "flink-2")
     assert main([*options, "--target", str(tmp_path / "one")]) == 0
     # As if Kryo had written what is inside.
@@ -54,7 +51,7 @@ def test_the_run_is_refused(
 
 @pytest.mark.parametrize("mode", [DistributionMode.SPLIT_DISTRIBUTE, DistributionMode.BROADCAST])
 def test_operator_state_is_looked_at_too(
-    mode: DistributionMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mode: DistributionMode, tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events = parse_snapshot(composite(NODE, 1, b"", KRYO))
     options = (("OPERATOR_STATE_DISTRIBUTION_MODE", mode.name),)
@@ -72,8 +69,6 @@ def test_operator_state_is_looked_at_too(
     subtask = Subtask(0, managed_operator=handle)
     operator = Operator(operator_id("rules"), 1, 128, None, None, None, False, (subtask,))
     (source / "_metadata").write_bytes(build_metadata(Metadata(4, 1, (operator,), (), CANONICAL_SAVEPOINT)))
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
     target = str(tmp_path / "target")
     assert main(["run", "--savepoint", str(source), "--job", "orders", "--to", "flink-2", "--target", target]) != 0
     assert f"events: Kryo has written what is inside of {NODE}" in " ".join(capsys.readouterr().err.split())

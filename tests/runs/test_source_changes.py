@@ -248,10 +248,8 @@ def _run(folder: Path, *options: str) -> int:
 
 
 @pytest.fixture
-def newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def newest(tmp_path: Path, home: Path) -> Path:
     """A link to a savepoint, and another savepoint beside it."""
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     state = LegacyState({"a": ({"x": 1}, 0), "b": ({"x": 2}, 0)})
     state.write(str(tmp_path / "monday"))
     more = {**state.blobs, "late": ({"x": 3}, 0)}

@@ -35,8 +35,10 @@ from stateferry.show.outcome import outcome_line
 from stateferry.show.run_rows import row_of
 from stateferry.show.run_view import RunView
 from tests.runs.test_name_guard import BEGUN, COLD, DAY, MOVED, NOW, OTHER, blobs, flags, resolved, rows
-from tests.support.in_process import do_step, without_spark
+from tests.support.in_process import do_step
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+pytestmark = pytest.mark.usefixtures("home")
 
 DONE = replace(BEGUN, blobs={}, lacks=frozenset({LEGACY}))
 WITHOUT_FLAG = replace(DONE, flags={}, has_flag_state=False)
@@ -214,13 +216,6 @@ def test_a_state_that_is_not_boolean_is_no_flag(state: LegacyState, options: dic
     resolved(tmp_path / "meant", state, {"flag": OTHER}, accept_empty=1, **options)
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
-    return tmp_path
-
-
 def run(folder: Path, *options: str, source: str = "source", target: str = "target") -> int:
     names = {"--legacy-state": LEGACY, "--new-state": NEW, "--flag-state": FLAG}
     switches = [word for word in options if word in ("--reverse", "--rehearse")]
@@ -243,103 +238,105 @@ def run(folder: Path, *options: str, source: str = "source", target: str = "targ
     ],
 )
 def test_a_wrong_name_ends_the_command_and_nothing_is_published(
-    options: tuple[str, ...], code: int, home: Path, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    BEGUN.write(str(home / "source"))
-    assert run(home, *options) == code
+    BEGUN.write(str(tmp_path / "source"))
+    assert run(tmp_path, *options) == code
     said = capsys.readouterr()
     assert (NEW if "--new-state" in options else LEGACY) in said.err
     assert "nothing to do" not in said.out
-    assert not (home / "target" / "_metadata").exists()
+    assert not (tmp_path / "target" / "_metadata").exists()
 
 
-def test_what_an_earlier_run_has_published_was_migrated(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_an_earlier_run_has_published_was_migrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = replace(BEGUN, more_blobs={OTHER: blobs(*COLD)})
-    state.write(str(home / "source"))
-    assert run(home) == 0
+    state.write(str(tmp_path / "source"))
+    assert run(tmp_path) == 0
     after = replace(state, blobs={}, flags={}, lacks=frozenset({LEGACY}), has_flag_state=False, checkpoint_id=2)
-    after.write(str(home / "later"))
+    after.write(str(tmp_path / "later"))
     later = {"source": "later", "target": "again"}
-    assert run(home, **later) == 0
+    assert run(tmp_path, **later) == 0
     assert "nothing to do: mainState of main is already migrated" in capsys.readouterr().out
     # Of a state of another name no run has published anything.
-    assert run(home, "--legacy-state", "x", **later) == USAGE
+    assert run(tmp_path, "--legacy-state", "x", **later) == USAGE
 
 
-def test_a_new_state_is_called_as_in_the_runs_before(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_state_is_called_as_in_the_runs_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The job has moved nothing yet, and the savepoint shows no name."""
-    LegacyState(blobs(*COLD), lacks=frozenset({NEW, FLAG})).write(str(home / "source"))
-    assert run(home, "--rehearse") == 0
-    assert run(home, "--new-state", "newMainSate") == USAGE
+    LegacyState(blobs(*COLD), lacks=frozenset({NEW, FLAG})).write(str(tmp_path / "source"))
+    assert run(tmp_path, "--rehearse") == 0
+    assert run(tmp_path, "--new-state", "newMainSate") == USAGE
     said = capsys.readouterr().err
     assert "has made newMainState of mainState, and this one would make newMainSate, which the savepoint" in said
     assert "did you mean --new-state newMainState?" in said
-    assert not (home / "target").exists()
-    assert run(home, "--new-state", "newMainSate", "--rehearse", "--accept-empty", "100%") == 0
+    assert not (tmp_path / "target").exists()
+    assert run(tmp_path, "--new-state", "newMainSate", "--rehearse", "--accept-empty", "100%") == 0
     assert "--accept-empty had no effect" not in capsys.readouterr().out
-    assert run(home, "--new-state", "newMainSate") == 0
+    assert run(tmp_path, "--new-state", "newMainSate") == 0
 
 
 def test_a_state_that_an_earlier_run_has_kept_is_not_migrated_again(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Entries that the new job has removed since would come back."""
     old_job = LegacyState(blobs(*COLD), lacks=frozenset({NEW, FLAG}))
-    old_job.write(str(home / "source"))
-    keeps = ("run", "--savepoint", f"{home / 'source'}", "--target", f"{home / 'target'}", "--operator", "main")
+    old_job.write(str(tmp_path / "source"))
+    keeps = ("run", "--savepoint", f"{tmp_path / 'source'}", "--target", f"{tmp_path / 'target'}", "--operator", "main")
     assert main([*keeps, "--legacy-state", LEGACY, "--new-state", NEW, "--keep-legacy"]) == 0
     # The same command again, and the old job that has gone on.
     assert main([*keeps, "--legacy-state", LEGACY, "--new-state", NEW, "--keep-legacy"]) == 0
-    replace(old_job, checkpoint_id=2).write(str(home / "old job"))
-    assert run(home, "--rehearse", source="old job", target="again") == 0
+    replace(old_job, checkpoint_id=2).write(str(tmp_path / "old job"))
+    assert run(tmp_path, "--rehearse", source="old job", target="again") == 0
     later = replace(old_job, rows=rows(*COLD[:9]), lacks=frozenset({FLAG}), checkpoint_id=3)
-    later.write(str(home / "later"))
+    later.write(str(tmp_path / "later"))
     capsys.readouterr()
-    assert run(home, source="later", target="next") == USAGE
+    assert run(tmp_path, source="later", target="next") == USAGE
     assert "has made newMainState of mainState and kept mainState beside it" in capsys.readouterr().err
-    assert not (home / "next").exists()
-    assert run(home, "--accept-empty", "100%", source="later", target="next") == 0
+    assert not (tmp_path / "next").exists()
+    assert run(tmp_path, "--accept-empty", "100%", source="later", target="next") == 0
     assert "--accept-empty had no effect" not in capsys.readouterr().out
 
 
 @pytest.mark.matrix(most=1)
 @pytest.mark.parametrize("back", [(), ("--reverse",)])
 def test_an_operator_under_another_of_its_names_is_not_another_job(
-    back: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture[str]
+    back: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Airflow calls the job what the form calls the operator, a command what the savepoint calls it."""
-    BEGUN.write(str(home / "source"))
-    assert run(home) == 0
+    BEGUN.write(str(tmp_path / "source"))
+    assert run(tmp_path) == 0
     by_id = ("--job", operator_id("main").hex())
     places = {"source": "target" if back else "source", "target": "other"}
-    assert run(home, *by_id, *back, **places) == USAGE
+    assert run(tmp_path, *by_id, *back, **places) == USAGE
     assert "has read the same operator: did you mean --job main?" in capsys.readouterr().err
-    assert not (home / "other").exists()
-    assert run(home, "--job", "main", *back, **places) == 0
-    assert run(home, "--job", "named", *back, **(places | {"target": "named"})) == 0
+    assert not (tmp_path / "other").exists()
+    assert run(tmp_path, "--job", "main", *back, **places) == 0
+    assert run(tmp_path, "--job", "named", *back, **(places | {"target": "named"})) == 0
 
 
-def test_in_reverse_the_old_name_is_held_against_earlier_runs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    BEGUN.write(str(home / "source"))
-    assert run(home) == 0
+def test_in_reverse_the_old_name_is_held_against_earlier_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    BEGUN.write(str(tmp_path / "source"))
+    assert run(tmp_path) == 0
     back = {"source": "target", "target": "back"}
     capsys.readouterr()
-    assert run(home, "--reverse", "--legacy-state", "mainSate", **back) == USAGE
+    assert run(tmp_path, "--reverse", "--legacy-state", "mainSate", **back) == USAGE
     assert "newMainState was made of mainState, as published runs of the job say" in (said := capsys.readouterr().err)
     assert "did you mean --legacy-state mainState?" in said
-    assert not (home / "back").exists()
+    assert not (tmp_path / "back").exists()
     renamed = ("--legacy-state", "mainSate", "--accept-empty", "100%")
-    assert run(home, "--reverse", *renamed, **(back | {"target": "renamed"})) == 0
+    assert run(tmp_path, "--reverse", *renamed, **(back | {"target": "renamed"})) == 0
     assert "--accept-empty had no effect" not in capsys.readouterr().out
-    OTHER_MAP_STATE.write(str(home / "with another"))
+    OTHER_MAP_STATE.write(str(tmp_path / "with another"))
     other = ("--new-state", OTHER)
-    assert run(home, "--reverse", *other, source="with another", target="other") == USAGE
+    assert run(tmp_path, "--reverse", *other, source="with another", target="other") == USAGE
     assert "mainState became newMainState, as published runs of the job say" in (said := capsys.readouterr().err)
     assert "did you mean --new-state newMainState?" in said
-    assert run(home, "--reverse", **back) == 0
+    assert run(tmp_path, "--reverse", **back) == 0
     assert "nothing here shows" not in capsys.readouterr().out
     # Of another job no run is known.
-    assert run(home, "--reverse", "--job", "other", **(back | {"target": "other"})) == 0
+    assert run(tmp_path, "--reverse", "--job", "other", **(back | {"target": "other"})) == 0
     assert "note: nothing here shows that the old job calls this state of main mainState" in capsys.readouterr().out
 
 
@@ -363,9 +360,9 @@ def test_a_check_finds_it(given: dict[str, object], said: str | None, tmp_path: 
     assert problems == [] if said is None else said in problems[0]
 
 
-def test_a_step_that_has_nothing_to_do_says_so_in_its_run(home: Path) -> None:
-    plan = resolved(home, WITHOUT_FLAG, {"flag": None}, rehearse=True).plan
-    file = home / "plan.json"
+def test_a_step_that_has_nothing_to_do_says_so_in_its_run(tmp_path: Path) -> None:
+    plan = resolved(tmp_path, WITHOUT_FLAG, {"flag": None}, rehearse=True).plan
+    file = tmp_path / "plan.json"
     file.write_text(plan.to_json())
     assert do_step("snapshot", "--plan", str(file)) == 0
     assert do_step("snapshot", "--plan", str(file)) == 0
@@ -386,9 +383,9 @@ def test_a_step_that_has_nothing_to_do_says_so_in_its_run(home: Path) -> None:
     assert "nothing to do: mainState of main is already migrated" in page
 
 
-def test_a_step_of_a_run_with_unset_flags_fails_with_the_reason(home: Path) -> None:
-    plan = resolved(home, replace(DONE, false_flags=flags("waiting"))).plan
-    file = home / "plan.json"
+def test_a_step_of_a_run_with_unset_flags_fails_with_the_reason(tmp_path: Path) -> None:
+    plan = resolved(tmp_path, replace(DONE, false_flags=flags("waiting"))).plan
+    file = tmp_path / "plan.json"
     file.write_text(plan.to_json())
     assert do_step("snapshot", "--plan", str(file)) == USAGE
     (found,) = runs_of(plan.home, plan.job)

@@ -24,7 +24,6 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.steps import Step
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import changed, first_state
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.native_nights import NightlyDatabase
 
@@ -32,13 +31,6 @@ pytestmark = pytest.mark.slow
 
 UNSAID = NightlyDatabase.properties
 CHECKPOINT = UNSAID + b"org.apache.flink.runtime.checkpoint.CheckpointType"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
-    return tmp_path / "home"
 
 
 def ferried(source: Path, target: Path, *options: str, job: str = "orders") -> int:

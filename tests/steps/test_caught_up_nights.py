@@ -31,7 +31,6 @@ from stateferry.steps.workers import InProcess
 from stateferry.tables.iceberg.commits import TableHome
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import NOW, at_work, changed, first_state, run, totals, walked
-from tests.support.in_process import without_spark
 from tests.support.lazy_choices import choices_of, choosing_as
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.native_nights import NightlyDatabase
@@ -270,9 +269,7 @@ def command(source: Path, folder: Path, *more: str) -> int:
 
 
 @pytest.mark.full
-def test_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
+def test_by_the_command(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for source in two(tmp_path):
         assert command(source, tmp_path) == 0
     assert "this night converts only what has changed since run" in capsys.readouterr().out
@@ -282,10 +279,8 @@ def test_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_a_now_of_its_own_is_refused_unless_everything_is_converted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
     first, _ = two(tmp_path)
     assert command(first, tmp_path, "--now", str(NOW)) == 2
     assert "is given (--now), or give --full-every 1, which converts everything" in capsys.readouterr().err

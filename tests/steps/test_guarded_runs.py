@@ -16,7 +16,6 @@ from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
-from tests.support.in_process import without_spark
 
 HOUR, DAY = 3_600_000, 86_400_000
 STATES = ("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState")
@@ -32,9 +31,7 @@ Ferry = Callable[..., Said]
 
 
 @pytest.fixture
-def ferry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ferry:
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+def ferry(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> Ferry:
 
     def run(*options: object) -> Said:
         """A run of the demo savepoint; what is told twice is as it is told last."""

@@ -27,21 +27,16 @@ from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, Snapsh
 from stateferry.runs.record.steps import Step
 from stateferry.steps import validate
 from stateferry.steps.workers import InProcess
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.verified_runs import do_steps, plan_for, verified
+
+pytestmark = pytest.mark.usefixtures("home")
 
 DAY = 86_400_000
 NOW = 100 * DAY
 TTL = 30 * DAY
 KEYS = [f"key-{number}" for number in range(40)]
 Content = dict[str, dict[str, dict[bytes, bytes]]]
-
-
-@pytest.fixture(autouse=True)
-def _in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
 
 
 def blobs(*, ttl: bool = False) -> dict[str, tuple[Mapping[str, object], int]]:

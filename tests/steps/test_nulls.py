@@ -19,14 +19,11 @@ from tests.flink.judge import dumped
 from tests.support.legacy_states import LEGACY, NEW, LegacyState
 from tests.support.verified_runs import verified
 
+pytestmark = pytest.mark.usefixtures("home")
+
 HELD = LegacyState({"k": ({"a": 1, "b": None}, 0), "l": ({"a": None}, 0)}, {"m": {"a": (None, 0)}}, {"m": 0})
 ON_HASH_MAP = "a job on the HashMap backend can't take a canonical savepoint any more"
 ON_OLD_ROCKSDB = "a job on RocksDB can't put null itself under Flink 1.20"
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
 
 
 def of_flink_1(folder: Path) -> None:

@@ -10,7 +10,7 @@ from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of
-from tests.support.in_process import do_step, without_spark
+from tests.support.in_process import do_step
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 __all__ = ["plan_of"]
@@ -45,9 +45,7 @@ def test_the_steps_go_back(tmp_path: Path, plan_of: PlanOf) -> None:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
+def command(tmp_path: Path, home: Path) -> list[str]:
     NEW_JOB.write(str(tmp_path / "later"))
     names = ["--operator", "main", "--legacy-state", LEGACY, "--new-state", NEW, "--flag-state", FLAG]
     places = ["--savepoint", str(tmp_path / "later"), "--target", str(tmp_path / "old")]

@@ -13,7 +13,9 @@ from stateferry.cli import main
 from stateferry.runs.control.target_metadata import TargetMetadata
 from tests.steps.test_publication import BEFORE_PUBLICATION, published_target
 from tests.steps.test_steps_alone import STATE, PlanOf, plan_of, the_run
-from tests.support.in_process import do_step, without_spark
+from tests.support.in_process import do_step
+
+pytestmark = pytest.mark.usefixtures("home")
 
 __all__ = ["plan_of"]
 
@@ -23,12 +25,6 @@ BACK = ["rollback", "--job", "orders"]
 def publish(plan: str) -> None:
     for step in (*BEFORE_PUBLICATION, "cut_over"):
         assert do_step(step, "--plan", plan) == 0
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty folder", "a link to itself", "no store"])

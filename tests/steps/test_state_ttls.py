@@ -22,9 +22,10 @@ from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report
 from tests.support.changes import conversion_of
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import LegacyState
 from tests.support.rewriting import rewrite
+
+pytestmark = pytest.mark.usefixtures("home")
 
 DAY = 86_400_000
 GOLDEN = Path(__file__).parents[1] / "savepoints"
@@ -36,13 +37,6 @@ STATES = ("--operator", "kinds", "--legacy-state", "value-state", "--new-state",
 DEMO = ("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState", "--ttl", "30d")
 
 Lines = dict[str, list[str]]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def ferry(source: Path, target: Path, *options: object) -> int:

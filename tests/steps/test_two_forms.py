@@ -19,13 +19,10 @@ from stateferry.inventory import inventory, two_forms
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.verified_runs import verified
 
+pytestmark = pytest.mark.usefixtures("home")
+
 PAIR = TupleType((Scalar.STRING, Scalar.BIG_INTEGER), "org.apache.flink.api.java.tuple.Tuple2")
 Write = Callable[..., str]
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 from stateferry.cli import main
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import RunState
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+pytestmark = pytest.mark.usefixtures("home")
 
 DAY = 86_400_000
 NOW = 100 * DAY
@@ -29,12 +30,6 @@ KINDS = {
         ("--state-ttl", f"main/{NEW}=60d:drop", "--now", f"{NOW}", "--job", "orders"),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
 
 
 def source(tmp_path: Path, kind: str) -> str:

@@ -9,18 +9,13 @@ import pytest
 from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
+
+pytestmark = pytest.mark.usefixtures("home")
 
 DAY = 86_400_000
 NOW = 100 * DAY
 OLD, YOUNG = NOW - 40 * DAY, NOW - DAY
-
-
-@pytest.fixture(autouse=True)
-def _in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
-    without_spark(monkeypatch)
 
 
 def ran(state: LegacyState, folder: Path, *options: object) -> int:

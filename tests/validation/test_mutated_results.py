@@ -20,7 +20,6 @@ from flinkstate.metadata.file_names import METADATA
 from flinkstate.metadata.metadata import Operator
 from flinkstate.metadata.parse_metadata import parse_metadata
 from stateferry.cli import main
-from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.mutations import HIDDEN, PLAIN, mutated
 from tests.support.verified_runs import verified
@@ -59,10 +58,8 @@ def _nameless(operator: Operator) -> Operator:
 @pytest.mark.timeout(120 + COUNT * 4)
 @pytest.mark.parametrize("format_", ["native", "canonical"])
 def test_a_changed_file_of_a_result_is_red_and_named(
-    format_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    format_: str, tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    without_spark(monkeypatch)
-    monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     sys.stdout.write(f"{COUNT} changes of {format_}, STATEFERRY_ALTERATION_SEED={SEED}\n")
     source, whole, target = tmp_path / "source", tmp_path / "whole", tmp_path / "target"
     blobs = {f"key {number}": ({"a": number, "b": 2 * number}, 0) for number in range(120)}
