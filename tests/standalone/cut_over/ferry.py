@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from local_airflow.server import Server
 from stateferry.runs.catalog.publications import Control, Publication
 from tests.flink.cluster import FlinkCluster
@@ -14,6 +16,7 @@ from tests.flink.remote import LEGACY_JOB, NEW_JOB, RemoteJob
 from tests.standalone.cut_over.purchases import check_each_once, entries, expected_entries, shown
 
 DAG, ROLLBACK = "state_migration", "state_rollback"
+LIVE = (pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800))
 # On a busy machine a step of Spark takes a minute.
 PATIENCE = 1500.0
 

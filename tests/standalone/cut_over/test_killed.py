@@ -18,19 +18,11 @@ from local_airflow.server import Server
 from stateferry.basics.durations import now_ms
 from tests.flink.cluster import FlinkCluster
 from tests.flink.proxy import Proxy
-from tests.standalone.cut_over.ferry import DAG, PATIENCE, Ferry
-from tests.standalone.cut_over.test_with_airflow import flink, savepoint_was_begun, wait_for_state
+from tests.standalone.cut_over.ferry import DAG, LIVE, PATIENCE, Ferry
+from tests.standalone.cut_over.test_with_airflow import savepoint_was_begun, wait_for_state
 from tests.standalone.migration import answer, log_of
 
-__all__ = ["flink"]
-
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.airflow,
-    pytest.mark.flink,
-    pytest.mark.spark,
-    pytest.mark.timeout(1800),
-]
+pytestmark = [pytest.mark.full, *LIVE]
 # The rehearsal is over by then.
 BEFORE_THE_WINDOW = timedelta(minutes=5)
 

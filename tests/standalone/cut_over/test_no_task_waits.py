@@ -50,12 +50,6 @@ _AT_WORK = ("queued", "running", "restarting")
 
 
 @pytest.fixture(scope="module")
-def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
-    with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """An Airflow with four slots, and a DAG that fills them; the job has a pool of its own."""
     home = tmp_path_factory.mktemp("airflow")

@@ -23,21 +23,13 @@ from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
 from tests.flink.cluster import ClusterError, FlinkCluster
 from tests.flink.remote import RemoteJob
-from tests.standalone.cut_over.ferry import DAG, Ferry
-from tests.standalone.cut_over.test_with_airflow import flink, wait_for_state
+from tests.standalone.cut_over.ferry import DAG, LIVE, Ferry
+from tests.standalone.cut_over.test_with_airflow import wait_for_state
 from tests.standalone.killing import driver_at
 from tests.standalone.migration import log_of
 from tests.standalone.test_pages import get, token_of
 
-__all__ = ["flink"]
-
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.airflow,
-    pytest.mark.flink,
-    pytest.mark.spark,
-    pytest.mark.timeout(1800),
-]
+pytestmark = [pytest.mark.full, *LIVE]
 # Longer than an outage is predicted to be on a busy machine.
 LIMIT = "150s"
 # Airflow's own time for the two tasks that end the outage, on a busy machine.

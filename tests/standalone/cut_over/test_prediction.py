@@ -10,18 +10,9 @@ from local_airflow.server import Server
 from stateferry.demo import DemoState, write_demo_savepoint
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB, RemoteJob
-from tests.standalone.cut_over.ferry import Ferry
-from tests.standalone.cut_over.test_with_airflow import flink
+from tests.standalone.cut_over.ferry import LIVE, Ferry
 
-__all__ = ["flink"]
-
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.airflow,
-    pytest.mark.flink,
-    pytest.mark.spark,
-    pytest.mark.timeout(1800),
-]
+pytestmark = [pytest.mark.full, *LIVE]
 KEYS, ENTRIES_PER_KEY, SUBTASKS, KEY_GROUPS, NOW = 10_000, 100, 2, 128, 1_750_000_000_000
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,6 @@ from tests.standalone.cut_over.purchases import shown
 from tests.standalone.migration import answer, log_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture(scope="module")
-def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
-    with FlinkCluster("2.3.0", tmp_path_factory.mktemp("flink")) as cluster:
-        yield cluster
 
 
 PARTS = ["take_savepoint", "snapshot", "migrate", "rescale", "validate", "cut_over", "start_job", "tables"]
