@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import secrets
 import signal
 import subprocess
 import time
@@ -18,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from local_airflow.api import Api, RequestRefusedError
-from local_airflow.passwords import write_passwords
 from local_airflow.sessions import Session, idle, members, session_of
-from local_airflow.settings import MARK, Settings
+from local_airflow.settings import MARK, USERS, Settings
 
 COMPONENTS = {
     "api-server": ["api-server"],
@@ -35,6 +36,7 @@ _HEALTH = {
     "dag-processor": "dag_processor",
     "triggerer": "triggerer",
 }
+_OWNER_ONLY = 0o600
 _STOPPED_WITHIN = 20.0
 # A component that is only slow says by then that it works.
 _RECOVERS_WITHIN = 45.0
@@ -238,3 +240,22 @@ def _last_sign(part: dict[str, Any]) -> float:
     """When the component last reported that it works, in seconds; now, if it doesn't report it."""
     reported = [value for name, value in part.items() if name.startswith("latest_")]
     return datetime.fromisoformat(reported[0]).timestamp() if reported and reported[0] else time.time()
+
+
+def write_passwords(settings: Settings) -> None:
+    """Gives each user of Airflow's simple login without a password a new one, in a file that only this user reads.
+
+    Airflow would make them itself, in a file that everybody may read, and print them into its log.
+    """
+    file = settings.passwords
+    if file.exists():
+        file.chmod(_OWNER_ONLY)
+    known = json.loads(file.read_text()) if file.exists() and file.stat().st_size else {}
+    users = [user.partition(":")[0] for user in settings.environment()[USERS].split(",")]
+    passwords = {**{user: secrets.token_urlsafe(12) for user in users}, **known}
+    if passwords != known:
+        draft = file.with_suffix(".draft")
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "w") as out:
+            out.write(f"{json.dumps(passwords)}\n")
+        draft.rename(file)

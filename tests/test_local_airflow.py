@@ -20,8 +20,7 @@ import local_airflow.server
 from local_airflow import __main__ as command
 from local_airflow.api import Api
 from local_airflow.demo import _before
-from local_airflow.passwords import write_passwords
-from local_airflow.server import COMPONENTS, Server
+from local_airflow.server import COMPONENTS, Server, write_passwords
 from local_airflow.settings import LOOPBACK, USERS, Settings, free_port
 from stateferry.spark_jobs.startup import class_archive
 
