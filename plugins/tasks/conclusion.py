@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.observability import stats
 
 from flinkstate.errors import StateferryError, TransientError
 from flinkstate.files.storage import Location
@@ -20,7 +22,6 @@ from stateferry.airflow.dag_runs.dag_run import (
     task_state,
     why_refused,
 )
-from stateferry.airflow.dag_runs.metrics import send_metrics
 from stateferry.airflow.dag_runs.notices import tell
 from stateferry.airflow.dag_runs.page_links import NOTE
 from stateferry.airflow.dag_runs.refusals import refusal
@@ -34,13 +35,14 @@ from stateferry.basics.printable import printable
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.control.outage_limit import OutageExceeded, StopAsked
 from stateferry.runs.predict.estimates import Prediction, estimate_text
-from stateferry.runs.predict.prediction import outage_of, part_times, predicted
+from stateferry.runs.predict.prediction import outage_of, part_times, predicted, predicted_after
 from stateferry.runs.record.catch_ups import CatchUps
 from stateferry.runs.record.facts import JobStarted, Returned, SavepointTaken, TablesProblem
 from stateferry.runs.record.run_folder import HELD
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.run_states import ENDED, RunState
 from stateferry.runs.record.runs import Run
+from stateferry.runs.record.step_facts import TablesFacts
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.runs.report.report import Report
@@ -50,7 +52,6 @@ from stateferry.show.run_view import RunView
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
 
 # Airflow's page shows so many columns of a log beside the list of tasks, on a usual screen.
 _LOG_WIDTH = 100
@@ -245,3 +246,25 @@ def _pending_tables(run: Run, name: str) -> str:
         f"{name} is published, and a job that runs from it is not affected; but its tables are pending: {why}. When "
         "the cause is removed, clear the task tables"
     )
+
+
+def send_metrics(run: Run) -> None:
+    """Sends each metric by Airflow's own stats: they go where Airflow's go, and nowhere if it sends none.
+
+    Each has the job as a tag, and goes once more with the job in its name, for receivers without tags.
+    """
+    job = stats.normalize_name_for_stats(run.plan.job, log_warning=False)
+    for name, value in _metrics(run):
+        stats.gauge(f"stateferry.{name}", value, tags={"job": job})
+        stats.gauge(f"stateferry.{job}.{name}", value)
+
+
+def _metrics(run: Run) -> Iterator[tuple[str, float]]:
+    if run.plan.rehearse:
+        yield "rehearsal_seconds", sum(time.seconds for time in part_times(run))
+        outage = predicted_after(run).outage
+        if outage is not None:
+            yield "predicted_outage_seconds", outage.seconds
+    tables = run.facts(TablesFacts)
+    if tables is not None:
+        yield "keys_left", sum(counts.keys_left for counts in tables.counts.values())

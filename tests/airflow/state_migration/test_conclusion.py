@@ -13,11 +13,10 @@ from airflow.sdk.observability import stats
 
 from flinkstate.errors import UsageError
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused
-from stateferry.airflow.dag_runs.metrics import send_metrics
 from stateferry.airflow.requests.planning import Occasion, planned
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks import conclusion
-from stateferry.airflow.tasks.conclusion import Conclude
+from stateferry.airflow.tasks.conclusion import Conclude, send_metrics
 from stateferry.proof.expected.check_result import Check, Outcome
 from stateferry.runs.catalog.publications import Control
 from stateferry.runs.predict.prediction import PARTS, predicted_after
