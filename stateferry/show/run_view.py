@@ -17,12 +17,9 @@ from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.predict.convergence import Night, nights_of
 from stateferry.runs.predict.prediction import PART_NAMES, outage_of, times_of
 from stateferry.runs.record.facts import (
-    JobStarted,
-    NewJob,
     NothingToDo,
     Returned,
     RunFacts,
-    SavepointTaken,
     StagedAccounts,
     StagedDigests,
     TablesProblem,
@@ -55,9 +52,6 @@ class RunView:
     digests: StagedDigests | None = None
     before: SourceSizes | None = None
     after: StagedSizes | None = None
-    taken: SavepointTaken | None = None
-    new_job: NewJob | None = None
-    started: JobStarted | None = None
     returned: Returned | None = None
     tables_problem: TablesProblem | None = None
     nothing_to_do: NothingToDo | None = None
@@ -108,9 +102,6 @@ class RunView:
             digests=facts(StagedDigests),
             before=facts(SourceSizes),
             after=facts(StagedSizes),
-            taken=facts(SavepointTaken),
-            new_job=facts(NewJob),
-            started=facts(JobStarted),
             returned=facts(Returned),
             tables_problem=facts(TablesProblem),
             nothing_to_do=facts(NothingToDo),

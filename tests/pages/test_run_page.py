@@ -10,7 +10,7 @@ import pytest
 
 from stateferry.basics.durations import moment
 from stateferry.proof.expected.check_result import Check, Outcome
-from stateferry.runs.record.facts import NewJob, Returned, TablesProblem
+from stateferry.runs.record.facts import Returned, TablesProblem
 from stateferry.runs.record.key_group_sizes import SourceSizes
 from stateferry.runs.record.run_states import RunState, StateChange
 from stateferry.runs.record.step_facts import NewerRows
@@ -138,7 +138,6 @@ def test_names_full_of_markup_are_text() -> None:
         before=replace(usual.before, operators=(replace(usual.before.operators[0], operator=EVIL),)),
         returned=Returned(EVIL, EVIL),
         tables_problem=TablesProblem(EVIL),
-        new_job=NewJob(EVIL),
         movements=({**movement(4, 6), "operator": EVIL}, {**movement(4, 6), "operator": EVIL}),
         problems=(EVIL,),
     )
