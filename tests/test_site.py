@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from markdown_it import MarkdownIt
@@ -20,6 +19,7 @@ from markdown_it import MarkdownIt
 import flinkstate
 from docs_site import names
 from tests.support import browser
+from tests.support.servers import Handler, serving
 
 HOUSE = Path(__file__).parents[1]
 PAGES = [
@@ -79,16 +79,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def address(site: Path) -> Iterator[str]:
-    class Handler(SimpleHTTPRequestHandler):
+    class Files(Handler, SimpleHTTPRequestHandler):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments, directory=str(site))  # type: ignore[arg-type]
 
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Files)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.full

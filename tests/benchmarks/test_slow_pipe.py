@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from benchmarks.slow_pipe import longest_chain
 from local_airflow.settings import free_port
+from tests.support.servers import Handler, serving
 
 pytestmark = pytest.mark.slow
 _CONTENT = bytes(range(256)) * 20_000
@@ -22,22 +22,14 @@ _CONTENT = bytes(range(256)) * 20_000
 
 @pytest.fixture
 def server_port() -> Iterator[int]:
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Content(Handler, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(_CONTENT)))
-            self.end_headers()
-            self.wfile.write(_CONTENT)
+            self.answer(_CONTENT)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Content)) as port:
+        yield port
 
 
 def test_requests_wait_and_bytes_are_limited_and_counted(server_port: int) -> None:

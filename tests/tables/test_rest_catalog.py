@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +25,7 @@ from tests.flink.proxy import Proxy
 from tests.support.iceberg_server import IcebergServer
 from tests.support.in_process import without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
-from tests.support.servers import LOOPBACK
+from tests.support.servers import LOOPBACK, Handler, serving
 from tests.support.table_nights import Nights, folding_everything
 
 pytestmark = pytest.mark.slow
@@ -175,7 +174,7 @@ def _tables_in(database: Any) -> set[str]:
     return set(inspect(database).get_table_names())
 
 
-class _Altered(BaseHTTPRequestHandler):
+class _Altered(Handler, BaseHTTPRequestHandler):
     """Passes requests on to the server; in front of it, a gateway that hides endpoints or lets nobody in."""
 
     target, hides, code = "", "", 0
@@ -187,24 +186,15 @@ class _Altered(BaseHTTPRequestHandler):
         with urllib.request.urlopen(self.target + self.path, timeout=60) as answer:
             said = json.load(answer)
         said["endpoints"] = [one for one in said["endpoints"] if self.hides not in one]
-        body = json.dumps(said).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        self.answer_json(said)
 
 
 @pytest.fixture
 def gateway(server: IcebergServer) -> Iterator[type[_Altered]]:
     handler = type("Gateway", (_Altered,), {"target": server.url})
-    with ThreadingHTTPServer((LOOPBACK, 0), handler) as listening:
-        handler.url = f"http://{LOOPBACK}:{listening.server_port}"  # type: ignore[attr-defined]
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
+    with serving(ThreadingHTTPServer((LOOPBACK, 0), handler)) as port:
+        handler.url = f"http://{LOOPBACK}:{port}"  # type: ignore[attr-defined]
         yield handler
-        listening.shutdown()
 
 
 @pytest.mark.full

@@ -8,7 +8,6 @@ import importlib
 import ipaddress
 import json
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +32,7 @@ from tests.airflow.flink_provider.conftest import connect
 from tests.airflow.flink_provider.tries import Try, run_jar, running
 from tests.flink.cluster import FlinkCluster
 from tests.flink.proxy import Proxy
+from tests.support.servers import Handler, serving
 
 
 def connection(**more: Any) -> Connection:
@@ -112,20 +112,13 @@ def test_the_form_in_airflow() -> None:
     assert set(flink.extra_fields) == set(provider_info()["connection-types"][0]["conn-fields"])
 
 
-class Gate(BaseHTTPRequestHandler):
+class Gate(Handler, BaseHTTPRequestHandler):
     """Lets in who has the password or the token."""
 
     def do_GET(self) -> None:
         let_in = self.headers.get("Authorization") in ("Basic bWU6c2VjcmV0", "Bearer token")
         answer = {"flink-version": "2.3.0", "taskmanagers": 1} if let_in else {"errors": ["not you"]}
-        body = json.dumps(answer).encode()
-        self.send_response(200 if let_in else 401)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        self.answer_json(answer, 200 if let_in else 401)
 
 
 @pytest.fixture
@@ -137,10 +130,8 @@ def guarded(tmp_path: Path) -> Iterator[tuple[int, Path]]:
     context.load_cert_chain(certificate)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Gate)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1], certificate
-    server.shutdown()
-    server.server_close()
+    with serving(server) as port:
+        yield port, certificate
 
 
 @pytest.mark.parametrize("who", [{"login": "me", "password": "secret"}, {"token": "token"}])

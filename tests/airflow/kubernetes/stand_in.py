@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import jsonschema
 
 from stateferry.airflow.kubernetes.spec import merged
+from tests.support.servers import Handler
 
 Body = dict[str, Any]
 NAME = "orders"
@@ -138,17 +139,8 @@ def unknown(schema: Body, value: Any, path: str) -> Iterator[str]:
             yield from unknown(schema["items"], one, f"{path}[{number}]")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler, BaseHTTPRequestHandler):
     kubernetes: Kubernetes
-
-    def log_message(self, *_: Any) -> None: ...
-
-    def _answer(self, status: int, body: Body) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
 
     def do_GET(self) -> None:
         where, query = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
@@ -158,13 +150,13 @@ class _Handler(BaseHTTPRequestHandler):
             name = query["fieldSelector"][0].removeprefix("metadata.name=")
             self._watch(name, int(query["resourceVersion"][0]), float(query["timeoutSeconds"][0]))
         elif snapshot is not None:
-            self._answer(200, deepcopy(snapshot))
+            self.answer_json(deepcopy(snapshot))
         elif where.path.endswith((f"/team/flinkdeployments/{NAME}", f"/team/flinksessionjobs/{NAME}")):
             with self.kubernetes.changed:
                 found = deepcopy(self.kubernetes.resource)
-            self._answer(200, found)
+            self.answer_json(found)
         else:
-            self._answer(404, {"message": f"{where.path} not found"})
+            self.answer_json({"message": f"{where.path} not found"}, 404)
 
     def _watch(self, name: str, since: int, seconds: float) -> None:
         self.send_response(200)
@@ -185,14 +177,16 @@ class _Handler(BaseHTTPRequestHandler):
         where = urlsplit(self.path)
         assert where.path.endswith("/team/flinkstatesnapshots")
         assert parse_qs(where.query)["fieldValidation"] == ["Strict"]
-        self._answer(*self.kubernetes.create(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+        status, body = self.kubernetes.create(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.answer_json(body, status)
 
     def do_PATCH(self) -> None:
         query = parse_qs(urlsplit(self.path).query)
         assert self.headers["Content-Type"] == "application/merge-patch+json"
         assert query["fieldValidation"] == ["Strict"]
         patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._answer(*self.kubernetes.patch(patch, dry_run="dryRun" in query))
+        status, body = self.kubernetes.patch(patch, dry_run="dryRun" in query)
+        self.answer_json(body, status)
 
 
 class StandInOperator:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -34,6 +33,7 @@ from stateferry.runs.report.decision import Answer, Decision
 from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.conftest import AS_OF
 from tests.airflow.state_migration.savepoints import write_metadata
+from tests.support.servers import Handler, serving
 
 JOB = "a" * 32
 OF_JOB = {"source": "checkpoint", "flink_job": "totals", "operator": "main", "legacy_state": "old", "new_state": "new"}
@@ -71,25 +71,14 @@ class FakeFlink:
 def flink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFlink]:
     fake = FakeFlink(tmp_path / "checkpoints")
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(Handler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(fake.answer(self.path)).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer_json(fake.answer(self.path))
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    connection = {"conn_type": "flink", "host": "127.0.0.1", "port": server.server_port}
-    monkeypatch.setenv("AIRFLOW_CONN_FLINK_DEFAULT", json.dumps(connection))
-    yield fake
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as port:
+        connection = {"conn_type": "flink", "host": "127.0.0.1", "port": port}
+        monkeypatch.setenv("AIRFLOW_CONN_FLINK_DEFAULT", json.dumps(connection))
+        yield fake
 
 
 def rehearsal(values: dict[str, Any]) -> MigrationRequest:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import socketserver
-import threading
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,6 +14,7 @@ import pytest
 from stateferry.airflow.dag_runs.notices import notice_problems, tell
 from stateferry.airflow.requests.jobs import configuration_of
 from tests.airflow.state_migration.test_jobs import MAIL, REQUEST
+from tests.support.servers import Handler, serving
 
 WEBHOOK = {
     "notifier": "stateferry.airflow.dag_runs.notices.Webhook",
@@ -24,7 +22,7 @@ WEBHOOK = {
 }
 
 
-class _Hook(BaseHTTPRequestHandler):
+class _Hook(Handler, BaseHTTPRequestHandler):
     got: ClassVar[list[tuple[str, str | None, dict[str, Any]]]] = []
     status: ClassVar[int] = 200
 
@@ -33,9 +31,6 @@ class _Hook(BaseHTTPRequestHandler):
         self.got.append((self.path, self.headers["Authorization"], body))
         self.send_response(self.status)
         self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 class _Mail(socketserver.StreamRequestHandler):
@@ -52,18 +47,6 @@ class _Mail(socketserver.StreamRequestHandler):
                 self.wfile.write(b"221 bye\r\n")
                 return
             self.wfile.write(b"250 ok\r\n")
-
-
-@contextmanager
-def serving(server: socketserver.TCPServer) -> Iterator[int]:
-    with server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield int(server.server_address[1])
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
