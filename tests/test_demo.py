@@ -13,6 +13,7 @@ from flinkstate.reading.entries import Entry, read_entries
 from flinkstate.reading.reader import Savepoint
 from flinkstate.ttl import expired
 from stateferry.demo import IS_MIGRATED_STATE, MAIN_STATE, NEW_MAIN_STATE, OPERATOR, DemoState, write_demo_savepoint
+from tests.support.samples import java_hash
 
 DAY = 86_400_000
 NOW = 1_700_000_000_000
@@ -42,13 +43,6 @@ def test_the_same_request_gives_the_same_bytes_and_another_seed_others(tmp_path:
         written(tmp_path / name, state)
     assert contents(tmp_path / "one") == contents(tmp_path / "again")
     assert contents(tmp_path / "one") != contents(tmp_path / "other")
-
-
-def java_hash(text: str) -> int:
-    code = 0
-    for character in text:
-        code = (31 * code + ord(character)) & 0xFFFFFFFF
-    return code - 2**32 if code >= 2**31 else code
 
 
 @pytest.mark.part

@@ -27,7 +27,7 @@ from stateferry.runs.record.target_access import TargetAccess, _let_pass
 from stateferry.spark_jobs.workers import _Task
 from tests.runs.test_runs import plan_at
 from tests.steps.test_killed import World
-from tests.support.in_process import do_step, without_spark
+from tests.support.in_process import do_step, interrupted, without_spark
 
 
 @pytest.fixture(autouse=True)
@@ -172,11 +172,8 @@ def test_it_belongs_to_whom_the_source_belongs(world: World) -> None:
 
 
 def test_until_it_is_published_nobody_else_reads_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(TargetMetadata, "roll_forward", killed)
+        patch.setattr(TargetMetadata, "roll_forward", interrupted)
         assert main(world.night("monday", "above/target").command) == 130
     above = world.root / "above"
     assert modes(above) == {("folder", 0o700), ("file", 0o600)}
@@ -197,11 +194,8 @@ def test_what_is_published_stays_as_it_was_made_by_others(world: World) -> None:
 
 @pytest.mark.slow
 def test_a_publication_of_an_earlier_version_is_rolled_forward(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(TargetMetadata, "roll_forward", killed)
+        patch.setattr(TargetMetadata, "roll_forward", interrupted)
         assert main(world.command) == 130
     (one,) = runs_of(str(home(world)), "clicks")
     assert one.plan is not None

@@ -26,7 +26,7 @@ from stateferry.runs.plan.plan_json import plan_of
 from stateferry.runs.record.run_list import runs_of
 from stateferry.runs.record.runs import Run
 from stateferry.steps.workers import InProcess
-from tests.support.in_process import without_spark
+from tests.support.in_process import interrupted, without_spark
 
 DAY = 24 * 3600 * 1000
 STATES = ("--operator", "main", "--legacy-state", "mainState", "--new-state", "newMainState")
@@ -170,10 +170,6 @@ def test_a_run_that_isnt_over_is_continued_by_its_savepoint_alone(
 ) -> None:
     """Nobody but a person knows whether the job has run since."""
     with monkeypatch.context() as patch:
-
-        def interrupted(*_: object) -> None:
-            raise KeyboardInterrupt
-
         patch.setattr("stateferry.steps.new_files.begin", interrupted)
         assert run(folder) == INTERRUPTED
     its = f"{folder}/savepoint-new"

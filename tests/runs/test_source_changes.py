@@ -48,7 +48,7 @@ from stateferry.steps import new_files
 from tests.flink.judge import dumped
 from tests.runs.test_transitions import World, asked, world
 from tests.support.changes import conversion_of
-from tests.support.in_process import without_spark
+from tests.support.in_process import interrupted, without_spark
 from tests.support.legacy_states import LEGACY, NEW, LegacyState
 from tests.support.verified_runs import plan_for
 
@@ -359,11 +359,8 @@ def test_a_rollback_names_the_savepoint_that_was_read(
 def test_a_publication_is_completed_though_another_savepoint_is_at_its_source_by_now(
     newest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(TargetMetadata, "roll_forward", killed)
+        patch.setattr(TargetMetadata, "roll_forward", interrupted)
         assert _run(tmp_path) == 130
     _leads_to(newest, "tuesday")
     assert _run(tmp_path) == 1

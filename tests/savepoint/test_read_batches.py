@@ -39,6 +39,7 @@ from flinkstate.values import codecs
 from flinkstate.writing.writer import SavepointWriter
 from tests.columns.test_columns import NotRepresentableError, expected
 from tests.support.expected_columns import SAVEPOINTS, expected_lines, expected_rows, rows_of, unordered
+from tests.support.samples import java_hash
 
 CASES = sorted(folder.parent.name for folder in SAVEPOINTS.glob("*/expected.jsonl"))
 # The HashMap backend's own layout, and a checkpoint whose files aren't where they were.
@@ -168,13 +169,6 @@ def names(max_parallelism: int) -> dict[int, str]:
         name = next(candidates)
         found.setdefault(assign_to_key_group(java_hash(name), max_parallelism), name)
     return found
-
-
-def java_hash(text: str) -> int:
-    code = 0
-    for character in text:
-        code = (31 * code + ord(character) + 2**31) % 2**32 - 2**31
-    return code
 
 
 def map_row(group: int, number: int, max_parallelism: int) -> bytes:

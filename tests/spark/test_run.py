@@ -28,7 +28,7 @@ from stateferry.runs.record.steps import Step
 from stateferry.runs.report.report import Report
 from stateferry.steps import cut_over, new_files
 from stateferry.steps.run_at_work import RunAtWork
-from tests.support.in_process import step_done_by, without_spark
+from tests.support.in_process import interrupted, step_done_by, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 # With `--all` on Spark, else by this process itself, unless they are marked: what they look at is the same.
@@ -464,11 +464,8 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(step: Step, ferry: Ferry, m
 def test_a_kill_after_the_commit_point_is_made_good(ferry: Ferry, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = ferry.source(BEGUN), ferry.target()
 
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(TargetMetadata, "roll_forward", killed)
+        patch.setattr(TargetMetadata, "roll_forward", interrupted)
         assert ferry.run(source, target).code == 130
     assert not (target / "_metadata").exists()
     assert ferry.run(source, target).code == 0

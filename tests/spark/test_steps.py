@@ -32,7 +32,7 @@ from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.workers import SparkWorkers
 from stateferry.steps import snapshot, tables
 from stateferry.steps.workers import Measure
-from tests.support.in_process import do_step
+from tests.support.in_process import do_step, interrupted
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 pytestmark = pytest.mark.spark
@@ -101,15 +101,12 @@ def test_step_after_step_publishes(do: Do, plan: Path, capsys: pytest.CaptureFix
 
 def test_the_tables_follow_after_the_publication(do: Do, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    def killed(*_: object) -> bool:
-        raise KeyboardInterrupt
-
     for step in STEPS[:-1]:
         assert do(step, "--plan", str(plan)) == 0
     assert do("tables", "--plan", str(plan)) == 1
     run = the_run(plan)
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "_advance", killed)
+        patch.setattr(tables, "_advance", interrupted)
         assert do("cut_over", "--plan", str(plan)) == 0
         assert (plan.parent / "target" / "_metadata").exists()
         assert do("tables", "--plan", str(plan)) == INTERRUPTED

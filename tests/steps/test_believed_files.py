@@ -36,7 +36,7 @@ from stateferry.steps.workers import Fact, InProcess, Measure, Work
 from tests.steps.test_nights_since import first_state
 from tests.steps.test_nights_since import run as night
 from tests.steps.test_steps_alone import control_of, plan_of, the_run
-from tests.support.in_process import do_step
+from tests.support.in_process import do_step, interrupted
 from tests.support.kill_points import Picture
 from tests.support.legacy_states import LegacyState
 from tests.support.native_nights import NightlyDatabase
@@ -373,12 +373,8 @@ def test_another_metadata_that_flink_could_read_is_not_published(
     world = worlds("canonical")
     world.pictures["validate"].restore(world.root)
     if after_record:
-
-        def killed(*_: object) -> None:
-            raise KeyboardInterrupt
-
         with monkeypatch.context() as patch:
-            patch.setattr(TargetMetadata, "roll_forward", killed)
+            patch.setattr(TargetMetadata, "roll_forward", interrupted)
             assert world.do("cut_over") == 130
     WELL_FORMED[how](world)
     capsys.readouterr()

@@ -28,7 +28,7 @@ from stateferry.tables.iceberg.reads import read_current
 from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.versions import chunk_files
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run
-from tests.support.in_process import do_step, without_spark
+from tests.support.in_process import do_step, interrupted, without_spark
 from tests.support.kill_points import Picture, watched
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -273,7 +273,7 @@ def test_tables_that_another_run_moved_after_ours_wrote_its_rows_are_brought_all
         assert do_step(step, "--plan", plan) == 0
     # It is killed when it has written its rows; another run comes in between.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tables, "check", killed)
+        patched.setattr(tables, "check", interrupted)
         assert do_step("tables", "--plan", plan) == INTERRUPTED
     before = the_run(tmp_path, "one").facts(WrittenTables)
     free_the_lease(tmp_path)
@@ -297,10 +297,6 @@ def test_tables_that_another_run_moved_after_ours_wrote_its_rows_are_brought_all
     assert standing.record.tables == facts.snapshots
     assert not standing.record.tables_pending
     assert do_step("tables", "--plan", plan) == 0
-
-
-def killed(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.slow
@@ -343,7 +339,7 @@ def test_a_rehearsal_whose_tables_another_run_moved_writes_its_rows_again(tmp_pa
         assert do_step(step, "--plan", plan) == 0
     # It is killed when it has written its rows; another run comes in between.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tables, "check", killed)
+        patched.setattr(tables, "check", interrupted)
         assert do_step("tables", "--plan", plan) == INTERRUPTED
     assert the_run(tmp_path, "one").state is not RunState.VERIFIED
     free_the_lease(tmp_path)
@@ -360,13 +356,13 @@ def test_a_run_that_goes_on_late_leaves_the_view_to_the_later_run(tmp_path: Path
         assert do_step(step, "--plan", plan) == 0
     # It is killed when it has moved `main`, before the view follows.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tables, "put_current_view", killed)
+        patched.setattr(tables, "put_current_view", interrupted)
         assert do_step("tables", "--plan", plan) == INTERRUPTED
     assert shown_keys(tmp_path) == {"cold", "hot"}
     free_the_lease(tmp_path)
     rehearsed(tmp_path, plan_of, "two", LegacyState(blobs={"other": ({"x": 1}, 0)}, checkpoint_id=9))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tables, "put_current_view", killed)
+        patched.setattr(tables, "put_current_view", interrupted)
         assert do_step("tables", "--plan", plan) == 0
     assert has_moved(the_run(tmp_path, "one"))
     assert shown_keys(tmp_path) == {"other"}
@@ -425,7 +421,7 @@ def test_a_failed_run_is_written_again_and_casts_no_doubt_on_what_another_has_me
 
     if is_killed:
         with monkeypatch.context() as patched:
-            patched.setattr(tables, "check", killed)
+            patched.setattr(tables, "check", interrupted)
             assert do_step("tables", "--plan", plan) == INTERRUPTED
         free_the_lease(tmp_path)
     else:

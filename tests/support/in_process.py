@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 import pytest
 
@@ -33,3 +34,8 @@ def step_done_by(
     """Has a step done by `do`, which gets what does it otherwise."""
     specs = tuple(replace(spec, do=partial(do, spec.do)) if spec.step is step else spec for spec in pipeline.STEPS)
     patch.setattr(pipeline, "STEPS", specs)
+
+
+def interrupted(*_: object) -> NoReturn:
+    """Stands where a person ends the process."""
+    raise KeyboardInterrupt

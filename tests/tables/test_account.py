@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -67,11 +66,6 @@ class Judged:
         (table,) = accounts
         found = table_check("main", table, staged[StateRef(self.operator.hex_id, NEW)])
         return found, sum(one.rows_read for one in accounts)
-
-
-@pytest.fixture
-def nights(tmp_path: Path) -> Nights:
-    return Nights(tmp_path)
 
 
 def three_nights(nights: Nights) -> None:

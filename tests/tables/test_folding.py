@@ -32,11 +32,6 @@ def half(night: int) -> range:
     return range(night % 2, KEYS, 2)
 
 
-@pytest.fixture
-def nights(tmp_path: Path) -> Nights:
-    return Nights(tmp_path)
-
-
 def nights_until_a_fold(nights: Nights) -> tuple[LegacyState, dict[str, int], TableCounts]:
     """Each changes every other key. Says what the last savepoint has, which night last changed each key, and what was
     counted in the night that folded first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +15,6 @@ from tests.support.table_nights import Nights, folding_everything, ledger_rows
 KEYS = [f"key-{number}" for number in range(20)]
 BLOBS = LegacyState({key: ({"a": 1, "b": 2}, 0) for key in KEYS})
 HALF = 1 << 63
-
-
-@pytest.fixture
-def nights(tmp_path: Path) -> Nights:
-    return Nights(tmp_path)
 
 
 def told(nights: Nights, run: str) -> dict[str, tuple[str, bool]]:

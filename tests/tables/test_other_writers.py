@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,11 +26,6 @@ from tests.support.table_nights import Nights, table_rows
 
 pytestmark = pytest.mark.slow
 STATE = LegacyState({f"key-{number}": ({"a": number, "b": 2}, 0) for number in range(20)}, checkpoint_id=50)
-
-
-@pytest.fixture
-def nights(tmp_path: Path) -> Nights:
-    return Nights(tmp_path)
 
 
 def rows_of_main(nights: Nights, run: str) -> list[tuple[Any, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,11 +27,6 @@ def maps(count: int, size: int = 3, timestamp: int = FRESH) -> dict[str, tuple[d
         f"key-{key}": ({f"user-{entry}": key * 1000 + entry for entry in range(size)}, timestamp)
         for key in range(count)
     }
-
-
-@pytest.fixture
-def nights(tmp_path: Path) -> Nights:
-    return Nights(tmp_path)
 
 
 def test_a_first_night_writes_every_entry_once(nights: Nights) -> None:

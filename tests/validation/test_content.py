@@ -14,7 +14,6 @@ from flinkstate.hashing.key_groups import assign_to_key_group
 from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.serializers.types import FlinkType, MapType, Scalar
 from flinkstate.ttl import StateTtlConfig
-from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import hash_code
 from stateferry.changes.rules import PlannedTtl
 from stateferry.proof.expected.aging_content import aging_entries
@@ -30,6 +29,7 @@ from stateferry.proof.expected.content import (
     plain_entries,
     timestamps_at,
 )
+from tests.support.encoded import long, text
 from tests.support.sections import Rows
 
 VOID = Scalar.VOID_NAMESPACE
@@ -39,14 +39,6 @@ def state_of(
     kind: StateKind = StateKind.MAP, *, key: FlinkType = Scalar.STRING, namespace: FlinkType = VOID, ttl: bool = False
 ) -> KeyedState:
     return KeyedState("state", kind, key, namespace, Scalar.STRING, Scalar.LONG, ttl, False)
-
-
-def text(value: str) -> bytes:
-    return encode(Scalar.STRING, value)
-
-
-def long(value: int) -> bytes:
-    return struct.pack(">q", value)
 
 
 def hashes_of(parts: list[bytes], seeds: Any = None) -> list[int]:

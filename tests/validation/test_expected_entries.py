@@ -17,7 +17,6 @@ from flinkstate.keyed.state import KeyedState, StateKind
 from flinkstate.metadata.metadata import InlineBytes, Operator, Subtask
 from flinkstate.serializers.types import MapType, OptionType, Scalar, ScalaType
 from flinkstate.ttl import StateTtlConfig
-from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.writing.operator_rewrite import Layout
 from stateferry.changes.lazy_cut import LazyCut, Order
@@ -30,6 +29,7 @@ from stateferry.proof.expected.expected_entries import ExpectedEntries, _moved
 from stateferry.proof.plain.plain_lazy_cut import is_moved
 from stateferry.proof.plain.plain_pojos import without_map
 from tests.support.changes import back, changes_of
+from tests.support.encoded import text
 from tests.support.sections import Rows
 from tests.validation.test_plain_pojos import BODY, named
 from tests.validation.test_plain_pojos import TYPE as POJOS
@@ -37,10 +37,6 @@ from tests.validation.test_plain_pojos import TYPE as POJOS
 GROUP, NOW, TTL, ALIVE, EXPIRED = 9, 1000, 100, 950, 900
 VOID = Scalar.VOID_NAMESPACE
 Pairs = list[tuple[bytes, bytes]]
-
-
-def text(value: str) -> bytes:
-    return encode(Scalar.STRING, value)
 
 
 def stamped(stamp: int | None) -> bytes:

@@ -37,6 +37,7 @@ from stateferry.proof.plain.plain_kryo import PlainKryoReader, _without
 from stateferry.proof.plain.plain_losses import before_the_upgrade
 from stateferry.proof.plain.plain_maps import by_one_kryo
 from tests.support.changes import changes_of
+from tests.support.encoded import long
 from tests.support.kryo_writing import Boxed, kryo_map, kryo_object
 
 NOW, TTL, LATEST = 1_000, 100, 2**63 - 1
@@ -50,10 +51,6 @@ MAP, OBJECT = (
 BY_2, BY_5 = bytes.fromhex("54010204"), b"\x54\1" + struct.pack("<qq", 1, 2)
 ONE = KryoObject("java.util.UUID", "00000000-0000-0001-0000-000000000002")
 KEY = encode(Scalar.STRING, "a") + b"\0"
-
-
-def long(value: int) -> bytes:
-    return struct.pack(">q", value)
 
 
 def reader_of(

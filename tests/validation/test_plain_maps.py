@@ -25,6 +25,7 @@ from stateferry.proof.expected.sampling import Row
 from stateferry.proof.plain.plain_maps import by_kryo, content, copied, map_reader
 from stateferry.proof.plain.plain_state import PlainStateReader
 from tests.kryo.examples import VERSIONS, examples
+from tests.support.encoded import long, text
 
 UUID = KryoType("java.util.UUID")
 STATE = KeyedState("new", StateKind.MAP, Scalar.STRING, Scalar.VOID_NAMESPACE, Scalar.STRING, UUID, False, False)
@@ -59,14 +60,6 @@ def test_a_value_of_a_class_of_the_job_cant_be_read() -> None:
 
 
 # Maps by Flink's own serializer.
-
-
-def text(value: str) -> bytes:
-    return encode(Scalar.STRING, value)
-
-
-def long(value: int) -> bytes:
-    return struct.pack(">q", value)
 
 
 def sized(*entries: bytes, count: int | None = None) -> bytes:

@@ -26,7 +26,6 @@ from flinkstate.serializers.types import (
     Scalar,
 )
 from flinkstate.ttl import StateTtlConfig
-from flinkstate.values.codecs import encode
 from flinkstate.values.hash_codes import key_group_of
 from flinkstate.values.java_values import RowValue
 from stateferry.changes.lazy_cut import LazyCut, Order
@@ -39,20 +38,13 @@ from stateferry.proof.plain.plain_pojos import without_map
 from stateferry.proof.plain.plain_reader import PlainReader, group_of_key, holds_null
 from stateferry.proof.plain.plain_state import KeyAccount, PlainStateReader, long_at
 from tests.support.changes import back, changes_of
+from tests.support.encoded import long, text
 from tests.validation.test_plain_pojos import BODY
 from tests.validation.test_plain_pojos import TYPE as POJOS
 
 NOW, TTL, LATEST = 1_000, 100, 2**63 - 1
 ALIVE, EXPIRED = NOW - TTL + 1, NOW - TTL
 VOID, UUID = Scalar.VOID_NAMESPACE, KryoType("java.util.UUID")
-
-
-def text(value: str) -> bytes:
-    return encode(Scalar.STRING, value)
-
-
-def long(value: int) -> bytes:
-    return struct.pack(">q", value)
 
 
 KEY, GROUP = text("a") + b"\0", key_group_of(Scalar.STRING, "a", 128) or 0

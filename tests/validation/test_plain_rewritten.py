@@ -22,7 +22,8 @@ from stateferry.proof.plain.plain_state import Line
 from stateferry.runs.checks.declared_scala import as_told
 from tests.steps.test_keys_by_both_kryos import BY_2, BY_5
 from tests.support.changes import changes_of
-from tests.validation.test_plain_reader import GROUP, KEY, NOW, long, state_of, text
+from tests.support.encoded import long, text
+from tests.validation.test_plain_reader import GROUP, KEY, NOW, state_of
 
 UUID = KryoType("java.util.UUID", five=False)
 OTHER_5 = BY_5[:-1] + bytes([BY_5[-1] ^ 1])
