@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+from flinkstate.basics.closing import Closing
 from flinkstate.errors import TransientError
 from flinkstate.files.os_errors import naming
 
@@ -33,7 +34,7 @@ class _Piece:
     data: Future[bytes]
 
 
-class RemoteInput:
+class RemoteInput(Closing):
     """A file for reading, which can seek. Errors name it."""
 
     _open: ClassVar[int] = 0
@@ -49,12 +50,6 @@ class RemoteInput:
         self._ahead = _LEAST
         self._expected = 0, 0
         self.closed = False
-
-    def __enter__(self) -> RemoteInput:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def size(self) -> int:
         return self._size

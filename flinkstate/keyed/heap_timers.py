@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from flinkstate.basics.closing import Closing
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.compression import Buffer
@@ -79,7 +80,7 @@ def are_timers(folder: Location, handle: KeyedHandle) -> bool:
         return False
 
 
-class HeapTimers:
+class HeapTimers(Closing):
     """A subtask's timers, open for reading; a context manager. `prefix` is the number of bytes of key group.
 
     Of a key group a portion is in memory at a time.
@@ -106,12 +107,6 @@ class HeapTimers:
             self.close()
             raise
         self.states = tuple(timers.state for timers in self._timers)
-
-    def __enter__(self) -> HeapTimers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the file until it is read again."""

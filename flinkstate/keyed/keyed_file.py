@@ -8,15 +8,15 @@ one is read. The buffer grows only for an entry that is larger than it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Self
 
 import numpy as np
 
+from flinkstate.basics.closing import Closing
 from flinkstate.errors import DamagedError, RefusedError, StateferryError
 from flinkstate.hashing.key_groups import key_group_prefix_bytes
 from flinkstate.keyed.compression import Buffer, Compression
@@ -134,7 +134,7 @@ def _text(type_: FlinkType, data: bytes) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
-class KeyedFile(ABC):
+class KeyedFile(Closing):
     """One subtask's keyed state, open for reading; a context manager.
 
     `name` is its name in messages. The header has `header_end` bytes. Digests of what is read go into `read`.
@@ -153,16 +153,6 @@ class KeyedFile(ABC):
         self.prefix = key_group_prefix_bytes(max_parallelism)
         # Positions of entries, reused: allocating them for each key group would take longer than reading it.
         self.positions = np.empty((3, MOST_ENTRIES), np.int64)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes what is open."""
 
     @property
     @abstractmethod

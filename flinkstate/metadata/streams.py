@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flinkstate.basics.closing import Closing
 from flinkstate.errors import DamagedError
 from flinkstate.files.read_ahead import RemoteInput
 from flinkstate.files.storage import Location
@@ -21,7 +22,7 @@ from flinkstate.metadata.metadata import (
 )
 
 
-class OpenSegment:
+class OpenSegment(Closing):
     """The `size` bytes of a file from `start` on, as a file of its own, which it closes.
 
     Merged files have the state of several subtasks and checkpoints.
@@ -30,12 +31,6 @@ class OpenSegment:
     def __init__(self, file: Any, start: int, size: int) -> None:
         self._file, self._start, self._size = file, start, size
         self._position = 0
-
-    def __enter__(self) -> OpenSegment:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def size(self) -> int:
         return self._size

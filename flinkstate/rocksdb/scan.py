@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Positions, Tags
+from flinkstate.basics.closing import Closing
 from flinkstate.rocksdb import kernels
 from flinkstate.rocksdb.kernels import SLACK
 from flinkstate.rocksdb.merge import Found, Merge, fragments_of
@@ -31,7 +32,7 @@ from flinkstate.rocksdb.sst_file import SstFile
 _MOST_SEARCHED = 4 << 20
 
 
-class Scan:
+class Scan(Closing):
     """The rows of a column family in the key groups from `low` up to, but without, `high`; a context manager.
 
     `runs` has the files of each run, from the newest run to the oldest. Of each run about `portion` bytes are read at a
@@ -70,12 +71,6 @@ class Scan:
     def runs(self) -> int:
         """The number of runs, each of which has buffers of its own."""
         return len(self._runs)
-
-    def __enter__(self) -> Scan:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._opened.close()

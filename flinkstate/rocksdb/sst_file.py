@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes
+from flinkstate.basics.closing import Closing
 from flinkstate.errors import DamagedError
 from flinkstate.files.digests import digest_of, new_hasher
 from flinkstate.rocksdb import kernels
@@ -86,7 +87,7 @@ class DeletedRange:
     sequence: int
 
 
-class SstFile:
+class SstFile(Closing):
     """An SST file, which is open while it is read; a context manager."""
 
     def __init__(self, stored: StoredFile, live: LiveFile, family: str, family_id: int) -> None:
@@ -108,12 +109,6 @@ class SstFile:
         self._refuse_meta()
         self._read_properties(family, family_id)
         return {name: one for name, one in vars(self).items() if name not in before}
-
-    def __enter__(self) -> SstFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def file(self) -> Any:

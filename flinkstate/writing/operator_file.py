@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import cramjam
 
+from flinkstate.basics.closing import Closing
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.files.storage import Location
 from flinkstate.keyed.compression import STREAM_START
@@ -107,7 +108,7 @@ class RewritesElements(Protocol):
         """Returns a header that describes the other elements."""
 
 
-class ElementFile:
+class ElementFile(Closing):
     """One subtask's operator state file, open for reading; a context manager. A closed one opens itself when needed.
 
     With `rewrite` its elements are those that the states have then.
@@ -130,12 +131,6 @@ class ElementFile:
             self.close()
             raise
         self._ends = dict(pairwise([*offsets, size]))
-
-    def __enter__(self) -> ElementFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the file until it is needed again."""
