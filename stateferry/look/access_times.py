@@ -11,7 +11,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -90,7 +89,7 @@ def measure(library: ctypes.CDLL, folder: Path, size: MapSize, threads: int, sec
     def times(path: Path, work: _Work, number: int, *, cold: bool) -> float:
         if cold:
             _forget(path)
-        with _opened(library, path, _COLD_CACHE if cold else _WARM_CACHE) as database:
+        with LibraryDatabase(library, path, _COLD_CACHE if cold else _WARM_CACHE) as database:
             return _median(database, work, number, seconds)
 
     # Reads come first: changes leave files of their own behind.
@@ -132,19 +131,10 @@ def _median(database: LibraryDatabase, work: _Work, threads: int, seconds: float
 
 
 def _fill(library: ctypes.CDLL, path: Path, rows: Iterator[tuple[bytes, bytes]]) -> None:
-    with _opened(library, path, _WARM_CACHE) as database:
+    with LibraryDatabase(library, path, _WARM_CACHE) as database:
         for key, value in rows:
             database.put(key, value)
         database.compact()
-
-
-@contextmanager
-def _opened(library: ctypes.CDLL, path: Path, cache_bytes: int) -> Iterator[LibraryDatabase]:
-    database = LibraryDatabase(library, path, cache_bytes)
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 def _forget(path: Path) -> None:

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from flinkstate.basics.closing import Closing
 from flinkstate.errors import MissingHereError, RefusedError, UsageError
 
 _POINTER, _SIZE, _BYTES = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
@@ -91,7 +92,7 @@ def _library_name() -> str:
     return f"librocksdbjni-linux{'-aarch64' if machine in ('aarch64', 'arm64') else '64'}.so"
 
 
-class LibraryDatabase:
+class LibraryDatabase(Closing):
     """A database of one column family, compressed with snappy as Flink's are, without a log.
 
     Threads may use it side by side: while RocksDB is at work, Python isn't.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flinkstate.basics.closing import Closing
 from stateferry.demo import DemoState, write_demo_savepoint
 from stateferry.look import access_times
 from stateferry.look.access_times import MapSize, measure
@@ -48,7 +49,7 @@ def test_accesses_are_timed_on_flinks_rocksdb(version: str, savepoint: Path, ter
 def test_bytes_of_a_change_are_made_before_it_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed: list[dict[bytes, int]] = []
 
-    class Database:
+    class Database(Closing):
         """Counts the values of the changes. A database is compacted when it is filled, and opened anew."""
 
         def __init__(self, library: ctypes.CDLL, folder: Path, cache_bytes: int) -> None:
