@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from xml.sax.saxutils import escape
 
 import pytest
 
 from tests.support.fetched_jars import Jars, java_tool
-from tests.support.servers import LOOPBACK, free_port, listens, with_us
+from tests.support.servers import LOOPBACK, Server, free_port, listens, with_us
 
 _NODES = "org.apache.hadoop.hdfs.server"
 _VERSION = "3.4.2"
@@ -30,7 +28,7 @@ HADOOP = Jars(
 )
 
 
-class HdfsServer:
+class HdfsServer(Server):
     """An HDFS with two copies of each block; it ends with the context, or with this process."""
 
     secrets: tuple[str, ...] = ()
@@ -63,17 +61,12 @@ class HdfsServer:
     def uri(self, *path: str) -> str:
         return "/".join((f"hdfs://{LOOPBACK}:{self.port}", *path))
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         self._write_settings()
-        try:
-            self._end(self._node("namenode.NameNode", "-format", "-nonInteractive"))
-            for number in range(_COPIES):
-                self._nodes[f"data {number}"] = self._data_node(number)
-            self.start_name_node()
-        except BaseException:
-            self.close()
-            raise
-        return self
+        self._end(self._node("namenode.NameNode", "-format", "-nonInteractive"))
+        for number in range(_COPIES):
+            self._nodes[f"data {number}"] = self._data_node(number)
+        self.start_name_node()
 
     def _write_settings(self) -> None:
         self.settings.mkdir(parents=True)
@@ -141,11 +134,6 @@ class HdfsServer:
 
     def _said(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         for name in tuple(self._nodes):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests.support.fetched_jars import Jars, java_tool
 from tests.support.hdfs_server import HADOOP
-from tests.support.servers import LOOPBACK, free_port, wait_until_listens, with_us
+from tests.support.servers import ServerProcess
 
-_PATIENCE = 240.0
 _VERSION = "1.11.0"
 # The server is among the classes of Iceberg's tests. It writes files by Hadoop, of which HADOOP has the client.
 ICEBERG = Jars(
@@ -22,37 +18,16 @@ ICEBERG = Jars(
 )
 
 
-class IcebergServer:
-    """A server; it ends with the context, or with this process. `log` is what it says."""
+class IcebergServer(ServerProcess):
+    """A REST catalog."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "rest.log")
         self._folder = folder
-        self.port = free_port()
-        self.url = f"http://{LOOPBACK}:{self.port}"
-        self.log = folder / "rest.log"
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
+    def prepared(self) -> list[str]:
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
         class_path = f"{ICEBERG.folder()}/*:{HADOOP.folder()}/*"
         program = [str(Path(__file__).with_name("RestCatalog.java")), str(self.port)]
         program += [f"jdbc:sqlite:{self._folder}/rest.db", f"{self._folder}/tables"]
-        with self.log.open("wb") as log:
-            command = [*with_us(), java_tool("java"), *options, "-cp", class_path, *program]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            wait_until_listens("the REST catalog", self.port, self._process, self.log, _PATIENCE)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        return [java_tool("java"), *options, "-cp", class_path, *program]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pytest
 
 from tests.support.fetched_jars import Jars, java_tool
-from tests.support.servers import LOOPBACK, free_port, wait_until_listens, with_us
+from tests.support.servers import LOOPBACK, ServerProcess
 
 _MAIN = "org.gaul.s3proxy.Main"
-_PATIENCE = 240.0
 # The server keeps objects on disk: it needs no drivers for other stores.
 S3_PROXY = Jars(
     "s3proxy-4.1.0",
@@ -31,19 +26,16 @@ _LOG = """<configuration><appender name="log" class="ch.qos.logback.core.Console
 """
 
 
-class S3Server:
-    """A server with one bucket; it ends with the context, or with this process. `log` is what it says."""
+class S3Server(ServerProcess):
+    """A server with one bucket."""
 
     bucket = "stateferry"
     key, secret, region = "key-of-the-tests", "secret-of-the-tests", "eu-central-2"
     secrets = (key, secret)
 
     def __init__(self, folder: Path, port: int = 0) -> None:
+        super().__init__(folder / "s3.log", port)
         self._folder = folder
-        self.port = port or free_port()
-        self.url = f"http://{LOOPBACK}:{self.port}"
-        self.log = folder / "s3.log"
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -84,24 +76,3 @@ class S3Server:
         options += [f"-Dlogback.configurationFile={self._folder / 'logback.xml'}"]
         java = [str(java_tool("java")), *options, "-cp", f"{S3_PROXY.folder()}/*"]
         return [*java, _MAIN, "--properties", str(self._folder / "s3.properties")]
-
-    def __enter__(self) -> Self:
-        command = [*with_us(), *self.prepared()]
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            wait_until_listens("S3Proxy", self.port, self._process, self.log, _PATIENCE)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()

@@ -9,10 +9,14 @@ import socketserver
 import subprocess
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Self
+
+from flinkstate.basics.closing import Closing
 
 LOOPBACK = "127.0.0.1"
 
@@ -33,13 +37,53 @@ def listens(port: int) -> bool:
         return client.connect_ex((LOOPBACK, port)) == 0
 
 
-def wait_until_listens(name: str, port: int, process: subprocess.Popen[bytes], log: Path, patience: float) -> None:
-    """Returns when the server's process listens; if it ended or took longer, the error has the end of its log."""
-    end = time.monotonic() + patience
-    while not listens(port):
-        if process.poll() is not None or time.monotonic() > end:
-            raise RuntimeError(f"{name} doesn't listen:\n{log.read_text(errors='replace')[-4000:]}")
-        time.sleep(0.05)
+class Server(Closing):
+    """A server that starts with the context, and is closed at its end or if it doesn't come up."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    @abstractmethod
+    def start(self) -> None:
+        """Returns when the server answers."""
+
+
+class ServerProcess(Server):
+    """A server in a process that listens on a port; it ends with this process at the latest. `log` is what it says."""
+
+    patience = 240.0
+
+    def __init__(self, log: Path, port: int = 0) -> None:
+        self.log = log
+        self.port = port or free_port()
+        self.url = f"http://{LOOPBACK}:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def prepared(self) -> list[str]:
+        """Writes its settings, and returns the command by which it starts."""
+
+    def start(self) -> None:
+        """Returns when the process listens; if it ended or took longer, the error has the end of its log."""
+        command = [*with_us(), *self.prepared()]
+        with self.log.open("wb") as log:
+            process = self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        end = time.monotonic() + self.patience
+        while not listens(self.port):
+            if process.poll() is not None or time.monotonic() > end:
+                said = self.log.read_text(errors="replace")[-4000:]
+                raise RuntimeError(f"{type(self).__name__} doesn't listen:\n{said}")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 @contextmanager
