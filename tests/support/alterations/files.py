@@ -23,8 +23,7 @@ from tests.support.alterations.scene import (
 
 @harmful
 def a_bit_of_a_compressed_key_group(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     if not scene.header(operator, task.index).compressed:
         raise NotApplicableError
     data = scene.content(handle.stream)
@@ -36,8 +35,7 @@ def a_bit_of_a_compressed_key_group(scene: Scene) -> Place:
 
 @harmless
 def key_groups_compressed_in_other_blocks(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     if not scene.header(operator, task.index).compressed:
         raise NotApplicableError
     data, offsets = scene.content(handle.stream), [offset for offset in handle.offsets if offset]
@@ -85,8 +83,7 @@ def a_file_gone(scene: Scene) -> Place:
 
 @harmful
 def keyed_state_cut_short_and_its_size_with_it(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     data = scene.content(handle.stream)
     stream = scene.stored(data[: -scene.random.randrange(1, 20)], handle.stream)
     scene.replace_handle(operator, task.index, replace(handle, stream=stream))
@@ -95,8 +92,7 @@ def keyed_state_cut_short_and_its_size_with_it(scene: Scene) -> Place:
 
 @harmful
 def the_files_of_two_subtasks_exchanged(scene: Scene) -> Place:
-    operator = scene.keyed()
-    one, handle = scene.handle(operator)
+    operator, one, handle = scene.handle()
     other, its = scene.choose(
         [
             (task, task.managed_keyed)
@@ -111,8 +107,7 @@ def the_files_of_two_subtasks_exchanged(scene: Scene) -> Place:
 
 @harmless
 def a_file_inlined(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     if isinstance(handle.stream, RelativeFile):
         stream: InlineBytes | RelativeFile = InlineBytes("elsewhere", scene.content(handle.stream))
     else:

@@ -23,8 +23,7 @@ from tests.support.alterations.scene import (
 
 def _of_headers(scene: Scene, change: Callable[[KeyedHeader], KeyedHeader | None]) -> tuple[Operator, int]:
     """Changes the description in one subtask's file; its rows stay as they are, by the names of their states."""
-    operator = scene.keyed()
-    task, _ = scene.handle(operator)
+    operator, task, _ = scene.handle()
     changed = False
 
     def of_one(header: KeyedHeader, index: int) -> KeyedHeader:
@@ -88,8 +87,7 @@ def a_state_described_twice(scene: Scene) -> Place:
 
 @harmful
 def a_state_of_another_name(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     rows = scene.rows(operator)
     name = scene.choose([row.state for group in handle.range for row in rows[group]])
 
@@ -103,8 +101,7 @@ def a_state_of_another_name(scene: Scene) -> Place:
 @harmful
 def a_description_gone(scene: Scene) -> Place:
     """Of a state that has rows: later ones take their ids."""
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     rows = scene.rows(operator)
     name = scene.choose([row.state for group in handle.range for row in rows[group]])
 
@@ -117,8 +114,7 @@ def a_description_gone(scene: Scene) -> Place:
 
 @harmful
 def time_to_live_gone_from_a_description(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, _ = scene.handle(operator)
+    operator, task, _ = scene.handle()
     names = [meta.name for meta in scene.header(operator, task.index).states if _of_a_map_with_ttl(meta)]
     name = scene.choose(names)
 
@@ -140,8 +136,7 @@ def _of_a_map_with_ttl(meta: StateMeta) -> bool:
 @harmful
 def a_states_kind(scene: Scene) -> Place:
     """A value state described as a reducing one, a map as a value: the option alone."""
-    operator = scene.keyed()
-    task, _ = scene.handle(operator)
+    operator, task, _ = scene.handle()
     states = [name for name, state in scene.states(operator).items() if state.kind is not StateKind.TIMERS]
     name = scene.choose(states)
     kind = "REDUCING" if scene.states(operator)[name].kind is StateKind.VALUE else "VALUE"
@@ -156,8 +151,7 @@ def a_states_kind(scene: Scene) -> Place:
 @harmful
 def ids_of_two_states_exchanged(scene: Scene) -> Place:
     """The descriptions in another order, the rows as they were."""
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     here = {row.state for group in handle.range for row in scene.rows(operator)[group]}
     header = scene.header(operator, task.index)
     names = [meta.name for meta in header.states]
@@ -175,8 +169,7 @@ def ids_of_two_states_exchanged(scene: Scene) -> Place:
 
 @harmful
 def another_key_serializer(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, _ = scene.handle(operator)
+    operator, task, _ = scene.handle()
     header = scene.header(operator, task.index)
     values = [meta.serializer(VALUE_SERIALIZER) for meta in header.states]
     key = scene.choose([one for one in values if one is not None and one.raw != header.key_serializer.raw])
@@ -186,16 +179,14 @@ def another_key_serializer(scene: Scene) -> Place:
 
 @harmful
 def the_flag_of_compression(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, _ = scene.handle(operator)
+    operator, task, _ = scene.handle()
     scene.replace_header(operator, task.index, lambda header: replace(header, compressed=not header.compressed))
     return Place((operator.label,))
 
 
 @harmless
 def states_described_in_another_order(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, _ = scene.handle(operator)
+    operator, task, _ = scene.handle()
 
     def reversed_(header: KeyedHeader, index: int) -> KeyedHeader:
         return replace(header, states=header.states[::-1]) if index == task.index else header

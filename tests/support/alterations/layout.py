@@ -22,8 +22,7 @@ from tests.support.alterations.scene import (
 
 
 def _with_another_offset(scene: Scene, another: Callable[[int], int]) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     offsets = list(handle.offsets)
     at = scene.choose([at for at, offset in enumerate(offsets) if offset])
     offsets[at] = another(offsets[at])
@@ -43,8 +42,7 @@ def an_offset_a_little_off(scene: Scene) -> Place:
 
 @harmful
 def two_offsets_exchanged(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     there = [at for at, offset in enumerate(handle.offsets) if offset]
     one = scene.choose(there)
     other = scene.choose([at for at in there if at != one])
@@ -56,8 +54,7 @@ def two_offsets_exchanged(scene: Scene) -> Place:
 
 @harmful
 def a_range_of_key_groups(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, handle = scene.handle(operator)
+    operator, task, handle = scene.handle()
     range_ = handle.range
     if len(range_) == operator.max_parallelism:
         raise NotApplicableError
@@ -69,8 +66,7 @@ def a_range_of_key_groups(scene: Scene) -> Place:
 
 @harmful
 def keyed_state_of_a_subtask_gone(scene: Scene) -> Place:
-    operator = scene.keyed()
-    task, _ = scene.handle(operator)
+    operator, task, _ = scene.handle()
     scene.replace_handle(operator, task.index, None)
     return Place((f"subtask {task.index}",))
 

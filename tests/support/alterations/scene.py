@@ -75,10 +75,11 @@ class Scene(Saboteur):
 
         self.change_rows(operator, change)
 
-    def handle(self, operator: Operator) -> tuple[Subtask, KeyedHandle]:
-        """One with data."""
+    def handle(self) -> tuple[Operator, Subtask, KeyedHandle]:
+        """One with data, of an operator with keyed state."""
+        operator = self.keyed()
         some = [
-            (task, task.managed_keyed)
+            (operator, task, task.managed_keyed)
             for task in operator.subtasks
             if task.managed_keyed is not None and any(task.managed_keyed.offsets)
         ]
