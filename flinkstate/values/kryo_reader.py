@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flinkstate.classfiles.class_file import ClassFile
+from flinkstate.classfiles.class_file import FINAL, ClassFile
 from flinkstate.errors import RefusedError
 from flinkstate.values.java_values import LocalDateTime, RowKind
 from flinkstate.values.kryo_class_names import (
@@ -86,6 +86,7 @@ class KryoReader(KryoReferences):
                 return self._constant(name, enum, may_be_null=may_be_null)
             like = collection_of(name, self._job) or ""
             read = _READERS.get(like, KryoReader.fields)
+        read = read or self._array_of_job(name)
         if name in self._own or read is None:
             by = f", as the job gave Kryo {self._own[name]} for them" if name in self._own else ""
             raise RefusedError(f"{name} (serialized by Kryo): its values can be copied, but not decoded{by}")
@@ -94,6 +95,13 @@ class KryoReader(KryoReferences):
                 return None
             return KryoObject(name, read(self, name))
         return self._referable(name, read, may_be_null=may_be_null, like=like)
+
+    def _array_of_job(self, name: str) -> _Read | None:
+        """What reads an array of a class of the job; its elements have class tags if there may be subclasses."""
+        found = None if self._job is None else self._job.classes.get(name.removeprefix("[L").removesuffix(";"))
+        if found is None or name != f"[L{found.name};":
+            return None
+        return _array_of(found.name) if found.access & FINAL else _READERS[OBJECT_ARRAY]
 
     def _enum(self, name: str) -> ClassFile | None:
         return enum_of(name, self._job) if self._job is not None and name in self._job.classes else None

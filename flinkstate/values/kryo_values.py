@@ -152,13 +152,19 @@ def as_flink(type_: FlinkType, found: KryoObject | None, widen: bool = False) ->
             return tuple(as_flink(field, part, widen) for field, part in zip(fields, value, strict=True))
         case RowType() | EitherType() | PojoType() | EnumType() if _CLASSES.get(name, name) == _class_of(type_):
             return _of_fields(type_, found, widen)
-        case PojoType() if (subclass := dict(type_.other_subclasses).get(name)) is not None:
+        case PojoType() if (subclass := _subclass_of(type_, name)) is not None:
             return as_flink(subclass, found, widen)
         case _ if type_ in (SCALARS.get(name), PRIMITIVE_ARRAYS.get(name)):
             return value
         case Scalar() if widen and SCALARS.get(name) in _NARROWER.get(type_, ()):
             return value
     raise RefusedError(f"expected a {type_name(type_)}, found a {simple_name(found.class_name)} ({found.class_name})")
+
+
+def _subclass_of(type_: PojoType, class_name: str) -> FlinkType | None:
+    """Returns the type of the objects of a subclass, whether the job has registered it or not."""
+    registered = {one.class_name: one for one in type_.registered_subclasses if isinstance(one, PojoType | KryoType)}
+    return {**registered, **dict(type_.other_subclasses)}.get(class_name)
 
 
 def _null_of(type_: FlinkType) -> None:
