@@ -29,7 +29,7 @@ _COLLECTIONS = tuple(
         *("LinkedHashMap", "TreeMap", "concurrent.ConcurrentMap", "concurrent.ConcurrentHashMap"),
     )
 )
-_NOT_FINAL = (
+NOT_FINAL = (
     *_COLLECTIONS,
     *(f"java.lang.{name}" for name in ("Object", "Number", "Comparable", "CharSequence", "Iterable", "Runnable")),
     *("java.io.Serializable", "java.math.BigInteger", "java.math.BigDecimal", "java.util.Date", "java.util.BitSet"),
@@ -173,6 +173,6 @@ def _is_final(final: Mapping[str, bool], name: str) -> bool | None:
         if not element.startswith("L"):
             return True
         element = element[1:-1]
-    if element in _FINAL or element in _NOT_FINAL:
+    if element in _FINAL or element in NOT_FINAL:
         return element in _FINAL
     return final.get(element)

@@ -107,7 +107,8 @@ FIELD = 18  # what is done with the field in which a map is, see below
 CONSTANTS = 19  # of enums in the value that is written for Kryo 2
 MOMENTS = 20  # how many are kept behind these places, see below
 ZONE_AT = 21  # where the text of the last ZoneRegion is
-STATES = 22
+NEW_OBJECTS = 22  # how many the written value has that can be referred to
+STATES = 23
 
 # Of each ZonedDateTime in a ZoneRegion: where the text of the zone is, the year, the month, day, hour, minute and
 # second as one number, and the offset.

@@ -51,7 +51,7 @@ OFFSET_DATE_TIME = 10
 ZONED_DATE_TIME = 11
 PATTERN = 12
 
-# Columns of `rows`: the rows of the classes that objects of `java.time` have inside, and of those that are made.
+# Columns of `rows`: the rows of the classes that objects of `java.time` have inside.
 ROW_DATE = 0
 ROW_TIME = 1
 ROW_DATE_TIME = 2
@@ -59,9 +59,6 @@ ROW_OFFSET = 3
 ROW_REGION = 4
 ROW_STRING = 5
 ROW_PATTERN = 6
-ROW_MAP = 7
-ROW_LIST = 8
-ROW_SET = 9
 
 # How many Strings of ASCII Kryo 2 writes without their length.
 _SHORTEST, _LONGEST = 2, 63

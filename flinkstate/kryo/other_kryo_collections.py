@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.basics.words import fail, i32, put32, put_varint
+from flinkstate.basics.words import fail, put32, u16
 from flinkstate.kryo.compiling import kernel
-from flinkstate.kryo.copying import put_class
 from flinkstate.kryo.kernel_codes import (
     AS_LIST,
     BAD_CONTENT,
@@ -22,22 +21,19 @@ from flinkstate.kryo.kernel_codes import (
     EMPTY_LIST,
     EMPTY_MAP,
     END,
-    FOREIGN,
+    KNOWN_PART,
     LIST,
     MAP,
     NAMES,
-    NEW_NAMES,
     NO_NULL_KEY,
     NO_NULL_VALUE,
     NO_OBJECTS,
     NO_ROOM,
     NOT_DECLARED,
-    NOT_WRITTEN,
     NULL,
     OBJECTS,
     OF_CLASS,
     POSITION,
-    SERIAL,
     SET,
     SINGLETON_LIST,
     SINGLETON_MAP,
@@ -48,17 +44,53 @@ from flinkstate.kryo.kernel_codes import (
     TRUNCATED,
     TUPLE,
 )
-from flinkstate.kryo.kryo_2_leaves import ROW_LIST, ROW_MAP, ROW_SET, content_for_2, end_of_form
+from flinkstate.kryo.kryo_2_leaves import content_for_2
 from flinkstate.kryo.objects import put_scalar, read_class, read_comparator
 from flinkstate.kryo.other_kryo_leaves import SPARE_OBJECTS, enter, read_again
 from flinkstate.kryo.primitives import varint
 from flinkstate.kryo.scalars import put_object
+from flinkstate.serializers.kernels import UNKNOWN_SUBCLASS
 
 # As what a part by Kryo is written.
 BY_KRYO = 0
 AS_MAP = 1
 AS_LIST_OF_FLINK = 2
 AS_SET = 3
+OF_FLINK_2 = 4  # for Kryo 2
+
+# What Flink 2's own serializers have written is described by nodes: a line for each part of a value. These are its
+# columns: what it is, how Kryo 2 writes its class (see below), the class, the flags before it and their value for
+# null, the first node in it, a count, and what its form says.
+FORM = 0
+HOW = 1
+ROW = 2
+FLAGS = 3
+NULL_FLAG = 4
+CHILD = 5
+COUNT = 6  # of a POJO its fields, of an enum its constants
+PARAM = 7  # of an enum where its numbers in Kryo are in `orders`, of a part by Kryo its line of class ids
+CONTEXT = 8  # of a part by Kryo the type arguments of its field
+SUBCLASSES = 9  # of a POJO the first of the nodes of its subclasses, and how many are registered and named
+TAGGED = 10
+NAMED = 11
+NODE_PARTS = 12
+
+LEAF_FORM = 0
+ENUM_FORM = 1
+KRYO_FORM = 2
+POJO_FORM = 3
+MAP_FORM = 4
+LIST_FORM = 5
+ARRAY_FORM = 6
+
+# Beside TAGGED_PART and KNOWN_PART: neither class tag nor mark.
+PRIMITIVE_PART = 0
+
+# The flags of a POJO.
+NULL_POJO = 1
+POJO_ITSELF = 2
+OTHER_SUBCLASS = 4
+REGISTERED_SUBCLASS = 8
 
 
 @kernel
@@ -173,69 +205,50 @@ def collection_for_5(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def collection_for_2(data, position, limit, form, tables, out, begin, state, failure):  # type: ignore[no-untyped-def]
-    """Writes the collection of Flink 2 at `position` as Kryo 2 writes a HashMap, an ArrayList or a HashSet.
+def subclass_of(nodes, line, data, position, limit, names, extents, state, failure):  # type: ignore[no-untyped-def]
+    """Returns the node of the subclass whose flag of Flink's stands at `position`; `state` gets the position behind."""
+    first, tagged = line[SUBCLASSES], line[TAGGED]
+    named = data[position] == OTHER_SUBCLASS
+    size = np.int64(2 if named else 1)
+    if position + 1 + size > limit:
+        return fail(failure, TRUNCATED, position, 1 + size)
+    if not named:
+        state[POSITION] = position + 2
+        number = np.int64(data[position + 1])
+        return first + number if number < tagged else fail(failure, BAD_CONTENT, position, number)
+    size = u16(data, position + 1)
+    begin = position + 3
+    if size > limit - begin:
+        return fail(failure, TRUNCATED, position, size)
+    state[POSITION] = begin + size
+    for node in range(first + tagged, first + tagged + line[NAMED]):
+        at_name = extents[nodes[node, ROW], 0]
+        equal = extents[nodes[node, ROW], 1] == size
+        for index in range(size if equal else 0):
+            equal = equal and data[begin + index] == names[at_name + index]
+        if equal:
+            return np.int64(node)
+    return fail(failure, -UNKNOWN_SUBCLASS, position + 1, size)
 
-    These are what Flink 2 makes of it. Each object is a new one: Flink 2 reads none twice. Returns as `_walk_value`.
+
+@kernel
+def leaf_for_2(line, kind, param, data, position, end, out, at, room, failure):  # type: ignore[no-untyped-def]
+    """Writes a number, a text or a date that stands in Flink's form from `position` to `end`, behind its class tag.
+
+    A part of an object without class tag begins with its mark, unless it is a primitive.
     """
-    table, params, rows, names, _, _, _, _, _, ids, said, _ = tables
-    kinds = table[0]
-    room = len(out) - SPARE
-    state[SERIAL] += 1
-    state[NEW_NAMES] = 0
-    at = begin
-    start = position
-    if at + SPARE > room:
-        return fail(failure, NO_ROOM, position, SPARE)
-    if position >= limit or (data[position] == 0 and limit - position < 5):
-        return fail(failure, TRUNCATED, position, 5)
-    if data[position] != 0:
-        out[at] = 0
-        state[POSITION] = position + 1
-        return at + 1 if data[position] == 1 else fail(failure, BAD_CONTENT, start, 0)
-    count = i32(data, position + 1)
-    position += 5
-    if not 0 <= count <= limit - position:
-        return fail(failure, BAD_COUNT, start, count)
-    row = rows[ROW_MAP if form[0] == AS_MAP else ROW_LIST if form[0] == AS_LIST_OF_FLINK else ROW_SET]
-    if kinds[0, row] == FOREIGN:
-        return fail(failure, NOT_WRITTEN, start, row)
-    at = put_class(row, ids, said, names, table[3], np.bool_(False), out, at, room, state, failure)
-    if at < 0:
-        return at
-    out[at] = 1
-    at = put_varint(out, at + 1, count)
-    each = 2 if form[0] == AS_MAP else 1
-    for number in range(each * count):
-        if at + SPARE > room:
-            return fail(failure, NO_ROOM, position, SPARE)
-        if position >= limit or data[position] > 1:
-            return fail(failure, BAD_CONTENT, position, 0)
-        position += 1
-        if data[position - 1] == 1:
-            out[at] = 0
-            at += 1
-            continue
-        found = form[1 + number % each]
-        kind = kinds[0, found]
-        if kind == FOREIGN:
-            return fail(failure, NOT_WRITTEN, position, found)
-        end = end_of_form(kind, params[found], data, position, limit)
-        if end < 0:
-            return fail(failure, TRUNCATED, position, 1)
-        if at + 2 * (end - position) + SPARE > room:
-            return fail(failure, NO_ROOM, position, 2 * (end - position))
-        if kind <= STRING:
-            at = put_object(kind, data, position, end, np.bool_(False), out, at)
-            if at < 0:
-                return fail(failure, BAD_CONTENT, position, kind)
-        else:
-            at = put_class(found, ids, said, names, table[3], np.bool_(False), out, at, room, state, failure)
-            if at >= 0:
-                out[at] = 1
-                at = content_for_2(kind, params[found], data, position, end, out, at + 1, room, failure)
-            if at < 0:
-                return at
-        position = end
-    state[POSITION] = position
-    return at
+    how = line[HOW]
+    if kind > STRING:
+        return content_for_2(kind, param, data, position, end, out, at, room, failure)
+    # Of a String the tag has a mark behind it.
+    behind_tag = how == PRIMITIVE_PART or (how == KNOWN_PART and kind == STRING)
+    place = at - 1 if behind_tag else at
+    before = out[place]
+    written = put_object(kind, data, position, end, np.bool_(False), out, place)
+    if written < 0:
+        return fail(failure, BAD_CONTENT, position, kind)
+    if behind_tag:
+        out[place] = before
+    elif how == KNOWN_PART:
+        out[place] = 1
+    return written

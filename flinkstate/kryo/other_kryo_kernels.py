@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flinkstate.basics.words import fail, put_varint
+from flinkstate.basics.words import fail, i32, put_varint
 from flinkstate.kryo.compiling import inlined, kernel
 from flinkstate.kryo.copying import pass_constants, put_class
 from flinkstate.kryo.kernel_codes import (
@@ -47,6 +47,7 @@ from flinkstate.kryo.kernel_codes import (
     NAMES,
     NEW_NAMES,
     NEW_NUMBER,
+    NEW_OBJECTS,
     NO_MARKS,
     NO_MARKS_BY_5,
     NO_NULL_KEY,
@@ -74,14 +75,41 @@ from flinkstate.kryo.kernel_codes import (
     SORTED_SET,
     SOURCE,
     SPARE,
+    STRING,
     TAGGED_PART,
     TOO_DEEP,
+    TRUNCATED,
     TUPLE,
     TWO_CONTEXTS,
 )
-from flinkstate.kryo.kryo_2_leaves import ZONE_REGION
+from flinkstate.kryo.kryo_2_leaves import ZONE_REGION, end_of_form
 from flinkstate.kryo.objects import read_class, read_comparator
-from flinkstate.kryo.other_kryo_collections import BY_KRYO, collection_for_2, collection_for_5
+from flinkstate.kryo.other_kryo_collections import (
+    ARRAY_FORM,
+    BY_KRYO,
+    CHILD,
+    CONTEXT,
+    COUNT,
+    ENUM_FORM,
+    FLAGS,
+    FORM,
+    HOW,
+    KRYO_FORM,
+    LEAF_FORM,
+    MAP_FORM,
+    NULL_FLAG,
+    NULL_POJO,
+    OTHER_SUBCLASS,
+    PARAM,
+    POJO_FORM,
+    POJO_ITSELF,
+    PRIMITIVE_PART,
+    REGISTERED_SUBCLASS,
+    ROW,
+    collection_for_5,
+    leaf_for_2,
+    subclass_of,
+)
 from flinkstate.kryo.other_kryo_flat_maps import recode_flat
 from flinkstate.kryo.other_kryo_leaves import (
     READ_AT_ONCE,
@@ -108,6 +136,8 @@ _NEW_MARKED = 9  # the same of what is written
 _OF_CLASS = 10
 FRAME_PARTS = 11
 DEEPEST = 64
+# Columns of the frames of what Flink 2 has written, beside `_LEFT` and `_NEXT`.
+_FORM_NODE = 0
 
 # Kinds of frames.
 _MAP_FRAME = 0
@@ -187,14 +217,25 @@ def _put_comparator(  # type: ignore[no-untyped-def]
     return at + 1, new_objects + 1
 
 
+@inlined
+def _begin_writing(state):  # type: ignore[no-untyped-def]
+    """Forgets the classes and objects of what was written before."""
+    state[SERIAL] += 1
+    state[NEW_NAMES] = 0
+    state[NEW_OBJECTS] = 0
+
+
 @kernel
 def _walk_value(  # type: ignore[no-untyped-def]
-    data, position, limit, five, writing, tables, stack, objects, scratch, out, begin, state, failure
-):
+    data, position, limit, five, writing, tables, stack, objects, scratch, out, begin, new_fixed, new_context, state,
+    failure,
+):  # fmt: skip
     """Walks the value of one Kryo at `position`; with `writing` it writes that of the other to `out` from `begin`.
 
     Returns where the value ends in `out`, negative on failure; `state` gets the position behind it. `objects` has for
     collections what the walk without `writing` found. `tables` are those of the serializer, see `to_other_kryo.py`.
+    What is written may stand in a field of another object: `new_fixed` is the field's class if that is final, else -1,
+    and `new_context` has its type arguments.
     """
     table, params, rows, names, known, spans, parts, contexts, special, ids, said, _ = tables
     kinds = table[0]
@@ -204,20 +245,16 @@ def _walk_value(  # type: ignore[no-untyped-def]
     most = begin + _MOST_GROWTH * (limit - position) + _FREE_GROWTH
     state[OBJECTS] = 0
     state[NAMES] = 0
-    state[SERIAL] += 1
-    state[NEW_NAMES] = 0
     state[CONSTANTS] = 0
     at = begin
     depth = 0
-    new_objects = np.int64(0)
+    new_objects = state[NEW_OBJECTS]
     nulls_left = most - begin
     # How the next object is stored and written: the class, unless its tag says it; whether it says that it isn't null.
     fixed = np.int64(-1)
-    new_fixed = np.int64(-1)
     marked = False
-    new_marked = False
+    new_marked = new_fixed >= 0
     context = np.int64(0)
-    new_context = np.int64(0)
     while True:
         if at + 2 * SPARE > room or len(scratch) < 4 * SPARE:
             return fail(failure, NO_ROOM, position, SPARE)
@@ -241,6 +278,8 @@ def _walk_value(  # type: ignore[no-untyped-def]
             return fail(failure, FOREIGN_CLASS, start, -1 - row)
         if row != NULL and new_kind == FOREIGN:
             return fail(failure, NOT_WRITTEN, start, row)
+        if depth == 0 and new_fixed >= 0 and row != NULL and row != new_fixed:
+            return fail(failure, BAD_CONTENT, start, row)
         if row != NULL and (shared or marked):
             mark, position = varint(data, position, limit, failure)
             if position < 0:
@@ -630,6 +669,8 @@ def _walk_value(  # type: ignore[no-untyped-def]
             context, new_context = old_line[1], new_line[1]
             if frame[_KIND] == _TUPLE_FRAME:
                 context, new_context = np.int64(0), np.int64(0)
+    if writing:
+        state[NEW_OBJECTS] = new_objects
     state[POSITION] = position
     return at
 
@@ -643,13 +684,153 @@ def _recode_value(data, position, limit, five, tables, stack, objects, scratch, 
         )
         if found >= 0:
             return found
+    _begin_writing(state)
+    return _recode_object(
+        data, position, limit, five, tables, stack, objects, scratch, out, at, np.int64(-1), np.int64(0), state, failure
+    )
+
+
+@kernel
+def _recode_object(  # type: ignore[no-untyped-def]
+    data, position, limit, five, tables, stack, objects, scratch, out, at, new_fixed, new_context, state, failure
+):
+    """Writes an object of one Kryo at `position` as the other does. Returns as `_walk_value`."""
+    found = at
     for writing in (False, True):
         found = _walk_value(
-            data, position, limit, five, writing, tables, stack, objects, scratch, out, at, state, failure
-        )
+            data, position, limit, five, writing, tables, stack, objects, scratch, out, at, new_fixed, new_context,
+            state, failure,
+        )  # fmt: skip
         if found < 0:
             break
     return found
+
+
+@kernel
+def _collection_for_2(  # type: ignore[no-untyped-def]
+    data, position, limit, node, forms, tables, stack, objects, scratch, out, at, state, failure
+):
+    """Writes the collection of Flink 2's own at `position` as Kryo 2 writes the same objects.
+
+    These are a HashMap, an ArrayList or a HashSet, which Flink 2 makes of it, and objects in it by their fields. Each
+    object is a new one: Flink 2 reads none twice. `forms` are the nodes of what Flink 2 has written, the collection's
+    at `node`, see `forms_of_flink_2.py`. Returns as `_walk_value`.
+    """
+    nodes, orders, ids_of_parts, frames = forms
+    table, params, rows, names, known, spans, parts, contexts, special, ids, said, flat = tables
+    kinds = table[0]
+    room = len(out) - SPARE
+    depth = 0
+    _begin_writing(state)
+    while True:
+        if at + 2 * SPARE > room:
+            return fail(failure, NO_ROOM, position, SPARE)
+        line = nodes[node]
+        form, how, row = line[FORM], line[HOW], line[ROW]
+        is_null = False
+        for _ in range(line[FLAGS]):
+            if position >= limit or data[position] > 1:
+                return fail(failure, BAD_CONTENT, position, 0)
+            position += 1
+            if data[position - 1] == line[NULL_FLAG]:
+                is_null = True
+                break
+        if not is_null and form == POJO_FORM:
+            if position >= limit:
+                return fail(failure, TRUNCATED, position, 1)
+            flag = np.int64(data[position])
+            if flag in (OTHER_SUBCLASS, REGISTERED_SUBCLASS):
+                node = subclass_of(nodes, line, data, position, limit, names, table[3], state, failure)
+                if node < 0:
+                    return node
+                position = state[POSITION]
+                continue
+            is_null = flag == NULL_POJO
+            if not (is_null or (flag == POJO_ITSELF and row != NULL)):
+                return fail(failure, BAD_CONTENT, position, flag)
+            position += 1
+        kind = np.int64(kinds[0, row])
+        if not is_null and form == LEAF_FORM and kind == STRING and position < limit and data[position] == 0:
+            is_null = True
+            position += 1
+        if is_null:
+            if how == PRIMITIVE_PART:
+                return fail(failure, BAD_CONTENT, position, 0)
+            out[at] = 0
+            at += 1
+        elif form == KRYO_FORM:
+            of_part = (
+                (kinds, ids_of_parts[line[PARAM]], table[2], table[3]), params, rows, names, known, spans, parts,
+                contexts, special, ids, said, flat,
+            )  # fmt: skip
+            at = _recode_object(
+                data, position, limit, np.bool_(True), of_part, stack, objects, scratch, out, at,
+                row if how == KNOWN_PART else np.int64(-1), line[CONTEXT], state, failure,
+            )  # fmt: skip
+            if at < 0:
+                return at
+            position = state[POSITION]
+        else:
+            if kind == FOREIGN:
+                return fail(failure, NOT_WRITTEN, position, row)
+            if form != LEAF_FORM or kind > STRING:
+                if how == TAGGED_PART:
+                    at = put_class(row, ids, said, names, table[3], np.bool_(False), out, at, room, state, failure)
+                    if at < 0:
+                        return at
+                out[at] = 1
+                at += 1
+            if kind > DOUBLE:
+                # A LocalDateTime has two objects inside.
+                state[NEW_OBJECTS] += 3 if kind == LOCAL_DATE_TIME else 1
+            if form == LEAF_FORM:
+                end = end_of_form(kind, params[row], data, position, limit)
+                if end < 0:
+                    return fail(failure, TRUNCATED, position, 1)
+                if at + 2 * (end - position) + SPARE > room:
+                    return fail(failure, NO_ROOM, position, 2 * (end - position))
+                at = leaf_for_2(line, kind, params[row], data, position, end, out, at, room, failure)
+                if at < 0:
+                    return at
+                position = end
+            else:
+                count = line[COUNT]
+                if form != POJO_FORM:
+                    if limit - position < 4:
+                        return fail(failure, TRUNCATED, position, 4)
+                    count = i32(data, position)
+                if form == ENUM_FORM:
+                    if not 0 <= count < line[COUNT]:
+                        return fail(failure, BAD_CONTENT, position, count)
+                    at = put_varint(out, at, orders[line[PARAM] + count])
+                    position += 4
+                else:
+                    if form != POJO_FORM:
+                        position += 4
+                        if not 0 <= count <= limit - position:
+                            return fail(failure, BAD_COUNT, position, count)
+                        at = put_varint(out, at, count + 1 if form == ARRAY_FORM else count)
+                    if depth == DEEPEST:
+                        return fail(failure, TOO_DEEP, position, depth)
+                    frames[depth, _FORM_NODE] = node
+                    frames[depth, _LEFT] = 2 * count if form == MAP_FORM else count
+                    frames[depth, _NEXT] = 0
+                    depth += 1
+        while depth > 0 and frames[depth - 1, _LEFT] == 0:
+            depth -= 1
+        if depth == 0:
+            break
+        frame = frames[depth - 1]
+        around = nodes[frame[_FORM_NODE]]
+        node = around[CHILD]
+        if around[FORM] == POJO_FORM:
+            node += frame[_NEXT]
+        elif around[FORM] == MAP_FORM:
+            node += frame[_NEXT] & 1
+        frame[_NEXT] += 1
+        frame[_LEFT] -= 1
+    state[POSITION] = position
+    return at
 
 
 @kernel
@@ -710,7 +891,7 @@ def find_parts(  # type: ignore[no-untyped-def]
                 return np.int64(index)
             found = _walk_value(
                 data, position, limit, five, np.bool_(False), _tables_of(tables, of_parts[pc, 0]), stack, objects,
-                scratch, out, np.int64(0), state, failure,
+                scratch, out, np.int64(0), np.int64(-1), np.int64(0), state, failure,
             )  # fmt: skip
             if found < 0:
                 return np.int64(index)
@@ -738,16 +919,16 @@ def _tables_of(tables, number):  # type: ignore[no-untyped-def]
 
 @kernel
 def recode_parts(  # type: ignore[no-untyped-def]
-    data, starts, limits, heads, first, kept, followed, five, program, of_parts, tables, stack, objects, scratch, out,
-    at, new_ends, state, failure,
+    data, starts, limits, heads, first, kept, followed, five, program, of_parts, forms, tables, stack, objects,
+    scratch, out, at, new_ends, state, failure,
 ):  # fmt: skip
     """Copies values, and writes what is by one Kryo in them for the other's Flink; from number `first` on.
 
     Value i is `data[starts[i]:limits[i]]`; `heads[i]` bytes before it are copied too. `program` finds the parts by
     Kryo; `of_parts` says for an instruction at which it stops which of `tables` the part there needs, and as what it is
-    written: by Kryo, or see `other_kryo_collections.py`. `out` is filled up to `at`, `new_ends` gets where each
-    value ends in it. Values that are `kept` are copied as they are. `followed` says that Flink reads more from the
-    stream behind each value. Returns how many values are done.
+    written: by Kryo, or see `other_kryo_collections.py`. What Flink 2 itself has written is a node of `forms`. `out` is
+    filled up to `at`, `new_ends` gets where each value ends in it. Values that are `kept` are copied as they are.
+    `followed` says that Flink reads more from the stream behind each value. Returns how many values are done.
     """
     code, pool, registers, place, end = program
     room = len(out) - SPARE
@@ -783,7 +964,10 @@ def recode_parts(  # type: ignore[no-untyped-def]
                     failure,
                 )  # fmt: skip
             elif five:
-                at = collection_for_2(data, position, limit, of_part[1:], chosen, out, at + size, state, failure)
+                at = _collection_for_2(
+                    data, position, limit, of_part[2], forms, chosen, stack, objects, scratch, out, at + size, state,
+                    failure,
+                )  # fmt: skip
             else:
                 at = collection_for_5(
                     data, position, limit, of_part[1:], chosen, objects, out, at + size, state, failure

@@ -18,6 +18,7 @@ from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kryo_2_leaves, other_kryo_collections, other_kryo_kernels
 from flinkstate.kryo.classes import COPIED_AS, IDENTITY_MAP, KNOWN, ClassTable, class_table, registered_ids
+from flinkstate.kryo.forms_of_flink_2 import Forms
 from flinkstate.kryo.other_kryo_flat_maps import LAST_FLAT_TAG
 from flinkstate.kryo.reading import declared_reading, kryo_reading
 from flinkstate.kryo.refusal import RefusedValueError
@@ -57,7 +58,7 @@ _SPECIAL = {
 # In the order of the columns of `rows`.
 _INSIDE = (
     *(f"{_TIME}{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime", "ZoneOffset", "ZoneRegion")),
-    *("java.lang.String", "java.util.regex.Pattern", "java.util.HashMap", "java.util.ArrayList", "java.util.HashSet"),
+    *("java.lang.String", "java.util.regex.Pattern"),
 )
 # What Kryo writes, but can't read, or not as it was: either Kryo, or Kryo 2.
 NEVER_READ = (
@@ -106,6 +107,7 @@ class Recoder:
     kryos: tuple[KryoType, ...] = field(init=False)
     _tables: tuple[Any, ...] = field(init=False)
     _of_parts: Positions = field(init=False)
+    _forms: tuple[Any, ...] = field(init=False)
     _objects: Positions = field(init=False)
     _stack: Positions = field(init=False)
     _state: Positions = field(init=False)
@@ -117,9 +119,10 @@ class Recoder:
         parts = [part for _, part in self.program.opaque if isinstance(part, KryoCollectionType) and part.kryo.for_five]
         made = {part.kryo for part in parts if isinstance(part.made.value, MapType)}
         self._tables = stacked([_tables_of(kryo, kryo in made) for kryo in self.kryos])
-        self._of_parts = np.zeros((len(self.program.code), 4), np.int64)
+        self._of_parts, forms = np.zeros((len(self.program.code), 4), np.int64), Forms()
         for place, part in self.program.opaque:
-            self._of_parts[place] = self.kryos.index(kryo_of(part)), *_form_of(part)
+            self._of_parts[place] = self.kryos.index(kryo_of(part)), *_form_of(part, forms)
+        self._forms = forms.arrays
         self._objects = np.zeros((_LEAST_ROOM, codes.OBJECT_PARTS), np.int64)
         self._stack = np.zeros((other_kryo_kernels.DEEPEST, other_kryo_kernels.FRAME_PARTS), np.int64)
         self._state = np.zeros(codes.STATES + codes.MOMENT_PARTS * _LEAST_MOMENTS, np.int64)
@@ -233,9 +236,8 @@ class Recoder:
         while done < count:
             done = other_kryo_kernels.recode_parts(
                 data, starts, ends, heads, done, kept, self.followed, not self._for_five, program, self._of_parts,
-                self._tables,
-                self._stack, self._objects, self._scratch, out, int(new_ends[done - 1]) if done else 0, new_ends,
-                self._state, failure,
+                self._forms, self._tables, self._stack, self._objects, self._scratch, out,
+                int(new_ends[done - 1]) if done else 0, new_ends, self._state, failure,
             )  # fmt: skip
             self._expect_first_offsets(data)
             if done < count:
@@ -326,10 +328,12 @@ def kryo_of(part: OpaqueType) -> KryoType:
     raise RefusedError(f"values of {part.class_name} can't be rewritten: {part.reason}")
 
 
-def _form_of(part: OpaqueType) -> tuple[int, int, int]:
-    """Returns as what a part is written, and the rows of the classes in it."""
+def _form_of(part: OpaqueType, forms: Forms) -> tuple[int, int, int]:
+    """Returns as what a part is written, and the rows of the classes in it; of what Flink 2 has written its node."""
     if not isinstance(part, KryoCollectionType):
         return other_kryo_collections.BY_KRYO, 0, 0
+    if not part.kryo.for_five:
+        return other_kryo_collections.OF_FLINK_2, forms.add(part), 0
     match part.made.value:
         case MapType(NullableType(key), value):
             return other_kryo_collections.AS_MAP, _row_of(key, part), _row_of(value, part)

@@ -13,7 +13,7 @@ from tests.flink.harness import Made
 from tests.flink.jobs import Job, Operator, State, Timers
 from tests.flink.judge import Started, upgraded
 from tests.flink.upgrade_checks import LAYOUTS, check_kept, check_observed, check_with_layout, refused
-from tests.flink.upgrade_rows import INSIDE, ROWS
+from tests.flink.upgrade_rows import ROWS
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
 
@@ -22,14 +22,17 @@ _DECLARED = {
     "HintedList<String>": {"main/s": "List<String>"},
     "nested Tuple2<HintedMap<String,Long>,HintedList<String>>": {"main/s.f1": "List"},
     "operator state HintedList": {"plain/o": "List"},
-    "HintedList<UUID?>": {"main/s": "List"},
-    "HintedList<Person?>": {"main/s": "List"},
+    "HintedList<UUID?>": {"main/s": "List<Kryo<java.util.UUID>>"},
+    "HintedList<Person?>": {"main/s": "List<Pojo<stateferry.flink.pojo.Person>>"},
     "HintedCollection<String>": {"main/s": "Collection<String>"},
     "HintedCollection<Person>": {"main/s": "Collection"},
+    **{name: {"main/s": "List"} for name in ("LIST HintedList", "nested List<HintedList>", "nested Map<HintedList>")},
+    "nested Tuple2<HintedList,Long,HintedMap>": {"main/s.f0": "List"},
+    "operator state HintedList of UUID": {"plain/o": "List"},
+    "operator state broadcast HintedList of Person": {"plain/o": "List"},
 }
 # What is refused by name: classes that are not known or that Flink 1.20 can't read as they were, and serializers of
 # Flink 2's own around what is by Kryo in Flink 1.
-_OBJECTS = "with POJOs, enums or objects by Kryo in it stays Flink 2's"
 _REFUSED = {
     "ZonedDateTime": "ZonedDateTime: the Kryo of the other Flink can't read such an object, or not as it was",
     **dict.fromkeys(
@@ -39,16 +42,6 @@ _REFUSED = {
     **{f"no classes {name}": "--classes" for name in ("nested", "user keys", "Opaque", "Color", "Person")},
     "Object<AsList<String>>": "ArrayList: the Kryo of the other Flink can't read",
     "EnumMap<Color,Long>": "EnumMap: the Kryo of the other Flink can't read",
-    **dict.fromkeys(("HintedMap<String,UUID>", "HintedMap<String,Person?>", "HintedMap<Long,Color?>"), _OBJECTS),
-    **dict.fromkeys(("HintedList<UUID?>", "HintedList<Person?>", "HintedSet<Color?>", "HintedSet<UUID>"), _OBJECTS),
-    "HintedCollection<Person>": _OBJECTS,
-    **dict.fromkeys((f"Hinted{of}CountsClass<String,Long>>" for of in ("Map<String,", "List<")), _OBJECTS),
-    "TTL HintedMap": _OBJECTS,
-    **dict.fromkeys(INSIDE, _OBJECTS),
-    **dict.fromkeys((f"POJO {name}" for name in ("Cart", "Ids", "Shelf", "Sheet", "Zoo", "Kennel")), _OBJECTS),
-    **dict.fromkeys(("heap Cart", "windows Cart", "operator state Cart", "operator state Ids"), _OBJECTS),
-    **dict.fromkeys((f"operator state broadcast {name}" for name in ("Cart", "HintedList of Person")), _OBJECTS),
-    "operator state HintedList of UUID": _OBJECTS,
     **dict.fromkeys(("KEY HintedList<String>", "operator state broadcast keys"), "inside of its keys or values"),
     "protobuf": "StringValue",
     "registered serializer": "with the job's serializer",
@@ -61,7 +54,8 @@ _ROWS = [name for name in ROWS if name not in _REFUSED and name not in _NOT_IN_F
 _SAMPLE = (
     *("HashMap<String,Long>", "TreeMap<String,Long>", "Object<Double>", "MAP UUID", "TTL HashMap", "POJO Tagged"),
     *("HintedMap<String,Long>", "HintedCollection<String>", "operator state broadcast UUID", "KEY UUID", "windows"),
-    *("operator state", "operator state HintedList", "avro beside Kryo", "heap HashMap"),
+    *("operator state", "operator state HintedList", "avro beside Kryo", "heap HashMap", "HintedList<Person?>"),
+    *("HintedSet<Color?>", "POJO Cart", "POJO Zoo", "TTL MAP HintedMap", "operator state broadcast Cart"),
 )
 
 
@@ -85,7 +79,7 @@ def test_flink_1_reads_what_flink_2_wrote(
     check_observed(started("1.20.0", row.whole_class_path), row.job, new, made, _NOT_READ.get(name, Outcome.RESTORES))
 
 
-_KINDS = ("heap HashMap", "TTL HashMap", "LIST UUID", "POJO Tagged", "KEY UUID", "kinds in windows")
+_KINDS = ("heap HashMap", "TTL HashMap", "LIST UUID", "POJO Tagged", "KEY UUID", "kinds in windows", "POJO Kennel")
 
 
 @pytest.mark.matrix(most=3)
@@ -108,6 +102,27 @@ def test_keys_user_keys_timers_and_collections(started: Started, tmp_path: Path)
     check_kept(job, started, ("2.3.0", "1.20.0"), tmp_path, declared={"main/lists": "List"}, **_WAY_BACK)
 
 
+_OF_CLASSES = {
+    "totals": "HintedList<KryoTotals?>",
+    "visits": "HintedMap<String,Visit?>",
+    "last": "HintedCollection<VisitTotals>",
+    "places": "HintedSet<Address>",
+    "animals": "HintedMap<Color,Animal?>",
+    "typed": "HintedList<TypedTotals>",
+    "crates": "HintedList<Crate>",
+}
+
+
+@pytest.mark.parametrize("registered", [(), ("Dog", "Cat")])
+def test_collections_of_the_jobs_own_classes(registered: tuple[str, ...], started: Started, tmp_path: Path) -> None:
+    """With fields and arrays of all kinds, and with subclasses that the job has registered or not."""
+    states = tuple(State(name, type_) for name, type_ in _OF_CLASSES.items())
+    job = Job((Operator("main", key="String", keys=25, states=states),), parallelism=2, registered=registered)
+    lists = {f"main/{name}": "List" for name in ("totals", "typed", "crates")}
+    declared = {**lists, "main/last": "Collection"}
+    check_kept(job, started, ("2.3.0", "1.20.0"), tmp_path, with_classes=True, declared=declared, **_WAY_BACK)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "ZonedDateTime" else pytest.mark.full) for name in _REFUSED]
 )
@@ -119,12 +134,24 @@ def test_what_flink_1_cannot_have_is_refused_by_name(
         way_back(made.path, tmp_path, row.classes, declared=_DECLARED.get(name))
 
 
+_OF_THE_JOB = ("HintedMap<String,Person?>", "HintedSet<Color?>", "HintedMap<String,Shape>", "LIST HintedList")
+
+
+@pytest.mark.parametrize("name", [*_OF_THE_JOB, "operator state broadcast HintedList of Person"])
+def test_classes_in_collections_that_are_not_known_are_refused_by_name(
+    name: str, savepoints: Callable[[str, str], Made], tmp_path: Path
+) -> None:
+    with refused(r"how Kryo 2 writes stateferry\.flink\.pojo\.\w+ is not known.*--classes", tmp_path):
+        way_back(savepoints("2.3.0", name).path, tmp_path, declared=_DECLARED.get(name))
+
+
 @pytest.mark.parametrize(
     ("name", "place", "said", "stopped_by"),
     [
         ("HintedList<String>", "main/s", "List<Long>", "the savepoint has String in it"),
         ("HintedList<String>", "main/s", "List<List<String>>", "the savepoint has String in it"),
         ("HintedMap<String,Long>", "main/s", "Map<String, Integer>", "the savepoint has String and Long in it"),
+        ("HintedMap<String,Person?>", "main/s", "Map<String, Pojo<stateferry.flink.pojo.Item>>", "Person> in it"),
         ("HintedSet<String>", "main/s", "Set<Strin>", "no type 'Strin' is known here"),
         ("POJO Tagged", "main/s.counts", "Map<Long, Long>", "the savepoint has String and Long in it"),
         ("operator state HintedList", "plain/o", "List<Integer>", "the savepoint has String in it"),

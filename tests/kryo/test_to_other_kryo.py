@@ -37,7 +37,7 @@ from tests.kryo.examples import examples
 from tests.kryo.kept import kept
 
 # Each JVM has an order of its own for the elements of these, and hashes of enums.
-_UNORDERED = (
+UNORDERED = (
     "Map.copyOf",
     "Set.copyOf",
     "nothing registered",
@@ -102,7 +102,7 @@ def _problem(name: str) -> str | None:
         return None if _is_refused(name) else str(refused)
     if _is_refused(name):
         return f"not refused: {made!r}"
-    if _is_one_of(name, _UNORDERED):
+    if _is_one_of(name, UNORDERED):
         same = sorted(made) == sorted(five)
     elif _is_one_of(name, _LESS):
         same = sum(one != other for one, other in zip(made, five, strict=True)) <= 1
@@ -116,12 +116,12 @@ def _is_refused(name: str) -> bool:
 
 
 # Objects that were one, which Kryo 5 has written as two.
-_WERE_ONE = (
+WERE_ONE = (
     *("values LocalDateTime", "keys LocalDateTime", "list of LocalDateTime", "dates in two moments"),
     "dates by Flink in two moments",
 )
 # What Kryo 2 doesn't read as it was: a `Pattern` without its flags.
-_NOT_FOR_2 = re.compile(
+NOT_FOR_2 = re.compile(
     r"(ImmutableCollections.*|ArrayList.SubList|Arrays.ArrayList|Pattern|ZoneOffset|OffsetTime|(Offset|Zoned)DateTime)"
     r": the Kryo of the other Flink can't read such an object"
 )
@@ -140,15 +140,15 @@ def test_it_is_what_kryo_2_writes() -> None:
         except RefusedError as error:
             refused[name] = str(error)
             continue
-        if _is_one_of(name, _UNORDERED):
+        if _is_one_of(name, UNORDERED):
             assert sorted(made) == sorted(two), name
-        elif name in _WERE_ONE:
+        elif name in WERE_ONE:
             assert repr(decode_whole(replace(kryo, five=False), made)) == repr(decode_whole(kryo, two)), name
         else:
             assert made == two, name
     assert len(pairs()) - len(refused) > 1100
     others = {name: why for name, why in refused.items() if name != "enum" and not _is_one_of(name, _REFUSED)}
-    assert {name: why for name, why in others.items() if not _NOT_FOR_2.search(why)} == {}
+    assert {name: why for name, why in others.items() if not NOT_FOR_2.search(why)} == {}
 
 
 def test_the_examples_are_many() -> None:

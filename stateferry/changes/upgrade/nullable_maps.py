@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
-from flinkstate.errors import DamagedError, RefusedError
+from flinkstate.errors import DamagedError
 from flinkstate.kryo.to_flink_maps import KryoReader
 from flinkstate.kryo.to_other_kryo import READ_BEHIND, Recoded, Recoder, kryo_of, recoder
 from flinkstate.serializers.programs import compile_values
@@ -39,7 +39,6 @@ from flinkstate.serializers.types import (
     PrimitiveArrayType,
     Scalar,
     TtlType,
-    type_name,
 )
 from stateferry.changes import kernels
 
@@ -63,7 +62,9 @@ def _made_of(part: OpaqueType) -> MapType | NullableType | None:
     """Returns what is made of a map, list or set that is found by a walk; None for all else."""
     if isinstance(part, KryoMapType):
         return part.map
-    return part.made if isinstance(part, KryoCollectionType) and has_objects(part.made) else None
+    if isinstance(part, KryoCollectionType) and part.kryo.for_five:
+        return part.made if has_objects(part.made) else None
+    return None
 
 
 def with_made_maps(type_: FlinkType) -> FlinkType:
@@ -159,6 +160,4 @@ def _reader_of(map_: OpaqueType) -> KryoReader:
     """Returns what reads the maps, lists or sets; refuses a type that objects of Kryo can't become."""
     kryo, made = kryo_of(map_), _made_of(map_)
     assert made is not None
-    if not kryo.for_five:
-        raise RefusedError(f"a {type_name(made)} with POJOs, enums or objects by Kryo in it stays Flink 2's")
     return KryoReader(kryo, made, widen=isinstance(map_, KryoMapType) and map_.widen)

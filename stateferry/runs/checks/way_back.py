@@ -14,7 +14,7 @@ from flinkstate.errors import UsageError
 from flinkstate.keyed.state import KeyedState
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.built_snapshots import kryo_snapshot
-from flinkstate.serializers.type_parts import kept_by_kryo, with_kryo
+from flinkstate.serializers.type_parts import kept_by_kryo, with_classes, with_kryo
 from flinkstate.serializers.type_text import parse_type_text, type_text
 from flinkstate.serializers.types import (
     FlinkType,
@@ -83,7 +83,9 @@ class WayBack:
             name = _declared(part, text, named, declared.problems)
             if told is not None:
                 declared.problems.extend(_told_wrongly(part, told, named))
-            by_path[place] = KryoCollectionType.of(self._kryo(name), part)
+            of_job = with_classes(part, self.job)
+            assert isinstance(of_job, NullableType)
+            by_path[place] = KryoCollectionType.of(self._kryo(name), of_job)
         return with_places(type_, path, by_path, back=True)
 
     def _kryo(self, name: str) -> KryoType:
