@@ -34,7 +34,7 @@ _PRIMITIVES = {
     "Z": "Boolean", "B": "Byte", "S": "Short", "I": "Integer", "J": "Long", "C": "Character", "F": "Float",
     "D": "Double",
 }  # fmt: skip
-_FINAL = frozenset(
+FINAL_CLASSES = frozenset(
     (
         *(f"java.lang.{name}" for name in ("String", "Class", *_PRIMITIVES.values())),
         *(f"java.time.{name}" for name in ("LocalDate", "LocalTime", "LocalDateTime", "Instant")),
@@ -160,7 +160,7 @@ def _is_final(name: str, field: str, job: JobClasses) -> bool:
     element = name.lstrip("[")
     of_primitives = element != name and element in _PRIMITIVES
     element = element.removeprefix("L").removesuffix(";") if element != name else element
-    if of_primitives or element in _FINAL or (element in job.classes and job.classes[element].access & FINAL):
+    if of_primitives or element in FINAL_CLASSES or (element in job.classes and job.classes[element].access & FINAL):
         return True
     if element in job.classes or element in _NOT_FINAL:
         return False

@@ -56,7 +56,14 @@ from flinkstate.values.kryo_class_names import (
     UTIL,
     WITHOUT_NULL,
 )
-from flinkstate.values.kryo_jobs import KryoArgument, KryoField, collection_of, enum_of, kryo_fields
+from flinkstate.values.kryo_jobs import (
+    FINAL_CLASSES,
+    KryoArgument,
+    KryoField,
+    collection_of,
+    enum_of,
+    kryo_fields,
+)
 from flinkstate.values.kryo_references import KryoObject, KryoReferences
 
 _BOXED = frozenset(
@@ -86,7 +93,7 @@ class KryoReader(KryoReferences):
                 return self._constant(name, enum, may_be_null=may_be_null)
             like = collection_of(name, self._job) or ""
             read = _READERS.get(like, KryoReader.fields)
-        read = read or self._array_of_job(name)
+        read = read or self._array(name)
         if name in self._own or read is None:
             by = f", as the job gave Kryo {self._own[name]} for them" if name in self._own else ""
             raise RefusedError(f"{name} (serialized by Kryo): its values can be copied, but not decoded{by}")
@@ -96,12 +103,15 @@ class KryoReader(KryoReferences):
             return KryoObject(name, read(self, name))
         return self._referable(name, read, may_be_null=may_be_null, like=like)
 
-    def _array_of_job(self, name: str) -> _Read | None:
-        """What reads an array of a class of the job; its elements have class tags if there may be subclasses."""
-        found = None if self._job is None else self._job.classes.get(name.removeprefix("[L").removesuffix(";"))
-        if found is None or name != f"[L{found.name};":
+    def _array(self, name: str) -> _Read | None:
+        """What reads an array of a class; its elements have class tags if there may be subclasses."""
+        component = name.removeprefix("[L").removesuffix(";")
+        if name != f"[L{component};":
             return None
-        return _array_of(found.name) if found.access & FINAL else _READERS[OBJECT_ARRAY]
+        found = None if self._job is None else self._job.classes.get(component)
+        if component in FINAL_CLASSES or (found is not None and found.access & FINAL):
+            return _array_of(component)
+        return None if found is None else _READERS[OBJECT_ARRAY]
 
     def _enum(self, name: str) -> ClassFile | None:
         return enum_of(name, self._job) if self._job is not None and name in self._job.classes else None
