@@ -158,6 +158,7 @@ CASES = {
         becomes=(replace(ROWS, type="Map<String,UUID>"), *KEPT.operators[0].states),
     ),
     "the way back": Case(MAPS, ("--all-by-kryo-5",), versions=BACK),
+    "the way back of values": Case(VALUES, ("--all-by-kryo-5",), versions=BACK),
     "timers on the heap": Case(
         replace(VALUES, settings={**VALUES.settings, **ON_THE_HEAP}), WIDER, Change(3, 300), declared=DECLARED,
         format_="CHECKPOINT",
