@@ -94,7 +94,7 @@ test-chaos: programs $(VENV)/.made check-java ## Runs with a store, a Postgres, 
 	@echo "SEED=$(SEED)"
 	STATEFERRY_CHAOS_RUNS=$(RUNS) STATEFERRY_CHAOS_SEED=$(SEED) $(BIN)/pytest --all -n 2 tests/chaos
 
-test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results and of each of 11 upgrades, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
+test-saboteur: $(VENV)/.made check-java ## A thousand alterations of results and of each of 13 upgrades, one of each kind judged by real Flink: ALTERATIONS=1000 SEED=...
 	STATEFERRY_ALTERATIONS=$(ALTERATIONS) STATEFERRY_ALTERATION_SEED=$(SEED) \
 	  $(BIN)/pytest -s --all tests/validation/test_saboteur.py \
 	  tests/validation/test_mutated_results.py tests/steps/test_damaged_upgrade.py tests/flink/test_judge_alterations.py

@@ -42,6 +42,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     # On the way back.
     "hint-hash-map-2.3-rocksdb": {"to": "flink-1.20"},
     "hint-map-2.3-rocksdb": {"to": "flink-1.20"},
+    "kryo-parts-2.3-hashmap": {"to": "flink-1.20"},
 }
 _JARS = Path(__file__).parents[1] / "kryo"
 # A file, where in one, or of which entry or class.

@@ -11,7 +11,8 @@ import pytest
 
 from flinkstate.classfiles.job_classes import read_job_classes
 from flinkstate.errors import PlanError, RefusedError, RejectedError
-from flinkstate.kryo.to_other_kryo import Recoded
+from flinkstate.kryo.forms_of_flink_2 import Forms
+from flinkstate.kryo.to_other_kryo import Recoded, recoder
 from flinkstate.reading.reader import Savepoint
 from stateferry.changes.upgrade import nullable_maps
 from stateferry.proof.expected.check_result import Outcome
@@ -30,6 +31,13 @@ STATES = ("aged", "list", "map", "value")
 def upgraded(folder: Path, **options: Any) -> Report:
     report, _ = run(SOURCE, folder, **{**ALONE, "to": "flink-2", "parallelism": 2, "classes": [JAR], **options})
     return report
+
+
+def way_back(folder: Path) -> Report:
+    """The report of the upgraded savepoint's way back to Flink 1.20."""
+    upgraded(folder)
+    options = {**ALONE, "to": "flink-1.20", "parallelism": 2, "classes": [JAR], "all_by_kryo_5": True}
+    return run(folder / "target", folder / "back", **options)[0]
 
 
 def outcomes(report: Report, what: str) -> dict[str, Outcome]:
@@ -75,6 +83,32 @@ def test_plain_code_sees_what_snapshot_and_writers_get_wrong_alike(
         *(f"{state}: sample read plainly" for state in STATES),
         *(f"{state}: elements read plainly" for state in ("broadcast", "split")),
     }
+
+
+def test_the_way_back_is_read_plainly(tmp_path: Path) -> None:
+    report = way_back(tmp_path)
+    assert report.is_green, report.failed
+    for what in ("carried over, written by Kryo 2", "sample read plainly"):
+        assert outcomes(report, what) == dict.fromkeys(STATES, Outcome.PASSED)
+    assert outcomes(report, "elements read plainly") == {"broadcast": Outcome.PASSED, "split": Outcome.PASSED}
+
+
+def test_plain_code_sees_what_the_way_back_gets_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each enum one constant becomes another one, wherever it is written."""
+    whole = Forms.arrays.fget  # type: ignore[attr-defined]
+
+    def changed(forms: Forms) -> tuple[Any, ...]:
+        nodes, orders, *others = whole(forms)
+        return nodes, np.where(orders == 1, 2, orders), *others
+
+    recoder.cache_clear()
+    monkeypatch.setattr(Forms, "arrays", property(changed))
+    with pytest.raises(RejectedError) as stopped:
+        way_back(tmp_path)
+    recoder.cache_clear()
+    for state in ("value", "map", "aged"):
+        assert f"{state}: sample read plainly" in str(stopped.value)
+    assert "broadcast: elements read plainly" in str(stopped.value)
 
 
 def test_without_the_classes_each_field_is_asked_for(tmp_path: Path) -> None:
