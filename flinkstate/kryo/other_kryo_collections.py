@@ -1,9 +1,15 @@
-"""Compiled: collections by Kryo 2 become those that Flink 2's own serializers write, and the other way round.
+"""Compiled: collections by Kryo 2 become those that Flink 2's own serializers write, and parts of the other way round.
 
 | part | bytes of Flink 2 |
 |---|---|
 | null | `01` |
 | map, list, set | `00`, i32 count; each element, or each key and each value, behind a bool `isNull` |
+| POJO | `01` null; `02`, each field behind a bool `isNull`; `04` utf name or `08` u8 number of a subclass, its value |
+| enum | i32 number of the constant |
+| array of objects | i32 count, each behind a bool `isPresent` |
+
+The way to Flink 2 is here for numbers, texts and dates alone (`to_flink_maps.py` has the others). The way back is in
+`other_kryo_kernels.py`, by nodes that are explained here.
 """
 
 from __future__ import annotations
