@@ -26,6 +26,7 @@ _DECLARED = {
     "operator state HintedList": {"plain/o": "List"},
     "HintedList<UUID?>": {"main/s": "List<Kryo<java.util.UUID>>"},
     "HintedList<Person?>": {"main/s": "List<Pojo<stateferry.flink.pojo.Person>>"},
+    "HintedList<CountsClass<String,Long>>": {"main/s": "List"},
     "HintedCollection<String>": {"main/s": "Collection<String>"},
     "HintedCollection<Person>": {"main/s": "Collection"},
     **{name: {"main/s": "List"} for name in ("LIST HintedList", "nested List<HintedList>", "nested Map<HintedList>")},
