@@ -76,7 +76,8 @@ class ClassFile:
         unwritten = STATIC | TRANSIENT | SYNTHETIC
         fields = {(one.name, one.descriptor, one.signature) for one in self.fields if not one.access & unwritten}
         access = self.access & (FINAL | INTERFACE | ABSTRACT | ENUM)
-        return self.superclass, access, self.constants, fields, self.for_kryo
+        interfaces = {one for one in self.interfaces if not one.startswith(("java.io.", "java.lang."))}
+        return self.superclass, interfaces, access, self.constants, fields, self.for_kryo
 
     @property
     def constants(self) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ _EXTENDED = {
     "java.util.AbstractSequentialList": "java.util.ArrayList",
     "java.util.AbstractSet": "java.util.HashSet",
 }
+_ANY_COLLECTION = "java.util.AbstractCollection"
 _IMPLEMENTED = {
     "java.util.Map": "java.util.HashMap",
     "java.util.SortedMap": "java.util.HashMap",
@@ -55,7 +56,7 @@ def expect_plain(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[str,
     `defaults` are the job's own serializers for classes and their subclasses.
     """
     if chain[-1] not in (_OBJECT, ENUM_CLASS):
-        raise RefusedError(f"it extends {chain[-1]}, which is not in the jars")
+        raise RefusedError(why_not_read(chain[-1]))
     _expect_no_other_serializer(job, chain, defaults, _HARMLESS)
     for found in (job.classes[name] for name in chain[:-1]):
         if found.signature is not None and found.signature.startswith("<"):
@@ -68,11 +69,18 @@ def collection_class(job: JobClasses, chain: tuple[str, ...], defaults: Mapping[
     Raises `RefusedError` for one that Kryo may write otherwise.
     """
     found = _EXTENDED.get(chain[-1])
-    if found is None and chain[-1] == _OBJECT:
+    if found is None and chain[-1] in (_OBJECT, _ANY_COLLECTION):
         found = next((_IMPLEMENTED[one] for one in interfaces(job, chain) if one in _IMPLEMENTED), None)
     if found is not None:
         _expect_no_other_serializer(job, chain, defaults, (*_HARMLESS, "java.util."))
     return found
+
+
+def why_not_read(superclass: str) -> str:
+    """Says why a class with this superclass isn't read, of the JDK or of a library."""
+    if superclass.startswith("java."):
+        return f"it extends {superclass}, of which no subclasses are read"
+    return f"it extends {superclass}, which is not read from the jars"
 
 
 def type_arguments(collection: str) -> int:

@@ -27,7 +27,7 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import expect_plain, interfaces
+from flinkstate.classfiles.plain_classes import expect_plain, interfaces, why_not_read
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo.known_class_parts import PARTS
@@ -91,6 +91,14 @@ _LEFT_TO_KRYO = frozenset(
         *PARTS,
     )
 )
+# They have fields without getters and setters.
+_NO_POJOS = frozenset(
+    f"java.util.{name}"
+    for name in (
+        *("HashMap", "LinkedHashMap", "WeakHashMap", "Hashtable", "Properties", "TreeMap", "EnumMap"),
+        *("ArrayList", "Vector", "Stack", "PriorityQueue"),
+    )
+)
 # Of a class with its subclasses, those of their fields, and so on.
 _MOST_CLASSES = 1_000
 # Interfaces whose objects Flink may serialize by themselves.
@@ -118,6 +126,8 @@ def why_no_pojo(name: str, job: JobClasses) -> str | None:
     names = job.superclasses(name)
     if job.classes[name].access & ENUM:
         return "it is an enum"
+    if names[-1] in _NO_POJOS:
+        return f"it extends {names[-1]}"
     if names[-1] != _OBJECT:
         return None
     chain = tuple(job.classes[one] for one in names[:-1])
@@ -324,7 +334,7 @@ def _chain(name: str, job: JobClasses) -> tuple[ClassFile, ...]:
         raise RefusedError("the jars don't have it")
     names = job.superclasses(name)
     if names[-1] != _OBJECT:
-        raise RefusedError(f"it extends {names[-1]}, which is not in the jars")
+        raise RefusedError(why_not_read(names[-1]))
     chain = tuple(job.classes[one] for one in names[:-1])
     _expect_constructed(chain[0])
     for interface in interfaces(job, names):

@@ -52,6 +52,14 @@ def is_a(known: KnownClass, class_name: str, job: JobClasses | None) -> bool:
     return known.name in _SUBCLASSES.get(class_name, ())
 
 
+def is_map(class_name: str, job: JobClasses) -> bool:
+    """Whether objects of this class of the job are maps."""
+    if class_name not in job.classes:
+        return False
+    chain = job.superclasses(class_name)
+    return any(_KINDS.get(one) in _MAPS or one.endswith("Map") for one in (chain[-1], *interfaces(job, chain)))
+
+
 def is_collection(class_name: str, job: JobClasses | None) -> bool:
     """Whether Kryo writes objects of this class, or of what implements it, as a collection or map."""
     if job is not None and class_name in job.classes:

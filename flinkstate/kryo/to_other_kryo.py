@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from flinkstate.basics.array_types import Bytes, Flags, Positions
+from flinkstate.classfiles.constructors import may_lack_fields
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo import kernel_codes as codes
 from flinkstate.kryo import kryo_2_leaves, other_kryo_collections, other_kryo_kernels
@@ -372,6 +373,8 @@ def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
         if name in COPIED_AS:
             kinds[:, row] = COPIED_AS[name]
         if name.startswith(NEVER_READ if kryo.for_five else (*NEVER_READ, *_NOT_READ_BY_2)):
+            kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
+        if name in table.job.collections and table.classes is not None and may_lack_fields(name, table.classes):
             kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
         if name in table.job.of_compiler and not kryo.for_five:
             # Whether Kryo 2 reads its field depends on Flink's class path.

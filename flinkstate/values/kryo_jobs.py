@@ -15,7 +15,6 @@ from functools import lru_cache
 
 from flinkstate.classfiles.class_file import (
     ABSTRACT,
-    CONSTRUCTOR,
     ENUM,
     FINAL,
     INTERFACE,
@@ -109,16 +108,6 @@ def collection_of(class_name: str, job: JobClasses) -> str | None:
         return collection_class(job, job.superclasses(class_name), {})
     except RefusedError as error:
         raise RefusedError(f"{_cannot_read(class_name)}: {error}") from None
-
-
-def may_put_entries(class_name: str, job: JobClasses) -> bool:
-    """Whether an object of a collection may hold something before Kryo puts what it reads into it.
-
-    Kryo calls the constructor without arguments; if there is none, it makes the object without any.
-    """
-    chain = job.superclasses(class_name)[:-1]
-    is_called = any((one.name, one.descriptor) == (CONSTRUCTOR, "()V") for one in job.classes[class_name].methods)
-    return is_called and any(job.classes[one].constructed_by_calls for one in chain)
 
 
 def _expect_plain(class_name: str, chain: tuple[str, ...], job: JobClasses) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flinkstate.classfiles.constructors import may_put_entries
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import KryoType
-from flinkstate.values.kryo_jobs import may_put_entries
 from flinkstate.values.kryo_reader import KryoReader
 from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import known_classes

@@ -16,7 +16,7 @@ import pyarrow as pa
 from flinkstate.classfiles.job_classes import JobClasses
 from flinkstate.keyed.keyed_file import Section
 from flinkstate.keyed.state import KeyedState, StateKind
-from flinkstate.kryo.subclasses import is_collection
+from flinkstate.kryo.subclasses import is_map
 from flinkstate.reading.group_sections import GroupSections
 from flinkstate.serializers.type_parts import map_of
 from flinkstate.serializers.types import FlinkType, KryoMapType, KryoType, MapType, PojoType, Scalar
@@ -104,7 +104,7 @@ def _is_kryo_map(value: FlinkType | None, job: JobClasses | None) -> bool:
     """Whether it is a map by Kryo, as far as its class is called one, or says nothing, or the job's classes say it."""
     if isinstance(value, KryoType):
         name = value.class_name
-        return "Map" in name or name == "java.lang.Object" or (job is not None and is_collection(name, job))
+        return "Map" in name or name == "java.lang.Object" or (job is not None and is_map(name, job))
     return isinstance(value, KryoMapType)
 
 

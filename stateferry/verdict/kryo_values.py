@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from flinkstate.classfiles.constructors import may_lack_fields
 from flinkstate.classfiles.job_classes import is_of_others
 from flinkstate.kryo.found_classes import FoundClasses
 from flinkstate.kryo.places_in_maps import ROOT
@@ -116,7 +117,8 @@ def _of_other_line(part: Part, kryo: KryoType, sampled: Sampled) -> Finding:
     if found.kryo.get("2") and not are_alike:
         finding = _differing(place, _most_telling(kryo, found.classes.values()), read)
         alone = place is Place.VALUE and isinstance(part.type, KryoType)
-        return replace(finding, or_else=None) if alone and _loses_an_entry(found) else finding
+        is_certain = alone and _loses_an_entry(found) and not _not_made_again(kryo, found)
+        return replace(finding, or_else=None) if is_certain else finding
     if found.foreign:
         return _unread(place, found.foreign)
     if sampled.why_not is not None:
@@ -146,6 +148,12 @@ def _loses_an_entry(found: FoundClasses) -> bool:
         and is_map_of_entries(found.classes.get(ROOT, {}))
         and all(written_alike(there) for place, there in found.classes.items() if place != ROOT)
     )
+
+
+def _not_made_again(kryo: KryoType, found: FoundClasses) -> str | None:
+    """Returns a map or list of the job that Kryo may not make again as it was."""
+    job = kryo.classes
+    return None if job is None else next((one for one in found.like if may_lack_fields(one, job)), None)
 
 
 def _of_two_meanings(place: Place, kryo: KryoType, names: tuple[str, ...]) -> Finding:
@@ -188,6 +196,12 @@ def _of_same_line(place: Place, kryo: KryoType, line: Line, sampled: Sampled, be
     if (broken := broken_anyway(classes, line.kryo)) is not None:
         or_else = Outcome.WRONG if broken[0] is Outcome.FAILS else None
         return Finding(broken[0], f"{broken[1]}, in the same Flink either", _MOVE, None, or_else)
+    if made := _not_made_again(kryo, sampled.found):
+        reason = (
+            f"its {place.value}s have objects of {made}, which has no constructor without arguments: Kryo makes them "
+            "without any, and may not be able to put into them what they had"
+        )
+        return Finding(Outcome.UNKNOWN, reason, _MOVE)
     if not _is_stable_key(place, kryo, sampled):
         return _unstable_key(place, kryo)
     if beyond is not None:

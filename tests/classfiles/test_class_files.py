@@ -15,6 +15,7 @@ import pytest
 
 from flinkstate.classfiles import job_classes as limits
 from flinkstate.classfiles.class_file import ENUM, INTERFACE, PUBLIC, STATIC, ClassFile, Member, parse_class
+from flinkstate.classfiles.constructors import may_lack_fields
 from flinkstate.classfiles.job_classes import JobClasses, read_job_classes
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import DamagedError, RefusedError, UsageError
@@ -159,6 +160,27 @@ def test_a_constructor_that_only_sets_fields_puts_no_entries() -> None:
     """The one of `Thing` makes a list."""
     read = classes().classes
     assert [read[f"{THINGS}{name}"].constructed_by_calls for name in ("Listed", "Thing")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("superclass", "constructor", "fields", "methods", "may"),
+    [
+        ("java.util.LinkedHashMap", "()V", ("most",), ("removeEldestEntry",), False),
+        ("java.util.LinkedHashMap", "(I)V", ("most",), ("removeEldestEntry",), True),
+        ("java.util.LinkedHashMap", "(I)V", ("val$most",), ("removeEldestEntry",), True),
+        ("java.util.LinkedHashMap", "(Lcom/acme/Job;)V", ("this$0",), ("removeEldestEntry",), True),
+        ("java.util.LinkedHashMap", "(Lcom/acme/Job;)V", ("this$0",), (), False),
+        ("java.util.HashMap", "(Ljava/util/Map;)V", (), ("get",), False),
+        ("java.util.ArrayList", "(I)V", (), (), True),
+    ],
+)
+def test_a_map_without_a_constructor_may_lack_its_fields(
+    superclass: str, constructor: str, fields: tuple[str, ...], methods: tuple[str, ...], may: bool
+) -> None:
+    members = tuple(Member(name, "I", 2) for name in fields)
+    called = (Member("<init>", constructor, PUBLIC), *(Member(name, "()V", PUBLIC) for name in methods))
+    made = ClassFile("com.acme.Cache", superclass, (), PUBLIC, members, None, False, called)
+    assert may_lack_fields("com.acme.Cache", JobClasses("maps", {made.name: made})) is may
 
 
 def test_a_map_with_a_serializer_of_the_jobs_own_is_refused() -> None:

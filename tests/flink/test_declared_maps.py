@@ -280,6 +280,7 @@ OF_THE_JOB = (
     *("HashMap{0-9}<String,Lru<String,Long>>", "LruMap<String,Json<String,Json<Long,UUID>>>"),
     *("TreeMap<String,CountsClass<String,Long>>", "HashMap<Integer,Basket<String>>", "JsonMap<String,Rack<Long>>"),
     *(
+        "CapMap{0-9}<String,Long?>",
         "HashMap{0-9}<String,Generic<Caches>>",
         "LruMap<Long,Crowd<String>>",
         "GsonMap{0-9}<String,Double?>",

@@ -75,6 +75,7 @@ _REFUSED = {
     "Optional<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
     "HashSet<UtilMap<String,Long>>": "Synchronized|Unmodifiable",
     "EnumMap<Color,Long>": "EnumMap",
+    "CapMap<String,Long>": r"stateferry\.flink\.pojo\.Cap",
     "no classes Color": "--classes",
     "no classes Person": "--classes",
     "LIST Object<short[]>": "Flink 2 reads beyond the array",

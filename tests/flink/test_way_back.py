@@ -45,6 +45,7 @@ _REFUSED = {
     **{f"no classes {name}": "--classes" for name in ("nested", "user keys", "Opaque", "Color", "Person")},
     "Object<AsList<String>>": "ArrayList: the Kryo of the other Flink can't read",
     "EnumMap<Color,Long>": "EnumMap: the Kryo of the other Flink can't read",
+    "CapMap<String,Long>": "Cap: the Kryo of the other Flink can't read",
     **dict.fromkeys(("KEY HintedList<String>", "operator state broadcast keys"), "inside of its keys or values"),
     "protobuf": "StringValue",
     "registered serializer": "with the job's serializer",

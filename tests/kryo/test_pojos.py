@@ -19,7 +19,7 @@ from flinkstate.classfiles.class_file import ABSTRACT, PUBLIC, ClassFile, Member
 from flinkstate.classfiles.job_classes import JobClasses, job_classes
 from flinkstate.errors import DamagedError, RefusedError
 from flinkstate.kryo.classes import class_table
-from flinkstate.kryo.job_pojos import map_fields_of, pojo_type
+from flinkstate.kryo.job_pojos import map_fields_of, pojo_type, why_no_pojo
 from flinkstate.kryo.places_in_maps import places_of
 from flinkstate.kryo.refusal import what_helps
 from flinkstate.kryo.to_flink_maps import of_the_job
@@ -248,6 +248,14 @@ def test_of_a_class_that_is_a_map_itself_it_is_said() -> None:
     places_of(type_, class_table(KryoType("java.util.HashMap", classes=job)))
     with pytest.raises(RefusedError, match=r"no class becomes Json.*give its jar: --classes"):
         places_of(type_, class_table(KryoType("java.util.HashMap")))
+
+
+def test_a_class_that_extends_a_map_of_the_jdk_is_no_pojo() -> None:
+    """Flink leaves it to Kryo, also in a collection of a POJO's field."""
+    counter = ClassFile("com.acme.Counter", "java.util.HashMap", (), PUBLIC, (), None, False)
+    assert (
+        why_no_pojo("com.acme.Counter", JobClasses("maps", {counter.name: counter})) == "it extends java.util.HashMap"
+    )
 
 
 def test_a_jar_is_asked_for_only_where_it_helps() -> None:

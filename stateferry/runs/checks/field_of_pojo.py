@@ -68,7 +68,9 @@ def _problems_of_object(kryo: KryoType, field: str, job: JobClasses | None) -> I
         yield f"{kryo.class_name} has no field {field!r}. {there_are(field, parts)}"
     elif (part := parts[field]).kind != codes.TAGGED_PART:
         named = simple_name(part.class_name) if part.class_name else "number"
-        yield f"field {field} of {kryo.class_name} is a {named}, not a map"
+        is_map = part.class_name in table.job.collections
+        why = "of a final class: a map in such a field isn't taken out" if is_map else f"a {named}, not a map"
+        yield f"field {field} of {kryo.class_name} is {why}"
 
 
 def map_in_field(state: StatePlan, legacy: KeyedState) -> FlinkType | None:

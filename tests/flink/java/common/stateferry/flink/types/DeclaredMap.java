@@ -21,6 +21,7 @@ import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.UnaryOperator;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.java.typeutils.TypeExtractor;
+import stateferry.flink.pojo.Cap;
 import stateferry.flink.pojo.Color;
 import stateferry.flink.pojo.Counts;
 import stateferry.flink.pojo.Json;
@@ -36,7 +37,7 @@ import stateferry.flink.types.Composites.Size;
  * {@code Map.class}, {@code HashMapClass<K,V>} is {@code HashMap.class}. {@code AnyMap<K,V>} is {@code HintedMap} where
  * a job puts maps of several classes, {@code AnyHashMap<K,V>} is {@code HashMap} where it puts subclasses as well, and
  * {@code SortedView<K,V>} is {@code SortedMap} where it puts views of such. {@code UtilMap<K,V>} is {@code MapClass} where it puts what the JDK's methods return.
- * {@code LruMap<K,V>}, {@code JsonMap<K,V>} and {@code CountsMapClass<String,Long>} are classes of the job, {@code GsonMap<K,V>} is
+ * {@code LruMap<K,V>}, {@code CapMap<K,V>}, {@code JsonMap<K,V>} and {@code CountsMapClass<String,Long>} are classes of the job, {@code GsonMap<K,V>} is
  * Gson's; {@code BraceMap<K,V>} is {@code HashMap<K,V>} where it puts objects of an anonymous class. A test that has these as values
  * of a map calls them {@code Lru}, {@code Json}, {@code CountsClass} and {@code Gson}.
  */
@@ -66,6 +67,7 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
             case "HashMap", "HashMapClass", "AnyHashMap", "BraceMap" -> HashMap.class;
             case "LruMap", "Lru" -> Lru.class;
             case "JsonMap", "Json" -> Json.class;
+            case "CapMap" -> Cap.class;
             case "CountsMapClass", "CountsClass" -> Counts.class;
             case "GsonMap", "Gson" -> LinkedTreeMap.class;
             case "LinkedHashMap" -> LinkedHashMap.class;
@@ -90,6 +92,7 @@ final class DeclaredMap<K, V> extends MapKind<K, V> {
             case "LinkedHashMap" -> List.of(LinkedHashMap::new);
             case "LruMap", "Lru" -> List.of(map -> filled(new Lru<>(), map));
             case "JsonMap", "Json" -> List.of(map -> filled(new Json<>(), map));
+            case "CapMap" -> List.of(map -> filled(new Cap<>(1000), map));
             case "CountsMapClass", "CountsClass" -> List.of(DeclaredMap::counts);
             case "GsonMap", "Gson" -> List.of(map -> filled(new LinkedTreeMap<>(), map));
             case "BraceMap" -> List.of(map -> new HashMap<>(map) {});
