@@ -161,9 +161,11 @@ class _Nodes:
 
     def _is_abstract(self, name: str) -> bool:
         """Whether there are no objects of a class that is known, but only of its subclasses."""
-        job = self.table.job
-        of_job = name in job.final and not (name in job.parts or name in job.enums or name in job.reasons)
-        return of_job or (name in NOT_FINAL and name not in self._rows)
+        job, row = self.table.job, self._rows.get(name)
+        if row is not None and self.table.kinds[0, row] != codes.FOREIGN:
+            return False
+        is_of_job = name in job.final and name not in job.reasons and name not in self.table.own_serializers
+        return is_of_job or name in NOT_FINAL
 
     def _ids_of(self, kryo: KryoType) -> int:
         """Returns the number of the class ids that a serializer has for what it wrote."""

@@ -56,14 +56,7 @@ from flinkstate.values.kryo_class_names import (
     UTIL,
     WITHOUT_NULL,
 )
-from flinkstate.values.kryo_jobs import (
-    FINAL_CLASSES,
-    KryoArgument,
-    KryoField,
-    collection_of,
-    enum_of,
-    kryo_fields,
-)
+from flinkstate.values.kryo_jobs import FINAL_CLASSES, KryoArgument, KryoField, collection_of, enum_of, kryo_fields
 from flinkstate.values.kryo_references import KryoObject, KryoReferences
 
 _BOXED = frozenset(

@@ -166,6 +166,10 @@ def test_damaged_values_are_refused_or_are_values() -> None:
             continue
         try:
             found = as_flink_or_null(one.type.made, decode_whole(one.kryo_2, made))
+        except RefusedError as refused:
+            # An array of objects, which are in the form of Flink 2 without their class.
+            assert "can be copied, but not decoded" in str(refused), (one.name, value.hex())  # noqa: PT017
+            continue
         except DamagedError as error:
             # Flink doesn't look at the bits of a NaN.
             assert "NaN" in str(error), (one.name, value.hex())  # noqa: PT017
