@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from flinkstate.errors import RefusedError, UsageError
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused
 from stateferry.airflow.dag_runs.summary import report_summary
-from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.approval import ApproveRun
 from stateferry.airflow.tasks.plan_task import check_somebody_may_approve
@@ -25,6 +25,7 @@ from stateferry.runs.predict.estimates import Estimate, Prediction
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import FileDigest, Report, SavepointDigests
+from tests.airflow.state_migration.savepoints import planned_run
 from tests.airflow.state_migration.test_steps import TaskInstance
 
 ANSWERED = {"responded_at": datetime(2026, 11, 20, tzinfo=UTC), "responded_by_user": {"id": "1", "name": "ada"}}
@@ -32,8 +33,7 @@ ANSWERED = {"responded_at": datetime(2026, 11, 20, tzinfo=UTC), "responded_by_us
 
 @pytest.fixture
 def run(home: Path, occasion: Occasion) -> Run:
-    made = planned(MigrationRequest(), occasion)[1]
-    assert made is not None
+    made = planned_run(MigrationRequest(), occasion)
     made.enter(RunState.RUNNING, 1)
     made.enter(RunState.VERIFIED, 2)
     return made

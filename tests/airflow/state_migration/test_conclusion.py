@@ -13,7 +13,7 @@ from airflow.sdk.observability import stats
 
 from flinkstate.errors import UsageError
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused
-from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks import conclusion
 from stateferry.airflow.tasks.conclusion import Conclude, send_metrics
@@ -26,14 +26,14 @@ from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, TablesFacts
 from stateferry.runs.report.report import Report, SavepointDigests
 from stateferry.tables.counts import TableCounts
+from tests.airflow.state_migration.savepoints import planned_run
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
 from tests.support.records import record_of
 
 
 def a_run(occasion: Occasion, request: MigrationRequest, **seconds: float) -> Run:
-    run = planned(request, occasion)[1]
-    assert run is not None
+    run = planned_run(request, occasion)
     for at, state in enumerate((RunState.RUNNING, RunState.VERIFIED)):
         run.enter(state, at)
     run.keep(SnapshotFacts(states={"main/mainState": StateSize(1, 1000)}, seconds=1.0, ended_at=0))
@@ -141,8 +141,7 @@ def pulled(ti: TaskInstance) -> Any:
 
 @pytest.mark.usefixtures("home")
 def test_a_run_with_nothing_to_do_is_told(occasion: Occasion, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = planned(MigrationRequest().rehearsal(), occasion)[1]
-    assert run is not None
+    run = planned_run(MigrationRequest().rehearsal(), occasion)
     here = context(run)
     here["ti"].get_task_states = lambda **_: {"the run": {"rehearsal.snapshot": "skipped"}}
     told_of: list[tuple[str, ...]] = []

@@ -28,7 +28,7 @@ from stateferry.airflow.flink.jobs import Goal, JarRun, JobOverview
 from stateferry.airflow.flink.savepoints import Pending, SavepointOrder, TakenSavepoint
 from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
 from stateferry.airflow.migration_dag import migration_dags
-from stateferry.airflow.requests.planning import Occasion, plan_for, planned
+from stateferry.airflow.requests.planning import Occasion, plan_for
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.request_parts import APPROVAL_IS_OFF
 from stateferry.airflow.tasks import flink_tasks
@@ -55,8 +55,9 @@ from stateferry.runs.record.step_facts import SnapshotFacts, StateSize, Validate
 from stateferry.runs.report.decision import Answer, Decision, Sign
 from stateferry.runs.report.report import Report, SavepointDigests
 from tests.airflow.state_migration.conftest import AS_OF
-from tests.airflow.state_migration.savepoints import write_metadata
+from tests.airflow.state_migration.savepoints import planned_run, write_metadata
 from tests.airflow.state_migration.test_approval import ANSWERED
+from tests.support.facts import kept_facts
 from tests.support.records import record_of
 
 JOB = "0123456789abcdef0123456789abcdef"
@@ -164,8 +165,7 @@ def test_who_is_asked_learns_what_stands_still_how_long_what_starts_and_the_way_
         one for one, after in zip(lines, [*lines[1:], ""], strict=True) if one and one.lstrip()[0] not in "-|" and after
     ]
     assert loose == []
-    decision = rehearsal.facts(Decision)
-    assert decision is not None
+    decision = kept_facts(rehearsal, Decision)
     assert (decision.answer, decision.foreseen is not None) == (Answer.ASKED, True)
 
 
@@ -310,8 +310,7 @@ def test_a_sign_is_asked_for_once(
         WaitToStop(task_id="wait_to_stop").execute(here)
     assert [subject for subject, _ in questions] == ["Stop job main now?"]
     WaitToStop(task_id="wait_to_stop").execute_complete(here, YES)
-    sign = rehearsal.facts(Sign)
-    assert sign is not None
+    sign = kept_facts(rehearsal, Sign)
     assert sign.by == "ada"
     WaitToStop(task_id="wait_to_stop").execute(here)
     assert len(questions) == 1
@@ -356,8 +355,7 @@ def test_before_an_outage_the_named_people_are_asked_and_told_and_who_triggered_
     assert "grace has approved, but has also triggered this run" in told[1][2]
 
     operator.execute_complete(here, YES)
-    decision, sign = rehearsal.facts(Decision), rehearsal.facts(Sign)
-    assert decision is not None
+    decision, sign = kept_facts(rehearsal, Decision), rehearsal.facts(Sign)
     if isinstance(operator, Decide):
         assert decision.reason == "approved by ada"
     else:
@@ -567,8 +565,7 @@ def test_the_final_run_begins_with_the_decision_and_what_was_predicted(
     assert (final.facts(Decision), final.facts(Prediction)) == (decision, decision.foreseen)
     assert final.plan.run_id != rehearsal.plan.run_id
     assert not final.plan.rehearse
-    taken = final.facts(SavepointTaken)
-    assert taken is not None
+    taken = kept_facts(final, SavepointTaken)
     assert taken.requested_at is not None
     assert taken.ended_at is not None
 
@@ -580,8 +577,7 @@ def test_in_the_rehearsal_the_job_runs_on(rehearsal: Run, request_: MigrationReq
     assert [order.stop for order in flink.orders] == [False]
     run = Run.open(folder)
     assert run.plan.rehearse
-    taken = run.facts(SavepointTaken)
-    assert taken is not None
+    taken = kept_facts(run, SavepointTaken)
     # For how long the new job may wait for its first checkpoint.
     assert taken.checkpoint_interval == 30_000
 
@@ -635,8 +631,7 @@ def test_the_validated_run_is_approved_as_its_rehearsal_was(final: Run, rehearsa
 
 
 def test_a_run_without_a_rehearsal_is_left_alone(home: Path, occasion: Occasion) -> None:
-    run = planned(MigrationRequest(), occasion)[1]
-    assert run is not None
+    run = planned_run(MigrationRequest(), occasion)
     for state in (RunState.RUNNING, RunState.VERIFIED):
         run.enter(state, 1)
     check_like_rehearsal(run)
@@ -649,8 +644,7 @@ def test_a_validated_run_is_approved_if_approval_is_off_and_there_is_something_t
     home: Path, occasion: Occasion, mode: str
 ) -> None:
     request = MigrationRequest.model_validate({"approval": False, "mode": mode})
-    run = planned(request, occasion)[1]
-    assert run is not None
+    run = planned_run(request, occasion)
     for state in (RunState.RUNNING, RunState.VERIFIED):
         run.enter(state, 1)
     for _ in range(2):

@@ -14,7 +14,7 @@ from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
 from airflow.utils.state import TaskInstanceState
 
 from stateferry.airflow.flink.operators import FlinkRunJarOperator, FlinkSavepointOperator
-from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks.steps import StepOperator
 from stateferry.changes.counts import ConversionCounts
@@ -30,6 +30,7 @@ from stateferry.runs.record.step_facts import (
 )
 from stateferry.runs.report.report import Report, SavepointDigests
 from stateferry.tables.counts import TableCounts
+from tests.airflow.state_migration.savepoints import planned_run
 from tests.airflow.state_migration.test_steps import TaskInstance
 
 NOBODY = SavepointDigests("/demo", 1, {})
@@ -38,8 +39,7 @@ Heard = Callable[[Any], dict[str, Any]]
 
 @pytest.fixture
 def run(home: Path, occasion: Occasion) -> Run:
-    made = planned(MigrationRequest(), occasion)[1]
-    assert made is not None
+    made = planned_run(MigrationRequest(), occasion)
     made.keep(SnapshotFacts(states={"main/mainState": StateSize(1400, 9000)}, seconds=1.0, ended_at=0))
     return made
 

@@ -33,7 +33,7 @@ from stateferry.airflow.dag_runs.page_links import NOTE, PREFIX, RunPageLink
 from stateferry.airflow.pages import page_app, page_notes, page_overview
 from stateferry.airflow.pages.page_overview import Overview
 from stateferry.airflow.pages.page_plugin import StateferryPlugin
-from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.basics.durations import now_ms
 from stateferry.runs.catalog.publications import Control
@@ -47,6 +47,7 @@ from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.show import jobs_page
 from stateferry.tables.counts import TableCounts
+from tests.airflow.state_migration.savepoints import planned_run
 from tests.support.records import record_of
 
 ORDERS, BILLS, FORM = "state_migration_orders", "state_migration_bills", "state_migration"
@@ -140,8 +141,7 @@ class World:
 
 def a_run(home: Path, job: str, occasion: Occasion, dag_id: str | None, state: RunState) -> Run:
     request = MigrationRequest.model_validate({"job": job, "target": f"{home}/{job}"}).rehearsal()
-    run = planned(request, Occasion(f"{job}-{occasion.run_id}", occasion.as_of))[1]
-    assert run is not None
+    run = planned_run(request, Occasion(f"{job}-{occasion.run_id}", occasion.as_of))
     run.keep(Began(1, dag_id, None if dag_id is None else f"manual__{job}+1"))
     run.enter(RunState.RUNNING, 5)
     if state is not RunState.RUNNING:
@@ -286,8 +286,7 @@ def cutting_over(world: World, *, asked: bool = True, now: int | None = None) ->
     decision = Decision(rehearsal.plan.run_id, Answer.APPROVED, "approved by ada", now - 70_000, 0.1, prediction)
     rehearsal.keep(decision)
     values = {"job": "orders", "target": f"{rehearsal.plan.home}/final"}
-    final = planned(MigrationRequest.model_validate(values), LATER)[1]
-    assert final is not None
+    final = planned_run(MigrationRequest.model_validate(values), LATER)
     final.keep(Began(now - 100_000, ORDERS, DAG_RUN))
     if asked:
         rehearsal.keep(StopAsked(now - 60_000, 300_000, way_back=True))
@@ -475,8 +474,7 @@ def test_how_a_lazy_migration_converges_is_told_to_who_may_read_all_runs(world: 
     run.keep(TablesFacts(counts={"main/mainState": counts}))
     line = "main/mainState: 80.0 % of 100 keys migrated: 60 by the job, 20 by Stateferry; 20 left"
     assert line in world.words("ada", "/")
-    others = planned(MigrationRequest.model_validate({"job": "orders", "target": f"{home}/x"}).rehearsal(), LATER)[1]
-    assert others is not None
+    others = planned_run(MigrationRequest.model_validate({"job": "orders", "target": f"{home}/x"}).rehearsal(), LATER)
     others.keep(Began(1, BILLS, "manual__bills+2"))
     page_app._overview.cache_clear()
     assert line not in world.words("ada", "/")

@@ -19,7 +19,7 @@ from stateferry.runs.plan.homes import CATALOG_VARIABLE
 from stateferry.runs.plan.plan_text import shown
 from stateferry.runs.record.run_states import RunState
 from tests.airflow.state_migration.conftest import AS_OF
-from tests.airflow.state_migration.savepoints import write_metadata
+from tests.airflow.state_migration.savepoints import planned_run, write_metadata
 from tests.support.s3_server import S3Server
 
 STATES = {"legacy_state": "mainState", "new_state": "newMainState"}
@@ -92,8 +92,7 @@ def test_an_occasion_knows_whether_a_day_is_backfilled() -> None:
 def test_a_retry_finds_its_run(home: Path, occasion: Occasion) -> None:
     first, again = (planned(MigrationRequest(), occasion)[1] for _ in range(2))
     assert first == again
-    other = planned(MigrationRequest(), replace(occasion, run_id="manual__2026-11-20T12:00:00-00:00"))[1]
-    assert other is not None
+    other = planned_run(MigrationRequest(), replace(occasion, run_id="manual__2026-11-20T12:00:00-00:00"))
     assert first is not None
     assert other.folder != first.folder
 

@@ -18,7 +18,7 @@ from stateferry.airflow.flink.hook import FlinkHook
 from stateferry.airflow.flink.identity import flink_id
 from stateferry.airflow.flink.jobs import Goal, JarRun, JobOverview
 from stateferry.airflow.flink.task import UP_WITH_CHECKPOINT, FlinkTask
-from stateferry.airflow.requests.planning import Occasion, default_catalog, planned
+from stateferry.airflow.requests.planning import Occasion, default_catalog
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.requests.rollback_request import rollback_request
 from stateferry.airflow.tasks.flink_tasks import StartJob
@@ -31,7 +31,7 @@ from stateferry.runs.control.target_metadata import TargetMetadata
 from stateferry.runs.record.facts import JobStarted, Returned
 from stateferry.runs.record.runs import Run
 from tests.airflow.state_migration.conftest import AS_OF
-from tests.airflow.state_migration.savepoints import write_metadata
+from tests.airflow.state_migration.savepoints import planned_run, write_metadata
 from tests.airflow.state_migration.test_approval import context
 from tests.airflow.state_migration.test_steps import TaskInstance
 from tests.support.records import record_of
@@ -56,8 +56,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def published(home: Path, occasion: Occasion) -> Run:
-    run = planned(MigrationRequest(), occasion)[1]
-    assert run is not None
+    run = planned_run(MigrationRequest(), occasion)
     plan = run.plan
     record = record_of(plan)
     with Control(default_catalog()) as control:

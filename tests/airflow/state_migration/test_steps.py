@@ -29,7 +29,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from flinkstate.errors import TransientError, UsageError
 from stateferry.airflow.dag_runs.application_ends import application_file
 from stateferry.airflow.dag_runs.dag_run import fail_if_refused
-from stateferry.airflow.requests.planning import Occasion, planned
+from stateferry.airflow.requests.planning import Occasion
 from stateferry.airflow.requests.request import MigrationRequest
 from stateferry.airflow.tasks import steps
 from stateferry.airflow.tasks.check_task import CheckSavepoint
@@ -40,6 +40,7 @@ from stateferry.runs.record.facts import NothingToDo, Returned, TablesProblem
 from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.runs import Run
 from stateferry.runs.record.step_facts import RescaleFacts, SnapshotFacts, StateSize, TablesFacts
+from tests.airflow.state_migration.savepoints import planned_run
 
 # Airflow's hook leaves it to the garbage collector to close what it has read spark-submit's output from.
 pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO.*:pytest.PytestUnraisableExceptionWarning")
@@ -68,9 +69,7 @@ class TaskInstance:
 
 @pytest.fixture
 def run(home: Path, occasion: Occasion) -> Run:
-    made = planned(MigrationRequest(), occasion)[1]
-    assert made is not None
-    return made
+    return planned_run(MigrationRequest(), occasion)
 
 
 @pytest.fixture
@@ -298,8 +297,7 @@ def test_while_another_run_has_the_lease_the_task_waits(run: Run, submits: Submi
 def test_a_run_that_only_rescales_has_no_tables(run: Run, occasion: Occasion, submits: Submit) -> None:
     request = MigrationRequest.model_validate({"work": "rescale only", "parallelism": 8})
     for asked, name in ((request, "rescale"), (request.rehearsal(), "rehearsed")):
-        rescales = planned(asked, Occasion(name, occasion.as_of))[1]
-        assert rescales is not None
+        rescales = planned_run(asked, Occasion(name, occasion.as_of))
         with pytest.raises(AirflowSkipException, match="the run migrates no state, so it has no tables"):
             execute("tables", rescales)
 
@@ -317,8 +315,7 @@ def test_a_catch_up_without_tables_reads_what_was_published(run: Run, submits: S
 
 def test_a_rehearsal_is_not_cut_over_to(run: Run, occasion: Occasion, submits: Submit) -> None:
     other = Occasion("rehearsal", occasion.as_of)
-    rehearsal = planned(MigrationRequest().rehearsal(), other)[1]
-    assert rehearsal is not None
+    rehearsal = planned_run(MigrationRequest().rehearsal(), other)
     with pytest.raises(AirflowSkipException, match="a rehearsal publishes nothing"):
         execute("cut_over", rehearsal)
 
