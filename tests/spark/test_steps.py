@@ -32,6 +32,7 @@ from stateferry.spark_jobs.startup.head_start import HeadStart
 from stateferry.spark_jobs.workers import SparkWorkers
 from stateferry.steps import snapshot, tables
 from stateferry.steps.workers import Measure
+from tests.support.facts import kept_facts
 from tests.support.in_process import do_step, interrupted
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -112,8 +113,7 @@ def test_the_tables_follow_after_the_publication(do: Do, plan: Path, monkeypatch
         assert do("tables", "--plan", str(plan)) == INTERRUPTED
         assert run.facts(TablesFacts) is None
     assert do("tables", "--plan", str(plan)) == 0
-    facts = run.facts(TablesFacts)
-    assert facts is not None
+    facts = kept_facts(run, TablesFacts)
     assert facts.moved
     assert [change.state.value for change in run.changes()][-2:] == ["verified", "published"]
 
@@ -154,8 +154,7 @@ def test_spark_submit_runs_a_step(plan: Path) -> None:
     assert "snapshot of run first is done" in done.stdout
     run = the_run(plan)
     assert [step for step in Step if run.has_done(step)] == [Step.SNAPSHOT]
-    facts = run.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(run, SnapshotFacts)
     assert facts.states["main/mainState"].entries == 1
 
 

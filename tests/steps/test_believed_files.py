@@ -36,6 +36,7 @@ from stateferry.steps.workers import Fact, InProcess, Measure, Work
 from tests.steps.test_nights_since import first_state
 from tests.steps.test_nights_since import run as night
 from tests.steps.test_steps_alone import control_of, plan_of, the_run
+from tests.support.facts import kept_facts
 from tests.support.in_process import do_step, interrupted
 from tests.support.kill_points import Picture
 from tests.support.legacy_states import LegacyState
@@ -503,8 +504,7 @@ class TwoNights:
 def second_night(root: Path) -> tuple[Any, ...]:
     report, run = night(root / "job" / "chk-1", root, 1, state={"ttl_ms": 10**9})
     assert report.is_green, report.failed
-    facts, staged = run.facts(SnapshotFacts), root / "home" / "runs" / "nights" / "nights-1" / "staged"
-    assert facts is not None
+    facts, staged = kept_facts(run, SnapshotFacts), root / "home" / "runs" / "nights" / "nights-1" / "staged"
     return facts.states, facts.met, facts.ages, {file.name: file.read_bytes() for file in staged.iterdir()}
 
 

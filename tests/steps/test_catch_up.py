@@ -75,6 +75,7 @@ from tests.flink.judge import raw_entries
 from tests.savepoint.test_heap_timers import STRING, group
 from tests.savepoint.test_heap_timers import handle as raw_timers
 from tests.steps.test_nights_since import KEYS, NOW, at_work, changed, first_state, run
+from tests.support.facts import kept_facts
 from tests.support.in_process import without_spark
 from tests.support.lazy_choices import choices_of, choosing_as
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
@@ -87,6 +88,14 @@ NATIVE: dict[str, Any] = {"output_format": "native", "now": NOW}
 
 def base(source: Path, folder: Path, number: int, **options: Any) -> tuple[Report, Run]:
     return run(source, folder, number, job="catch-up", **(NATIVE | options))
+
+
+def with_a_base(folder: Path) -> NightlyDatabase:
+    """A job whose first checkpoint has been migrated."""
+    database = NightlyDatabase(folder / "job")
+    database.flush(first_state())
+    base(database.checkpoint(1), folder, 1)
+    return database
 
 
 def caught_up(source: Path, folder: Path, number: int, since: int, **options: Any) -> tuple[Report, Run]:
@@ -103,10 +112,6 @@ def entries(of: Run) -> Counter[Any]:
     return raw_entries(Path(of.staged.path if of.plan.rehearse else of.plan.target))
 
 
-def checks(report: Report) -> list[tuple[str, str]]:
-    return [(check.name, check.outcome.value) for check in report.checks]
-
-
 DROPPED = "main/other=1000000s:drop"
 CASES: dict[str, tuple[bool, dict[str, Any]]] = {
     "without time to live": (False, {}),
@@ -119,8 +124,7 @@ AGED = (NOW - 2 * 10**9, NOW - 10**9, NOW - 5, NOW)
 
 def found_in(of: Run) -> tuple[Any, ...]:
     """What the snapshot says of everything, but for ages of single entries, which may be gone."""
-    facts = of.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(of, SnapshotFacts)
     assert facts.ages is not None
     ages = [(one.state, one.counted, one.expired, one.future, one.kept) for one in facts.ages.states]
     untold = [(one.state, one.counted) for one in facts.ages.untold]
@@ -170,8 +174,7 @@ def test_a_chain_of_catch_ups_is_as_a_conversion_of_everything(
         everything = whole(source, tmp_path, number, **of_state)
         assert entries(since) == entries(everything)
         assert found_in(since) == found_in(everything)
-        newer = since.facts(MigrateFacts)
-        assert newer is not None
+        newer = kept_facts(since, MigrateFacts)
         assert newer.newer is not None
         assert f"main/{NEW}" in newer.newer
 
@@ -190,6 +193,13 @@ def two(folder: Path, *, keys: int = 6, **of_first: Any) -> tuple[Path, Path]:
     return first, database.checkpoint(2)
 
 
+def base_and_later(folder: Path, **options: Any) -> Path:
+    """The later one of two checkpoints; the other has been migrated, as the base."""
+    first, second = two(folder)
+    base(first, folder, 1, **options)
+    return second
+
+
 def test_what_is_published_has_the_files_of_its_base_and_newer_ones(tmp_path: Path) -> None:
     first, second = two(tmp_path)
     of_base = base(first, tmp_path, 1)[1]
@@ -198,8 +208,7 @@ def test_what_is_published_has_the_files_of_its_base_and_newer_ones(tmp_path: Pa
     assert entries(since) == entries(whole(second, tmp_path, 2))
     listed = next(check for check in report.checks if check.name == "main: changed keys listed")
     assert listed.actual == "8 keys, as 1 file came or went"
-    newer = since.facts(MigrateFacts)
-    assert newer is not None
+    newer = kept_facts(since, MigrateFacts)
     # Six keys of five entries became two entries each, of which one is new; one key of five went, and one came.
     assert newer.newer == {f"main/{NEW}": NewerRows(6 * 2 + 1, 6 * 4 + 5)}
     handle = Savepoint.open(str(tmp_path / "target")).metadata.operators[0].subtasks[0].native_keyed
@@ -339,9 +348,8 @@ def test_a_base_in_another_layout_is_caught_up_with(layout: dict[str, Any], tmp_
     report, since = caught_up(second, tmp_path, 2, 1, rehearse=False, **layout)
     assert report.is_green
     assert entries(since) == entries(whole(second, tmp_path, 2, **layout))
-    newer, before = since.facts(MigrateFacts), of_base.facts(MigrateFacts)
-    assert newer is not None
-    assert before is not None
+    newer = kept_facts(since, MigrateFacts)
+    assert of_base.facts(MigrateFacts) is not None
     # Forty keys of five entries became two entries each, of which one is new; one key of five went, and one came.
     assert newer.newer == {f"main/{NEW}": NewerRows(40 * 2 + 1 - 2, 40 * 4 + 5 - 4)}
     assert newer.layout is not None
@@ -369,8 +377,7 @@ def test_on_another_disk_the_files_are_copied(tmp_path: Path, monkeypatch: pytes
 def test_a_catch_up_needs_no_room_for_files_that_only_get_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     assert caught_up(second, tmp_path, 2, 1)[0].is_green
     assert caught_up(second, tmp_path, 3, 1, rehearse=False)[0].is_green
@@ -575,8 +582,7 @@ def test_a_wrong_list_of_changed_keys_is_found(
     """The validation lists the keys of few files that came or went, or reads all rows; it needs no list then."""
     if not most and alter is validated_short:
         return
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1, **options)
+    second = base_and_later(tmp_path, **options)
     with monkeypatch.context() as patch:
         patch.setattr(changed_rows, "_MOST_LISTED", most)
         alter(patch)
@@ -596,8 +602,7 @@ def test_a_row_of_another_key_in_a_newer_file_is_found(
     parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would hide what the base has, in a key group that isn't read whole."""
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1, parallelism=parallelism)
+    second = base_and_later(tmp_path, parallelism=parallelism)
     write, hidden = NewerFilesWriter.write, list[bytes]()
 
     def hiding(self: NewerFilesWriter, state: int, wanted: PendingRows, there: PendingRows) -> None:
@@ -626,8 +631,7 @@ def test_a_row_of_another_key_in_a_newer_file_is_found(
 
 
 def test_damage_in_a_newer_file_makes_the_report_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     close = NewerFilesWriter.close
 
     def damaging(self: NewerFilesWriter) -> NativeHandle:
@@ -653,8 +657,7 @@ def test_changed_keys_that_are_hashed_to_other_key_groups_are_found(
     which: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The conversion and the validation have their key groups in the result from the same function."""
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1, max_parallelism=300)
+    second = base_and_later(tmp_path, max_parallelism=300)
     hashed_anew = changed_keys._hashed_anew
 
     def wrong(*of: Any) -> Prefixes:
@@ -668,8 +671,7 @@ def test_changed_keys_that_are_hashed_to_other_key_groups_are_found(
 
 
 def test_key_groups_that_are_read_whole_may_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     monkeypatch.setattr(checks_of_proof, "sampled_groups", lambda *_: frozenset([1, 2, 40, 127]))
     report, _ = caught_up(second, tmp_path, 2, 1)
     plainly = [check.actual for check in report.checks if "of the result read plainly" in check.name]
@@ -678,8 +680,7 @@ def test_key_groups_that_are_read_whole_may_lie_apart(tmp_path: Path, monkeypatc
 
 @pytest.mark.full
 def test_of_very_large_key_groups_some_keys_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     monkeypatch.setattr(proof_of_catch_up, "_MOST_WHOLE", 1)
     report, since = caught_up(second, tmp_path, 2, 1)
     assert report.is_green
@@ -695,8 +696,7 @@ def test_of_very_large_key_groups_some_keys_are_read(tmp_path: Path, monkeypatch
 def test_a_large_key_group_does_not_stop_catch_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it could have a key of more than a fair share, a conversion of everything looks for that key."""
     monkeypatch.setattr(inventory, "heavy_groups", lambda *_: frozenset(range(128)))
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     report, since = caught_up(second, tmp_path, 2, 1)
     assert report.is_green
     assert entries(since) == entries(whole(second, tmp_path, 2))
@@ -732,8 +732,7 @@ def test_a_list_of_changed_keys_is_read_as_it_was_written(tmp_path: Path) -> Non
 def test_what_the_validation_has_read_stands_for_the_whole_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     done, do = list[tuple[ChangedTask, ChangedResult]](), ChangedTask.do
 
     def noted(task: ChangedTask) -> ChangedResult:
@@ -770,8 +769,7 @@ def test_a_base_that_was_altered_is_found(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_catch_up_without_tables_is_a_base(tmp_path: Path) -> None:
     """Its application does all steps up to the validation at once, and lets the next run have the job."""
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     made = without_tables(second, tmp_path, 2, 1)
     assert made.state is RunState.STAGED
     assert not made.has_done(Step.TABLES)
@@ -784,9 +782,7 @@ def test_a_catch_up_without_tables_is_a_base(tmp_path: Path) -> None:
 
 def test_keys_that_vanish_before_catch_ups_without_tables_are_noticed_before_the_publication(tmp_path: Path) -> None:
     """The tables have the keys of the last run that wrote them, and not of a catch-up that the DAG has made."""
-    database = NightlyDatabase(tmp_path / "job")
-    database.flush(first_state())
-    base(database.checkpoint(1), tmp_path, 1)
+    database = with_a_base(tmp_path)
     few = {key: blob for key, blob in database.state.blobs.items() if key < "key-2"}
     database.flush(database.state.with_changes(blobs=few))
     without_tables(database.checkpoint(2), tmp_path, 2, 1)
@@ -800,9 +796,7 @@ def test_keys_that_vanish_before_catch_ups_without_tables_are_noticed_before_the
 def test_few_changed_keys_in_several_catch_ups_need_no_look_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = NightlyDatabase(tmp_path / "job")
-    database.flush(first_state())
-    base(database.checkpoint(1), tmp_path, 1)
+    database = with_a_base(tmp_path)
     for number in (2, 3):
         database.flush(database.state.with_changes(blobs={**database.state.blobs, "key-1": ({"u": number}, NOW)}))
         without_tables(database.checkpoint(number), tmp_path, number, number - 1)
@@ -1017,9 +1011,7 @@ def test_a_file_that_was_altered_before_it_is_joined_is_found(tmp_path: Path, mo
 
 def two_and_a_third(folder: Path, *, other: int = 70_001) -> Path:
     """A base and a catch-up with it; returns a later snapshot, in which one of their keys has changed again."""
-    database = NightlyDatabase(folder / "job")
-    database.flush(first_state())
-    base(database.checkpoint(1), folder, 1)
+    database = with_a_base(folder)
     state = changed(database.state, random.Random(7), 40)
     database.flush(state.with_changes(blobs={**state.blobs, "other": ({"u": other}, NOW)}))
     caught_up(database.checkpoint(2), folder, 2, 1)
@@ -1029,9 +1021,7 @@ def two_and_a_third(folder: Path, *, other: int = 70_001) -> Path:
 
 
 def test_files_of_the_base_s_savepoint_that_are_gone_are_named(tmp_path: Path) -> None:
-    database = NightlyDatabase(tmp_path / "job")
-    database.flush(first_state())
-    base(database.checkpoint(1), tmp_path, 1)
+    database = with_a_base(tmp_path)
     database.flush(database.state.with_changes(blobs={"key-1": ({"u": 1}, NOW)}))
     before = [database.path_of(file) for file in database.files]
     database.compact()
@@ -1042,8 +1032,7 @@ def test_files_of_the_base_s_savepoint_that_are_gone_are_named(tmp_path: Path) -
 
 
 def test_a_catch_up_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     for place in ("stateferry.steps.catch_up.newer_rows", "stateferry.steps.validate._report"):
         with monkeypatch.context() as patch:
             patch.setattr(place, stopped)
@@ -1060,9 +1049,7 @@ def stopped(*_: object) -> None:
 
 def test_another_state_than_the_base_s_is_noticed_before_the_publication(tmp_path: Path) -> None:
     """Only changed keys can have vanished; if they are many, all keys that the tables know are looked for."""
-    database = NightlyDatabase(tmp_path / "job")
-    database.flush(first_state())
-    base(database.checkpoint(1), tmp_path, 1)
+    database = with_a_base(tmp_path)
     few = {key: blob for key, blob in database.state.blobs.items() if key < "key-2"}
     database.flush(database.state.with_changes(blobs=few))
     with pytest.raises(VanishedKeysError, match="are gone, more than the"):
@@ -1112,9 +1099,7 @@ def test_what_is_left_of_a_catch_up_needs_its_base_no_more(tmp_path: Path, monke
 @pytest.fixture
 def chain(tmp_path: Path) -> Path:
     """A base and a catch-up, whose files were read right before the job is stopped; returns the final source."""
-    database = NightlyDatabase(tmp_path / "job")
-    database.flush(first_state())
-    base(database.checkpoint(1), tmp_path, 1)
+    database = with_a_base(tmp_path)
     for number in (2, 3):
         database.flush(database.state.with_changes(blobs={**database.state.blobs, f"new-{number}": ({"u": 1}, NOW)}))
         source = database.checkpoint(number)
@@ -1159,8 +1144,7 @@ def check_when_read(patch: pytest.MonkeyPatch, final: Callable[[], tuple[Report,
     assert report.is_green, report.failed
     # The newer file of the last catch-up, which that had only written.
     assert names.count("taken over") == 1
-    held = since.facts(HeldFiles)
-    assert held is not None
+    held = kept_facts(since, HeldFiles)
     assert len(held.files) == 2
     (before,) = published
     assert not set(held.files) & set(before)
@@ -1177,8 +1161,7 @@ def test_files_that_were_read_right_before_are_not_read_again_until_they_are_pub
     names.clear()
     _, late = caught_up(chain, tmp_path, 4, 2, rehearse=False, target=str(tmp_path / "late"))
     assert names.count("taken over") == 2
-    held = late.facts(HeldFiles)
-    assert held is not None
+    held = kept_facts(late, HeldFiles)
     # By the publication and by the tables.
     assert {names.count(name) for name in held.files} == {2}
 
@@ -1213,8 +1196,7 @@ def test_a_file_that_was_written_to_before_the_publication_is_found(
 
 
 def held_file(tmp_path: Path) -> Path:
-    held = find_run(str(tmp_path / "home"), "catch-up", "catch-up-3").facts(HeldFiles)
-    assert held is not None
+    held = kept_facts(find_run(str(tmp_path / "home"), "catch-up", "catch-up-3"), HeldFiles)
     return tmp_path / "target" / next(iter(held.files))
 
 
@@ -1235,7 +1217,6 @@ def test_a_file_that_has_rotted_behind_its_identity_raises_the_alarm(chain: Path
 
 
 def test_a_base_that_was_removed_is_named_with_what_to_do(tmp_path: Path) -> None:
-    first, second = two(tmp_path)
-    base(first, tmp_path, 1)
+    second = base_and_later(tmp_path)
     with pytest.raises(UsageError, match=r"has no run 'gone'.*; if it was removed, leave --since out"):
         base(second, tmp_path, 2, since="gone")

@@ -24,6 +24,7 @@ from stateferry.runs.record.run_states import RunState
 from stateferry.runs.record.steps import Step
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import changed, first_state
+from tests.support.facts import kept_facts
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.native_nights import NightlyDatabase
 
@@ -107,8 +108,7 @@ def test_it_catches_up_until_one_is_short_and_the_cut_over_goes_on_from_that(
     assert re.findall(r"caught up with (\d+) changed keys in ([\d.]+) s", said)[-1][1] == "4.0"
     assert "enough: it took 4.0 s" in said
     assert "a cut-over is likely to keep the job still for" in said
-    found = find_run(str(home), "orders", rehearsal.name).facts(CatchUps)
-    assert found is not None
+    found = kept_facts(find_run(str(home), "orders", rehearsal.name), CatchUps)
     assert [one.seconds for one in found.done] == [60.0, 30.0, 4.0]
     last = find_run(str(home), "orders", found.done[-1].run_id)
     assert (last.plan.since, last.state, last.has_done(Step.TABLES)) == (found.done[1].run_id, RunState.STAGED, False)

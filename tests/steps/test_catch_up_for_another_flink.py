@@ -45,6 +45,7 @@ from tests.steps.test_catch_up import (
 )
 from tests.steps.test_keys_by_both_kryos import BY_2, BY_5
 from tests.steps.test_nights_since import NOW, changed, first_state, run
+from tests.support.facts import kept_facts
 from tests.support.in_process import do_step
 from tests.support.legacy_states import LEGACY, LegacyState
 from tests.support.native_nights import NightlyDatabase
@@ -188,8 +189,7 @@ def test_only_changed_keys_are_written(tmp_path: Path) -> None:
     report, since = caught_up(second, tmp_path, 2, 1, rehearse=False, **ALONE)
     assert report.is_green
     assert entries(since) == entries(whole(second, tmp_path, 2, **ALONE))
-    facts = since.facts(MigrateFacts)
-    assert facts is not None
+    facts = kept_facts(since, MigrateFacts)
     assert facts.newer is not None
     newer = {name.rpartition("/")[2]: of for name, of in facts.newer.items() if of.put or of.deleted}
     assert newer == {LEGACY: NewerRows(6, 1)}
@@ -277,8 +277,7 @@ def rots_when_published(patch: pytest.MonkeyPatch, target: Path) -> None:
     check = tables._check_published
 
     def then(work: RunAtWork) -> tuple[Check]:
-        held = work.run.facts(HeldFiles)
-        assert held is not None
+        held = kept_facts(work.run, HeldFiles)
         rot(target / next(iter(held.files)))
         return check(work)
 

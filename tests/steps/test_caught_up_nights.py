@@ -31,6 +31,7 @@ from stateferry.steps.workers import InProcess
 from stateferry.tables.iceberg.commits import TableHome
 from tests.flink.judge import raw_entries
 from tests.steps.test_nights_since import NOW, at_work, changed, first_state, run, totals, walked
+from tests.support.facts import kept_facts
 from tests.support.lazy_choices import choices_of, choosing_as
 from tests.support.legacy_states import FLAG, LEGACY, NEW
 from tests.support.native_nights import NightlyDatabase
@@ -48,9 +49,7 @@ def night(source: Path, folder: Path, number: int, **options: Any) -> Run:
 
 
 def why_whole(of: Run) -> str:
-    choice, facts = of.facts(NightChoice), of.facts(SnapshotFacts)
-    assert choice is not None
-    assert facts is not None
+    choice, facts = kept_facts(of, NightChoice), kept_facts(of, SnapshotFacts)
     expected = (
         f"everything: {choice.why_whole}" if choice.why_whole else f"only what has changed since run {of.plan.since}"
     )

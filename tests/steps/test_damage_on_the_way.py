@@ -12,7 +12,7 @@ from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
 from stateferry.runs.record.run_folder import run_folder
 from stateferry.runs.record.runs import Run
-from tests.support.in_process import do_step, without_spark
+from tests.support.in_process import do_step, do_steps, without_spark
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 MANY = LegacyState(blobs={f"key {number}": ({"a": number, "b": None}, 0) for number in range(300)})
@@ -46,8 +46,7 @@ def the_run(plan: Path) -> Run:
 
 def ends_well(plan: Path) -> None:
     """Once the bytes are as they were, the same command mends it."""
-    for step in ("migrate", "rescale", "validate", "cut_over"):
-        assert do_step(step, "--plan", str(plan)) == 0
+    do_steps(("migrate", "rescale", "validate", "cut_over"), "--plan", str(plan))
     assert not the_run(plan).folder.child("exchange").exists()
     target = Savepoint.open(str(plan.parent / "target"))
     assert target.operator("main").max_parallelism == 256

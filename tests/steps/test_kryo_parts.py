@@ -18,6 +18,7 @@ from stateferry.runs.record.step_facts import SnapshotFacts, WrittenTables
 from tests.rocksdb.goldens import Contents, contents
 from tests.steps.test_for_another_flink import ALONE
 from tests.steps.test_native_source import run
+from tests.support.facts import kept_facts
 
 GOLDENS = Path(__file__).parents[1] / "savepoints"
 MADE = (
@@ -125,8 +126,7 @@ def test_entries_become_rows(golden: str, options: str, tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_the_new_job_declares_the_same_serializer(golden: str, declared: str, tmp_path: Path) -> None:
     _, made = run(GOLDENS / golden, tmp_path, **options_of(golden))
-    facts = made.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(made, SnapshotFacts)
     assert facts.declarations is not None
     assert any(line.endswith(f": {declared}") for line in facts.declarations)
     assert not [note for note in facts.notes if "Kryo" in note]
@@ -174,8 +174,7 @@ def test_rows_are_for_flink_2_in_the_same_run(golden: str, options: str, tmp_pat
     told = declared(golden, "old-1", "old-4")
     report, made = run(GOLDENS / golden, tmp_path / "one", **options_of(golden, **told, **more))
     assert {check.outcome.value for check in (*report.checks, *report.tables)} == {"passed"}, report
-    facts = made.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(made, SnapshotFacts)
     assert not [note for note in facts.notes if "must run on Flink 1" in note]
     run(GOLDENS / golden, tmp_path / "rows", **options_of(golden, **more))
     names = ["new-1", "new-4", *(("old-1", "old-4") if "keep_legacy" in more else ())]
@@ -194,8 +193,7 @@ def test_the_tables_follow_from_night_to_night(tmp_path: Path) -> None:
         night = options_of(golden, run_id=f"night-{number}", to=to, **home)
         report, made = run(GOLDENS / golden, tmp_path / f"{number}", **night)
         assert {check.outcome.value for check in report.tables} == {"passed"}, report
-        facts = made.facts(WrittenTables)
-        assert facts is not None
+        facts = kept_facts(made, WrittenTables)
         written = sum(one.rows_written for one in facts.counts.values())
         assert (written == 0) == (number == 2)
 

@@ -27,6 +27,7 @@ from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, Snapsh
 from stateferry.runs.record.steps import Step
 from stateferry.steps import validate
 from stateferry.steps.workers import InProcess
+from tests.support.facts import kept_facts
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.verified_runs import do_steps, plan_for, verified
 
@@ -296,8 +297,7 @@ def test_maps_larger_than_what_is_read_at_once_are_moved_or_left_and_come_back(t
 def test_a_step_that_is_tried_again_moves_the_same_keys(tmp_path: Path) -> None:
     UNTOUCHED.write(str(tmp_path / "source"))
     run = lazily(tmp_path / "source", tmp_path / "new", share=0.3)
-    facts = run.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(run, SnapshotFacts)
     assert facts.lazy is not None
     (choice,) = facts.lazy
     assert (choice.left, choice.moved, choice.migrated) == (40, 12, 0)
@@ -397,8 +397,7 @@ def test_the_validation_finds_what_is_wrong(alteration: str, tmp_path: Path) -> 
     if alteration in ALTERATIONS:
         result = ALTERATIONS[alteration].change(result, moved, left)
     result.write(str(tmp_path / "altered"))
-    facts = run.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(run, SnapshotFacts)
     resolved = resolve(run.plan, Savepoint.open(run.plan.source)).moving(facts.lazy or ())
     checks = validate.check(InProcess(), resolved, str(tmp_path / "altered"))
     failed = [check for check in checks if check.outcome is Outcome.FAILED]
@@ -418,7 +417,6 @@ def test_a_share_counts_a_key_whose_rows_fill_several_sections_once(
     rows = {"large": {f"{part:05}": (part, 0) for part in range(1000)}}
     LegacyState({f"key {one}": ({"a": 1}, 0) for one in range(10)}, rows, {"large": 0}).write(str(tmp_path / "old"))
     run = lazily(tmp_path / "old", tmp_path / "target", share=0.5)
-    facts = run.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(run, SnapshotFacts)
     assert facts.lazy is not None
     assert [(one.migrated, one.left, one.moved) for one in facts.lazy] == [(1, 10, 6)]

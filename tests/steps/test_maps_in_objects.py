@@ -27,6 +27,7 @@ from tests.rocksdb.goldens import contents
 from tests.steps.test_kept_values import write
 from tests.steps.test_maps_in_pojos import GOLDENS, OPTIONS, PLAIN, lines_of, moved, options_of, rows_of, texts
 from tests.steps.test_native_source import run
+from tests.support.facts import kept_facts
 
 JAR = Path(__file__).parents[1] / "kryo" / "totals-classes.jar"
 MADE = (
@@ -76,8 +77,7 @@ def test_entries_become_rows_and_objects_stay_without_them(
 def test_maps_of_both_kryos_are_counted(tmp_path: Path) -> None:
     golden = "in-objects-upgraded-2.3-rocksdb"
     _, one = run(GOLDENS / golden, tmp_path, **options_of(golden, **TOLD))
-    facts = one.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(one, SnapshotFacts)
     assert facts.kryo is not None
     assert [(found.state, found.type) for found in facts.kryo] == [(name, "Map<String,Long>") for name in STATES]
     for found in facts.kryo:

@@ -25,6 +25,7 @@ from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
 from tests.flink.judge import dumped
 from tests.rocksdb.goldens import contents
 from tests.steps.test_native_source import run
+from tests.support.facts import kept_facts
 from tests.support.rewriting import rewrite
 
 GOLDENS = Path(__file__).parents[1] / "savepoints"
@@ -280,9 +281,7 @@ def test_a_night_reads_what_has_changed_since_the_night_before(tmp_path: Path) -
     for number in range(2):
         report, one = run(tmp_path / "native", tmp_path, **of_night, run_id=f"night-{number}")
         assert {check.outcome.value for check in report.checks} == {"passed"}, report.checks
-        snapshot, tables = one.facts(SnapshotFacts), one.facts(TablesFacts)
-        assert snapshot is not None
-        assert tables is not None
+        snapshot, tables = kept_facts(one, SnapshotFacts), kept_facts(one, TablesFacts)
         nights.append((snapshot, next(iter(tables.counts.values()))))
     (first, first_tables), (second, second_tables) = nights
     assert any("have changed since run" in note for note in second.notes)

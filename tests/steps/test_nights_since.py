@@ -36,6 +36,7 @@ from stateferry.steps.run_at_work import RunAtWork
 from stateferry.steps.workers import InProcess
 from stateferry.tables.iceberg.commits import TableHome
 from tests.rocksdb.writing import NONE, Table, masked_crc32c, varint
+from tests.support.facts import kept_facts
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 from tests.support.native_nights import NightlyDatabase
 from tests.support.table_nights import folding_everything
@@ -97,27 +98,23 @@ def rows_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def facts_of(run: Run) -> tuple[Any, ...]:
-    snapshot, counted = run.facts(SnapshotFacts), run.facts(Counted)
-    assert snapshot is not None
+    snapshot, counted = kept_facts(run, SnapshotFacts), run.facts(Counted)
     return snapshot.states, snapshot.met, snapshot.ages, snapshot.read, counted
 
 
 def went_on(run: Run) -> bool:
-    facts = run.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(run, SnapshotFacts)
     return any("have changed since run" in note for note in facts.notes)
 
 
 def walked(run: Run) -> int:
-    facts = run.facts(TablesFacts)
-    assert facts is not None
+    facts = kept_facts(run, TablesFacts)
     return sum(counts.keys_walked for counts in facts.counts.values())
 
 
 def totals(run: Run) -> dict[str, int]:
     """What the tables step says of all keys, however it has found that out."""
-    facts = run.facts(TablesFacts)
-    assert facts is not None
+    facts = kept_facts(run, TablesFacts)
     (counts,) = facts.counts.values()
     names = [
         *("keys_new", "keys_changed", "keys_unchanged", "keys_vanished", "keys_left", "keys_left_untouched"),
@@ -277,8 +274,7 @@ def test_only_changed_keys_are_read(tmp_path: Path, rows_read: Callable[[], int]
 def test_what_is_predicted_for_a_cut_over_counts_with_reading_everything(tmp_path: Path) -> None:
     database, (first, second) = nights(tmp_path)
     _, one = run(first, tmp_path, 1)
-    facts = one.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(one, SnapshotFacts)
     one.keep(replace(facts, seconds=1000.0))
     _, two = run(second, tmp_path, 2)
     database.flush(database.state.with_changes(blobs={**database.state.blobs, "key-9": ({"u": 1}, NOW)}))
@@ -339,8 +335,7 @@ def test_ages_follow_from_what_has_changed_whatever_the_time(tmp_path: Path, mon
         assert facts_of(since) == facts_of(everything)
         assert totals(since) == totals(everything)
         assert went_on(since) is (night > 0)
-        facts = since.facts(SnapshotFacts)
-        assert facts is not None
+        facts = kept_facts(since, SnapshotFacts)
         (met,) = facts.met.values()
         expired.add(met.blob_entries_expired)
         assert min(met.blobs_expired, met.empty_maps, met.timestamps_in_the_future) > 0
@@ -469,8 +464,7 @@ def written_again(database: NightlyDatabase, _: Path) -> None:
 
 def by_another_version(_: NightlyDatabase, home: Path) -> None:
     first = find_run(str(home), "nights", "nights-1")
-    counted = first.facts(Counted)
-    assert counted is not None
+    counted = kept_facts(first, Counted)
     first.keep(replace(counted, by="0.0"))
 
 
@@ -516,8 +510,7 @@ def test_a_large_change_is_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.M
 def test_tables_that_another_writer_has_changed_are_compared_as_a_whole(tmp_path: Path) -> None:
     _, (first, second) = nights(tmp_path)
     _, before = run(first, tmp_path, 1)
-    facts = before.facts(TablesFacts)
-    assert facts is not None
+    facts = kept_facts(before, TablesFacts)
     for name in facts.snapshots:
         table = TableHome(before.plan.catalog_uri, before.plan.warehouse).catalog().load_table(name)
         table.append(table.scan().to_arrow().slice(0, 0))

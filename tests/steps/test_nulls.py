@@ -16,6 +16,7 @@ from flinkstate.writing.writer import SavepointWriter
 from stateferry.changes.rules import NullsCannotBeKeptError, NullsNeedAWordError
 from stateferry.runs.record.step_facts import SnapshotFacts
 from tests.flink.judge import dumped
+from tests.support.facts import kept_facts
 from tests.support.legacy_states import LEGACY, NEW, LegacyState
 from tests.support.verified_runs import verified
 
@@ -65,8 +66,7 @@ def test_nulls_stop_the_run_where_the_new_job_can_do_less(
 
     run = verified(tmp_path / "source", tmp_path / "kept", nulls="keep", **options)
     assert found(tmp_path / "kept") == ROWS
-    facts = run.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(run, SnapshotFacts)
     (note,) = [note for note in facts.notes if "null" in note]
     assert note.startswith(f"2 null values of {LEGACY} of ")
     assert " become rows, which the serializer of Long can't write: " in note
@@ -80,8 +80,7 @@ def test_nulls_that_break_nothing_need_no_word(tmp_path: Path) -> None:
     HELD.write(str(tmp_path / "source"))
     run = verified(tmp_path / "source", tmp_path / "native", output_format="native")
     assert found(tmp_path / "native") == ROWS
-    facts = run.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(run, SnapshotFacts)
     assert any(
         "can't write: RocksDB of Flink 2.3 holds them. If the job moves to another" in note for note in facts.notes
     )
@@ -99,8 +98,7 @@ def test_nulls_of_types_of_one_value_need_no_word(tmp_path: Path) -> None:
     run = verified(tmp_path / "source", tmp_path / "kept")
     kept = {line["user_key"]: line["value"] for line in dumped(tmp_path / "kept", "main", NEW)}
     assert kept == {"a": {}, "b": None}
-    facts = run.facts(SnapshotFacts)
-    assert facts is not None
+    facts = kept_facts(run, SnapshotFacts)
     assert not [note for note in facts.notes if "null" in note]
     one.with_changes(ttl=True).write(str(tmp_path / "aging"))
     with pytest.raises(NullsCannotBeKeptError):

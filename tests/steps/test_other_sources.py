@@ -12,7 +12,7 @@ import pytest
 from flinkstate.metadata.file_names import METADATA
 from stateferry.basics.exit_codes import REJECTED
 from tests.steps.test_lost_entries import BEFORE, UPGRADED
-from tests.support.in_process import do_step
+from tests.support.in_process import do_step, do_steps
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 BETWEEN = ("migrate", "rescale")
@@ -56,8 +56,7 @@ def test_an_entry_that_is_put_back_has_changed_since_it_was_counted(
             file.write_bytes(raw)
             changed += 1
     assert changed == 1
-    for step in BETWEEN:
-        assert do_step(step, "--plan", named) == 0
+    do_steps(BETWEEN, "--plan", named)
     says_no(tmp_path, named, capsys)
 
 
@@ -72,6 +71,5 @@ def test_the_old_job_stores_its_maps_otherwise_than_at_the_snapshot(
     assert do_step("snapshot", "--plan", named) == 0
     shutil.rmtree(old)
     LegacyState(blobs={"key": ({"a": 1}, 0)}).write(str(old))
-    for step in BETWEEN:
-        assert do_step(step, "--plan", named) == 0
+    do_steps(BETWEEN, "--plan", named)
     says_no(tmp_path, named, capsys)

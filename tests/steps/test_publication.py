@@ -28,7 +28,8 @@ from stateferry.tables.iceberg.reads import read_current
 from stateferry.tables.iceberg.schemas import StateTables
 from stateferry.tables.versions import chunk_files
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run
-from tests.support.in_process import do_step, interrupted, without_spark
+from tests.support.facts import kept_facts
+from tests.support.in_process import do_step, do_steps, interrupted, without_spark
 from tests.support.kill_points import Picture, watched
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
@@ -46,8 +47,7 @@ def published_target(tmp_path: Path) -> str | None:
 
 def test_a_verified_run_is_published_without_its_source(tmp_path: Path, plan_of: PlanOf) -> None:
     plan = plan_of("one")
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     shutil.rmtree(tmp_path / "source")
     assert do_step("cut_over", "--plan", plan) == 0
     assert the_run(tmp_path, "one").state is RunState.PUBLISHED
@@ -60,8 +60,7 @@ def test_a_report_goes_with_what_was_validated(
 ) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     plan = plan_of("one")
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     assert main(["report", "one"]) == 0
     run = the_run(tmp_path, "one")
     assert run.report_page.is_file()
@@ -88,8 +87,7 @@ def test_a_report_says_how_its_run_has_ended_and_whether_it_holds(
 ) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     plan = plan_of("one")
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     run = the_run(tmp_path, "one")
     run.enter(RunState.REJECTED, 0, "by me")
     capsys.readouterr()
@@ -112,8 +110,7 @@ def test_a_run_that_was_killed_after_its_validation_needs_no_source(
     without_spark(monkeypatch)
     root = tmp_path / "world"
     plan = plan_of("one", home=str(root / "home"), target=str(root / "target"))
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     with watched(root) as points:
         assert main(["run", "--plan", plan]) == 0
     assert len(points.pictures) > 5
@@ -154,8 +151,7 @@ def test_keys_that_have_vanished_stop_a_cut_over_before_anything_is_written(
     known = LegacyState({f"key-{number}": ({"a": number}, 0) for number in range(20)})
     known.write(str(tmp_path / "known"))
     before = plan_of("before", source=str(tmp_path / "known"), rehearse=True)
-    for step in OF_REHEARSAL:
-        assert do_step(step, "--plan", before) == 0
+    do_steps(OF_REHEARSAL, "--plan", before)
     other = known.with_changes(blobs={f"key-{number}": ({"a": 1}, 0) for number in range(11, 31)})
     other.write(str(tmp_path / "other"))
     wrong = plan_of("wrong", source=str(tmp_path / "other"))
@@ -166,8 +162,7 @@ def test_keys_that_have_vanished_stop_a_cut_over_before_anything_is_written(
     assert the_run(tmp_path, "wrong").state is RunState.FAILED
     assert not (tmp_path / "wrong").exists()
     meant = plan_of("meant", source=str(tmp_path / "other"), accept_vanished=0.55)
-    for step in (*BEFORE_PUBLICATION, "cut_over", "tables"):
-        assert do_step(step, "--plan", meant) == 0
+    do_steps((*BEFORE_PUBLICATION, "cut_over", "tables"), "--plan", meant)
     with control_of(tmp_path) as control:
         assert not control.are_tables_pending("orders", "meant")
 
@@ -178,14 +173,12 @@ def test_tables_that_fail_after_the_publication_are_told_and_go_on_later(
 ) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     plan = plan_of("one")
-    for step in (*BEFORE_PUBLICATION, "cut_over"):
-        assert do_step(step, "--plan", plan) == 0
+    do_steps((*BEFORE_PUBLICATION, "cut_over"), "--plan", plan)
     (tmp_path / "source").rename(tmp_path / "away")
     assert do_step("tables", "--plan", plan) == 1
     shutil.copytree(tmp_path / "away", tmp_path / "source", ignore=shutil.ignore_patterns("*-keyed-*"))
     assert do_step("tables", "--plan", plan) == 1
-    problem = the_run(tmp_path, "one").facts(TablesProblem)
-    assert problem is not None
+    problem = kept_facts(the_run(tmp_path, "one"), TablesProblem)
     assert "-keyed-" in problem.reason
     shutil.rmtree(tmp_path / "source")
     for step, code in (("tables", 1), ("cut_over", 0)):
@@ -218,10 +211,8 @@ def test_tables_of_a_publication_that_was_replaced_stay_as_they_are(
 ) -> None:
     monkeypatch.setenv("STATEFERRY_HOME", str(tmp_path / "home"))
     first, second = plan_of("one"), plan_of("two")
-    for step in (*BEFORE_PUBLICATION, "cut_over"):
-        assert do_step(step, "--plan", first) == 0
-    for step in (*BEFORE_PUBLICATION, "cut_over", "tables"):
-        assert do_step(step, "--plan", second) == 0
+    do_steps((*BEFORE_PUBLICATION, "cut_over"), "--plan", first)
+    do_steps((*BEFORE_PUBLICATION, "cut_over", "tables"), "--plan", second)
     capsys.readouterr()
     assert do_step("tables", "--plan", first) == 0
     assert "nothing to do" in capsys.readouterr().out
@@ -246,8 +237,7 @@ def rehearsed(tmp_path: Path, plan_of: PlanOf, run_id: str, state: LegacyState) 
     """Does a rehearsal on another savepoint of the job."""
     state.write(str(tmp_path / f"source of {run_id}"))
     plan = plan_of(run_id, source=str(tmp_path / f"source of {run_id}"), rehearse=True, accept_vanished=1)
-    for step in OF_REHEARSAL:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(OF_REHEARSAL, "--plan", plan)
 
 
 def shown_keys(tmp_path: Path) -> set[str]:
@@ -269,8 +259,7 @@ def test_tables_that_another_run_moved_after_ours_wrote_its_rows_are_brought_all
     tmp_path: Path, plan_of: PlanOf, checkpoint: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = plan_of("one", accept_vanished=1)
-    for step in (*BEFORE_PUBLICATION, "cut_over"):
-        assert do_step(step, "--plan", plan) == 0
+    do_steps((*BEFORE_PUBLICATION, "cut_over"), "--plan", plan)
     # It is killed when it has written its rows; another run comes in between.
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tables, "check", interrupted)
@@ -305,8 +294,7 @@ def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
 ) -> None:
     without_spark(monkeypatch)
     plan = plan_of("one", rehearse=True)
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     run, failing = the_run(tmp_path, "one"), Check("as the tables say", Outcome.FAILED, "3 entries", "2 entries")
     found = {("main", NEW): failing, ("main", "other"): replace(failing, outcome=Outcome.PASSED)}
     assert state_of(tmp_path) is RunState.STAGED
@@ -335,8 +323,7 @@ def test_a_rehearsal_whose_tables_fail_has_failed_and_goes_on_later(
 @pytest.mark.slow
 def test_a_rehearsal_whose_tables_another_run_moved_writes_its_rows_again(tmp_path: Path, plan_of: PlanOf) -> None:
     plan = plan_of("one", rehearse=True, accept_vanished=1)
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     # It is killed when it has written its rows; another run comes in between.
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tables, "check", interrupted)
@@ -352,8 +339,7 @@ def test_a_rehearsal_whose_tables_another_run_moved_writes_its_rows_again(tmp_pa
 @pytest.mark.slow
 def test_a_run_that_goes_on_late_leaves_the_view_to_the_later_run(tmp_path: Path, plan_of: PlanOf) -> None:
     plan = plan_of("one", rehearse=True)
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     # It is killed when it has moved `main`, before the view follows.
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tables, "put_current_view", interrupted)
@@ -378,8 +364,7 @@ def test_tables_without_any_file_fail_and_the_same_command_or_the_next_run_write
     rehearsed(tmp_path, plan_of, "one", state)
     state.write(str(tmp_path / "again"))
     plan = plan_of("two", source=str(tmp_path / "again"), rehearse=True)
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     with monkeypatch.context() as patched:
         patched.setattr(tables, "accounts", lambda _: [])
         assert do_step("tables", "--plan", plan) == 1
@@ -390,8 +375,7 @@ def test_tables_without_any_file_fail_and_the_same_command_or_the_next_run_write
         assert do_step("tables", "--plan", plan) == 0
     else:
         rehearsed(tmp_path, plan_of, "three", state)
-    facts = the_run(tmp_path, healing).facts(TablesFacts)
-    assert facts is not None
+    facts = kept_facts(the_run(tmp_path, healing), TablesFacts)
     assert facts.moved
     assert facts.rebuilt == {"main/newMainState": "the tables of an earlier run failed their checks"}
 
@@ -411,8 +395,7 @@ def test_a_failed_run_is_written_again_and_casts_no_doubt_on_what_another_has_me
     rehearsed(tmp_path, plan_of, "one", state)
     state.write(str(tmp_path / "again"))
     plan = plan_of("two", source=str(tmp_path / "again"), rehearse=True)
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
 
     def fails() -> None:
         with monkeypatch.context() as patched:
@@ -429,14 +412,12 @@ def test_a_failed_run_is_written_again_and_casts_no_doubt_on_what_another_has_me
     rehearsed(tmp_path, plan_of, "three", state.with_changes(checkpoint_id=9))
     if is_killed:
         fails()
-    failed = the_run(tmp_path, "two").facts(WrittenTables)
-    assert failed is not None
+    failed = kept_facts(the_run(tmp_path, "two"), WrittenTables)
     assert do_step("tables", "--plan", plan) == 0
     assert the_run(tmp_path, "two").facts(WrittenTables) != failed
     assert "the tables' main shows a newer savepoint" in capsys.readouterr().out
     rehearsed(tmp_path, plan_of, "four", state.with_changes(checkpoint_id=10))
-    facts = the_run(tmp_path, "four").facts(TablesFacts)
-    assert facts is not None
+    facts = kept_facts(the_run(tmp_path, "four"), TablesFacts)
     assert facts.moved
     assert facts.rebuilt == {}
 
@@ -449,7 +430,6 @@ def test_keys_that_have_vanished_stop_a_rehearsal_that_writes_all_rows_anew(
     few = LegacyState({f"key-{number}": ({"a": number}, 0) for number in range(3)}, max_parallelism=300)
     few.write(str(tmp_path / "few"))
     plan = plan_of("two", source=str(tmp_path / "few"), rehearse=True)
-    for step in BEFORE_PUBLICATION:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(BEFORE_PUBLICATION, "--plan", plan)
     assert do_step("tables", "--plan", plan) == 1
     assert "17 of the 20 keys that the last run knew are gone" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from stateferry.runs.record.runs import Run
 from stateferry.runs.report.report import Report
 from stateferry.runs.report.report_text import fact_lines
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of, the_run
-from tests.support.in_process import do_step, without_spark
+from tests.support.in_process import do_step, do_steps, without_spark
 from tests.support.kill_points import Picture, watched
 from tests.support.legacy_states import LegacyState
 
@@ -108,8 +108,7 @@ def test_each_operator_gets_its_own_parallelism_and_the_others_keep_theirs(tmp_p
 
 def test_a_parallelism_by_operator_goes_with_a_migration(tmp_path: Path, plan_of: PlanOf) -> None:
     plan = plan_of("one", parallelism={"main": 3})
-    for step in STEPS:
-        assert do_step(step, "--plan", plan) == 0
+    do_steps(STEPS, "--plan", plan)
     assert layouts(tmp_path / "one")["main"][0] == 3
     assert the_run(tmp_path, "one").plan.to_json() == the_run(tmp_path, "one").plan_file.read().decode()
 

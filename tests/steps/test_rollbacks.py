@@ -13,7 +13,7 @@ from stateferry.cli import main
 from stateferry.runs.control.target_metadata import TargetMetadata
 from tests.steps.test_publication import BEFORE_PUBLICATION, published_target
 from tests.steps.test_steps_alone import STATE, PlanOf, plan_of, the_run
-from tests.support.in_process import do_step
+from tests.support.in_process import do_steps
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -23,8 +23,7 @@ BACK = ["rollback", "--job", "orders"]
 
 
 def publish(plan: str) -> None:
-    for step in (*BEFORE_PUBLICATION, "cut_over"):
-        assert do_step(step, "--plan", plan) == 0
+    do_steps((*BEFORE_PUBLICATION, "cut_over"), "--plan", plan)
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty folder", "a link to itself", "no store"])

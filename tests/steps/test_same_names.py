@@ -14,6 +14,7 @@ from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import operator_id
 from stateferry.runs.record.step_facts import SnapshotFacts, TablesFacts
 from tests.steps.test_nights_since import NOW, run
+from tests.support.facts import kept_facts
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 IDS = [operator_id(name).hex() for name in ("main", "other")]
@@ -37,9 +38,7 @@ def test_each_has_facts_checks_and_tables_of_its_own(tmp_path: Path) -> None:
         other = LegacyState({f"key-{number}": ({"a": 1, "b": night}, NOW) for number in range(50)})
         report, night_of = run(written(tmp_path / f"source-{night}", main, other), tmp_path, night, **plan)
         assert report.is_green
-        facts, tables = night_of.facts(SnapshotFacts), night_of.facts(TablesFacts)
-        assert facts is not None
-        assert tables is not None
+        facts, tables = kept_facts(night_of, SnapshotFacts), kept_facts(night_of, TablesFacts)
         assert {name: one.entries for name, one in facts.states.items() if one.entries} == {
             f"{IDS[0]}/{LEGACY}": 20, f"{IDS[1]}/{LEGACY}": 50,
         }  # fmt: skip

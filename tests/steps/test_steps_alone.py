@@ -31,7 +31,8 @@ from stateferry.runs.record.step_facts import MigrateFacts, RescaleFacts, Tables
 from stateferry.runs.report.decision import Answer, Decision
 from stateferry.steps import snapshot
 from stateferry.steps.workers import InProcess
-from tests.support.in_process import do_step
+from tests.support.facts import kept_facts
+from tests.support.in_process import do_step, do_steps
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 STATE = LegacyState(blobs={"cold": ({"a": 1, "b": 2}, 0)}, rows={"hot": {"a": (5, 0)}}, flags={"hot": 0})
@@ -107,8 +108,7 @@ def test_the_jobs_for_spark_submit_do_one_step_each(
 
 @pytest.mark.slow
 def test_nobody_has_the_lease_while_people_think(tmp_path: Path, plan_of: PlanOf) -> None:
-    for step in ("snapshot", "migrate", "rescale", "validate"):
-        assert do_step(step, "--plan", plan_of("one")) == 0
+    do_steps(("snapshot", "migrate", "rescale", "validate"), "--plan", plan_of("one"))
     with control_of(tmp_path) as control:
         assert control.lease_of("orders") is None
 
@@ -120,8 +120,7 @@ def test_nobody_comes_between_the_steps_of_a_cut_over_that_was_decided_on_its_re
     """Its job stands still, and nobody is asked after the validation."""
     assert do_step("snapshot", "--plan", plan_of("one")) == 0
     the_run(tmp_path, "one").keep(Decision("the rehearsal", Answer.APPROVED, "by ada"))
-    for step in ("migrate", "rescale", "validate"):
-        assert do_step(step, "--plan", plan_of("one")) == 0
+    do_steps(("migrate", "rescale", "validate"), "--plan", plan_of("one"))
     with control_of(tmp_path) as control:
         held = control.lease_of("orders")
         assert held is not None
@@ -190,13 +189,11 @@ def test_a_plan_that_contradicts_the_savepoint_fails_the_run_in_words(tmp_path: 
 def test_a_green_rehearsal_moves_the_tables_on_unless_it_looks_back(tmp_path: Path, plan_of: PlanOf) -> None:
     def rehearse(run_id: str, **others: object) -> Run:
         plan = plan_of(run_id, rehearse=True, **others)
-        for step in ("snapshot", "migrate", "rescale", "validate", "tables"):
-            assert do_step(step, "--plan", plan) == 0
+        do_steps(("snapshot", "migrate", "rescale", "validate", "tables"), "--plan", plan)
         return the_run(tmp_path, run_id)
 
     def moved_and_rows(run: Run) -> tuple[bool, int]:
-        facts = run.facts(TablesFacts)
-        assert facts is not None
+        facts = kept_facts(run, TablesFacts)
         return facts.moved, facts.rows
 
     for checkpoint in (1, 3):
@@ -317,8 +314,7 @@ def test_verify_looks_for_the_result_before_spark_starts(
 def test_rescale_has_work_if_key_groups_change(
     tmp_path: Path, plan_of: PlanOf, changes: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for step in ("snapshot", "migrate"):
-        assert do_step(step, "--plan", plan_of("one", **changes)) == 0
+    do_steps(("snapshot", "migrate"), "--plan", plan_of("one", **changes))
     run = the_run(tmp_path, "one")
     is_sent = "max_parallelism" in changes
     assert (run.state is RunState.STAGED, run.exchange.exists()) == (not is_sent, is_sent)
@@ -326,12 +322,9 @@ def test_rescale_has_work_if_key_groups_change(
     assert do_step("rescale", "--plan", plan_of("one", **changes)) == 0
     said = "rescale: nothing to do: migrate has written into the new ranges itself\n"
     assert (said in capsys.readouterr().out) == (not is_sent)
-    migrated, rescaled = run.facts(MigrateFacts), run.facts(RescaleFacts)
-    assert migrated is not None
-    assert rescaled is not None
+    migrated, rescaled = kept_facts(run, MigrateFacts), kept_facts(run, RescaleFacts)
     assert migrated.rows > 0
     assert (migrated.files > 0, rescaled.files > 0, bool(migrated.sent)) == (not is_sent, is_sent, is_sent)
     assert run.state is RunState.STAGED
-    for step in ("validate", "cut_over"):
-        assert do_step(step, "--plan", plan_of("one", **changes)) == 0
+    do_steps(("validate", "cut_over"), "--plan", plan_of("one", **changes))
     assert not run.exchange.exists()

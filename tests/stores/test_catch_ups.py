@@ -32,6 +32,7 @@ from tests.flink.judge import raw_entries as entries
 from tests.steps.test_catch_up import NATIVE, check_when_read
 from tests.steps.test_nights_since import NOW, first_state, run
 from tests.stores.area import STATES, Area, on_s3
+from tests.support.facts import kept_facts
 from tests.support.native_nights import NightlyDatabase
 from tests.support.s3_server import S3Server
 
@@ -175,8 +176,7 @@ def test_an_object_that_was_altered_is_found(area: Area, chain: None, monkeypatc
     table.write_atomically(content)
 
     def before_publication(plan: MigrationPlan) -> None:
-        held = find_run(area.at("home"), "catch-up", "catch-up-5").facts(HeldFiles)
-        assert held is not None
+        held = kept_facts(find_run(area.at("home"), "catch-up", "catch-up-5"), HeldFiles)
         alter(Location.of(area.at("third")).child(next(iter(held.files))))
         check_separate_places(plan)
 

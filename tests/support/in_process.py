@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,12 @@ def without_spark(patch: pytest.MonkeyPatch, workers: Workers | None = None) -> 
 def do_step(name: str, *arguments: str, workers: Workers | None = None) -> int:
     """The exit code of a step that is an application of its own."""
     return step.main(Step(name), lambda *_: nullcontext(workers or InProcess()), arguments)
+
+
+def do_steps(names: Iterable[str], *arguments: str) -> None:
+    """Does one step after the other; each of them has to succeed."""
+    for name in names:
+        assert do_step(name, *arguments) == 0, name
 
 
 def step_done_by(

@@ -33,6 +33,7 @@ from tests.airflow.state_migration.conftest import occasion as occasion
 from tests.airflow.state_migration.test_decide import context, decided, rehearsed
 from tests.flink.cluster import FlinkCluster
 from tests.flink.remote import LEGACY_JOB, RemoteJob
+from tests.support.facts import kept_facts
 
 EXAMPLE = "stateferry.airflow.examples.own_tasks"
 
@@ -343,8 +344,7 @@ def test_the_example_stops_starts_and_brings_a_real_job_back(
     assert first.status == "FINISHED"
     assert local(taken["savepoint"]).is_relative_to(local(asked["savepoint_directory"]))
     run = Run.open(rehearsal.folder.parent.child(occasion.short_id))
-    kept = run.facts(SavepointTaken)
-    assert kept is not None
+    kept = kept_facts(run, SavepointTaken)
     assert (kept.requested_at, kept.job_id) == (asked["asked_at"], first.id)
     assert kept.seconds is not None
     assert kept.seconds > 0
@@ -361,9 +361,7 @@ def test_the_example_stops_starts_and_brings_a_real_job_back(
     assert cluster.get(f"/jobs/{second}/status")["status"] == "CANCELED"
     latest = cluster.get(f"/jobs/{back['job_id']}/checkpoints")["latest"]
     assert local(latest["restored"]["external_path"]) == local(taken["savepoint"])
-    returned, new = run.facts(Returned), run.facts(NewJob)
-    assert returned is not None
-    assert returned.ended_at is not None
-    assert new is not None
+    assert kept_facts(run, Returned).ended_at is not None
+    assert run.facts(NewJob) is not None
     assert run.facts(JobStarted) is None
     end(RemoteJob(cluster, back["job_id"]))

@@ -35,6 +35,7 @@ from tests.airflow.kubernetes.conftest import AS_PROVEN, OLD_JOB, CutOver, asked
 from tests.airflow.kubernetes.stand_in import NAME
 from tests.airflow.state_migration.test_decide import decided
 from tests.airflow.state_migration.test_decide import questions as questions
+from tests.support.facts import kept_facts
 from tests.support.operator_crds import versions
 
 Make = Callable[..., CutOver]
@@ -121,11 +122,8 @@ def test_the_tasks_of_a_cut_over_work_there(
     assert made.flinks.running == back["job_id"]
     assert made.spec["image"] == "orders:1"
     run = Run.open(made.rehearsal.folder.parent.child(occasion.short_id))
-    kept, returned = run.facts(SpecBefore), run.facts(Returned)
-    assert kept is not None
-    assert kept.spec == made.before
-    assert returned is not None
-    assert returned.ended_at is not None
+    assert kept_facts(run, SpecBefore).spec == made.before
+    assert kept_facts(run, Returned).ended_at is not None
 
 
 def test_a_native_savepoint_of_which_nobody_heard_brings_the_old_job_back(

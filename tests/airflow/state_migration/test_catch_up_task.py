@@ -39,6 +39,7 @@ from tests.airflow.state_migration.test_decide import (
     rehearsed,
     reported,
 )
+from tests.support.facts import kept_facts
 
 
 @pytest.fixture
@@ -110,8 +111,7 @@ def test_each_is_since_the_one_before_until_one_is_short(
     assert [run.plan.since for run in spark.runs] == [rehearsal.plan.run_id, *ids[:2]]
     assert {(run.plan.now, run.plan.rehearse) for run in spark.runs} == {(rehearsal.plan.now, True)}
     assert base_of_cut_over(rehearsal) == spark.runs[-1]
-    kept = rehearsal.facts(CatchUps)
-    assert kept is not None
+    kept = kept_facts(rehearsal, CatchUps)
     assert [(one.keys, one.seconds) for one in kept.done] == [(7, 60.0), (7, 30.0), (7, 4.0)]
     # Right before the stop there is no other one, as this one is fresh.
     assert caught_up(rehearsal, request_, occasion, "rehearsal_again")["catch_ups"] == ids
@@ -162,8 +162,7 @@ def test_before_the_decision_the_cut_over_converts_everything_and_after_it_the_j
     occasion = Occasion("manual__2", occasion.as_of)
     rehearsal = _rehearsed(Path(rehearsal.plan.home), occasion, request_)
     caught_up(rehearsal, request_, occasion)
-    kept = rehearsal.facts(CatchUps)
-    assert kept is not None
+    kept = kept_facts(rehearsal, CatchUps)
     rehearsal.keep(CatchUps(0, tuple(OneCatchUp(one.run_id, 1, one.keys, one.seconds) for one in kept.done)))
     # Also if a person clears the task.
     for _ in range(2):

@@ -27,7 +27,6 @@ from tests.airflow.state_migration.test_steps import Submit, TaskInstance, run, 
 # Airflow's hook leaves it to the garbage collector to close what it has read spark-submit's output from.
 pytestmark = pytest.mark.filterwarnings("ignore:.*FileIO.*:pytest.PytestUnraisableExceptionWarning")
 
-EVIL = "x\n\x1b[31m<script>"
 WIDEST = 120
 
 

@@ -43,6 +43,7 @@ from stateferry.runs.record.runs import Run
 from stateferry.runs.record.steps import Step
 from stateferry.runs.report.decision import Decision
 from tests.airflow.state_migration.test_decide import Flink, asked, context, decided, rehearsed
+from tests.support.facts import kept_facts
 from tests.support.records import record_of
 
 MINUTE = 60_000
@@ -170,8 +171,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def foreseen(cut: Cut, seconds: float) -> None:
-    decision = cut.rehearsal.facts(Decision)
-    assert decision is not None
+    decision = kept_facts(cut.rehearsal, Decision)
     prediction = Prediction(1, outage=Estimate(seconds, seconds / 2, 2 * seconds, 3))
     cut.rehearsal.keep(replace(decision, foreseen=prediction))
     cut.context["task_state_store"] = Store()
@@ -216,8 +216,7 @@ def test_without_a_prediction_nobody_is_told(
     tmp_path: Path, home: Path, occasion: Occasion, told: list[tuple[str, str]]
 ) -> None:
     cut = Cut(tmp_path, home, occasion, minutes=9, outage_alert="1s", outage_limit=None)
-    decision = cut.rehearsal.facts(Decision)
-    assert decision is not None
+    decision = kept_facts(cut.rehearsal, Decision)
     cut.rehearsal.keep(replace(decision, foreseen=None))
     with pytest.raises(AirflowSkipException):
         cut.watch()
@@ -240,8 +239,7 @@ def test_a_run_that_is_not_published_by_then_never_is(
         step.execute(cut.context)
     ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
     assert started == ["old.jar"]
-    returned = cut.run.facts(Returned)
-    assert returned is not None
+    returned = kept_facts(cut.run, Returned)
     assert returned.ended_at is not None
 
 
@@ -408,8 +406,7 @@ def test_a_savepoint_that_took_too_long_is_followed_by_the_old_job(
     rehearsal.keep(StopAsked(now_ms() - 6 * MINUTE, 5 * MINUTE, True))
     with pytest.raises(AirflowFailException, match="outage_limit"):
         TakeSavepoint(task_id="take_savepoint").execute(here)
-    stop = rehearsal.facts(StopAsked)
-    assert stop is not None
+    stop = kept_facts(rehearsal, StopAsked)
     assert (stop.limit, stop.way_back) == (5 * MINUTE, True)
     assert now_ms() - stop.at >= 6 * MINUTE
     run = Run.open(rehearsal.folder.parent.child(occasion.short_id))
@@ -427,8 +424,7 @@ def test_the_outage_counts_from_the_try_that_stops_the_job(
     here["task_state_store"] = Store(savepoint_asked_for_at=str(before - 60 * MINUTE))
     rehearsal.keep(StopAsked(before - 60 * MINUTE, 5 * MINUTE, True))
     taken = TakeSavepoint(task_id="take_savepoint").execute(here)
-    stop = rehearsal.facts(StopAsked)
-    assert stop is not None
+    stop = kept_facts(rehearsal, StopAsked)
     assert stop.at == taken["requested_at"] >= before
 
 

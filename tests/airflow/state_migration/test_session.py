@@ -23,6 +23,7 @@ from stateferry.airflow.tasks.flink_tasks import StartJob
 from stateferry.airflow.tasks.return_task import ReturnToOldJob
 from stateferry.runs.record.facts import JobStarted, Returned
 from tests.airflow.state_migration.test_outage import Cut, checkpoints, started
+from tests.support.facts import kept_facts
 
 __all__ = ["checkpoints", "started"]
 
@@ -98,8 +99,7 @@ def test_the_old_job_is_not_started_beside_one_that_was_started_by_hand(
     jobs.append(job("by hand"))
     with pytest.raises(AirflowFailException, match=r"job by hand, which is RUNNING .*, and this task hasn't start"):
         ReturnToOldJob(task_id="return_to_old_job").execute(cut.context)
-    returned = cut.run.facts(Returned)
-    assert returned is not None
+    returned = kept_facts(cut.run, Returned)
     assert (started, returned.ended_at) == ([], None)
     # An earlier try of the task has started its own.
     jobs[:] = [job(own_job(cut))]

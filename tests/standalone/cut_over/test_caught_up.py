@@ -23,6 +23,7 @@ from tests.standalone.cut_over.ferry import DAG, Ferry
 from tests.standalone.cut_over.purchases import entries
 from tests.standalone.cut_over.test_with_airflow import question, wait_for_state
 from tests.standalone.migration import answer, log_of
+from tests.support.facts import kept_facts
 
 pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -89,8 +90,7 @@ def check_that_it_was_caught_up_with(ferry: Ferry, run: str) -> None:
     assert ferry.end_of(run) == "success", ferry.logs(run)
     planned = ferry.xcom(run, "plan")
     final, rehearsal = (Run.open(Location.of(planned[name])) for name in ("folder", "rehearsal"))
-    found, written = rehearsal.facts(CatchUps), final.facts(MigrateFacts)
-    assert found is not None
+    found, written = kept_facts(rehearsal, CatchUps), final.facts(MigrateFacts)
     assert found.why_not == ""
     assert final.plan.since == found.done[-1].run_id
     assert written is not None
@@ -176,8 +176,7 @@ def test_a_night_converts_what_changed_since_the_last_one_though_flink_has_dropp
     said = f"this night converts only what has changed since run {first.plan.run_id}"
     assert said in log_of(ferry.airflow, DAG, run, "rehearsal.snapshot")
     assert said in second.report_page.read().decode()
-    written = second.facts(MigrateFacts)
-    assert written is not None
+    written = kept_facts(second, MigrateFacts)
     assert written.newer is not None
     assert entries(second.staged.path, "newMainState") == entries(second.plan.source, "mainState")
     # The next night goes on from the second one.

@@ -29,6 +29,7 @@ from tests.standalone.cut_over.test_caught_up import (
 from tests.standalone.cut_over.test_killed import kill_task
 from tests.standalone.cut_over.test_with_airflow import question, wait_for_state
 from tests.standalone.migration import answer
+from tests.support.facts import kept_facts
 
 __all__ = ["flink"]
 
@@ -83,8 +84,7 @@ def decided(ferry: Ferry, old: RemoteJob) -> str:
         wait_for_state(ferry, run, "decide", "awaiting_input")
         if SLOW not in (body := question(ferry, run)["body"]):
             assert "The cut-over converts only what has changed" in body, ferry.logs(run)
-            found = rehearsal_of(ferry, run).facts(CatchUps)
-            assert found is not None
+            found = kept_facts(rehearsal_of(ferry, run), CatchUps)
             time.sleep(max(found.done[-1].at + OLD_MS - now_ms(), 0) / 1000)
             answer(ferry.airflow, DAG, run, "Approve", "decide")
             return run

@@ -33,6 +33,7 @@ from tests.standalone.cut_over.test_caught_up import (
 )
 from tests.standalone.cut_over.test_with_airflow import wait_for_state
 from tests.standalone.migration import answer
+from tests.support.facts import kept_facts
 from tests.support.hdfs_server import HdfsServer
 from tests.support.s3_server import S3Server
 
@@ -206,8 +207,7 @@ def test_airflow_catches_up_on_the_store_before_it_stops_the_job(
         run = ferry.cut_over(old, **WANTED, **WITH_CHECKPOINT, approval=True)
         wait_for_state(ferry, run, "decide", "awaiting_input")
         rehearsal = Run.open(Location.of(ferry.xcom(run, "plan")["rehearsal"]))
-        found = rehearsal.facts(CatchUps)
-        assert found is not None
+        found = kept_facts(rehearsal, CatchUps)
         copies = [rehearsal, *catch_ups(rehearsal, found)]
         assert len(copies) > 1, ferry.logs(run)
         assert [one.plan.source for one in copies] == [one.held.shown for one in copies]

@@ -28,6 +28,7 @@ from tests.standalone.cut_over.test_with_airflow import wait_for_state
 from tests.standalone.killing import driver_at
 from tests.standalone.migration import log_of
 from tests.standalone.test_pages import get, token_of
+from tests.support.facts import kept_facts
 
 pytestmark = [pytest.mark.full, *LIVE]
 # Longer than an outage is predicted to be on a busy machine.
@@ -99,8 +100,7 @@ def run_of(ferry: Ferry, run: str) -> Run:
 
 
 def new_job(ferry: Ferry, final: Run) -> RemoteJob:
-    recorded = final.facts(NewJob)
-    assert recorded is not None
+    recorded = kept_facts(final, NewJob)
     assert recorded.job_id is not None
     return RemoteJob(ferry.cluster, recorded.job_id)
 
@@ -114,18 +114,15 @@ def new_job_runs(ferry: Ferry, final: Run) -> bool:
 
 
 def ends_by(final: Run) -> float:
-    taken = final.facts(SavepointTaken)
-    assert taken is not None
+    taken = kept_facts(final, SavepointTaken)
     assert taken.requested_at is not None
     return (taken.requested_at + parse_duration(LIMIT)) / 1000
 
 
 def check_returned_in_time(ferry: Ferry, run: str, final: Run) -> None:
     """After the limit, not before, and not much later; and the logs say why."""
-    exceeded, returned = final.facts(OutageExceeded), final.facts(Returned)
-    assert exceeded is not None
+    exceeded, returned = kept_facts(final, OutageExceeded), kept_facts(final, Returned)
     assert exceeded.at / 1000 >= ends_by(final)
-    assert returned is not None
     assert returned.ended_at is not None
     assert returned.ended_at / 1000 <= ends_by(final) + SLACK
     assert returned.ended_at <= now_ms()

@@ -26,6 +26,7 @@ from tests.flink.remote import FAILING_JOB, NEW_JOB, RemoteJob
 from tests.standalone.cut_over.ferry import DAG, PATIENCE, ROLLBACK, Ferry
 from tests.standalone.cut_over.purchases import shown
 from tests.standalone.migration import answer, log_of
+from tests.support.facts import kept_facts
 
 pytestmark = [pytest.mark.airflow, pytest.mark.flink, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -107,8 +108,7 @@ def check_that_nobody_was_waited_for(ferry: Ferry, run: str) -> None:
     approved = [change.reason for change in final.changes() if change.state is RunState.APPROVED]
     assert approved == [f"approved by admin, on rehearsal {rehearsal.plan.run_id}"]
     # One prediction: what the person was told, what is kept, and what is told in the end.
-    decision, kept, outage = rehearsal.facts(Decision), final.facts(Prediction), outage_of(final)
-    assert decision is not None
+    decision, kept, outage = kept_facts(rehearsal, Decision), final.facts(Prediction), outage_of(final)
     assert decision.foreseen == kept
     assert outage is not None
     assert f"the job stood still for {outage:.0f} s" in log_of(ferry.airflow, DAG, run, "conclude")
