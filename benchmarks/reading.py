@@ -42,7 +42,7 @@ _MOST_KEY, _MOST_USER_KEY = 12, 10
 _PROPERTIES = b"\xac\xed\x00\x05\x70"
 
 
-def write_map_state(folder: Path, entries: int, max_parallelism: int, seed: int = 1) -> None:
+def write_map_state(folder: Path, entries: int, max_parallelism: int) -> None:
     """Writes a savepoint of one operator with so many entries; keys have 8 to 12, user keys 6 to 10 characters."""
     string, long, void = (simple_snapshot(part) for part in (Scalar.STRING, Scalar.LONG, Scalar.VOID_NAMESPACE))
     serializers = ((VALUE_SERIALIZER, map_snapshot(string, long)), (NAMESPACE_SERIALIZER, void))
@@ -50,16 +50,16 @@ def write_map_state(folder: Path, entries: int, max_parallelism: int, seed: int 
     writer = SavepointWriter(str(folder))
     key_groups = KeyGroupRange(0, max_parallelism - 1)
     with writer.keyed_file(UID, 0, KeyedHeader(False, string, (meta,)), key_groups) as file:
-        for key_group, table, kept in _entries(entries, max_parallelism, seed):
+        for key_group, table, kept in _entries(entries, max_parallelism):
             file.entries(key_group, 0, table[kept], int(kept[:-1].sum()))
         handle = file.close()
     operator = Operator(bytes(16), 1, max_parallelism, subtasks=(Subtask(0, managed_keyed=handle),))
     writer.commit(Metadata(6, 1, (operator,), (), _PROPERTIES))
 
 
-def _entries(count: int, max_parallelism: int, seed: int) -> Iterator[tuple[int, Bytes, Flags]]:
+def _entries(count: int, max_parallelism: int) -> Iterator[tuple[int, Bytes, Flags]]:
     """The entries of each key group as in a file, laid out at their largest size, and which of the bytes they have."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     prefix = key_group_prefix_bytes(max_parallelism)
     key_length = random.integers(8, _MOST_KEY + 1, count)
     user_key_length = random.integers(6, _MOST_USER_KEY + 1, count)

@@ -37,7 +37,6 @@ from flinkstate.writing.twice_in_maps import refuse_twice
 from stateferry.demo import DemoState, write_demo_savepoint
 
 GOLDEN = Path(__file__).parents[2] / "tests/savepoints"
-TOTALS = ("main", "newMainState")
 COUNT = NewState("count", "VALUE", Scalar.LONG)
 
 

@@ -18,7 +18,7 @@ from flinkstate.keyed import heap_timers
 from flinkstate.keyed.header import KeyedHeader
 from flinkstate.keyed.heap_timers import HeapTimers, are_timers, laid_out
 from flinkstate.metadata.build_metadata import build_metadata
-from flinkstate.metadata.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Metadata, Operator
+from flinkstate.metadata.metadata import AbsoluteFile, InlineBytes, KeyedHandle, Metadata
 from flinkstate.metadata.parse_metadata import parse_metadata
 from flinkstate.reading.reader import Savepoint
 from flinkstate.serializers.binary import ByteWriter
@@ -185,10 +185,6 @@ def test_timers_are_written_as_they_were_read(prefix: int) -> None:
         assert file.states == before.states
         for key_group, state in ((key_group, state) for key_group in timers.range for state in range(4)):
             assert list(file.rows(key_group, state)) == list(before.rows(key_group, state))
-
-
-def has_raw(operator: Operator) -> bool:
-    return any(subtask.raw_keyed for subtask in operator.subtasks)
 
 
 def written(folder: Path, metadata: Metadata) -> Savepoint:

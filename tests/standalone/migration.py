@@ -85,13 +85,13 @@ class Migration:
             lease = control.lease_of(self.job)
         return lease.holder if lease is not None else None
 
-    def in_tables(self, run: Run, branch: str = "main") -> Entries:
+    def in_tables(self, run: Run) -> Entries:
         """What the tables say, each entry once."""
         home = TableHome(run.plan.catalog_uri, run.plan.warehouse)
         source = Savepoint.open(run.plan.source)
         rules = Rules(source.state(source.operator("main"), LEGACY), NEW, FLAG, ttl=None, now=0)
         found: Entries = {}
-        for files in chunk_files(home, StateTables(self.job, "main", NEW), branch):
+        for files in chunk_files(home, StateTables(self.job, "main", NEW), "main"):
             for batch in read_current(files, rules):
                 for row in batch.to_pylist():
                     assert (row["key"], row["user_key"]) not in found

@@ -10,12 +10,11 @@ from flinkstate.reading.entries import read_entries
 from flinkstate.reading.reader import Savepoint
 from stateferry.cli import main
 from tests.steps.test_steps_alone import PlanOf, control_of, plan_of
-from tests.support.in_process import do_step
+from tests.support.in_process import do_steps
 from tests.support.legacy_states import FLAG, LEGACY, NEW, LegacyState
 
 __all__ = ["plan_of"]
 
-DAY = 86_400_000
 NEW_JOB = LegacyState(rows={"hot": {"a": (5, 0), "b": (6, 0)}, "cold": {"a": (1, 0)}}, flags={"hot": 0})
 STEPS = ("snapshot", "migrate", "rescale", "validate", "cut_over", "tables")
 
@@ -30,12 +29,10 @@ def maps_of(savepoint: Path) -> dict[str, dict[str, int]]:
 
 def test_the_steps_go_back(tmp_path: Path, plan_of: PlanOf) -> None:
     forth = plan_of("forth")
-    for step in STEPS:
-        assert do_step(step, "--plan", forth) == 0
+    do_steps(STEPS, "--plan", forth)
     NEW_JOB.write(str(tmp_path / "later"))
     back = plan_of("back", source=str(tmp_path / "later"), reverse=True)
-    for step in STEPS:
-        assert do_step(step, "--plan", back) == 0
+    do_steps(STEPS, "--plan", back)
     assert maps_of(tmp_path / "back") == {"hot": {"a": 5, "b": 6}, "cold": {"a": 1}}
     with control_of(tmp_path) as control:
         standing = control.standing("orders")

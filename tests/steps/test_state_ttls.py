@@ -188,9 +188,9 @@ def test_a_wrong_time_to_live_stops_the_run(tmp_path: Path, capsys: pytest.Captu
     assert ferry(tmp_path / "source", tmp_path / "new", *given, "--state-ttl", kept) == 2
 
 
-def ended_at_30_days(count: int = 600) -> LegacyState:
+def ended_at_30_days() -> LegacyState:
     """Maps of a job with a time to live of 30 days, a twentieth of them rows by now."""
-    stamps = {f"k{number}": NOW - 30 * DAY * number // count for number in range(count)}
+    stamps = {f"k{number}": NOW - 30 * DAY * number // 600 for number in range(600)}
     blobs = {key: ({"a": 1}, stamp) for key, stamp in stamps.items()}
     rows = {f"moved {key}": {"a": (1, stamp)} for key, stamp in list(stamps.items())[::20]}
     return LegacyState(blobs, rows, dict.fromkeys(rows, NOW), ttl=True)

@@ -15,8 +15,6 @@ from stateferry.proof.expected.check_result import Check, Outcome
 from tests.support.alterations import HARMFUL, HARMLESS, NotApplicableError, Place, Scene
 from tests.validation.test_checks import Case, migrated
 
-DAY = 86_400_000
-
 
 @dataclass(frozen=True)
 class Result:

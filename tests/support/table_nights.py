@@ -100,9 +100,9 @@ def current_rows(home: TableHome, step: TableUpdate, rules: Rules, branch: str =
             yield from batch.to_pylist()
 
 
-def ledger_rows(home: TableHome, step: TableUpdate, branch: str = "main") -> list[dict[str, Any]]:
+def ledger_rows(home: TableHome, step: TableUpdate) -> list[dict[str, Any]]:
     """All rows of the ledger, older ones too."""
-    return table_rows(home, step.ledger, branch)
+    return table_rows(home, step.ledger)
 
 
 def table_rows(home: TableHome, ref: TableRef, branch: str = "main") -> list[dict[str, Any]]:
