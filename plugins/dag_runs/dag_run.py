@@ -63,11 +63,22 @@ def request_of(context: Context) -> MigrationRequest:
     return MigrationRequest.model_validate(planned["request"])
 
 
+def job_of(context: Context) -> str:
+    """The name of the job; empty if the DAG run has no plan."""
+    return str((planned_by(context) or {}).get("job", ""))
+
+
 def run_of(context: Context, which: str = FOLDER) -> Run:
     """One of the runs of the DAG run: the one that was asked for, or a rehearsal before it."""
     planned = planned_by(context)
     assert planned is not None, "this task comes after plan"
     return Run.open(Location.of(planned[which]))
+
+
+def run_if_begun(context: Context, which: str = FOLDER) -> Run | None:
+    """The same, if the run has begun; None also if the DAG run has no plan."""
+    folder = (planned_by(context) or {}).get(which)
+    return Run.if_there(Location.of(folder)) if folder else None
 
 
 def rehearsal_of(context: Context) -> Run:
@@ -83,8 +94,7 @@ def stop_asked(context: Context) -> StopAsked | None:
 
 def newest_rehearsal_of(context: Context) -> Run:
     """The newest green rehearsal of the whole state in this DAG run."""
-    folder = (planned_by(context) or {}).get(REHEARSAL_AGAIN)
-    again = Run.if_there(Location.of(folder)) if folder else None
+    again = run_if_begun(context, REHEARSAL_AGAIN)
     return again if again is not None and again.state is RunState.VERIFIED else rehearsal_of(context)
 
 

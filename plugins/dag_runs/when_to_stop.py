@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowRescheduleException
 
-from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import (
     REHEARSAL,
     REHEARSAL_AGAIN,
     fail_if_refused,
     newest_rehearsal_of,
-    planned_by,
     rehearsal_of,
     request_of,
+    run_if_begun,
 )
 from stateferry.airflow.dag_runs.refusals import refusal
 from stateferry.airflow.dag_runs.task_names import CATCH_UP
@@ -56,8 +55,7 @@ def approved_decision(rehearsal: Run) -> Decision:
 
 def is_approved(context: Context) -> bool:
     """Whether the cut-over of this DAG run was approved, so that the job may have been stopped."""
-    folder = (planned_by(context) or {}).get(REHEARSAL)
-    rehearsal = Run.if_there(Location.of(folder)) if folder else None
+    rehearsal = run_if_begun(context, REHEARSAL)
     decision = rehearsal.facts_if_sound(Decision) if rehearsal is not None else None
     return decision is not None and decision.is_approved
 

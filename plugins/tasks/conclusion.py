@@ -17,7 +17,9 @@ from stateferry.airflow.dag_runs.dag_run import (
     REHEARSAL,
     REHEARSAL_AGAIN,
     fail_if_refused,
+    job_of,
     planned_by,
+    run_if_begun,
     skip,
     task_state,
     why_refused,
@@ -65,10 +67,8 @@ class Conclude(BaseOperator):
         try:
             return self._conclude(context)
         except AirflowFailException as error:
-            planned = planned_by(context) or {}
-            run = Run.if_there(Location.of(planned["folder"])) if "folder" in planned else None
-            event: Event = "rejected" if _was_rejected(run, planned) else "red"
-            tell(context, event, str(planned.get("job", "")), str(error))
+            event: Event = "rejected" if _was_rejected(context) else "red"
+            tell(context, event, job_of(context), str(error))
             raise
 
     def _conclude(self, context: Context) -> dict[str, Any]:
@@ -144,8 +144,7 @@ class Conclude(BaseOperator):
 def _let_go(context: Context) -> None:
     """Lets go of the checkpoints on which the publication was built: Flink may have their room."""
     for which in (REHEARSAL, REHEARSAL_AGAIN):
-        folder = (planned_by(context) or {}).get(which)
-        rehearsal = Run.if_there(Location.of(folder)) if folder else None
+        rehearsal = run_if_begun(context, which)
         if rehearsal is not None:
             rehearsal.held.remove()
             for one in (rehearsal.facts_if_sound(CatchUps) or CatchUps(0)).done:
@@ -170,10 +169,9 @@ def _foreseen(foreseen: Prediction) -> str:
 
 def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
     """Why the run was never begun: what became of the rehearsal before it, during which the job runs on."""
-    folder = planned.get(REHEARSAL)
-    rehearsal = None if folder is None else Run.if_there(Location.of(folder))
+    rehearsal = run_if_begun(context, REHEARSAL)
     if rehearsal is None:
-        task = task_of_run(folder is not None, SavepointTaken.name)
+        task = task_of_run(planned.get(REHEARSAL) is not None, SavepointTaken.name)
         return f"this DAG run has no run, because no savepoint was taken{_why(context, task)}"
     asked = rehearsal.facts_if_sound(StopAsked)
     if asked is not None:
@@ -194,11 +192,11 @@ def _why_no_run(context: Context, planned: dict[str, Any]) -> str:
     return printable(f"{what}, and no savepoint of the cut-over is known{after}. {NOT_STOPPED}")
 
 
-def _was_rejected(run: Run | None, planned: dict[str, Any]) -> bool:
+def _was_rejected(context: Context) -> bool:
     """Whether a person has rejected the run or the cut-over after its rehearsal."""
-    if run is not None:
+    if (run := run_if_begun(context)) is not None:
         return run.state is RunState.REJECTED
-    rehearsal = Run.if_there(Location.of(planned[REHEARSAL])) if planned.get(REHEARSAL) else None
+    rehearsal = run_if_begun(context, REHEARSAL)
     decision = None if rehearsal is None else rehearsal.facts_if_sound(Decision)
     return decision is not None and decision.answer is Answer.REJECTED
 

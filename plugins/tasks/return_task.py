@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flinkstate.files.storage import Location
 from stateferry.airflow.dag_runs.dag_run import (
     REHEARSAL,
     fail_if_refused,
+    job_of,
     planned_by,
     request_of,
+    run_if_begun,
     skip,
     stop_asked,
     why_refused,
@@ -63,7 +64,8 @@ class ReturnToOldJob(TaskWithFlink):
         self.asks = asks
 
     def execute(self, context: Context) -> dict[str, Any]:
-        with telling_of_failure(context, "returned", _job(context), f"the cut-over of job {_job(context)} has failed"):
+        job = job_of(context)
+        with telling_of_failure(context, "returned", job, f"the cut-over of job {job} has failed"):
             started = self._return(context)
             if self.asks:
                 return started
@@ -78,7 +80,7 @@ class ReturnToOldJob(TaskWithFlink):
         stopped_with = ti.xcom_pull(task_ids=SavepointTaken.name, key=STOPPED)
         if stopped_with is None and request.stops_job and is_approved(context):
             stopped_with = self._stopped_unheard(flink, request)
-        run = _run(context)
+        run = run_if_begun(context)
         published = _publication(run) if run is not None else None
         if stopped_with is None and (published is None or not request.start_job):
             skip(self.log, _nothing_happened(request))
@@ -199,7 +201,7 @@ def _wait_for_own_start(context: Context) -> None:
 
 
 def _tell_returned(context: Context, savepoint: str) -> None:
-    job = _job(context)
+    job = job_of(context)
     text = f"the cut-over of job {job} has failed{_why(context)}, and the old job runs again from {savepoint}"
     tell(context, "returned", job, text)
 
@@ -210,7 +212,7 @@ def _asked(request: MigrationRequest, context: Context, run: Run | None, savepoi
     taken = None if run is None else run.facts_if_sound(SavepointTaken)
     return asked(
         context,
-        job=_job(context),
+        job=job_of(context),
         flink_job=request.flink_job,
         savepoint=savepoint or None,
         old_job=None if taken is None else taken.job_id,
@@ -243,29 +245,17 @@ def _state(hook: FlinkHook, job: str) -> str:
     return state
 
 
-def _job(context: Context) -> str:
-    return str((planned_by(context) or {}).get("job", ""))
-
-
 def _why(context: Context) -> str:
     """That the outage took too long, or why the new job didn't start; else the logs of the failed tasks say more."""
-    run = _run(context)
+    run = run_if_begun(context)
     exceeded = None if run is None else run.facts_if_sound(OutageExceeded)
     why = exceeded.reason if exceeded else why_refused(context, JobStarted.name)
     return f" ({why})" if why else ""
 
 
-def _run(context: Context) -> Run | None:
-    planned = planned_by(context)
-    assert planned is not None, "this task comes after plan"
-    return Run.if_there(Location.of(planned["folder"]))
-
-
 def _keepers(context: Context, run: Run | None) -> list[Run]:
     """Which runs keep that the old job was started again: before there is a run of its own, only the rehearsal can."""
-    folder = (planned_by(context) or {}).get(REHEARSAL)
-    rehearsal = Run.if_there(Location.of(folder)) if folder else None
-    return [one for one in (run, rehearsal) if one is not None]
+    return [one for one in (run, run_if_begun(context, REHEARSAL)) if one is not None]
 
 
 def _publication(run: Run) -> Publication | None:
