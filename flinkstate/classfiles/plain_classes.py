@@ -18,20 +18,19 @@ _HARMLESS = (
     *("java.io.", "java.lang.", "java.security.", "java.time.", "java.util.Comparator", "java.util.function."),
     "org.apache.flink.",
 )
-_MAPS = tuple(
-    f"java.util.{name}"
-    for name in ("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap")
-)
-_LISTS_AND_SETS = tuple(
-    f"java.util.{name}"
-    for name in (
-        *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList"),
-        *("HashSet", "LinkedHashSet"),
-    )
-)
 # Kryo writes a subclass of these as it writes them: without the fields of its own.
 _EXTENDED = {
-    **{name: name for name in (*_MAPS, *_LISTS_AND_SETS)},
+    **{
+        name: name
+        for name in (
+            f"java.util.{short}"
+            for short in (
+                *("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap"),
+                *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList"),
+                *("HashSet", "LinkedHashSet"),
+            )
+        )
+    },
     "java.util.AbstractMap": "java.util.HashMap",
     "java.util.AbstractList": "java.util.ArrayList",
     "java.util.AbstractSequentialList": "java.util.ArrayList",
@@ -81,11 +80,6 @@ def why_not_read(superclass: str) -> str:
     if superclass.startswith("java."):
         return f"it extends {superclass}, of which no subclasses are read"
     return f"it extends {superclass}, which is not read from the jars"
-
-
-def type_arguments(collection: str) -> int:
-    """How many type arguments a collection or map of the JDK has."""
-    return 2 if collection in _MAPS else 1
 
 
 def _expect_no_other_serializer(

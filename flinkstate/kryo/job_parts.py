@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from flinkstate.classfiles.class_file import ABSTRACT, FINAL, INTERFACE, STATIC, SYNTHETIC, TRANSIENT, Member
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, type_arguments
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 from flinkstate.kryo import kernel_codes as codes
@@ -92,28 +92,22 @@ def job_table(job: JobClasses, defaults: Mapping[str, str]) -> JobTable:
     of_compiler: dict[str, str] = {}
     collections: dict[str, str] = {}
     final = {name: bool(found.access & FINAL) for name, found in job.classes.items()}
-    others: dict[str, tuple[str, ...]] = {}
     for name, found in job.classes.items():
         if found.access & INTERFACE:
             continue
         try:
             chain = job.superclasses(name)
-            if (collection := collection_class(job, chain, defaults)) is None:
-                others[name] = chain
-            elif not found.access & ABSTRACT:
-                collections[name] = collection
-        except RefusedError as error:
-            reasons[name] = str(error)
-    for name, chain in others.items():
-        found = job.classes[name]
-        try:
+            if (collection := collection_class(job, chain, defaults)) is not None:
+                if not found.access & ABSTRACT:
+                    collections[name] = collection
+                continue
             expect_plain(job, chain, defaults)
             if chain[-1] == ENUM_CLASS:
                 # A constant with a body has a class of its own.
                 enum_of[name] = chain[-2]
                 enums[name] = job.classes[chain[-2]].constants
             elif not found.access & ABSTRACT:
-                parts[name] = tuple(_parts(job, final, collections, chain[:-1]))
+                parts[name] = tuple(_parts(job, final, chain[:-1]))
                 fields = (one for part in chain[:-1] for one in job.classes[part].fields)
                 if (made := next(filter(_is_of_compiler, fields), None)) is not None:
                     of_compiler[name] = made.name
@@ -126,19 +120,17 @@ def _is_of_compiler(one: Member) -> bool:
     return one.access & (STATIC | TRANSIENT | SYNTHETIC) == SYNTHETIC
 
 
-def _parts(
-    job: JobClasses, final: Mapping[str, bool], collections: Mapping[str, str], chain: tuple[str, ...]
-) -> Iterator[JobPart]:
+def _parts(job: JobClasses, final: Mapping[str, bool], chain: tuple[str, ...]) -> Iterator[JobPart]:
     unwritten = STATIC | TRANSIENT | SYNTHETIC
     fields = [one for name in chain for one in job.classes[name].fields if not one.access & unwritten]
     names = [one.name for one in fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise RefusedError(f"it and a superclass both have a field {twice[0]}")
     for one in sorted(fields, key=lambda field_: field_.name.encode("utf-16-be")):
-        yield _part(final, collections, one)
+        yield _part(final, one)
 
 
-def _part(final: Mapping[str, bool], collections: Mapping[str, str], one: Member) -> JobPart:
+def _part(final: Mapping[str, bool], one: Member) -> JobPart:
     try:
         type_, plain = parse_type(one.signature or one.descriptor), parse_type(one.descriptor)
     except ValueError:
@@ -147,24 +139,17 @@ def _part(final: Mapping[str, bool], collections: Mapping[str, str], one: Member
         return JobPart(_PRIMITIVES[plain.name], name=one.name)
     if type_.has_open_parts:
         raise RefusedError(f"the type of its field {one.name} has a wildcard or a type variable")
-    if type_.arguments and not _has_arguments_of_its_parts(type_, collections):
+    if type_.arguments and plain.name not in _COLLECTIONS:
         raise RefusedError(f"its field {one.name} has type arguments and isn't a collection or a map")
-    for part in (plain, *(one for argument in type_.arguments for one in argument.with_arguments())):
+    inner = [one for argument in type_.arguments for one in argument.with_arguments()]
+    if of_job := next((one.name for one in inner if one.arguments and one.name in final), None):
+        raise RefusedError(f"the type of its field {one.name} has type arguments of the class {of_job}")
+    for part in (plain, *inner):
         if _is_final(final, part.name) is None:
             raise RefusedError(f"its field {one.name} is of {part.name}, of which isn't known whether it is final")
     if _is_final(final, plain.name):
         return JobPart(codes.KNOWN_PART, plain.name, name=one.name)
     return JobPart(codes.TAGGED_PART, "", type_.arguments, one.name)
-
-
-def _has_arguments_of_its_parts(type_: JavaType, collections: Mapping[str, str]) -> bool:
-    """Whether the type arguments are those of a collection's elements or a map's keys and values.
-
-    Kryo takes them for these by their number, whatever the type parameters of the class are called.
-    """
-    if (collection := collections.get(type_.name)) is None:
-        return type_.name in _COLLECTIONS
-    return len(type_.arguments) == type_arguments(collection)
 
 
 def _is_final(final: Mapping[str, bool], name: str) -> bool | None:

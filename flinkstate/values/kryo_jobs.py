@@ -25,7 +25,7 @@ from flinkstate.classfiles.class_file import (
     Member,
 )
 from flinkstate.classfiles.job_classes import JobClasses
-from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain, type_arguments
+from flinkstate.classfiles.plain_classes import ENUM_CLASS, collection_class, expect_plain
 from flinkstate.classfiles.signatures import JavaType, parse_type
 from flinkstate.errors import RefusedError
 
@@ -125,7 +125,7 @@ def _field(field: Member, job: JobClasses) -> KryoField:
         type_ = parse_type(field.signature or field.descriptor)
     except ValueError:
         raise _cannot_read(f"the field {field.name}") from None
-    if type_.has_open_parts or (type_.arguments and not _has_arguments_of_its_parts(type_, job)):
+    if type_.has_open_parts or (type_.arguments and type_.name not in _COLLECTIONS):
         raise _cannot_read(f"the field {field.name} with type arguments")
     if type_.arguments:
         arguments = tuple(_argument(one, field.name, job) for one in type_.arguments)
@@ -133,13 +133,10 @@ def _field(field: Member, job: JobClasses) -> KryoField:
     return KryoField(field.name, class_name=type_.name if _is_final(type_.name, field.name, job) else "")
 
 
-def _has_arguments_of_its_parts(type_: JavaType, job: JobClasses) -> bool:
-    """Whether the type arguments are those of a collection's elements or a map's keys and values."""
-    collection = collection_of(type_.name, job) if type_.name in job.classes else None
-    return type_.name in _COLLECTIONS if collection is None else len(type_.arguments) == type_arguments(collection)
-
-
 def _argument(type_: JavaType, field: str, job: JobClasses) -> KryoArgument:
+    if type_.arguments and type_.name in job.classes:
+        # Kryo 5 takes them for those of a collection, whatever the class makes of them.
+        raise _cannot_read(f"the field {field} with type arguments of the class {type_.name}")
     class_name = type_.name if _is_final(type_.name, field, job) else ""
     return KryoArgument(class_name, tuple(_argument(one, field, job) for one in type_.arguments))
 

@@ -96,6 +96,23 @@ def test_a_field_of_time_units_is_refused(type_: str, signature: str | None) -> 
 
 
 @pytest.mark.parametrize(
+    "signature",
+    [
+        "Lcom/acme/Table<Ljava/lang/String;Ljava/lang/Long;>;",
+        "Ljava/util/List<Lcom/acme/Table<Ljava/lang/Long;>;>;",
+        "Ljava/util/Map<Ljava/lang/String;Ljava/util/List<Lcom/acme/Table<Ljava/lang/Long;>;>;>;",
+    ],
+)
+def test_type_arguments_of_a_collection_of_the_job_are_refused_by_both_readings(signature: str) -> None:
+    """Kryo 5 takes the first for that of a map's keys, whatever it is."""
+    descriptor = f"{signature.partition('<')[0]};"
+    job = _one_class((), Member("tables", descriptor, 2, signature))
+    assert "field tables" in job_table(job, {}).reasons["com.acme.Rule"]
+    with pytest.raises(RefusedError, match="the field tables with type arguments"):
+        kryo_fields("com.acme.Rule", job)
+
+
+@pytest.mark.parametrize(
     ("interface", "is_plain"),
     [
         ("java.io.Serializable", True),

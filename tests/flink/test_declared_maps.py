@@ -281,7 +281,6 @@ OF_THE_JOB = (
     *("TreeMap<String,CountsClass<String,Long>>", "HashMap<Integer,Basket<String>>", "JsonMap<String,Rack<Long>>"),
     *(
         "CapMap{0-9}<String,Long?>",
-        "HashMap{0-9}<String,Generic<Caches>>",
         "LruMap<Long,Crowd<String>>",
         "GsonMap{0-9}<String,Double?>",
         "HashMap<String,Gson<String,Gson<String,Double>>>",

@@ -89,7 +89,6 @@ def _of_values() -> Iterator[tuple[str, Row]]:
         ("Rack<Long>", WRONG, None),
         ("Crowd<String>", WRONG, None),
         ("HintedMap<String,Lru<String,Long>>", WRONG, None),
-        ("HashMap<String,Generic<Caches>>", FAILS, None),
         ("HintedMap<String,CountsClass<String,Long>>", REFUSED, None),
         ("HintedList<CountsClass<String,Long>>", REFUSED, None),
         ("TreeMap<String,Long>", WRONG, _hint("TreeMap<String, Long>")),
