@@ -32,7 +32,8 @@ _MOST_CHARACTERS = 1 << 22
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 _WIDE = (5, 6)
 CONSTRUCTOR = "<init>"
-_CALLS = tuple(bytes([code]) for code in range(0xB6, 0xBB))
+# Calls, and a static field, which may be a map that a superclass copies.
+_CALLS = tuple(bytes([code]) for code in (0xB2, *range(0xB6, 0xBB)))
 _TYPE_INFO = "Lorg/apache/flink/api/common/typeinfo/TypeInfo;"
 
 
@@ -53,7 +54,7 @@ class ClassFile:
     `declared` is its access as the source has it. `for_kryo` says whether it mentions classes of Kryo, which may change
     its bytes; `for_flink` the same of Flink's annotation `TypeInfo`. `differs`: another jar has a class of this name of
     which Kryo would write other bytes, or one with another schema. `texts` are the strings in the code of a class that
-    Avro's compiler made. `constructed_by_calls` says that a constructor may call more than another constructor.
+    Avro's compiler made. `constructed_by_calls` says that a constructor may do more than set fields.
     """
 
     name: str
@@ -76,7 +77,7 @@ class ClassFile:
         unwritten = STATIC | TRANSIENT | SYNTHETIC
         fields = {(one.name, one.descriptor, one.signature) for one in self.fields if not one.access & unwritten}
         access = self.access & (FINAL | INTERFACE | ABSTRACT | ENUM)
-        interfaces = {one for one in self.interfaces if not one.startswith(("java.io.", "java.lang."))}
+        interfaces = {one for one in self.interfaces if one.startswith("java.util.")}
         return self.superclass, interfaces, access, self.constants, fields, self.for_kryo
 
     @property
@@ -100,7 +101,7 @@ class _Reader:
         self._constants: list[str | int | None] = [None]
         self._strings: list[int] = []
         self._declared: dict[int, int] = {}
-        # The most calls in a constructor, each of a few that may be none.
+        # So many codes of calls a constructor has, of which some may be numbers.
         self._calls = 0
 
     def read(self) -> ClassFile:

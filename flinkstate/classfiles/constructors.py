@@ -22,11 +22,18 @@ def may_put_entries(class_name: str, job: JobClasses) -> bool:
 
 
 def may_lack_fields(class_name: str, job: JobClasses) -> bool:
-    """Whether it may not take what is put into it, because no constructor has set its fields."""
+    """Whether it may not take what is put into it, because its fields aren't what they were."""
     if _has_constructor(class_name, job):
-        return False
+        return any(_may_forget(one) for one in _chain(class_name, job))
     is_whole = job.superclasses(class_name)[-1] in _WITHOUT_FIELDS
     return not is_whole or any(_uses_fields(one) for one in _chain(class_name, job))
+
+
+def _may_forget(one: ClassFile) -> bool:
+    """Whether it is a cache whose limit is a field that another constructor may have set."""
+    names = [method.name for method in one.methods]
+    has_fields = any(not field.access & STATIC for field in one.fields)
+    return "removeEldestEntry" in names and has_fields and names.count(CONSTRUCTOR) > 1
 
 
 def _uses_fields(one: ClassFile) -> bool:

@@ -26,8 +26,6 @@ _OF_OTHERS = (
     *("META-INF/", "java/", "javax/", "kotlin/", "scala/", "akka/", "com/esotericsoftware/", "com/fasterxml/"),
     *("com/google/", "com/twitter/", "io/netty/", "org/apache/", "org/rocksdb/", "org/slf4j/"),
 )
-# But for these, whose maps jobs have in their state.
-_READ_ALL_THE_SAME = "org/apache/commons/collections"
 
 
 # What reading a damaged jar, or one with passwords, can raise.
@@ -118,12 +116,7 @@ def read_job_classes(places: Sequence[str]) -> JobClasses:
 
 def is_of_others(class_name: str) -> bool:
     """Whether a class is the JDK's or a library's, so that it isn't read from a jar."""
-    name = class_name.replace(".", "/")
-    return name.startswith("[") or _is_of_a_library(name)
-
-
-def _is_of_a_library(name: str) -> bool:
-    return name.startswith(_OF_OTHERS) and not name.startswith(_READ_ALL_THE_SAME)
+    return class_name.replace(".", "/").startswith(("[", *_OF_OTHERS))
 
 
 def _jar_inside(place: Path) -> str | None:
@@ -162,4 +155,4 @@ def _content(jar: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Path) -> bytes
 
 def _is_of_the_job(name: str) -> bool:
     short = name.rpartition("/")[2]
-    return name.endswith(".class") and not _is_of_a_library(name) and short != "module-info.class"
+    return name.endswith(".class") and not name.startswith(_OF_OTHERS) and short != "module-info.class"

@@ -58,6 +58,7 @@ _VIEWS_OF_LISTS = (
     *("AbstractList$SubList", "AbstractList$RandomAccessSubList"),
 )
 ENUM_SET = "java.util.EnumSet"
+GSON_MAP = "com.google.gson.internal.LinkedTreeMap"
 ENUM_SETS = ("java.util.RegularEnumSet", "java.util.JumboEnumSet")
 # What a job can write into its code of classes that are not public.
 PUBLIC = {
@@ -142,7 +143,7 @@ def _containers() -> Iterator[KnownClass]:
         never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE if name in (*_WITHOUT_NULL, *_MAPS_OF) else 0
         unmarked = codes.NO_MARKS_BY_5 if name in _MAPS_OF else 0
         yield KnownClass(util + name, (codes.MAP, codes.MAP), param=never | unmarked)
-    yield KnownClass("com.google.gson.internal.LinkedTreeMap", (codes.MAP, codes.MAP), param=codes.NO_NULL_KEY)
+    yield KnownClass(GSON_MAP, (codes.MAP, codes.MAP), param=codes.NO_NULL_KEY)
     yield KnownClass("java.util.EnumMap", (codes.MAP, codes.MAP), param=codes.NO_NULL_KEY)
     yield KnownClass("java.util.TreeMap", (codes.SORTED_MAP, codes.SORTED_MAP), param=codes.NO_NULL_KEY)
     never = codes.NO_NULL_KEY | codes.NO_NULL_VALUE
@@ -259,9 +260,9 @@ _BOXED_TWINS = {"int", "float", "boolean", "byte", "char", "short", "long", "dou
 
 
 def expect_no_foreign_defaults(type_: KryoType) -> None:
-    """Refuses a default serializer of the job's own for classes of the JDK: values may have any bytes then."""
+    """Refuses a default serializer of the job's own for classes of the JDK or Gson: values may have any bytes then."""
     for class_name, serializer in type_.defaults:
-        if class_name.startswith("java.") and class_name != "java.lang.Throwable":
+        if class_name == GSON_MAP or (class_name.startswith("java.") and class_name != "java.lang.Throwable"):
             raise RefusedError(
                 f"the job gave Kryo a default serializer of its own, {serializer} for {class_name}, so values of "
                 f"{type_.class_name} can't be read"

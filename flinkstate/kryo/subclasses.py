@@ -57,7 +57,8 @@ def is_map(class_name: str, job: JobClasses) -> bool:
     if class_name not in job.classes:
         return False
     chain = job.superclasses(class_name)
-    return any(_KINDS.get(one) in _MAPS or one.endswith("Map") for one in (chain[-1], *interfaces(job, chain)))
+    above = (chain[-1], *interfaces(job, chain))
+    return any(one.startswith("java.util.") and (one.endswith("Map") or _KINDS.get(one) in _MAPS) for one in above)
 
 
 def is_collection(class_name: str, job: JobClasses | None) -> bool:

@@ -38,6 +38,11 @@ _MAPS_OF_THE_JDK = tuple(
     )
 )
 MAPS = (*_MAPS_OF_THE_JDK, GSON_MAP)
+# Those that both Kryos write by the number of their entries, and then the entries.
+ENTRY_BY_ENTRY = (
+    *(UTIL + name for name in ("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap")),
+    *("java.util.concurrent.ConcurrentHashMap", GSON_MAP),
+)
 LISTS = tuple(
     UTIL + name
     for name in (

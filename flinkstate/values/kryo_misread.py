@@ -13,14 +13,13 @@ from typing import Any
 from flinkstate.classfiles.constructors import may_put_entries
 from flinkstate.errors import RefusedError
 from flinkstate.serializers.types import KryoType
+from flinkstate.values.kryo_class_names import ENTRY_BY_ENTRY
 from flinkstate.values.kryo_reader import KryoReader
 from flinkstate.values.kryo_references import KryoObject
 from flinkstate.values.kryo_values import known_classes
 
 _NULL = object()
-_NULL_IF_0 = frozenset(
-    f"java.util.{name}" for name in ("HashMap", "LinkedHashMap", "TreeMap", "concurrent.ConcurrentHashMap")
-)
+_NULL_IF_0 = frozenset((*ENTRY_BY_ENTRY, "java.util.TreeMap"))
 
 
 def misread(type_: KryoType, data: bytes) -> KryoObject | None:

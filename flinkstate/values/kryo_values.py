@@ -34,7 +34,7 @@ from flinkstate.serializers.types import (
     type_name,
 )
 from flinkstate.values.java_values import EitherValue, PojoValue, RowKind, RowValue
-from flinkstate.values.kryo_class_names import EITHER_SIDES, LISTS, MAPS, ROW, SETS
+from flinkstate.values.kryo_class_names import EITHER_SIDES, GSON_MAP, LISTS, MAPS, ROW, SETS
 from flinkstate.values.kryo_reader import KryoReader
 from flinkstate.values.kryo_references import KryoObject
 
@@ -279,7 +279,7 @@ def known_classes(type_: KryoType) -> tuple[dict[int, str], dict[str, str]]:
     serializer of its own.
     """
     for class_name, serializer in type_.defaults:
-        if class_name.startswith("java.") and class_name != _THROWABLE:
+        if class_name == GSON_MAP or (class_name.startswith("java.") and class_name != _THROWABLE):
             raise RefusedError(
                 f"the job gave Kryo a default serializer of its own, {serializer} for {class_name}, so values of "
                 f"{type_.class_name} can't be read"

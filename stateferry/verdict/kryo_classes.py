@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flinkstate.kryo.to_other_kryo import NEVER_READ
-from flinkstate.values.kryo_class_names import GSON_MAP
+from flinkstate.values.kryo_class_names import ENTRY_BY_ENTRY
 from stateferry.verdict.outcomes import Outcome
 
 _UTIL = "java.util."
@@ -46,10 +46,7 @@ _NUMBERS = frozenset(
     (*(f"{_LANG}{name}" for name in ("Float", "Double", "Short", "Character")), *("[F", "[D", "[S", "[C"))
 )
 _NULL_AFTERWARDS = frozenset(f"{_UTIL}{name}" for name in ("TreeMap", "TreeSet", "concurrent.ConcurrentSkipListMap"))
-_MAPS = frozenset(
-    f"{_UTIL}{name}"
-    for name in ("HashMap", "LinkedHashMap", "Hashtable", "WeakHashMap", "Properties", "concurrent.ConcurrentHashMap")
-) | {GSON_MAP}
+_MAPS = frozenset(ENTRY_BY_ENTRY)
 _COLLECTIONS = frozenset(
     f"{_UTIL}{name}"
     for name in (

@@ -183,6 +183,8 @@ def test_a_constructor_that_only_sets_fields_puts_no_entries() -> None:
     ("superclass", "constructor", "fields", "methods", "may"),
     [
         ("java.util.LinkedHashMap", "()V", ("most",), ("removeEldestEntry",), False),
+        # Its constructor without arguments may set another limit than the one that was used.
+        ("java.util.LinkedHashMap", "()V", ("most",), ("removeEldestEntry", "<init>"), True),
         ("java.util.LinkedHashMap", "(I)V", ("most",), ("removeEldestEntry",), True),
         ("java.util.LinkedHashMap", "(I)V", ("val$most",), ("removeEldestEntry",), True),
         ("java.util.LinkedHashMap", "(Lcom/acme/Job;)V", ("this$0",), ("removeEldestEntry",), True),

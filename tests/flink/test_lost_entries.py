@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.flink, pytest.mark.timeout(900)]
 
 Call = dict[str, object]
 MAPS = ("longs", "doubles", "sorted", "linked", "concurrent", "mixed")
-# A map that is a class of the job.
-OF_THE_JOB = "lru"
+# Maps that are classes of the job and of a library.
+OF_THE_JOB = ("lru", "gson")
 # One whose constructor puts entries.
 FILLED = "stats"
 HOUR = 3_600_000
@@ -41,7 +41,7 @@ def _filled(states: tuple[str, ...]) -> Iterator[Call]:
     for state in states:
         for index, key in enumerate(KEYS):
             numbers = {name: 1.5 + index + 10 * at for at, name in enumerate(_NAMES)}
-            if state in (*MAPS, OF_THE_JOB, FILLED, "lists"):
+            if state in (*MAPS, *OF_THE_JOB, FILLED, "lists"):
                 yield _call(state, key, "update", numbers=numbers)
             elif state == "number":
                 yield _call(state, key, "put", number=1.25 + index)
@@ -118,7 +118,7 @@ def _lost(old: dict[tuple[str, str, str], Any], seen: dict[tuple[str, str, str],
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def test_it_is_as_if_nothing_had_been_lost(backend: str, started: Started, tmp_path: Path) -> None:
     """The same job of Flink 1.20, which misreads nothing, says what each entry must be."""
-    jobs = Jobs(started, (*MAPS, OF_THE_JOB, "number", "rows", "maps"), backend)
+    jobs = Jobs(started, (*MAPS, *OF_THE_JOB, "number", "rows", "maps"), backend)
     old = jobs.do("1.20.0", None, _filled(jobs.states))
     whole, seen = jobs.read("1.20.0", old), jobs.read("2.3.0", old)
     lost = _lost(whole, seen)

@@ -16,12 +16,11 @@ from flinkstate.keyed.state import StateKind
 from flinkstate.serializers.types import FlinkType, Scalar
 from flinkstate.values.codecs import decode_whole
 from flinkstate.values.java_values import TtlValue
-from flinkstate.values.kryo_class_names import MAPS, SETS
+from flinkstate.values.kryo_class_names import ENTRY_BY_ENTRY, MAPS, SETS
 from flinkstate.values.kryo_references import KryoObject
 from stateferry.changes.upgrade.before_upgrade import StateBefore
 
 _TREE = "java.util.TreeMap"
-_HASHED = frozenset(f"java.util.{name}" for name in ("HashMap", "LinkedHashMap", "concurrent.ConcurrentHashMap"))
 _AS_BEFORE = frozenset(f"java.lang.{name}" for name in ("String", "Integer", "Long", "Byte", "Boolean"))
 _SWAPPED = {f"java.lang.{name}": layout for name, layout in (("Short", "h"), ("Float", "f"), ("Double", "d"))}
 _CHARACTER = "java.lang.Character"
@@ -161,9 +160,9 @@ def _read_by_flink_2(value: Any) -> Any:
         return None
     if not isinstance(value, KryoObject):
         raise RefusedError("what Flink 2 reads of a value that has parts by Kryo isn't known to plain code")
-    if value.form == _TREE or (value.form in _HASHED and not value.value):
+    if value.form == _TREE or (value.form in ENTRY_BY_ENTRY and not value.value):
         return None
-    if value.form in _HASHED:
+    if value.form in ENTRY_BY_ENTRY:
         return replace(value, value=[(_number(key), _number(one)) for key, one in value.value[:-1]])
     return _number(value)
 

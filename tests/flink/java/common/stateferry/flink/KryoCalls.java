@@ -1,5 +1,6 @@
 package stateferry.flink;
 
+import com.google.gson.internal.LinkedTreeMap;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -50,6 +51,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
             case "sorted" -> TypeInformation.of(new TypeHint<TreeMap<String, Long>>() {});
             case "linked" -> TypeInformation.of(new TypeHint<LinkedHashMap<String, Double>>() {});
             case "lru" -> TypeInformation.of(new TypeHint<Lru<String, Double>>() {});
+            case "gson" -> TypeInformation.of(new TypeHint<LinkedTreeMap<String, Double>>() {});
             case "stats" -> TypeInformation.of(Stats.class);
             case "lists" -> TypeInformation.of(new TypeHint<HashMap<String, List<Long>>>() {});
             default -> TypeInformation.of(Object.class);
@@ -158,6 +160,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
                 case "sorted" -> new TreeMap<>();
                 case "linked" -> new LinkedHashMap<>();
                 case "lru" -> new Lru<>();
+                case "gson" -> new LinkedTreeMap<>();
                 case "stats" -> (Map) new Stats();
                 case "concurrent" -> new ConcurrentHashMap<>();
                 default -> new HashMap<>();
@@ -178,7 +181,7 @@ final class KryoCalls extends KeyedProcessFunction<String, Integer, Void> {
 
     private static Object number(String state, Double number) {
         return switch (state) {
-            case "doubles", "linked", "lru", "stats" -> number;
+            case "doubles", "linked", "lru", "gson", "stats" -> number;
             case "mixed" -> ofAnyClass(number);
             case "lists" -> new ArrayList<>(List.of(number.longValue(), number.longValue() + 1));
             default -> number.longValue();
