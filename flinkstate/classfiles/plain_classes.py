@@ -19,18 +19,15 @@ _HARMLESS = (
     "org.apache.flink.",
 )
 # Kryo writes a subclass of these as it writes them: without the fields of its own.
+_AS_THEY_ARE = tuple(
+    f"java.util.{name}"
+    for name in (
+        *("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap"),
+        *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList", "HashSet", "LinkedHashSet"),
+    )
+)
 _EXTENDED = {
-    **{
-        name: name
-        for name in (
-            f"java.util.{short}"
-            for short in (
-                *("HashMap", "LinkedHashMap", "Hashtable", "Properties", "WeakHashMap", "concurrent.ConcurrentHashMap"),
-                *("ArrayList", "LinkedList", "Vector", "Stack", "concurrent.CopyOnWriteArrayList"),
-                *("HashSet", "LinkedHashSet"),
-            )
-        )
-    },
+    **{name: name for name in _AS_THEY_ARE},
     "java.util.AbstractMap": "java.util.HashMap",
     "java.util.AbstractList": "java.util.ArrayList",
     "java.util.AbstractSequentialList": "java.util.ArrayList",

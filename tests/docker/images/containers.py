@@ -23,6 +23,8 @@ _APART = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent", "--new-session"),
     *("--clearenv", "--cap-drop", "ALL"),
 )
+# Ends a command when what has started it ends.
+_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 _PREFIX = f"stateferry-{os.getpid()}-"
 _NETWORK = "10.0.0"
 _SWITCH = "switch"
@@ -101,7 +103,7 @@ class Pod:
     def start_process(self, host: str, *command: str, user: str = "root") -> subprocess.Popen[bytes]:
         """A program of this machine, which ends with this process at the latest."""
         known = pwd.getpwnam(user)
-        words = [*_as_user(known.pw_uid, known.pw_gid), "setpriv", "--pdeathsig", "KILL", *command]
+        words = [*_as_user(known.pw_uid, known.pw_gid), *_WITH_PARENT, *command]
         return self._start(host, [*_on(host), *words])
 
     def log(self, host: str) -> Path:
@@ -142,7 +144,8 @@ class Pod:
         for name, value in {**image.environment, **container.environment}.items():
             sandbox += ["--setenv", name, value]
         user = container.user or image.user
-        words = [*sandbox, *_as_user(user, user), *config["Entrypoint"], *(command or config["Cmd"])]
+        # What bwrap has said of its end is forgotten with the change of the user.
+        words = [*sandbox, *_as_user(user, user), *_WITH_PARENT, *config["Entrypoint"], *(command or config["Cmd"])]
         return [*_on(container.host), *map(str, words)]
 
 
