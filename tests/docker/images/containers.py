@@ -6,9 +6,11 @@ system that can't be written. The hosts of a pod share a network that nothing el
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +25,6 @@ _APART = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent", "--new-session"),
     *("--clearenv", "--cap-drop", "ALL"),
 )
-# Ends a command when what has started it ends.
-_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 _PREFIX = f"stateferry-{os.getpid()}-"
 _NETWORK = "10.0.0"
 _SWITCH = "switch"
@@ -103,7 +103,7 @@ class Pod:
     def start_process(self, host: str, *command: str, user: str = "root") -> subprocess.Popen[bytes]:
         """A program of this machine, which ends with this process at the latest."""
         known = pwd.getpwnam(user)
-        words = [*_as_user(known.pw_uid, known.pw_gid), *_WITH_PARENT, *command]
+        words = [*_as_user(known.pw_uid, known.pw_gid), "setpriv", "--pdeathsig", "KILL", *command]
         return self._start(host, [*_on(host), *words])
 
     def log(self, host: str) -> Path:
@@ -144,8 +144,7 @@ class Pod:
         for name, value in {**image.environment, **container.environment}.items():
             sandbox += ["--setenv", name, value]
         user = container.user or image.user
-        # What bwrap has said of its end is forgotten with the change of the user.
-        words = [*sandbox, *_as_user(user, user), *_WITH_PARENT, *config["Entrypoint"], *(command or config["Cmd"])]
+        words = [*sandbox, *_as_user(user, user), *config["Entrypoint"], *(command or config["Cmd"])]
         return [*_on(container.host), *map(str, words)]
 
 
@@ -155,7 +154,11 @@ def _as_user(user: str | int, group: str | int) -> list[str]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """A container's other processes end with its first."""
+    """A container's other processes end with its first, which is of another user, so that bwrap can't end it."""
+    first = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for child in first.read_text().split():
+            os.kill(int(child), signal.SIGKILL)
     process.kill()
     process.wait()
 
