@@ -54,18 +54,20 @@ def is_a(known: KnownClass, class_name: str, job: JobClasses | None) -> bool:
 
 def is_map(class_name: str, job: JobClasses) -> bool:
     """Whether objects of this class of the job are maps."""
-    if class_name not in job.classes:
-        return False
-    chain = job.superclasses(class_name)
-    above = (chain[-1], *interfaces(job, chain))
+    above = _above(class_name, job) if class_name in job.classes else ()
     return any(one.startswith("java.util.") and (one.endswith("Map") or _KINDS.get(one) in _MAPS) for one in above)
 
 
 def is_collection(class_name: str, job: JobClasses | None) -> bool:
     """Whether Kryo writes objects of this class, or of what implements it, as a collection or map."""
     if job is not None and class_name in job.classes:
-        chain = job.superclasses(class_name)
-        return any(is_collection(one, None) for one in (chain[-1], *interfaces(job, chain)))
+        return any(is_collection(one, None) for one in _above(class_name, job))
     if class_name in _KINDS:
         return _KINDS[class_name] in (*_MAPS, *_LISTS, *_SETS)
     return class_name.startswith("java.util.") and class_name.endswith(_CALLED)
+
+
+def _above(class_name: str, job: JobClasses) -> tuple[str, ...]:
+    """Returns the first superclass that isn't one of the job's, and all interfaces."""
+    chain = job.superclasses(class_name)
+    return chain[-1], *interfaces(job, chain)

@@ -372,9 +372,8 @@ def _tables_of(kryo: KryoType, makes_maps: bool) -> tuple[Any, ...]:
     for name, row in rows.items():
         if name in COPIED_AS:
             kinds[:, row] = COPIED_AS[name]
-        if name.startswith(NEVER_READ if kryo.for_five else (*NEVER_READ, *_NOT_READ_BY_2)):
-            kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
-        if name in table.job.collections and table.classes is not None and may_lack_fields(name, table.classes):
+        lacks_fields = name in table.job.collections and table.classes and may_lack_fields(name, table.classes)
+        if lacks_fields or name.startswith(NEVER_READ if kryo.for_five else (*NEVER_READ, *_NOT_READ_BY_2)):
             kinds[1 if kryo.for_five else 0, row] = codes.FOREIGN
         if name in table.job.of_compiler and not kryo.for_five:
             # Whether Kryo 2 reads its field depends on Flink's class path.

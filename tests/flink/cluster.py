@@ -19,14 +19,13 @@ import uuid
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tests.flink import jars
 from tests.support.fetched_jars import java_tool
 from tests.support.hdfs_server import HdfsServer
 from tests.support.s3_server import S3Server
-from tests.support.servers import LOOPBACK, free_port, listens, with_us
+from tests.support.servers import LOOPBACK, Server, free_port, listens, with_us
 
 PATIENCE = 300.0
 _POLL = 0.1
@@ -59,7 +58,7 @@ class WaitedTooLongError(ClusterError):
     """What was waited for didn't happen in time."""
 
 
-class FlinkCluster:
+class FlinkCluster(Server):
     """Everything it writes is in `folder`, which outlives it; its processes don't, and neither do they outlive us.
 
     With `high_availability` a JobManager that comes back goes on with its jobs from their newest checkpoints; without,
@@ -89,19 +88,6 @@ class FlinkCluster:
         self._jvm = tuple(jvm)
         self._store = store
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         for name in ("conf", "tmp", "uploads/flink-web-upload", "savepoints", "checkpoints"):
