@@ -274,6 +274,23 @@ def test_maps_that_show_no_type_need_a_word(tmp_path: Path) -> None:
         counted(OLD_JOB.with_changes(blobs={"null": (None, 0)}), tmp_path)
 
 
+def test_a_job_may_clear_all_maps_before_a_catch_up(tmp_path: Path) -> None:
+    """What a catch-up reads shows no type then, but its base has one. A cut-over goes on."""
+    state = OLD_JOB.with_changes(has_flag_state=True)
+    database = NightlyDatabase(tmp_path / "database")
+    database.flush(state)
+    native: dict[str, Any] = {"output_format": "native", "now": test_nights_since.NOW}
+    report, _ = test_nights_since.run(database.checkpoint(1), tmp_path, 0, **native)
+    assert report.is_green, report
+    database.flush(state.with_changes(blobs=dict.fromkeys(BLOBS, ({}, 0))))
+    source = database.checkpoint(2)
+    report, caught_up = test_nights_since.run(source, tmp_path, 1, since="nights-0", **native)
+    assert report.is_green, report
+    assert not contents(Savepoint.open(caught_up.staged.shown)).total()
+    with pytest.raises(RefusedError, match="all 40 maps are null or empty"):
+        test_nights_since.run(source, tmp_path, 2, job="whole", **native)
+
+
 def test_not_all_of_a_large_state_is_read_to_find_a_map_with_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,8 @@ from stateferry.runs.checks.field_of_pojo import map_in_field, with_map
 from stateferry.runs.checks.other_kryo import makes_for_flink_2
 from stateferry.runs.plan.plan import MigrationPlan
 from stateferry.runs.plan.planned_states import StatePlan
+from stateferry.runs.record.run_folder import run_folder
+from stateferry.runs.record.runs import Run
 
 _ENOUGH_ENTRIES = 10_000
 _MOST_BYTES = 1 << 30
@@ -46,7 +48,7 @@ def with_known_map(
         try:
             map_ = proposed(first_maps(source, operator, with_map(state, legacy, kryo), kryo))
         except RefusedError as error:
-            of_rows = _type_of_rows(states.get(state.new))
+            of_rows = _type_of_rows(states.get(state.new)) or _type_in_base(state, operator, plan)
             if of_rows is None:
                 raise RefusedError(
                     f"state {legacy.name} of operator {operator.label} can't be migrated: its maps are by Kryo, "
@@ -70,6 +72,20 @@ def _type_of_rows(new: KeyedState | None) -> MapType | None:
     if new is None or new.user_key is None or new.value is None:
         return None
     return MapType(new.user_key, new.value)
+
+
+def _type_in_base(state: StatePlan, operator: Operator, plan: MigrationPlan) -> MapType | None:
+    """The type that the maps have in the result of the run that the plan catches up with, if it does and that is there.
+
+    A job may clear all its maps while it runs. That must not stop a cut-over.
+    """
+    base = None if plan.since is None else Run.if_there(run_folder(plan.home, plan.job, plan.since))
+    if base is None or not base.staged_metadata.is_file():
+        return None
+    staged = Savepoint.open(base.staged.shown)
+    there = next((one for one in staged.metadata.operators if one.id == operator.id), None)
+    states = {} if there is None else {one.name: one for one in staged.keyed_states(there)}
+    return _type_of_rows(states.get(state.new))
 
 
 def first_maps(source: Savepoint, operator: Operator, legacy: KeyedState, kryo: KryoType) -> FoundClasses:
